@@ -1,0 +1,44 @@
+"""cordcal: calibrate a multiclass classifier's confidence, never its decision.
+
+The public names below are loaded when they are first used, so that importing
+cordcal costs little more than importing NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Each public name and the module that holds it; a value of None marks a submodule.
+_EXPORTS: dict[str, str | None] = {
+    "CORD": "cordcal.repair",
+    "Preserved": "cordcal.preserved",
+    "calibrators": None,
+    "metrics": None,
+    "repair": None,
+}
+
+__all__ = ["CORD", "Preserved", "__version__", "calibrators", "metrics", "repair"]
+
+if TYPE_CHECKING:
+    from cordcal import calibrators, metrics, repair
+    from cordcal.preserved import Preserved
+    from cordcal.repair import CORD
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _EXPORTS[name]
+    except KeyError:
+        raise AttributeError(f"module 'cordcal' has no attribute {name!r}") from None
+    if module is None:
+        return import_module(f"cordcal.{name}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

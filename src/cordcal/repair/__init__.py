@@ -1,0 +1,6 @@
+"""Repair: original and direct reports in, repaired report out (Section 3 of the paper)."""
+
+from cordcal.repair._cord import CORD
+from cordcal.repair._results import Construction, Explanation
+
+__all__ = ["CORD", "Construction", "Explanation"]

@@ -1,0 +1,221 @@
+"""The row rule of CORD, written against the array API: the readable specification.
+
+Section 3 of the paper, one function a step.  Any array library can run it; for
+NumPy arrays the compiled kernel in ``_kernels.py`` computes the same bits.
+Names ending in ``_rest`` are complements (``1 - x``) carried on their own, because
+confident rows would lose them to cancellation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+
+from cordcal.arrays import Array, lane_sum, namespace
+
+# ε_num of Eq. (4): how far inside its interval the repaired mass stays.
+EPSILON = 1e-12
+# δ_stab of Appendix A: how much uniform mass a row with an exact zero is mixed with.
+DELTA = 1e-10
+
+# A tail below this is scaled up by a power of two before it is divided by, since
+# (1 - s) / tail would overflow; (1e-12 / 2^-900) is still far from the largest double.
+TINY_TAIL = 2.0**-900
+TINY_TAIL_SCALE = 2.0**900
+# The same for libraries whose widest float is float32.
+TINY_TAIL_32 = 2.0**-80
+TINY_TAIL_SCALE_32 = 2.0**100
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A distribution seen from one class: its mass, the largest other mass, and the rest.
+
+    The copy that serves arithmetic is ``scale * entry + offset``; only ratios of its
+    entries are ever used, so it need not sum to one.
+    """
+
+    mass: Array
+    rest: Array
+    scale: Array
+    offset: Array
+    boundary: Array
+    total: Array
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """What the shared scalar and the repair need to know of each row.
+
+    ``reference`` and ``reference_rest`` are g and 1 − g of Eq. (5), ``lower`` the left
+    end of the interval in Eq. (4), ``direct_mass`` b, ``changed`` whether the direct
+    report moved the decision.
+    """
+
+    decision: Array
+    direct_mass: Array
+    direct_rest: Array
+    reference: Array
+    reference_rest: Array
+    lower: Array
+    changed: Array
+
+
+def split(values: Array, decision: Array) -> tuple[Split, Array]:
+    """Split each row between its decision and the rest; return it with the bare tail.
+
+    The tail is the row with the decision's entry set to zero.
+    """
+    xp = namespace(values)
+    columns = xp.arange(values.shape[1], device=array_api_compat.device(values))
+    chosen = columns[None, :] == decision[:, None]
+    tail = xp.where(chosen, xp.zeros_like(values), values)
+    # Exactly one entry of each row is chosen, so this sum reads it without rounding.
+    mass = xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1)
+    rest = lane_sum(tail)
+    total = mass + rest
+    boundary = xp.any(values == 0, axis=1)
+
+    single = values.dtype == xp.float32
+    tiny, lift = (TINY_TAIL_32, TINY_TAIL_SCALE_32) if single else (TINY_TAIL, TINY_TAIL_SCALE)
+    one, zero = xp.ones_like(mass), xp.zeros_like(mass)
+    scale = xp.where(rest < tiny, one * lift, one)
+    # The order-preserving stabilisation of Appendix A, on the normalised row.
+    scale = xp.where(boundary, (1.0 - DELTA) / total, scale)
+    offset = xp.where(boundary, zero + DELTA / values.shape[1], zero)
+    mass = scale * mass + offset
+    rest = scale * rest + offset * (values.shape[1] - 1)
+    return Split(mass, rest, scale, offset, boundary, total), tail
+
+
+def row_state(
+    original: Array,
+    direct: Array,
+    decision: Array,
+    moved: Array,
+    *,
+    reference_weight: float = 0.5,
+) -> tuple[RowState, Split, Split]:
+    """Compute each row's interval and local reference (Eqs. 4 and 5).
+
+    Parameters
+    ----------
+    original, direct : array
+        Wide copies (float64 where the library has it) of the supplied reports.
+    decision : array of int
+        The class to keep in each row.
+    moved : array of bool
+        Whether the direct report, read as supplied, decides otherwise.
+    reference_weight : float
+        λ of Appendix B, the weight of the direct mass in a changed row's reference.
+    """
+    xp = namespace(direct)
+    here, tail = split(direct, decision)
+    there, _ = split(original, decision)
+    direct_mass, direct_rest = _normalise(here)
+    original_mass, original_rest = _normalise(there)
+
+    largest = here.scale * xp.max(tail, axis=1) + here.offset
+    lower = largest / (largest + here.rest) + EPSILON
+
+    weight = reference_weight
+    mixed = weight * direct_mass + (1.0 - weight) * original_mass
+    mixed_rest = weight * direct_rest + (1.0 - weight) * original_rest
+    state = RowState(
+        decision=decision,
+        direct_mass=direct_mass,
+        direct_rest=direct_rest,
+        reference=xp.where(moved, mixed, direct_mass),
+        reference_rest=xp.where(moved, mixed_rest, direct_rest),
+        lower=lower,
+        changed=moved,
+    )
+    return state, here, there
+
+
+def _normalise(part: Split) -> tuple[Array, Array]:
+    total = part.mass + part.rest
+    return part.mass / total, part.rest / total
+
+
+def response(
+    eta: float, reference: Array, reference_rest: Array, lower: Array
+) -> tuple[Array, Array, Array]:
+    """Return the repaired mass s, its complement 1 − s, and the derivative ds/dη.
+
+    The closed form of Appendix A, in the shape that never subtracts close numbers, with the complement
+    from the mirror ``1 − H(g, η) = H(1 − g, −η)``, clipped to the interval of Eq. (4).
+    """
+    xp = namespace(reference)
+    g, g_rest = reference, reference_rest
+    if eta == 0.0:  # H(g, 0) = g, to the bit
+        mass, rest = g, g_rest
+        radius = xp.ones_like(g)
+    else:
+        shift = eta + (g - g_rest)
+        radius = xp.sqrt(shift * shift + 4.0 * (g * g_rest))
+        mass = (
+            2.0 * g / ((1.0 - eta) + radius) if eta <= 1.0 else ((eta - 1.0) + radius) / (2.0 * eta)
+        )
+        rest = (
+            2.0 * g_rest / ((1.0 + eta) + radius)
+            if eta >= -1.0
+            else ((-eta - 1.0) + radius) / (-2.0 * eta)
+        )
+    low, high = mass < lower, rest < EPSILON
+    slope = xp.where(low | high, xp.zeros_like(mass), mass * rest / radius)
+    mass = xp.where(low, lower, xp.where(high, xp.ones_like(mass) * (1.0 - EPSILON), mass))
+    rest = xp.where(low, 1.0 - lower, xp.where(high, xp.ones_like(rest) * EPSILON, rest))
+    return mass, rest, slope
+
+
+def multiplier(mass: Array, rest: Array, reference: Array) -> Array:
+    """Return h_g(s) = (s − g) / (s (1 − s)), the scalar at which the response is ``mass``."""
+    return (mass - reference) / (mass * rest)
+
+
+def gap(mass: Array, rest: Array, reference: Array, reference_rest: Array) -> Array:
+    """Return s − g, from the complements where those are the smaller numbers."""
+    xp = namespace(mass)
+    return xp.where(rest < mass, reference_rest - rest, mass - reference)
+
+
+def rebuild(direct: Array, decision: Array, part: Split, mass: Array, rest: Array) -> Array:
+    """Put the repaired mass on the decision and share the rest as the direct report does (Eq. 2)."""
+    xp = namespace(direct)
+    factor = rest / part.rest
+    columns = xp.arange(direct.shape[1], device=array_api_compat.device(direct))
+    others = direct * (part.scale * factor)[:, None] + (part.offset * factor)[:, None]
+    return xp.where(columns[None, :] == decision[:, None], mass[:, None], others)
+
+
+def unchanged(eta: float, part: Split, state: RowState) -> Any:
+    """Return which rows come back bit for bit: η* = 0, an inner row, b inside its interval."""
+    inside = (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
+    return inside & ~part.boundary & (eta == 0.0)
+
+
+def lift_decision(rounded: Array, decision: Array) -> Array:
+    """Make the decision strictly the largest entry after rounding to a narrow dtype.
+
+    Rounding keeps order but may create a tie; the decision then takes the next
+    representable number.
+    """
+    xp = namespace(rounded)
+    columns = xp.arange(rounded.shape[1], device=array_api_compat.device(rounded))
+    chosen = columns[None, :] == decision[:, None]
+    rival = xp.max(xp.where(chosen, xp.zeros_like(rounded), rounded), axis=1)
+    mass = xp.max(xp.where(chosen, rounded, xp.zeros_like(rounded)), axis=1)
+    tied = mass <= rival
+    if not bool(xp.any(tied)):
+        return rounded
+    lifted = xp.where(tied, next_above(rival), mass)
+    return xp.where(chosen, lifted[:, None], rounded)
+
+
+def next_above(values: Array) -> Array:
+    """Return the next representable number above each non-negative entry."""
+    xp = namespace(values)
+    return xp.nextafter(values, xp.ones_like(values))

@@ -1,0 +1,117 @@
+"""An exact, mergeable sum of doubles.
+
+Every mean of a construction goes through `ExactSum`, so the shared scalar does
+not depend on the order of the rows, on blocks, threads or machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+# frexp gives mantissas in [1/2, 1) times 2^e with e ≥ -1073, so 53 mantissa bits below
+# that reach every double: the unit of the integer is 2^-1126.
+LOWEST_EXPONENT = -1073
+_MANTISSA_BITS = 53
+UNIT_EXPONENT = LOWEST_EXPONENT - _MANTISSA_BITS
+
+# A mantissa is split into halves of at most 27 bits; 2^24 of them still add up exactly
+# inside a double, which is what bincount accumulates in.
+_HALF_BITS = 27
+_BLOCK = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class ExactSum:
+    """The exact value of a sum of doubles, held as one Python integer.
+
+    Sums merge with ``+``, compare exactly, and round once, in ``float()``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parts = ExactSum.of(np.array([1e16, 1.0])) + ExactSum.of(np.array([-1e16]))
+    >>> float(parts)
+    1.0
+    """
+
+    units: int = 0
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.float64]) -> ExactSum:
+        """Add up the entries of a float64 array."""
+        total = 0
+        for start in range(0, values.size, _BLOCK):
+            total += _block_units(values[start : start + _BLOCK])
+        return cls(total)
+
+    @classmethod
+    def of_products(
+        cls, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+    ) -> ExactSum:
+        """Add up ``weights * values`` without rounding the products."""
+        product = weights * values
+        return cls.of(product) + cls.of(_product_error(weights, values, product))
+
+    def __add__(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.units + other.units)
+
+    def __sub__(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.units - other.units)
+
+    def __float__(self) -> float:
+        return self.units / (1 << -UNIT_EXPONENT)
+
+    def mean(self, weight: ExactSum) -> float:
+        """Return this sum divided by the sum of weights, rounded once."""
+        return self.units / weight.units
+
+    @classmethod
+    def count(cls, rows: int) -> ExactSum:
+        """Return the sum of ``rows`` ones."""
+        return cls(rows << -UNIT_EXPONENT)
+
+
+def _block_units(values: npt.NDArray[np.float64]) -> int:
+    mantissa, exponent = np.frexp(values)
+    mantissa = mantissa * 2.0**_MANTISSA_BITS
+    high = np.floor(mantissa * 2.0**-_HALF_BITS)
+    low = mantissa - high * 2.0**_HALF_BITS
+    base = int(exponent.min(initial=0))
+    bins = exponent - base
+    total = 0
+    for sums, shift in ((np.bincount(bins, high), _HALF_BITS), (np.bincount(bins, low), 0)):
+        for position in np.flatnonzero(sums):
+            place = base + int(position) - LOWEST_EXPONENT + shift
+            total += int(sums[position]) << place
+    return total
+
+
+def _product_error(
+    x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], product: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the rounding error of ``x * y`` (Dekker's product), itself a double."""
+    x_high, x_low = _split(x)
+    y_high, y_low = _split(y)
+    return ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+
+
+def _split(x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Split each double into two of at most 26 bits."""
+    # frexp first, so that Veltkamp's factor 2^27 + 1 cannot overflow for huge weights.
+    mantissa, exponent = np.frexp(x)
+    scaled = mantissa * (2.0**27 + 1.0)
+    high = scaled - (scaled - mantissa)
+    return np.ldexp(high, exponent), np.ldexp(mantissa - high, exponent)
+
+
+def total_weight(rows: int, weights: npt.NDArray[np.float64] | None) -> ExactSum:
+    """Return the sum of the weights, or of ones."""
+    return ExactSum.count(rows) if weights is None else ExactSum.of(weights)
+
+
+def weighted(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None) -> ExactSum:
+    """Return the exact sum of ``values``, weighted where weights are given."""
+    return ExactSum.of(values) if weights is None else ExactSum.of_products(weights, values)

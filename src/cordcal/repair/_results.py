@@ -1,0 +1,120 @@
+"""What a construction and an explanation tell: small frozen records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Construction:
+    """What `CORD.fit` did with the calibration rows.
+
+    Attributes
+    ----------
+    n : int
+        Rows seen.
+    n_classes : int
+        Classes (columns).
+    direct_mean : float
+        Mean mass the direct reports put on the decisions (b̄).
+    target : float
+        The mean to retain: ``direct_mean``, or the nearest attainable mean (Eq. 6).
+    attainable : tuple of float
+        The smallest and the largest mean that keep every decision.
+    attained : float
+        The mean of the repaired masses.
+    eta : float
+        The shared scalar η*.
+    n_changed : int
+        Rows whose direct report decides otherwise.
+    n_at_lower, n_at_upper : int
+        Rows whose repaired mass sits at an end of its interval.
+    decision_given : bool
+        Whether the caller passed ``decision=``.
+    passes : int
+        How often the rows were visited to find the scalar.
+    """
+
+    n: int
+    n_classes: int
+    direct_mean: float
+    target: float
+    attainable: tuple[float, float]
+    attained: float
+    eta: float
+    n_changed: int
+    n_at_lower: int
+    n_at_upper: int
+    decision_given: bool
+    passes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        share = self.n_changed / self.n
+        low, high = self.attainable
+        return (
+            f"Construction on {self.n:,} rows × {self.n_classes} classes\n"
+            f"  predictions the calibrator changed  {self.n_changed:,} ({share:.2%})\n"
+            f"  mean mass on the decisions          {self.direct_mean:.6f} direct, "
+            f"{self.attained:.6f} repaired\n"
+            f"  attainable mean                     [{low:.6f}, {high:.6f}], "
+            f"target {self.target:.6f}\n"
+            f"  shared scalar η*                    {self.eta:.12g} "
+            f"(found in {self.passes} passes)\n"
+            f"  rows at a bound                     {self.n_at_lower:,} lower, "
+            f"{self.n_at_upper:,} upper\n"
+            f"  decisions                           "
+            f"{'given by the caller' if self.decision_given else 'argmax of the original'}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The per-row story of a repair; every field is a vector with one entry a row.
+
+    Attributes
+    ----------
+    decision : ndarray of int
+        The class that is kept.
+    direct_mass : ndarray
+        b, the mass the direct report puts on it.
+    reference : ndarray
+        g, the mass the repair starts from (Eq. 5).
+    lower : ndarray
+        The smallest mass that keeps the decision (Eq. 4).
+    repaired_mass : ndarray
+        s, the mass the repaired report puts on it, before rounding to the output dtype.
+    changed : ndarray of bool
+        Whether the direct report decides otherwise.
+    at_bound : ndarray of int
+        -1 where s sits at the lower end of its interval, 1 at the upper, else 0.
+    """
+
+    decision: npt.NDArray[np.intp]
+    direct_mass: npt.NDArray[np.float64]
+    reference: npt.NDArray[np.float64]
+    lower: npt.NDArray[np.float64]
+    repaired_mass: npt.NDArray[np.float64]
+    changed: npt.NDArray[np.bool_]
+    at_bound: npt.NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return int(self.decision.shape[0])
+
+    def to_dict(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the vectors by name, ready for a data frame."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __repr__(self) -> str:
+        changed, low = int(self.changed.sum()), int((self.at_bound < 0).sum())
+        return (
+            f"Explanation of {len(self):,} rows: {changed:,} changed by the calibrator, "
+            f"{low:,} at the smallest mass that keeps the decision"
+        )

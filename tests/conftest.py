@@ -1,0 +1,68 @@
+"""Shared fixtures: the fixture files beside the tests, and the real outputs if there are any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class RealSet:
+    """One real classifier output: scores as stored, their kind, and labels."""
+
+    name: str
+    scores: np.ndarray
+    kind: str  # "logits" or "probabilities"
+    labels: np.ndarray
+
+    def probabilities(self) -> np.ndarray:
+        scores = self.scores.astype(np.float64)
+        if self.kind == "logits":
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return scores / scores.sum(axis=1, keepdims=True)
+
+
+def real_set_names() -> list[str]:
+    """Return the names of the real outputs, none where CORDCAL_TEST_DATA is not set."""
+    folder = os.environ.get("CORDCAL_TEST_DATA")
+    if not folder:
+        return []
+    names = sorted(path.stem for path in Path(folder).glob("*.npz"))
+    return [name for name in names if not name.endswith("_features")]
+
+
+def load_real_set(name: str) -> RealSet:
+    with np.load(Path(os.environ["CORDCAL_TEST_DATA"]) / f"{name}.npz") as data:
+        kind = "logits" if "logits" in data else "probabilities"
+        scores = data["logits" if kind == "logits" else "probs"]
+        return RealSet(name, scores, kind, data["labels"].astype(np.int64))
+
+
+@pytest.fixture(params=real_set_names() or ["none"])
+def real_set(request: pytest.FixtureRequest) -> RealSet:
+    """Each real output in turn."""
+    if request.param == "none":
+        pytest.skip("CORDCAL_TEST_DATA is not set; the real outputs are not part of the project")
+    return load_real_set(request.param)
+
+
+@pytest.fixture
+def real_data() -> Iterator[Path]:
+    """The folder of real outputs."""
+    folder = os.environ.get("CORDCAL_TEST_DATA")
+    if not folder:
+        pytest.skip("CORDCAL_TEST_DATA is not set; the real outputs are not part of the project")
+    yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def fixture_folder() -> Path:
+    """The small fixture files that belong to the project."""
+    return HERE / "data"
