@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,12 +53,12 @@ def real_set(request: pytest.FixtureRequest) -> RealSet:
 
 
 @pytest.fixture
-def real_data() -> Iterator[Path]:
+def real_data() -> Path:
     """The folder of real outputs."""
     folder = os.environ.get("CORDCAL_TEST_DATA")
     if not folder:
         pytest.skip("CORDCAL_TEST_DATA is not set; the real outputs are not part of the project")
-    yield Path(folder)
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ def namespace(*arrays: Array) -> Any:
 def dtype_name(dtype: Any) -> str:
     """Return the bare name of a dtype: ``float32`` for NumPy's, torch's and JAX's alike."""
     try:
-        return np.dtype(dtype).name
+        return str(np.dtype(dtype).name)
     except TypeError:
         return str(dtype).rsplit(".", 1)[-1]
 
@@ -310,7 +310,7 @@ def log_softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     array([[-0.69314718, -0.69314718]])
     """
     z = np.asarray(scores, dtype=np.float64)
-    z = z - z.max(axis=1, keepdims=True)
+    z = np.subtract(z, z.max(axis=1, keepdims=True))
     z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
     return z
 
@@ -325,6 +325,7 @@ def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     array([[0.25, 0.75]])
     """
     z = np.asarray(scores, dtype=np.float64)
-    z = np.exp(z - z.max(axis=1, keepdims=True))
+    z = np.subtract(z, z.max(axis=1, keepdims=True))
+    np.exp(z, out=z)
     z /= z.sum(axis=1, keepdims=True)
     return z

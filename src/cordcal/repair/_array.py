@@ -145,8 +145,9 @@ def response(
 ) -> tuple[Array, Array, Array]:
     """Return the repaired mass s, its complement 1 − s, and the derivative ds/dη.
 
-    The closed form of Appendix A, in the shape that never subtracts close numbers, with the complement
-    from the mirror ``1 − H(g, η) = H(1 − g, −η)``, clipped to the interval of Eq. (4).
+    The closed form of Appendix A, in the shape that never subtracts close numbers, with
+    the complement from the mirror ``1 − H(g, η) = H(1 − g, −η)``, clipped to the interval
+    of Eq. (4).
     """
     xp = namespace(reference)
     g, g_rest = reference, reference_rest
@@ -183,7 +184,7 @@ def gap(mass: Array, rest: Array, reference: Array, reference_rest: Array) -> Ar
 
 
 def rebuild(direct: Array, decision: Array, part: Split, mass: Array, rest: Array) -> Array:
-    """Put the repaired mass on the decision and share the rest as the direct report does (Eq. 2)."""
+    """Put the repaired mass on the decision, share the rest as the direct report does (Eq. 2)."""
     xp = namespace(direct)
     factor = rest / part.rest
     columns = xp.arange(direct.shape[1], device=array_api_compat.device(direct))

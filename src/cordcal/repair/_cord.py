@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cordcal import arrays
 from cordcal.repair import _array
 from cordcal.repair._array import EPSILON
+from cordcal.repair._exact import ExactSum
 from cordcal.repair._results import Construction, Explanation
 from cordcal.repair._rows import CalibrationRows, described_blocks, repair_rows
 
@@ -92,7 +93,7 @@ class CORD:
         solution, constraint = rows.solve()
         at_lower, at_upper = rows.count_at_bounds(solution.eta)
 
-        def mean(excess: Any) -> float:
+        def mean(excess: ExactSum) -> float:
             return (rows.direct_sum + excess).mean(rows.weight_sum)
 
         self.n_classes_ = classes

@@ -206,7 +206,7 @@ def repair_rows(
     eta: float,
     out: npt.NDArray[Any],
 ) -> None:
-    """Write the repaired rows to ``out``, rounded to its dtype with the decision strictly on top."""
+    """Write the repaired rows to ``out``, in its dtype, the decision strictly on top."""
     for block in described_blocks(original, direct, decision):
         state, part = block.state, block.part
         mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower)
