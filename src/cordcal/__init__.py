@@ -18,14 +18,15 @@ _EXPORTS: dict[str, str | None] = {
     "calibrators": None,
     "metrics": None,
     "repair": None,
+    "warmup": "cordcal.repair",
 }
 
-__all__ = ["CORD", "Preserved", "__version__", "calibrators", "metrics", "repair"]
+__all__ = ["CORD", "Preserved", "__version__", "calibrators", "metrics", "repair", "warmup"]
 
 if TYPE_CHECKING:
     from cordcal import calibrators, metrics, repair
     from cordcal.preserved import Preserved
-    from cordcal.repair import CORD
+    from cordcal.repair import CORD, warmup
 
 
 def __getattr__(name: str) -> Any:
