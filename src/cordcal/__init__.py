@@ -15,15 +15,17 @@ __version__ = "0.1.0"
 _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
     "Preserved": "cordcal.preserved",
+    "audit": "cordcal.evaluate.audit",
     "calibrators": None,
     "metrics": None,
     "repair": None,
 }
 
-__all__ = ["CORD", "Preserved", "__version__", "calibrators", "metrics", "repair"]
+__all__ = ["CORD", "Preserved", "__version__", "audit", "calibrators", "metrics", "repair"]
 
 if TYPE_CHECKING:
     from cordcal import calibrators, metrics, repair
+    from cordcal.evaluate.audit import audit
     from cordcal.preserved import Preserved
     from cordcal.repair import CORD
 
