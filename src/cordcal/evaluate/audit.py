@@ -248,19 +248,20 @@ def _compare(
 
 def _underflow(reports: dict[str, Report], measured: dict[str, MeasuredReport]) -> list[str]:
     """Say where zeros may be probabilities that the dtype could not hold."""
-    messages = []
+    zeros = {}
     for name, report in measured.items():
-        dtype = reports[name].values.dtype
-        smallest = float(np.finfo(dtype).smallest_subnormal)
-        zeros = int(np.count_nonzero(report.rows.true_mass == 0.0))
-        if zeros and smallest > NLL_FLOOR:
-            messages.append(
-                f"{name} is {dtype}, whose smallest positive number is {smallest:.1g}: the true "
-                f"class has probability 0 in {zeros:,} rows, each of which adds "
-                f"{-np.log(NLL_FLOOR):.1f} to the sum behind the NLL. Pass float32 or float64 "
-                f"probabilities for a log loss that can be trusted."
-            )
-    return messages
+        smallest = np.finfo(reports[name].values.dtype).smallest_subnormal
+        count = int(np.count_nonzero(report.rows.true_mass == 0.0))
+        if count and smallest > NLL_FLOOR:
+            zeros[name] = count
+    if not zeros:
+        return []
+    counts = " and ".join(f"{count:,} rows of {name}" for name, count in zeros.items())
+    return [
+        f"float16 holds no positive number below 6e-8: the true class has probability 0 in "
+        f"{counts}, each of which adds {-np.log(NLL_FLOOR):.1f} to the sum behind the NLL. "
+        f"Pass float32 or float64 probabilities for a log loss that can be trusted."
+    ]
 
 
 def _seen_before(cord: CORD | None, original: npt.NDArray[Any]) -> list[str]:
