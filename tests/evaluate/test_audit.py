@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_measures_are_those_of_the_three_reports(found) -> None:
 
 
 def test_rows_that_change_most(found) -> None:
-    original, direct, labels = pair()
+    original, direct, _ = pair()
     kept, moved = original.argmax(axis=1), direct.argmax(axis=1)
     margin = direct.max(axis=1) - direct[np.arange(600), kept]
     first = found.rows[0]
@@ -83,7 +84,7 @@ def test_forms(found) -> None:
     assert len(found.to_frame("rows")) == 10
     with pytest.raises(ValueError, match="use one of measures, by_class"):
         found.to_frame("classes")
-    console = rich.Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = rich.Console(width=100, record=True, file=io.StringIO())
     console.print(found)
     text = console.export_text()
     assert "smECE" in text
@@ -157,10 +158,9 @@ def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
 
 def test_half_precision_zeros_are_pointed_out() -> None:
     original = np.array([[0.5, 0.5 - 1e-8, 1e-8], [0.25, 0.25, 0.5]])
-    with pytest.warns(UserWarning, match="direct is float16") as caught:
-        audit(original, original.astype(np.float16), [2, 2], resamples=5)
     # The repair lifts exact zeros to 1e-11, which half precision cannot hold either.
-    assert [str(each.message).split()[0] for each in caught] == ["direct", "repaired"]
+    with pytest.warns(UserWarning, match="0 in 1 rows of direct and 1 rows of repaired, each"):
+        audit(original, original.astype(np.float16), [2, 2], resamples=5)
     audit(original, original.astype(np.float32), [2, 2], resamples=5)
 
 
