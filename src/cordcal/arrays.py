@@ -199,7 +199,7 @@ def _stacklevel_outside_package() -> int:
     frame, level = sys._getframe(1), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("cordcal"):
         frame, level = frame.f_back, level + 1  # type: ignore[assignment]
-    return level - 1
+    return level
 
 
 def check_decisions(decision: Any, rows: int, classes: int) -> npt.NDArray[np.intp]:
