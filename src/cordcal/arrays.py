@@ -202,25 +202,25 @@ def _stacklevel_outside_package() -> int:
     return level - 1
 
 
-def check_decisions(decision: Any, rows: int, classes: int) -> npt.NDArray[np.intp]:
-    """Return the classes to keep as an integer vector of length ``rows``."""
+def check_decisions(
+    decision: Any, rows: int, classes: int, name: str = "decision"
+) -> npt.NDArray[np.intp]:
+    """Return class indices (decisions, labels) as an integer vector of length ``rows``."""
     array = np.atleast_1d(to_numpy(decision))
     if array.ndim != 1 or array.shape[0] != rows:
         raise ValueError(
-            f"decision has shape {array.shape} but there are {rows} rows; "
+            f"{name} has shape {array.shape} but there are {rows} rows; "
             f"pass one class index for each row"
         )
     if array.dtype.kind not in "iu":
         if array.dtype.kind != "f" or not np.array_equal(array, np.round(array)):
-            raise ValueError(
-                f"decision has dtype {array.dtype}; pass class indices 0..{classes - 1}"
-            )
+            raise ValueError(f"{name} has dtype {array.dtype}; pass class indices 0..{classes - 1}")
         array = array.astype(np.int64)
     outside = (array < 0) | (array >= classes)
     if outside.any():
         row = first_row(outside)
         raise ValueError(
-            f"decision: row {row} is {array[row]}, outside 0..{classes - 1}; "
+            f"{name}: row {row} is {array[row]}, outside 0..{classes - 1}; "
             f"pass column indices, not class names"
         )
     return array.astype(np.intp, copy=False)
