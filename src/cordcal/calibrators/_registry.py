@@ -11,7 +11,11 @@ from cordcal.calibrators._base import Calibrator
 # Each key, its class and the file of its family, in the order of the documentation.
 _CLASSES: dict[str, tuple[str, str]] = {
     "ts": ("temperature", "TemperatureScaling"),
+    "ts-tva": ("temperature", "TopVersusAllTemperature"),
+    "ets": ("ensemble", "EnsembleTemperature"),
     "irova": ("isotonic", "IsotonicOneVsAll"),
+    "irova-ts": ("isotonic", "IsotonicOneVsAllTempered"),
+    "irm": ("isotonic", "IsotonicPooled"),
 }
 
 
