@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.metrics._rows import Classes, Report, Vector
+from cordcal.metrics._stream import require_rows
 from cordcal.repair._exact import ExactSum, total_weight
 
 
@@ -92,7 +93,7 @@ class DecisionChangesStream:
         moved = before != after
         self._n += len(before)
         self._weight += total_weight(len(before), weight)
-        count, changed_weight = _tally(moved, weight)
+        count, changed_weight = tally(moved, weight)
         self._changed += count
         self._changed_weight += changed_weight
         if labels is None:
@@ -104,7 +105,7 @@ class DecisionChangesStream:
         if self._kinds is not None:
             gained, lost = moved & (after == truth), moved & (before == truth)
             kinds = (gained, lost, moved & ~gained & ~lost)
-            self._kinds = _added(self._kinds, [_tally(kind, weight) for kind in kinds])
+            self._kinds = added(self._kinds, [tally(kind, weight) for kind in kinds])
         return self
 
     def merge(self, other: Self) -> Self:
@@ -114,15 +115,14 @@ class DecisionChangesStream:
         self._weight += other._weight
         self._changed_weight += other._changed_weight
         if self._kinds is not None and other._kinds is not None:
-            self._kinds = _added(self._kinds, other._kinds)
+            self._kinds = added(self._kinds, other._kinds)
         else:
             self._kinds = None
         return self
 
     def result(self) -> DecisionChanges:
         """Return the changes among all rows seen; split only if every block had labels."""
-        if not self._n:
-            raise ValueError("no rows were added yet; call update(...) first")
+        require_rows(self._n)
         tpcr = self._changed_weight.mean(self._weight)
         if self._kinds is None:
             return DecisionChanges(self._n, self._changed, tpcr)
@@ -141,15 +141,20 @@ class DecisionChangesStream:
         )
 
 
-def _tally(flags: npt.NDArray[np.bool_], weight: Vector | None) -> tuple[int, ExactSum]:
+def tally(flags: npt.NDArray[np.bool_], weight: Vector | None) -> tuple[int, ExactSum]:
     count = int(np.count_nonzero(flags))
     return count, total_weight(count, None if weight is None else weight[flags])
 
 
-def _added(
+def added(
     first: list[tuple[int, ExactSum]], second: list[tuple[int, ExactSum]]
 ) -> list[tuple[int, ExactSum]]:
     return [(n + m, a + b) for (n, a), (m, b) in zip(first, second, strict=True)]
+
+
+def nan_message(name: str, row: int) -> str:
+    """Say which row holds a NaN."""
+    return f"{name}: row {row} contains NaN; drop or fix such rows before calling"
 
 
 def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
@@ -169,10 +174,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
         # A NaN wins NumPy's argmax, so looking at the winners finds every row that has one.
         unknown = np.isnan(block[np.arange(len(block)), first])
         if unknown.any():
-            raise ValueError(
-                f"{name}: row {at.start + arrays.first_row(unknown)} contains NaN; "
-                f"drop or fix such rows before calling"
-            )
+            raise ValueError(nan_message(name, at.start + arrays.first_row(unknown)))
     return chosen, report.classes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-from cordcal.metrics._rows import LabelledRows, Vector, labelled_rows
+from cordcal.metrics._rows import LabelledRows, Report, Vector
 from cordcal.repair._exact import ExactSum, total_weight, weighted
 
 
@@ -29,7 +29,7 @@ class Stream(ABC):
         self
             The stream, so that calls can be chained.
         """
-        self.add(labelled_rows(probabilities, labels, sample_weight))
+        self.add(Report.of(probabilities, "probabilities").labelled(labels, sample_weight))
         return self
 
     @abstractmethod
