@@ -11,7 +11,15 @@ from scipy.special import expit
 
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
-from cordcal.calibrators._scores import LOWEST_SHIFTED, Domain, Kind, Labels, Matrix, Vector, row_blocks
+from cordcal.calibrators._scores import (
+    LOWEST_SHIFTED,
+    Domain,
+    Kind,
+    Labels,
+    Matrix,
+    Vector,
+    row_blocks,
+)
 
 # log(1/T) is searched in this interval: T between 1e-7 and 9e6, beyond which a
 # softmax is one-hot or uniform for any logits a network puts out.

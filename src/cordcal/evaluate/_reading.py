@@ -68,17 +68,15 @@ def recommend(comparison: Comparison) -> Recommendation:
     return Recommendation(
         key=chosen[0],
         report=chosen[1],
-        headline=_headline(chosen),
+        headline=_headline(comparison, chosen),
         reason=_reason(comparison, chosen, lowest),
         changes_pay=None if payer is None else payer.key,
     )
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Return the reading, one thought a sentence."""
+    """Return what the rows show, beside the recommendation."""
     said = [_about_classifier(comparison), *_about_changes(comparison)]
-    advice = recommend(comparison)
-    said += [f"{advice.headline}.", advice.reason]
     rival = _about_rivals(comparison)
     if rival is not None:
         said.append(rival)
@@ -93,7 +91,7 @@ def _about_classifier(comparison: Comparison) -> str:
     return (
         f"On {comparison.n_evaluation:,} evaluation rows the classifier is right in "
         f"{measures['accuracy']:.1%}, and its confidence misses its accuracy by "
-        f"{100 * measures['ece']:.2g} points (ECE)."
+        f"{100 * measures['ece']:.2f} points on average (ECE)."
     )
 
 
@@ -112,16 +110,18 @@ def _about_changes(comparison: Comparison) -> list[str]:
         )
     net = most.changes.delta_accuracy or 0.0
     return [
-        f"{said}; for {most.key} accuracy shows only the net of it, {_points(net)}. "
-        f"Repaired, all of them keep every decision."
+        f"{said}; accuracy shows only the net of it, {_points(net)} for {most.key}.",
+        "Repaired, every one of them keeps every decision.",
     ]
 
 
-def _headline(chosen: Report) -> str:
+def _headline(comparison: Comparison, chosen: Report) -> str:
     key, report = chosen
     if key == "uncalibrated":
         return "Keep the classifier's own probabilities"
-    return f"Use {key}" if report == "direct" else f"Use {key} with CORD"
+    name = comparison[key].name
+    called = key if name == key else f"{name[:1].lower()}{name[1:]} ({key})"
+    return f"Use {called}" if report == "direct" else f"Use {called}, repaired by CORD"
 
 
 def _reason(comparison: Comparison, chosen: Report, lowest: Report) -> str:
@@ -211,9 +211,7 @@ def _points(share: float) -> str:
     return f"{100 * share:+.2f} points".replace("-", "−")
 
 
-def _written(
-    interval: Interval, *, scale: float = 1.0, unit: str = "", flip: bool = False
-) -> str:
+def _written(interval: Interval, *, scale: float = 1.0, unit: str = "", flip: bool = False) -> str:
     """Write an interval; ``flip`` turns a reduction into a positive amount."""
     sign = -scale if flip else scale
     low, high = sorted((sign * interval.low, sign * interval.high))

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import metrics
+from cordcal.metrics._all import measure_report
 from cordcal.metrics._bins import BINS, bin_index
-from cordcal.metrics._rows import LabelledRows, labelled_rows
+from cordcal.metrics._equal_mass import rank_bins
+from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._scores import NLL_FLOOR
 
 Matrix = npt.NDArray[np.float64]
@@ -39,25 +40,24 @@ def measure(
     report: Any, labels: npt.NDArray[np.intp], weights: Matrix
 ) -> tuple[dict[str, float], dict[str, npt.NDArray[np.float64]]]:
     """Return each measure of a report, and its value in each replicate."""
-    rows = labelled_rows(report, labels)
-    values = {
-        "accuracy": metrics.accuracy(report, labels),
-        "nll": metrics.nll(report, labels),
-        "brier": metrics.brier(report, labels),
-        "ece": metrics.ece(report, labels),
-    }
+    measured = measure_report(report, labels, None, "report")
+    values = measured.measures.to_dict()
+    del values["n"]
+    rows = measured.rows
     total = weights.sum(axis=1)
     replicates = {
         "accuracy": weights @ rows.correct / total,
         "nll": weights @ -np.log(np.maximum(rows.true_mass, NLL_FLOOR)) / total,
         "brier": weights @ rows.squared_error / total,
-        "ece": _binned(rows, weights) / total,
+        "ece": _binned(rows, bin_index(rows.confidence, BINS), weights) / total,
+        "ece_equal_mass": _binned(rows, rank_bins(rows.confidence, None, BINS), weights) / total,
     }
     return values, replicates
 
 
-def _binned(rows: LabelledRows, weights: Matrix) -> npt.NDArray[np.float64]:
-    gap = rows.confidence - rows.correct
+def _binned(
+    rows: LabelledRows, bins: npt.NDArray[np.intp], weights: Matrix
+) -> npt.NDArray[np.float64]:
     spread = np.zeros((len(rows), BINS))
-    spread[np.arange(len(rows)), bin_index(rows.confidence, BINS)] = gap
+    spread[np.arange(len(rows)), bins] = rows.confidence - rows.correct
     return np.asarray(np.abs(weights @ spread).sum(axis=1))

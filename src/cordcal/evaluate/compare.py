@@ -214,7 +214,7 @@ def _entry(
             means[0][measure] - means[1][measure],
             replicates[0][measure] - replicates[1][measure],
         )
-        for measure in means[0]
+        for measure in replicates[0]
     }
     entry = Entry(
         key=name,

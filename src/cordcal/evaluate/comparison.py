@@ -162,9 +162,7 @@ class Comparison:
         entry = self[key]
         return entry.direct if report == "direct" else entry.repaired
 
-    def difference(
-        self, first: tuple[str, str], second: tuple[str, str], measure: str
-    ) -> Interval:
+    def difference(self, first: tuple[str, str], second: tuple[str, str], measure: str) -> Interval:
         """Return how two reports differ by a measure, first minus second, paired by rows.
 
         Parameters
@@ -190,17 +188,14 @@ class Comparison:
         found = {}
         for measure in self.uncalibrated:
             if measure != _HIGHER:
-                key, report = min(
-                    self.keepers(), key=lambda pair: self.measures(*pair)[measure]
-                )
+                key, report = min(self.keepers(), key=lambda pair: self.measures(*pair)[measure])
                 found[measure] = Best(key, report, self.measures(key, report)[measure])
         return found
 
     def keepers(self) -> list[tuple[str, str]]:
         """Return the reports that keep every decision, the uncalibrated one first."""
         return [("uncalibrated", "original")] + [
-            (entry.key, "direct" if entry.keeps_decisions else "repaired")
-            for entry in self.entries
+            (entry.key, "direct" if entry.keeps_decisions else "repaired") for entry in self.entries
         ]
 
     @property
@@ -210,7 +205,8 @@ class Comparison:
 
     def interpret(self) -> str:
         """Return what the comparison means, in a few sentences."""
-        return " ".join(_reading.sentences(self))
+        advice = self.recommendation
+        return " ".join([f"{advice.headline}.", advice.reason, *_reading.sentences(self)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain Python values, pictures included."""
@@ -227,6 +223,7 @@ class Comparison:
             },
             "fingerprint": self.fingerprint,
             "seconds": self.seconds,
+            "has_labels": True,
             "uncalibrated": dict(self.uncalibrated),
             "calibrators": [entry.to_dict() for entry in self.entries],
             "left_out": dict(self.left_out),

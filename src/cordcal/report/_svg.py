@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 # Room for tick labels and axis titles, in the drawing's own units.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 12, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 14, 12, 40
+# Labels closer than this would cover one another.
+_LABEL_WIDTH, _LABEL_HEIGHT = 70, 12
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,6 @@ class Axis:
     title: str
     low: float
     high: float
-    digits: int = 2
     log: bool = False
 
     @classmethod
@@ -46,16 +47,21 @@ class Axis:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [step * 10.0**power for power in decades for step in (1, 2, 5)]
             return [mark for mark in marks if self.low <= mark <= self.high]
-        raw = (self.high - self.low) / wanted
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw)
+        step = self._step(wanted)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
 
-    def write(self, value: float) -> str:
-        """Return a tick's label."""
-        return f"{value:.{self.digits}f}".rstrip("0").rstrip(".") if value else "0"
+    def _step(self, wanted: int) -> float:
+        raw = (self.high - self.low) / wanted
+        power = 10.0 ** math.floor(math.log10(raw))
+        return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
+
+    def write(self, value: float, wanted: int = 5) -> str:
+        """Return a tick's label, with as many digits as tell it from its neighbours."""
+        step = value if self.log else self._step(wanted)
+        digits = max(0, -math.floor(math.log10(step)))
+        return f"{value:,.{digits}f}".replace("-", "−")
 
 
 class Drawing:
@@ -102,16 +108,17 @@ class Drawing:
         """Draw a line between two points of the data."""
         self._line(self.at(*start), self.at(*end), kind)
 
-    def label(self, x: float, y: float, text: str, kind: str = "", *, lift: float = 0) -> None:
-        """Write beside a point of the data."""
-        across, down = self.at(x, y)
-        flip = across > self.width * 0.75
-        self._text(
-            across + (-8 if flip else 8),
-            down + 3.5 - lift,
-            text,
-            f"label {'end ' if flip else ''}{kind}",
-        )
+    def labels(self, texts: Sequence[tuple[float, float, str]]) -> None:
+        """Write beside points of the data, moving texts down until none covers another."""
+        placed: list[tuple[float, float]] = []
+        for x, y, text in sorted(texts, key=lambda label: -label[1]):
+            across, down = self.at(x, y)
+            flip = across > self.width * 0.7
+            near = [other for where, other in placed if abs(where - across) < _LABEL_WIDTH]
+            down = max([down, *(other + _LABEL_HEIGHT for other in near)])
+            placed.append((across, down))
+            kind = "label end" if flip else "label"
+            self._text(across + (-8 if flip else 8), down + 3.5, text, kind)
 
     def path(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """Draw a line through points of the data."""

@@ -31,16 +31,19 @@ def metric_versus_tpcr(data: Mapping[str, Any], measure: str) -> Markup:
         tpcr = 100 * entry["changes"]["tpcr"]
         if tpcr > 0:
             drawing.line((tpcr, direct), (0, repaired), "pair")
+    labels: list[tuple[float, float, str]] = []
     for entry in entries:
         direct, repaired = (spec.scale * entry[report][measure] for report in _REPORTS)
         tpcr = 100 * entry["changes"]["tpcr"]
         if tpcr == 0:
-            tip = f"{entry['name']} keeps every decision: {spec.short} {number(measure, entry['direct'][measure])}"
+            value = number(measure, entry["direct"][measure])
+            tip = f"{entry['name']} keeps every decision: {spec.short} {value}"
             drawing.point(0, direct, "rival", tip, shape="square")
             continue
         drawing.point(0, repaired, "repaired", _tip(entry, "repaired", measure))
         drawing.point(tpcr, direct, "direct", _tip(entry, "direct", measure))
-        drawing.label(tpcr, direct, entry["key"])
+        labels.append((tpcr, direct, entry["key"]))
+    drawing.labels(labels)
     base = data["uncalibrated"][measure]
     tip = f"uncalibrated: {spec.short} {number(measure, base)}"
     drawing.point(0, spec.scale * base, "original", tip, shape="cross")
@@ -63,7 +66,7 @@ def reliability(entry: Mapping[str, Any]) -> Markup:
     )
     drawing.line((0, 0), (1, 1), "diagonal")
     for report, shift in zip(_REPORTS, (-0.004, 0.004), strict=True):
-        bins = _filled(entry["reliability"][report])
+        bins = filled(entry["reliability"][report])
         for each in bins:
             x = min(1.0, max(0.0, each["confidence"] + shift))
             drawing.line(
@@ -79,7 +82,8 @@ def reliability(entry: Mapping[str, Any]) -> Markup:
     return drawing.markup(f"Reliability diagram of {entry['name']}, direct and repaired")
 
 
-def _filled(reliability: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def filled(reliability: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return a diagram's bins that hold rows, one dict a bin."""
     names = list(reliability)
     bins = [dict(zip(names, row, strict=True)) for row in zip(*reliability.values(), strict=True)]
     return [each for each in bins if each["count"]]
@@ -91,17 +95,17 @@ def histogram(entry: Mapping[str, Any]) -> Markup:
     edges = counts["edges"]
     reports = ("original", *_REPORTS)
     most = max(max(counts[report]) for report in reports)
-    drawing = Drawing(
-        Axis("confidence", 0.0, 1.0), Axis("rows", 0.0, 1.06 * most, digits=0), height=300
-    )
-    for low, high, *bars in zip(edges, edges[1:], *(counts[name] for name in reports), strict=True):
+    drawing = Drawing(Axis("confidence", 0.0, 1.0), Axis("rows", 0.0, 1.06 * most), height=300)
+    for low, high, *bars in zip(
+        edges[:-1], edges[1:], *(counts[name] for name in reports), strict=True
+    ):
         tip = f"confidence {low:.2f} to {high:.2f}: " + ", ".join(
             f"{name} {count:,}" for name, count in zip(reports, bars, strict=True)
         )
         drawing.bar(low, high, max(bars), "hover", tip)
     for report in reports:
         steps: list[tuple[float, float]] = []
-        for low, high, count in zip(edges, edges[1:], counts[report], strict=True):
+        for low, high, count in zip(edges[:-1], edges[1:], counts[report], strict=True):
             steps += [(low, count), (high, count)]
         drawing.path(steps, f"line {report}")
     return drawing.markup(f"Histogram of confidence for {entry['name']}")
