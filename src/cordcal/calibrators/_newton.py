@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cordcal.calibrators._affine import AffineProblem
+from cordcal.calibrators._scores import Matrix, Vector
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 # A step that could still win less than this share of the objective ends the search;
 # it leaves the parameter within about 1e-7 of the optimum.
 _RELATIVE_DECREASE = 1e-15
+
+# The same for many parameters, where the decrement itself is known to fewer digits.
+_DECREMENT = 1e-13
+# A line search that fails with less than this to win is at the optimum to rounding.
+_HIDDEN = 1e-10
+# Armijo's condition and the shortest step worth trying.
+_SUFFICIENT, _SHORTEST = 1e-4, 1e-10
+# Products a Newton step may cost; ten times what a well-posed problem needs.
+_MOST_PRODUCTS = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +94,116 @@ def minimise_scalar(
         if high - low <= 1e-14 * max(1.0, abs(low)):
             return ScalarOptimum(here, value, slope, passes, True, False)
     return ScalarOptimum(here, value, slope, max_iter, False, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """Where a search over many parameters ended."""
+
+    theta: Matrix
+    value: float
+    gradient_norm: float
+    n_iter: int
+    converged: bool
+
+
+class Report(Protocol):
+    """What a search tells after each step: its number, the objective, the gradient norm."""
+
+    def __call__(self, step: int, value: float, gradient_norm: float) -> None: ...
+
+
+def newton_cg(
+    problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
+) -> Optimum:
+    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients.
+
+    The Newton decrement, half of what the quadratic model still promises, decides when
+    to stop; a value at or below ``floor`` ends the search unconverged.
+    """
+    theta = start
+    value, gradient = problem.evaluate(theta)
+    first = norm = _size(gradient)
+    for iteration in range(max_iter):
+        if value <= floor:
+            return Optimum(theta, value, norm, iteration, False)
+        problem.refresh()
+        # Solve coarsely far away and ever more exactly: the convergence is superlinear.
+        accuracy = 0.1 * min(1.0, math.sqrt(norm / first)) if first > 0.0 else 0.1
+        step = _conjugate_gradients(problem, gradient, accuracy)
+        promise = -0.5 * float(np.vdot(gradient, step))
+        if promise <= _DECREMENT * value:
+            return Optimum(theta, value, norm, iteration, True)
+        length = 1.0
+        while True:
+            candidate = theta + length * step
+            tried, slope = problem.evaluate(candidate)
+            if tried <= value - 2.0 * _SUFFICIENT * length * promise:
+                break
+            length *= 0.5
+            if length < _SHORTEST:
+                # Rounding hides the last digits of the descent.
+                return Optimum(theta, value, norm, iteration, promise <= _HIDDEN * value)
+        theta, value, gradient = candidate, tried, slope
+        norm = _size(gradient)
+        report(iteration + 1, value, norm)
+    return Optimum(theta, value, norm, max_iter, False)
+
+
+def _size(gradient: Matrix) -> float:
+    return float(np.abs(gradient).max())
+
+
+def _conjugate_gradients(problem: AffineProblem, gradient: Matrix, accuracy: float) -> Matrix:
+    """Solve Hessian · step = −gradient to a relative accuracy in the preconditioner's norm."""
+    step, residual = np.zeros_like(gradient), -gradient
+    direction = scaled = problem.precondition(residual)
+    size = float(np.vdot(residual, scaled))
+    target = accuracy * accuracy * size
+    for _ in range(_MOST_PRODUCTS):
+        product = problem.product(direction)
+        curvature = float(np.vdot(direction, product))
+        if curvature <= 0.0:  # a flat direction, seen through rounding
+            return step if step.any() else scaled
+        step += (size / curvature) * direction
+        residual -= (size / curvature) * product
+        scaled = problem.precondition(residual)
+        following = float(np.vdot(residual, scaled))
+        if following <= target:
+            break
+        direction = scaled + (following / size) * direction
+        size = following
+    return step
+
+
+def lbfgs(
+    problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
+) -> Optimum:
+    """Take at most ``max_iter`` L-BFGS steps (ten pairs, SciPy's line search)."""
+    from scipy.optimize import minimize
+
+    shape = start.shape
+
+    def objective(flat: Vector) -> tuple[float, Vector]:
+        value, gradient = problem.evaluate(flat.reshape(shape))
+        return value, gradient.ravel()
+
+    steps = itertools.count(1)
+
+    def after(intermediate_result: OptimizeResult) -> None:
+        report(next(steps), float(intermediate_result.fun), math.nan)
+        if intermediate_result.fun <= floor:
+            raise StopIteration
+
+    result = minimize(
+        objective,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        callback=after,
+        # Only the gradient and the cap end it, so that the cap defines the result.
+        options={"maxiter": max_iter, "maxcor": 10, "ftol": 0.0, "gtol": 1e-9, "maxfun": 10**9},
+    )
+    norm = _size(result.jac)
+    converged = norm <= 1e-9 and result.fun > floor
+    return Optimum(result.x.reshape(shape), float(result.fun), norm, int(result.nit), converged)

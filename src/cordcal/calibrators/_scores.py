@@ -41,6 +41,11 @@ def row_blocks(rows: int, classes: int) -> Iterator[slice]:
         yield slice(start, min(start + size, rows))
 
 
+def row_weights(rows: int, weight: Vector | None) -> Vector:
+    """Return weights that sum to one."""
+    return np.full(rows, 1.0 / rows) if weight is None else weight / weight.sum()
+
+
 def check_kind(kind: Any) -> None:
     """Refuse anything but the two kinds of scores."""
     if kind not in ("logits", "probabilities"):

@@ -11,11 +11,18 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.calibrators._base import Calibrator
-from cordcal.calibrators._scores import Domain, Kind, Labels, Matrix, Vector, row_blocks
+from cordcal.calibrators._scores import (
+    Domain,
+    Kind,
+    Labels,
+    Matrix,
+    Vector,
+    row_blocks,
+    row_weights,
+)
 from cordcal.calibrators.temperature import (
     Objective,
     fit_temperature,
-    row_weights,
     tempered_softmax,
     warn_about_temperature,
 )

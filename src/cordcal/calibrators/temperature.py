@@ -19,6 +19,7 @@ from cordcal.calibrators._scores import (
     Matrix,
     Vector,
     row_blocks,
+    row_weights,
 )
 
 # log(1/T) is searched in this interval: T between 1e-7 and 9e6, beyond which a
@@ -26,7 +27,7 @@ from cordcal.calibrators._scores import (
 _LARGEST_LOG = 16.0
 
 # A mean loss this small is separable data: no temperature is best, colder always wins.
-_VANISHED_LOSS = 1e-10
+VANISHED_LOSS = 1e-10
 
 # Rows enough to start from: about 8 MB of float64.
 _START_ENTRIES = 2**20
@@ -181,20 +182,26 @@ def fit_temperature(
 ) -> ScalarOptimum:
     """Minimise over log(1/T): first on a sample of the rows, then, from there, on all."""
     start = 0.0
-    step = shifted.size // _START_ENTRIES
-    if step > 1:
-        some = slice(None, None, step)
-        sample_weight = None if weight is None else weight[some]
-        if sample_weight is None or sample_weight.any():
-            sample = objective_of(shifted[some], labels[some], sample_weight)
-            start = _search(sample, 0.0).at
-            # A separable or hopeless sample says little: begin in the middle then.
-            start = start if abs(start) < 0.5 * _LARGEST_LOG else 0.0
+    sample = sample_of(shifted, labels, weight)
+    if sample[0].shape[0] < shifted.shape[0]:
+        start = _search(objective_of(*sample), 0.0).at
+        # A separable or hopeless sample says little: begin in the middle then.
+        start = start if abs(start) < 0.5 * _LARGEST_LOG else 0.0
     return _search(objective_of(shifted, labels, weight), start)
 
 
+def sample_of(
+    scores: Matrix, labels: Labels, weight: Vector | None
+) -> tuple[Matrix, Labels, Vector | None]:
+    """Return evenly spaced rows, enough for a first guess; all rows where they are few."""
+    some = slice(None, None, max(1, scores.size // _START_ENTRIES))
+    if weight is None or not weight[some].any():
+        return scores[some], labels[some], None
+    return scores[some], labels[some], weight[some]
+
+
 def _search(objective: Objective, start: float) -> ScalarOptimum:
-    return minimise_scalar(objective, start, -_LARGEST_LOG, _LARGEST_LOG, floor=_VANISHED_LOSS)
+    return minimise_scalar(objective, start, -_LARGEST_LOG, _LARGEST_LOG, floor=VANISHED_LOSS)
 
 
 def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
@@ -202,7 +209,7 @@ def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
     if best.converged:
         return
     temperature = math.exp(-best.at)
-    if best.at > 0.0 and (best.at_bound or best.value <= _VANISHED_LOSS):
+    if best.at > 0.0 and (best.at_bound or best.value <= VANISHED_LOSS):
         calibrator._warn(
             f"every calibration row is classified correctly, so no temperature is best; it was "
             f"stopped at T = {temperature:.3g}. Fit on more rows, or rows the classifier was "
@@ -285,8 +292,3 @@ def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Obje
         return value, beta * slope, exact if exact > 0.0 else beta * beta * convex
 
     return objective
-
-
-def row_weights(rows: int, weight: Vector | None) -> Vector:
-    """Return weights that sum to one."""
-    return np.full(rows, 1.0 / rows) if weight is None else weight / weight.sum()
