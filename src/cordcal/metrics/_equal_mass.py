@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cordcal.metrics._bins import BINS, binned_gap, check_bins
+from cordcal.metrics._bins import BINS, check_bins
 from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
 from cordcal.metrics._stream import Stream, require_rows
 
@@ -17,37 +17,31 @@ _EXPONENTS = 54
 _CELLS = (_EXPONENTS << _CELL_BITS) + 1
 
 
-def rank_bins(confidence: Vector, weight: Vector | None, bins: int) -> Classes:
-    """Return each row's bin by stable rank: bin m starts where m / bins of the weight is behind.
+def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
+    """Return the equal-mass ECE of rows in the order of their confidence.
 
-    Without weights this is ⌊bins · rank / n⌋.
+    Bin m starts at the row where m / bins of the weight lies behind; for rows that count
+    once each, the row of rank r is in bin ⌊bins · r / n⌋.
 
     Examples
     --------
     >>> import numpy as np
-    >>> rank_bins(np.array([0.5, 0.9, 0.5, 0.7]), None, 2)
-    array([0, 1, 0, 1])
+    >>> ranked_gap(np.array([0.6, -0.3, -0.2, 0.9]), np.ones(4), 2)
+    0.25
     """
-    order = np.argsort(confidence, kind="stable")
-    if weight is None:
-        behind, total = np.arange(len(order)), len(order)
-    else:
-        running = np.cumsum(weight[order])
-        behind, total = np.concatenate([[0.0], running[:-1]]), running[-1]
-    index = np.empty(len(order), dtype=np.intp)
-    index[order] = np.minimum(bins * behind / total, bins - 1)
-    return index
+    running = np.cumsum(weight)
+    require_rows(running[-1])
+    behind = np.concatenate([[0.0], running[:-1]])
+    index = np.minimum(bins * behind / running[-1], bins - 1).astype(np.intp)
+    return float(np.abs(np.bincount(index, residual)).sum() / running[-1])
 
 
 def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
     """Return the equal-mass ECE of rows that were reduced already."""
-    index = rank_bins(rows.confidence, rows.weight, bins)
+    order = np.argsort(rows.confidence, kind="stable")
     weight = rows.weights
-
-    def total(values: Vector) -> Vector:
-        return np.asarray(np.bincount(index, values, minlength=bins), dtype=np.float64)
-
-    return binned_gap(total(weight), total(weight * rows.confidence), total(weight * rows.correct))
+    residual = weight * (rows.confidence - rows.correct)
+    return ranked_gap(residual[order], weight[order], bins)
 
 
 class EqualMassECEStream(Stream):

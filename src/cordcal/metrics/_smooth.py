@@ -10,14 +10,16 @@ treatment of the boundary (`smooth_ece` tells them apart).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import numpy.typing as npt
 
-from cordcal.metrics._rows import LabelledRows, Report, Vector
+from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
 from cordcal.metrics._stream import Stream, require_rows
 
+Spectrum = npt.NDArray[np.complex128]
 Normalization = Literal["count", "density", "corrected"]
 
 # The fixed point is bisected on [0, 1] in ten steps, so widths are multiples of 2^-10, and
@@ -30,16 +32,39 @@ _DENSITY_FLOOR = 1e-4
 _STREAM_CELLS = 2**16
 
 
-@dataclass(slots=True)
-class _Residuals:
-    """Residuals and masses at points of [0, 1], and the error at any kernel width."""
+class Positions:
+    """Confidences, and how each is shared between its neighbours on grids of [0, 1]."""
 
-    position: Vector
-    residual: Vector
-    mass: Vector
-    normalization: Normalization
-    _nodes: int = 200
-    _spread: dict[int, tuple[Vector, Vector]] = field(default_factory=dict)
+    def __init__(self, confidence: Vector) -> None:
+        self.confidence = np.minimum(confidence, 1.0)
+        self._grids: dict[int, tuple[Classes, Vector]] = {}
+
+    def spread(self, values: Vector, nodes: int) -> Vector:
+        """Share each value linearly between the two grid nodes next to its confidence."""
+        if nodes not in self._grids:
+            scaled = self.confidence * (nodes - 1)
+            left = np.clip(scaled.astype(np.intp), 0, nodes - 2)
+            self._grids[nodes] = left, scaled - left
+        left, share = self._grids[nodes]
+        right = values * share
+        total = np.bincount(left, values - right, minlength=nodes)
+        total[1:] += np.bincount(left, right, minlength=nodes - 1)[: nodes - 1]
+        return np.asarray(total, dtype=np.float64)
+
+
+class Residuals:
+    """Residuals and masses at positions, and the error at any kernel width."""
+
+    def __init__(
+        self, positions: Positions, residual: Vector, mass: Vector, normalization: Normalization
+    ) -> None:
+        self.positions = positions
+        self.residual = residual
+        self.mass = mass
+        self.total = float(mass.sum())
+        self.normalization = normalization
+        self._nodes = 200  # the first grid of "count"
+        self._spectra: dict[int, tuple[Spectrum, ...]] = {}
 
     def error_at(self, width: float) -> float:
         """Return smECE at one kernel width."""
@@ -51,61 +76,53 @@ class _Residuals:
         # relplot 1.0 and 1.0.1: the grid grows by fours, and never shrinks during a search.
         while round(20.0 / width) > self._nodes:
             self._nodes *= 4
-        residual, _ = self._on_grid(self._nodes)
-        smoothed = np.abs(_smooth(residual, width)).sum()
-        return float(smoothed / (self._nodes * self.mass.sum()))
+        (residual,) = self._smoothed(self._nodes, width)
+        return float(np.abs(residual).sum() / (self._nodes * self.total))
 
     def _by_density(self, width: float) -> float:
         # relplot 1.0.2 and 1.0.3: smoothed residual and density, read off at even points.
-        nodes = max(2000, round(20.0 / width)) // 2 + 1
+        nodes = _density_cells(width) + 1
         points = np.linspace(0.0, 1.0, max(round(10.0 / width), 200))
         grid = np.linspace(0.0, 1.0, nodes)
         residual, density = (
-            np.interp(points, grid, _smooth(values, width)) for values in self._on_grid(nodes)
+            np.interp(points, grid, values) for values in self._smoothed(nodes, width)
         )
         return float(np.abs(residual).sum() / (density + _DENSITY_FLOOR).sum())
 
-    def _on_grid(self, nodes: int) -> tuple[Vector, Vector]:
-        if nodes not in self._spread:
-            residual = spread(self.position, self.residual, nodes)
-            mass = spread(self.position, self.mass, nodes)
-            if self.normalization == "corrected":
-                # Reflection keeps a single copy of the end nodes but two of all others.
-                for values in (residual, mass):
-                    values[[0, -1]] *= 2.0
-            self._spread[nodes] = residual, mass
-        return self._spread[nodes]
+    def _smoothed(self, nodes: int, width: float) -> list[Vector]:
+        """Convolve with a Gaussian cut off at ±1/2, the values mirrored at both end nodes."""
+        if nodes not in self._spectra:
+            by_count = self.normalization == "count"
+            given = (self.residual,) if by_count else (self.residual, self.mass)
+            self._spectra[nodes] = tuple(self._spectrum(values, nodes) for values in given)
+        kernel = _kernel_spectrum(nodes, width)
+        period = 2 * (nodes - 1)
+        return [np.fft.irfft(part * kernel, period)[:nodes] for part in self._spectra[nodes]]
+
+    def _spectrum(self, values: Vector, nodes: int) -> Spectrum:
+        spread = self.positions.spread(values, nodes)
+        if self.normalization == "corrected":
+            # Mirroring keeps one copy of the end nodes but two of all others.
+            spread[[0, -1]] *= 2.0
+        # Mirrored without repeating the end nodes, the values have period 2 (nodes − 1).
+        return np.fft.rfft(np.concatenate([spread, spread[-2:0:-1]]))
 
     def grid_step(self, width: float) -> float:
         """Return the spacing of the grid on which the error at this width is computed."""
-        if self.normalization == "count":
-            return 1.0 / (self._nodes - 1)
-        return 1.0 / (max(2000, round(20.0 / width)) // 2)
+        return 1.0 / (self._nodes - 1 if self.normalization == "count" else _density_cells(width))
 
 
-def spread(position: Vector, values: Vector, nodes: int) -> Vector:
-    """Share each value linearly between the two grid nodes next to its position."""
-    scaled = position * (nodes - 1)
-    left = np.clip(scaled.astype(np.intp), 0, nodes - 2)
-    share = scaled - left
-    return np.asarray(
-        np.bincount(left, values * (1.0 - share), minlength=nodes)
-        + np.bincount(left + 1, values * share, minlength=nodes),
-        dtype=np.float64,
-    )
+def _density_cells(width: float) -> int:
+    return max(2000, round(20.0 / width)) // 2
 
 
-def _smooth(values: Vector, width: float) -> Vector:
-    """Convolve with a Gaussian cut off at ±1/2, the values mirrored at both end nodes."""
-    nodes = len(values)
-    # Mirrored without repeating the end nodes, the values have period 2 (nodes − 1).
-    period = 2 * (nodes - 1)
-    mirrored = np.concatenate([values, values[-2:0:-1]])
-    grid = np.linspace(0.0, 1.0, nodes)
-    kernel = np.zeros(period)
+# A bisection visits ten widths, and resamples of the same rows visit the same ones.
+@lru_cache(maxsize=32)
+def _kernel_spectrum(nodes: int, width: float) -> Spectrum:
+    kernel = np.zeros(2 * (nodes - 1))
     # With an even number of nodes the kernel's centre lies half a cell off: so published.
-    kernel[np.arange(nodes) - nodes // 2] = gaussian(grid - 0.5, width)
-    return np.fft.irfft(np.fft.rfft(mirrored) * np.fft.rfft(kernel), period)[:nodes]
+    kernel[np.arange(nodes) - nodes // 2] = gaussian(np.linspace(0.0, 1.0, nodes) - 0.5, width)
+    return np.fft.rfft(kernel)
 
 
 def gaussian(x: Any, width: float) -> Any:
@@ -135,14 +152,13 @@ def fixed_point(error_at: Callable[[float], float]) -> tuple[float, float, list[
 
 def smooth_gap(rows: LabelledRows, normalization: Normalization = "count") -> tuple[float, float]:
     """Return smECE and its kernel width of rows that were reduced already."""
-    confidence = np.minimum(rows.confidence, 1.0)
     weight = rows.weights
     if rows.weight is not None:
         # The density floor is meant for rows that count once each.
         weight = weight * (np.count_nonzero(weight) / weight.sum())
-    residual = weight * (confidence - rows.correct)
-    points = _Residuals(confidence, residual, weight, normalization)
-    width, error, _ = fixed_point(points.error_at)
+    positions = Positions(rows.confidence)
+    residual = weight * (positions.confidence - rows.correct)
+    width, error, _ = fixed_point(Residuals(positions, residual, weight, normalization).error_at)
     return error, width
 
 
@@ -175,10 +191,10 @@ class SmoothECEStream(Stream):
 
     def add(self, rows: LabelledRows) -> None:
         """Add rows that were reduced already."""
-        confidence, weight = np.minimum(rows.confidence, 1.0), rows.weights
-        residual = weight * (confidence - rows.correct)
-        self._residual += spread(confidence, residual, _STREAM_CELLS + 1)
-        self._mass += spread(confidence, weight, _STREAM_CELLS + 1)
+        positions, weight = Positions(rows.confidence), rows.weights
+        residual = weight * (positions.confidence - rows.correct)
+        self._residual += positions.spread(residual, _STREAM_CELLS + 1)
+        self._mass += positions.spread(weight, _STREAM_CELLS + 1)
         self._rows += int(np.count_nonzero(weight))
 
     def merge(self, other: Self) -> Self:
@@ -193,11 +209,11 @@ class SmoothECEStream(Stream):
         self._rows += other._rows
         return self
 
-    def _points(self) -> _Residuals:
+    def _points(self) -> Residuals:
         require_rows(self._rows)
         scale = self._rows / self._mass.sum()
-        position = np.arange(_STREAM_CELLS + 1) / _STREAM_CELLS
-        return _Residuals(position, self._residual * scale, self._mass * scale, self.normalization)
+        nodes = Positions(np.arange(_STREAM_CELLS + 1) / _STREAM_CELLS)
+        return Residuals(nodes, self._residual * scale, self._mass * scale, self.normalization)
 
     def result(self) -> float:
         """Return smECE of all rows seen so far, up to `error_bound`."""
