@@ -11,6 +11,7 @@ from cordcal import arrays
 from cordcal.repair import _array, _compiled, _foreign, _rows
 from cordcal.repair._array import RowState
 from cordcal.repair._construction import CalibrationRows
+from cordcal.repair._exact import moderate
 from cordcal.repair._results import Construction, Explanation
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
@@ -91,7 +92,9 @@ class CORD:
         p, q = _pair(original, direct)
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
-        weight = None if sample_weight is None else arrays.check_weights(sample_weight, rows)
+        weight = None
+        if sample_weight is not None:
+            weight = moderate(arrays.check_weights(sample_weight, rows))
         calibration = CalibrationRows.of(p, q, keep, weight, self._threads())
         self.construction_ = calibration.construct(decision_given=decision is not None)
         self.eta_ = self.construction_.eta
@@ -204,6 +207,23 @@ class CORD:
                 )
             return None
         return arrays.check_decisions(decision, rows, classes)
+
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return what a model file holds: the shared scalar, and how it was found."""
+        self._check_fitted()
+        return {"eta": np.atleast_1d(self.eta_)}, {
+            "preserve": 1,
+            "construction": self.construction_.to_dict(),
+        }
+
+    @classmethod
+    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted repair from what `_state` returned."""
+        cord = cls()
+        cord.construction_ = Construction.from_dict(meta["construction"])
+        cord.eta_ = float(held["eta"][0])
+        cord.n_classes_ = cord.construction_.n_classes
+        return cord
 
     def __repr__(self) -> str:
         return f"CORD(eta={self.eta_!r})" if hasattr(self, "eta_") else "CORD()"
