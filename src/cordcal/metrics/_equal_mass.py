@@ -8,7 +8,7 @@ import numpy as np
 
 from cordcal.metrics._bins import BINS, check_bins
 from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
-from cordcal.metrics._stream import Stream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows
 
 # The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
 # confidences of a good classifier crowd at 1.  Rows below 2^-53 count as certain.
@@ -44,7 +44,7 @@ def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
     return ranked_gap(residual[order], weight[order], bins)
 
 
-class EqualMassECEStream(Stream):
+class EqualMassECEStream(RowStream):
     """`ece_equal_mass` of blocks of rows in constant memory, with a bound on its error.
 
     Equal mass needs all confidences in order, which no constant memory holds exactly.

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
-from cordcal.metrics._stream import Stream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows
 
 Spectrum = npt.NDArray[np.complex128]
 Normalization = Literal["count", "density", "corrected"]
@@ -171,7 +171,7 @@ def check_normalization(normalization: str) -> Normalization:
     return normalization  # type: ignore[return-value]
 
 
-class SmoothECEStream(Stream):
+class SmoothECEStream(RowStream):
     """`smooth_ece` of blocks of rows in constant memory, with a bound on its error.
 
     Residuals are kept on a grid of 65,537 confidences, each shared between its two
