@@ -1,0 +1,176 @@
+"""Cross-entropy of an affine map of the scores, with ridge: value, gradient, Hessian products.
+
+Two shapes share everything but the map: `VectorProblem` scales each score and adds a
+bias, `MatrixProblem` mixes all scores.  Parameters are one array: (2, K) with rows v and
+b, or (K, K + 1) with rows [W_j, b_j].  The objective is the weighted mean cross-entropy
+plus Σ ridge·(θ − identity)².  Passes run over blocks of rows; besides the scores only the
+probabilities of the current point are held, for the products.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from cordcal.calibrators._scores import Labels, Matrix, Vector, row_blocks, row_weights
+
+# Keeps divisions finite when every row is certain; far below any curvature that matters.
+_TINY = 1e-100
+
+
+class AffineProblem(ABC):
+    """The objective of an affine map as a function of its parameters."""
+
+    identity: Matrix
+
+    def __init__(
+        self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
+    ) -> None:
+        self.scores = scores
+        self.labels = labels
+        self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
+        self.weight = row_weights(scores.shape[0], weight)
+        self._probabilities = np.empty_like(scores)
+
+    def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
+        """Return the objective and its gradient, and remember the probabilities."""
+        value, gradient = 0.0, np.zeros_like(theta)
+        for at in row_blocks(*self.scores.shape):
+            x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
+            own = np.arange(p.shape[0]), self.labels[at]
+            self._map(theta, x, out=p)
+            p -= p.max(axis=1, keepdims=True)
+            own_logit = p[own]
+            np.exp(p, out=p)
+            total = p.sum(axis=1)
+            p /= total[:, None]
+            value += float(w @ (np.log(total) - own_logit))
+            error = p * w[:, None]
+            error[own] -= w
+            self._accumulate(error, x, gradient)
+        away = theta - self.identity
+        value += float(np.vdot(self.ridge, away * away))
+        gradient += 2.0 * self.ridge * away
+        return value, gradient
+
+    def product(self, direction: Matrix) -> Matrix:
+        """Return the Hessian at the last evaluated point times a direction."""
+        result = 2.0 * self.ridge * direction
+        for at in row_blocks(*self.scores.shape):
+            x, p = self.scores[at], self._probabilities[at]
+            a = np.empty_like(p)
+            self._map(direction, x, out=a)
+            a -= np.vecdot(p, a)[:, None]
+            a *= p
+            a *= self.weight[at][:, None]
+            self._accumulate(a, x, result)
+        return result
+
+    @staticmethod
+    @abstractmethod
+    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
+        """Write the affine map of a block."""
+
+    @staticmethod
+    @abstractmethod
+    def _accumulate(error: Matrix, x: Matrix, gradient: Matrix) -> None:
+        """Add the derivative with respect to the parameters, given that to the logits."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Build the preconditioner at the last evaluated point."""
+
+    @abstractmethod
+    def precondition(self, residual: Matrix) -> Matrix:
+        """Apply an approximate inverse of the Hessian."""
+
+
+class VectorProblem(AffineProblem):
+    """``softmax(v·x + b)``; the preconditioner is each class's own 2×2 block."""
+
+    def __init__(
+        self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
+    ) -> None:
+        self.identity = np.stack([np.ones(scores.shape[1]), np.zeros(scores.shape[1])])
+        super().__init__(scores, labels, weight, ridge)
+
+    @staticmethod
+    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
+        np.multiply(x, theta[0], out=out)
+        out += theta[1]
+
+    @staticmethod
+    def _accumulate(error: Matrix, x: Matrix, gradient: Matrix) -> None:
+        gradient[0] += np.einsum("ij,ij->j", error, x)
+        gradient[1] += error.sum(axis=0)
+
+    def refresh(self) -> None:
+        vv, vb, bb = (np.zeros(self.scores.shape[1]) for _ in range(3))
+        for at in row_blocks(*self.scores.shape):
+            x, p = self.scores[at], self._probabilities[at]
+            spread = p * (1.0 - p)
+            spread *= self.weight[at][:, None]
+            bb += spread.sum(axis=0)
+            spread *= x
+            vb += spread.sum(axis=0)
+            vv += np.einsum("ij,ij->j", spread, x)
+        vv += 2.0 * self.ridge[0]
+        bb += 2.0 * self.ridge[1]
+        # A class nobody doubts leaves an empty block: keep it invertible.
+        vv += 1e-12 * vv.max() + _TINY
+        bb += 1e-12 * bb.max() + _TINY
+        determinant = np.maximum(vv * bb - vb * vb, 1e-12 * vv * bb)
+        self._inverse = bb / determinant, -vb / determinant, vv / determinant
+
+    def precondition(self, residual: Matrix) -> Matrix:
+        vv, vb, bb = self._inverse
+        return np.stack([vv * residual[0] + vb * residual[1], vb * residual[0] + bb * residual[1]])
+
+
+class MatrixProblem(AffineProblem):
+    """``softmax(W x + b)``.
+
+    The preconditioner takes every class's block to be its share of doubt p(1 − p) times
+    one second-moment matrix of the scores, plus the off-diagonal ridge: one
+    eigendecomposition inverts them all.
+    """
+
+    def __init__(
+        self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
+    ) -> None:
+        classes = scores.shape[1]
+        self.identity = np.eye(classes, classes + 1)
+        super().__init__(scores, labels, weight, ridge)
+
+    @staticmethod
+    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
+        np.matmul(x, theta[:, :-1].T, out=out)
+        out += theta[:, -1]
+
+    @staticmethod
+    def _accumulate(error: Matrix, x: Matrix, gradient: Matrix) -> None:
+        gradient[:, :-1] += error.T @ x
+        gradient[:, -1] += error.sum(axis=0)
+
+    def refresh(self) -> None:
+        classes = self.scores.shape[1]
+        shared, share = np.zeros((classes + 1, classes + 1)), np.zeros(classes)
+        for at in row_blocks(*self.scores.shape):
+            x, p = self.scores[at], self._probabilities[at]
+            spread = p * (1.0 - p)
+            spread *= self.weight[at][:, None]
+            share += spread.sum(axis=0)
+            scaled = np.append(x, np.ones((x.shape[0], 1)), axis=1)
+            scaled *= np.sqrt(spread.sum(axis=1))[:, None]
+            shared += scaled.T @ scaled
+        size, self._basis = np.linalg.eigh(shared / max(share.sum(), _TINY))
+        # Classes nobody doubts and directions nobody takes must stay invertible.
+        share = np.maximum(share, 1e-6 * share.max() + _TINY)
+        size = np.maximum(size, 1e-10 * size.max() + _TINY)
+        self._sizes = np.outer(share, size) + 2.0 * self.ridge[0, 1]
+
+    def precondition(self, residual: Matrix) -> Matrix:
+        turned = residual @ self._basis
+        turned /= self._sizes
+        return np.asarray(turned @ self._basis.T)

@@ -1,0 +1,142 @@
+"""What the affine maps share: the search, its warnings, and prediction."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from cordcal.calibrators._affine import AffineProblem
+from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._newton import Optimum, Report, newton_cg
+from cordcal.calibrators._progress import progress
+from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector, row_blocks
+from cordcal.calibrators.temperature import (
+    VANISHED_LOSS,
+    cross_entropy,
+    fit_temperature,
+    sample_of,
+    tempered_softmax,
+    warn_about_temperature,
+)
+
+
+class AffineCalibrator(Calibrator):
+    """Base of the maps ``softmax(A x + b)``: a convex fit by Newton's method."""
+
+    max_iter: int
+    objective_: float
+    gradient_norm_: float
+    n_iter_: int
+
+    def __init__(self, *, input: Kind = "logits", max_iter: int = 100) -> None:
+        super().__init__(input=input)
+        self.max_iter = max_iter
+
+    @abstractmethod
+    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        """Return the objective, with its ridge."""
+
+    @abstractmethod
+    def _keep(self, theta: Matrix) -> None:
+        """Store the parameters under their names."""
+
+    @abstractmethod
+    def _logits(self, working: Matrix) -> Matrix:
+        """Return the affine map of a block."""
+
+    def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
+        return newton_cg(problem, start, max_iter=self.max_iter, floor=VANISHED_LOSS, report=report)
+
+    def _start(self, problem: AffineProblem) -> Matrix:
+        return tempered_start(problem)
+
+    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+        check_max_iter(self.max_iter)
+        problem = self._problem(working, labels, weight)
+        work = working.size * problem.identity.shape[1]
+        with progress(self.key, work) as report:
+            best = self._search(problem, self._start(problem), report)
+        self._keep(best.theta)
+        self.objective_, self.gradient_norm_ = best.value, best.gradient_norm
+        self.n_iter_ = best.n_iter
+        warn_about_search(self, best, self._advice())
+
+    def _advice(self) -> str:
+        return "raise max_iter"
+
+    def _predict(self, working: Matrix) -> Matrix:
+        for at in row_blocks(*working.shape):
+            z = self._logits(working[at])
+            z -= z.max(axis=1, keepdims=True)
+            np.exp(z, out=z)
+            np.divide(z, z.sum(axis=1, keepdims=True), out=working[at])
+        return working
+
+
+class StructuredCalibrator(AffineCalibrator):
+    """Base of the structured maps: temperature and Laplace mix first, ridge towards identity.
+
+    The map works on L = log((1 − w)·softmax(z/T) + w/K) with w = 1/(n + 1); the mix is part
+    of the model, so L is bounded and masked classes are welcome.
+    """
+
+    temperature_: float
+    mix_: float
+
+    def _start(self, problem: AffineProblem) -> Matrix:
+        return problem.identity
+
+    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+        best = fit_temperature(cross_entropy, working, labels, weight)
+        self.temperature_ = float(np.exp(-best.at))
+        warn_about_temperature(self, best)
+        rows = working.shape[0] if weight is None else float(weight.sum())
+        self.mix_ = 1.0 / (rows + 1.0)
+        super()._fit(self._mixed(working), labels, weight)
+
+    def _mixed(self, shifted: Matrix) -> Matrix:
+        """Return L, written over ``shifted``."""
+        uniform = self.mix_ / shifted.shape[1]
+        mixed = tempered_softmax(shifted, self.temperature_)
+        for at in row_blocks(*shifted.shape):
+            block = mixed[at]
+            block *= 1.0 - self.mix_
+            block += uniform
+            np.log(block, out=block)
+        return mixed
+
+    def _predict(self, working: Matrix) -> Matrix:
+        return super()._predict(self._mixed(working))
+
+
+def check_max_iter(value: Any) -> None:
+    """Refuse a cap that allows no step."""
+    if not (isinstance(value, int | np.integer) and value >= 1):
+        raise ValueError(f"max_iter is {value!r}; pass a whole number from 1 on")
+
+
+def tempered_start(problem: AffineProblem) -> Matrix:
+    """Return a tempered identity: saturated scores leave Newton's method nothing to see."""
+    scores, labels, weight = sample_of(problem.scores, problem.labels, problem.weight)
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    best = fit_temperature(cross_entropy, shifted, labels, weight)
+    return problem.identity * float(np.exp(min(best.at, 0.0)))
+
+
+def warn_about_search(
+    calibrator: Calibrator, best: Optimum, advice: str = "raise max_iter"
+) -> None:
+    """Say what to do when the rows are separable or the search was cut short."""
+    if best.value <= VANISHED_LOSS:
+        calibrator._warn(
+            f"the calibration rows are perfectly separable, so the parameters grow without "
+            f"end; stopped at a loss of {best.value:.2g}. Fit on more rows, or use a "
+            f"regularised map such as 'svs'"
+        )
+    elif not best.converged:
+        calibrator._warn(
+            f"stopped after {best.n_iter} steps with a gradient norm of "
+            f"{best.gradient_norm:.3g}; {advice}"
+        )

@@ -1,0 +1,230 @@
+"""Exact minimisers for the calibrators' objectives: one number, or many."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cordcal.calibrators._affine import AffineProblem
+from cordcal.calibrators._scores import Matrix, Vector
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
+
+# A step that could still win less than this share of the objective ends the search;
+# it leaves the parameter within about 1e-7 of the optimum.
+_RELATIVE_DECREASE = 1e-15
+
+# The same for many parameters, where the decrement itself is known to fewer digits.
+_DECREMENT = 1e-13
+# A line search that fails with less than this to win is at the optimum to rounding.
+_HIDDEN = 1e-10
+# Armijo's condition and the shortest step worth trying.
+_SUFFICIENT, _SHORTEST = 1e-4, 1e-10
+# Products a Newton step may cost; ten times what a well-posed problem needs.
+_MOST_PRODUCTS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOptimum:
+    """Where a one-dimensional search ended."""
+
+    at: float
+    value: float
+    slope: float
+    passes: int
+    converged: bool
+    at_bound: bool
+
+
+def minimise_scalar(
+    function: Callable[[float], tuple[float, float, float]],
+    start: float,
+    low: float,
+    high: float,
+    *,
+    floor: float,
+    max_iter: int = 100,
+) -> ScalarOptimum:
+    """Minimise over [low, high] by Newton steps inside a shrinking bracket of slope signs.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the value, the slope and the curvature at a point.
+    start, low, high : float
+        Where to begin, and the interval.
+    floor : float
+        A value at or below this ends the search: the loss has vanished.
+    max_iter : int
+        Most evaluations.
+
+    Examples
+    --------
+    >>> best = minimise_scalar(lambda x: ((x - 1) ** 2 + 1, 2 * (x - 1), 2.0), 3.0, -9, 9, floor=0)
+    >>> best.at, best.passes
+    (1.0, 2)
+    """
+    ends = low, high
+    here = min(max(start, low), high)
+    for passes in range(1, max_iter + 1):
+        value, slope, curvature = function(here)
+        if value <= floor:
+            return ScalarOptimum(here, value, slope, passes, False, False)
+        if here == ends[slope < 0.0] and slope != 0.0:
+            return ScalarOptimum(here, value, slope, passes, False, True)
+        small = slope == 0.0 or (
+            curvature > 0.0 and slope * slope <= 2.0 * _RELATIVE_DECREASE * curvature * value
+        )
+        if small:
+            return ScalarOptimum(here, value, slope, passes, True, False)
+        low, high = (here, high) if slope < 0.0 else (low, here)
+        following = here - slope / curvature if curvature > 0.0 else math.nan
+        if low < following < high:
+            here = following
+        else:
+            # Try an end of the interval once; inside, halve.
+            beyond = high if slope < 0.0 else low
+            here = beyond if beyond in ends else 0.5 * (low + high)
+        if high - low <= 1e-14 * max(1.0, abs(low)):
+            return ScalarOptimum(here, value, slope, passes, True, False)
+    return ScalarOptimum(here, value, slope, max_iter, False, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """Where a search over many parameters ended."""
+
+    theta: Matrix
+    value: float
+    gradient_norm: float
+    n_iter: int
+    converged: bool
+
+
+class Report(Protocol):
+    """What a search tells after each step: its number, the objective, the gradient norm."""
+
+    def __call__(self, step: int, value: float, gradient_norm: float) -> None: ...
+
+
+def newton_cg(
+    problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
+) -> Optimum:
+    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
+    first = 0.0
+
+    def step(theta: Matrix, gradient: Matrix) -> Matrix:
+        nonlocal first
+        norm = _size(gradient)
+        first = first or norm
+        problem.refresh()
+        # Solve coarsely far away and ever more exactly: the convergence is superlinear.
+        accuracy = 0.1 * math.sqrt(min(1.0, norm / first)) if first > 0.0 else 0.1
+        return _conjugate_gradients(problem, gradient, accuracy)
+
+    return damped_newton(problem, start, step, max_iter=max_iter, floor=floor, report=report)
+
+
+def damped_newton(
+    problem: AffineProblem,
+    start: Matrix,
+    step_from: Callable[[Matrix, Matrix], Matrix],
+    *,
+    max_iter: int,
+    floor: float,
+    report: Report,
+) -> Optimum:
+    """Take Newton steps, shortened where they promise too much.
+
+    ``step_from(theta, gradient)`` returns the step.  Its decrement, half of what the slope
+    along it promises, decides when to stop; a value at or below ``floor`` ends the search
+    unconverged.
+    """
+    theta = start
+    value, gradient = problem.evaluate(theta)
+    for iteration in range(max_iter):
+        if value <= floor:
+            return Optimum(theta, value, _size(gradient), iteration, False)
+        step = step_from(theta, gradient)
+        promise = -0.5 * float(np.vdot(gradient, step))
+        if promise <= _DECREMENT * value:
+            return Optimum(theta, value, _size(gradient), iteration, True)
+        length = 1.0
+        while True:
+            candidate = theta + length * step
+            tried, slope = problem.evaluate(candidate)
+            if tried <= value - 2.0 * _SUFFICIENT * length * promise:
+                break
+            length *= 0.5
+            if length < _SHORTEST:
+                # Rounding hides the last digits of the descent.
+                hidden = promise <= _HIDDEN * value
+                return Optimum(theta, value, _size(gradient), iteration, hidden)
+        theta, value, gradient = candidate, tried, slope
+        report(iteration + 1, value, _size(gradient))
+    return Optimum(theta, value, _size(gradient), max_iter, False)
+
+
+def _size(gradient: Matrix) -> float:
+    return float(np.abs(gradient).max())
+
+
+def _conjugate_gradients(problem: AffineProblem, gradient: Matrix, accuracy: float) -> Matrix:
+    """Solve Hessian · step = −gradient to a relative accuracy in the preconditioner's norm."""
+    step, residual = np.zeros_like(gradient), -gradient
+    direction = scaled = problem.precondition(residual)
+    size = float(np.vdot(residual, scaled))
+    target = accuracy * accuracy * size
+    for _ in range(_MOST_PRODUCTS):
+        product = problem.product(direction)
+        curvature = float(np.vdot(direction, product))
+        if curvature <= 0.0:  # a flat direction, seen through rounding
+            return step if step.any() else scaled
+        step += (size / curvature) * direction
+        residual -= (size / curvature) * product
+        scaled = problem.precondition(residual)
+        following = float(np.vdot(residual, scaled))
+        if following <= target:
+            break
+        direction = scaled + (following / size) * direction
+        size = following
+    return step
+
+
+def lbfgs(
+    problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
+) -> Optimum:
+    """Take at most ``max_iter`` L-BFGS steps (ten pairs, SciPy's line search)."""
+    from scipy.optimize import minimize
+
+    shape = start.shape
+
+    def objective(flat: Vector) -> tuple[float, Vector]:
+        value, gradient = problem.evaluate(flat.reshape(shape))
+        return value, gradient.ravel()
+
+    steps = itertools.count(1)
+
+    def after(intermediate_result: OptimizeResult) -> None:
+        report(next(steps), float(intermediate_result.fun), math.nan)
+        if intermediate_result.fun <= floor:
+            raise StopIteration
+
+    result = minimize(
+        objective,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        callback=after,
+        # Only the gradient and the cap end it, so that the cap defines the result.
+        options={"maxiter": max_iter, "maxcor": 10, "ftol": 0.0, "gtol": 1e-9, "maxfun": 10**9},
+    )
+    norm = _size(result.jac)
+    converged = norm <= 1e-9 and result.fun > floor
+    return Optimum(result.x.reshape(shape), float(result.fun), norm, int(result.nit), converged)

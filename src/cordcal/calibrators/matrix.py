@@ -1,0 +1,272 @@
+"""Matrix maps: every class's score may lean on every other's."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from cordcal.calibrators._affine import AffineProblem, MatrixProblem
+from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
+from cordcal.calibrators._newton import Optimum, Report, lbfgs
+from cordcal.calibrators._scores import Domain, Kind, Labels, Matrix, Vector
+from cordcal.calibrators.temperature import VANISHED_LOSS
+
+# Up to this many parameters `ms` is taken to its optimum; beyond, calibration rows are
+# nearly separable and the stopping rule defines it.
+_SMALL = 1000
+
+
+class _MatrixMap(AffineCalibrator):
+    """Parameters and prediction of ``softmax(W x + b)``."""
+
+    keeps_argmax: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
+    takes_masked: ClassVar[bool] = False
+    parameters: ClassVar[str] = "K² + K"
+
+    weight_: Matrix
+    bias_: Vector
+
+    def _keep(self, theta: Matrix) -> None:
+        self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()
+
+    def _logits(self, working: Matrix) -> Matrix:
+        return np.asarray(working @ self.weight_.T + self.bias_)
+
+
+class MatrixScaling(_MatrixMap):
+    """Matrix scaling: ``softmax(W z + b)`` with a full K×K matrix, without penalty.
+
+    Up to 31 classes, W and b are the exact minimiser of the mean cross-entropy.  With more
+    classes the calibration rows are usually (nearly) separable and the minimum lies at
+    infinity: the result is then **defined by its stopping rule**, ``max_iter`` L-BFGS
+    steps (ten pairs) from the identity, and a warning tells the gradient norm at which it
+    stopped.  Expect overfitting there; `sms` and `dir-odir` are the regularised forms.
+
+    | Works on raw logits, or on log-probabilities with ``input="probabilities"``; these are
+      different models.
+    | Does not keep the argmax.
+    | −inf logits are refused.
+    | Cost: O(nK²) a pass, at most about 200 passes with 32 classes or more.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        What the scores are; logarithms of probabilities are floored at 1e-12.
+    max_iter : int
+        The stopping rule.  200 steps are what common implementations take.
+
+    Attributes
+    ----------
+    weight_ : ndarray of shape (K, K)
+        W.
+    bias_ : ndarray of shape (K,)
+        b.
+    objective_, gradient_norm_ : float
+        The mean cross-entropy of the calibration rows, and its largest slope.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Guo, Pleiss, Sun, Weinberger (2017). On calibration of modern neural networks. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=300)
+    >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    >>> ms = MatrixScaling().fit(logits, labels)
+    >>> ms.predict_proba(logits[:1]).round(3)
+    array([[0.003, 0.   , 0.997]])
+    """
+
+    key: ClassVar[str] = "ms"
+    title: ClassVar[str] = "Matrix scaling"
+    works_on: ClassVar[Domain] = "logits"
+    cost: ClassVar[str] = "O(nK²) a pass, up to 200 passes"
+    reference: ClassVar[str] = "Guo et al. 2017, ICML"
+
+    def __init__(self, *, input: Kind = "logits", max_iter: int = 200) -> None:
+        super().__init__(input=input, max_iter=max_iter)
+
+    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        return MatrixProblem(working, labels, weight)
+
+    def _start(self, problem: AffineProblem) -> Matrix:
+        if problem.identity.size <= _SMALL:
+            return super()._start(problem)
+        return problem.identity
+
+    def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
+        if problem.identity.size <= _SMALL:
+            return super()._search(problem, start, report)
+        return lbfgs(problem, start, max_iter=self.max_iter, floor=VANISHED_LOSS, report=report)
+
+    def _advice(self) -> str:
+        return (
+            "this stopping rule defines the map when the rows are nearly separable; 'sms' and "
+            "'dir-odir' are regularised and converge"
+        )
+
+
+class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
+    """SMS: matrix scaling of tempered, mixed log-probabilities, with structured ridge.
+
+    First T and the Laplace mix as in `svs`, then ``softmax((I + D)·log r + b)``, whose D
+    and b minimise the mean cross-entropy plus (K/n)·(Σ D_jj² + Σ b_j²) and
+    (K(K−1)/n)·Σ_{i≠j} D_ij², exactly.  The strengths are part of the method.
+
+    | Works on logits; log-probabilities give the same map.
+    | Does not keep the argmax.
+    | −inf logits count as probability 0, and get a little of the mix.
+    | Cost: O(nK²) a pass, about a hundred passes.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        What the scores are; logarithms of probabilities are floored at 1e-12.
+    max_iter : int
+        Most Newton steps; about six are needed.
+
+    Attributes
+    ----------
+    temperature_, mix_ : float
+        T and w.
+    weight_ : ndarray of shape (K, K)
+        I + D.
+    bias_ : ndarray of shape (K,)
+        b.
+    objective_, gradient_norm_ : float
+        The penalised objective, and its largest slope.
+    n_iter_ : int
+        Newton steps taken.
+
+    References
+    ----------
+    Berta, Holzmüller, Jordan, Bach (2025). Structured matrix scaling for multi-class
+    calibration. arXiv.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=300)
+    >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    >>> sms = StructuredMatrixScaling().fit(logits, labels)
+    >>> sms.predict_proba(logits[:1]).round(3)
+    array([[0.003, 0.001, 0.996]])
+    """
+
+    key: ClassVar[str] = "sms"
+    title: ClassVar[str] = "Structured matrix scaling"
+    parameters: ClassVar[str] = "K² + K + 1"
+    works_on: ClassVar[Domain] = "shifted"
+    takes_masked: ClassVar[bool] = True
+    cost: ClassVar[str] = "O(nK²) a pass, about 100 passes"
+    reference: ClassVar[str] = "Berta et al. 2025, arXiv"
+
+    def __init__(self, *, input: Kind = "logits", max_iter: int = 100) -> None:
+        super().__init__(input=input, max_iter=max_iter)
+
+    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        rows = working.shape[0] if weight is None else float(weight.sum())
+        classes = working.shape[1]
+        ridge = ridge_of(
+            classes,
+            off_diagonal=classes * (classes - 1) / rows,
+            diagonal=classes / rows,
+            bias=classes / rows,
+        )
+        return MatrixProblem(working, labels, weight, ridge)
+
+
+class DirichletODIR(_MatrixMap):
+    """Dir-ODIR: ``softmax(W log p + b)``, off-diagonal entries and biases pulled to zero.
+
+    W and b minimise the mean cross-entropy plus λ·Σ_{i≠j} W_ij² + μ·Σ b_j², exactly; the
+    diagonal is free and no reference row is subtracted.  Libraries differ by orders of
+    magnitude in what "default" means; λ = μ = 1e-2, with sums and not means of squares, is
+    the strength that works with 10 and with 100 classes alike.
+
+    | Works on log-probabilities.
+    | Does not keep the argmax.
+    | −inf logits are refused; zero probabilities are floored at 1e-12.
+    | Cost: O(nK²) a pass, a few hundred passes.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        What the scores are; logarithms of probabilities are floored at 1e-12.
+    off_diagonal : float
+        λ.
+    intercept : float
+        μ.
+    max_iter : int
+        Most Newton steps; about ten are needed.
+
+    Attributes
+    ----------
+    weight_ : ndarray of shape (K, K)
+        W.
+    bias_ : ndarray of shape (K,)
+        b.
+    objective_, gradient_norm_ : float
+        The penalised objective, and its largest slope.
+    n_iter_ : int
+        Newton steps taken.
+
+    References
+    ----------
+    Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach (2019). Beyond temperature
+    scaling: obtaining well-calibrated multiclass probabilities with Dirichlet calibration.
+    NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=300)
+    >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    >>> model = DirichletODIR().fit(logits, labels)
+    >>> model.predict_proba(logits[:1]).round(3)
+    array([[0.003, 0.   , 0.997]])
+    """
+
+    key: ClassVar[str] = "dir-odir"
+    title: ClassVar[str] = "Dirichlet calibration with ODIR"
+    works_on: ClassVar[Domain] = "log-probabilities"
+    cost: ClassVar[str] = "O(nK²) a pass, about 300 passes"
+    reference: ClassVar[str] = "Kull et al. 2019, NeurIPS"
+
+    def __init__(
+        self,
+        *,
+        input: Kind = "logits",
+        off_diagonal: float = 1e-2,
+        intercept: float = 1e-2,
+        max_iter: int = 100,
+    ) -> None:
+        super().__init__(input=input, max_iter=max_iter)
+        self.off_diagonal = off_diagonal
+        self.intercept = intercept
+
+    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        for name in ("off_diagonal", "intercept"):
+            value = getattr(self, name)
+            if not 0.0 <= value < np.inf:
+                raise ValueError(f"{name} is {value!r}; pass a finite number that is not negative")
+        ridge = ridge_of(
+            working.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
+        )
+        return MatrixProblem(working, labels, weight, ridge)
+
+
+def ridge_of(classes: int, *, off_diagonal: float, diagonal: float, bias: float) -> Matrix:
+    """Return the strength of the pull on each parameter, rows [W_j, b_j]."""
+    ridge = np.full((classes, classes + 1), off_diagonal)
+    np.fill_diagonal(ridge, diagonal)
+    ridge[:, -1] = bias
+    return ridge

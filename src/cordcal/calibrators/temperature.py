@@ -1,0 +1,294 @@
+"""Temperature maps: one positive number divides all logits, so every order is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import expit
+
+from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
+from cordcal.calibrators._scores import (
+    LOWEST_SHIFTED,
+    Domain,
+    Kind,
+    Labels,
+    Matrix,
+    Vector,
+    row_blocks,
+    row_weights,
+)
+
+# log(1/T) is searched in this interval: T between 1e-7 and 9e6, beyond which a
+# softmax is one-hot or uniform for any logits a network puts out.
+_LARGEST_LOG = 16.0
+
+# A mean loss this small is separable data: no temperature is best, colder always wins.
+VANISHED_LOSS = 1e-10
+
+# Rows enough to start from: about 8 MB of float64.
+_START_ENTRIES = 2**20
+
+Objective = Callable[[float], tuple[float, float, float]]
+"""Maps log(1/T) to the mean loss, its slope and a positive curvature."""
+
+ObjectiveOf = Callable[[Matrix, Labels, Vector | None], Objective]
+
+
+class TemperatureScaling(Calibrator):
+    r"""Temperature scaling: ``softmax(z / T)`` with one T > 0 for all rows.
+
+    T minimises the mean cross-entropy exactly: a safeguarded Newton search on log(1/T),
+    started from a sample of the rows.  There is nothing to tune, so the only parameter
+    is the kind of input.
+
+    | Works on logits; log-probabilities give the same T.
+    | Keeps the argmax and the whole order; equal logits stay equal.
+    | −inf logits keep probability 0.
+    | Cost: O(nK) a pass, three to six passes.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        What the scores are; logarithms of probabilities are floored at 1e-12.
+
+    Attributes
+    ----------
+    temperature_ : float
+        T.
+    objective_ : float
+        The mean cross-entropy of the calibration rows.
+    n_iter_ : int
+        Passes over all calibration rows.
+
+    References
+    ----------
+    Guo, Pleiss, Sun, Weinberger (2017). On calibration of modern neural networks. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> logits = np.array([[4.0, 0.0], [3.0, 0.0], [0.0, 3.5], [2.0, 0.0]])
+    >>> ts = TemperatureScaling().fit(logits, [0, 1, 1, 0])
+    >>> round(ts.temperature_, 4)
+    2.8269
+    >>> ts.predict_proba([[2.0, 0.0]]).round(4)
+    array([[0.6698, 0.3302]])
+    """
+
+    key: ClassVar[str] = "ts"
+    title: ClassVar[str] = "Temperature scaling"
+    parameters: ClassVar[str] = "1"
+    works_on: ClassVar[Domain] = "shifted"
+    keeps_argmax: ClassVar[bool] = True
+    keeps_order: ClassVar[bool] = True
+    takes_masked: ClassVar[bool] = True
+    cost: ClassVar[str] = "O(nK) a pass, 3–6 passes"
+    reference: ClassVar[str] = "Guo et al. 2017, ICML"
+
+    temperature_: float
+    objective_: float
+    n_iter_: int
+
+    def __init__(self, *, input: Kind = "logits") -> None:
+        super().__init__(input=input)
+
+    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+        best = fit_temperature(self._objective, working, labels, weight)
+        self.temperature_ = math.exp(-best.at)
+        self.objective_ = best.value
+        self.n_iter_ = best.passes
+        warn_about_temperature(self, best)
+
+    @staticmethod
+    def _objective(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
+        return cross_entropy(shifted, labels, weight)
+
+    def _predict(self, working: Matrix) -> Matrix:
+        return tempered_softmax(working, self.temperature_)
+
+
+class TopVersusAllTemperature(TemperatureScaling):
+    """TS-TvA: a temperature for the top class against all others.
+
+    The same map as `TemperatureScaling`, but T minimises the binary cross-entropy between
+    the largest probability and whether the largest class is right, exactly.
+
+    | Works on logits; log-probabilities give the same T.
+    | Keeps the argmax and the whole order; equal logits stay equal.
+    | −inf logits keep probability 0.
+    | Cost: O(nK) a pass, four to eight passes.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        What the scores are; logarithms of probabilities are floored at 1e-12.
+
+    Attributes
+    ----------
+    temperature_ : float
+        T.
+    objective_ : float
+        The mean binary cross-entropy of the calibration rows.
+    n_iter_ : int
+        Passes over all calibration rows.
+
+    References
+    ----------
+    Le Coz, Herbin, Adjed (2024). Confidence calibration of classifiers with many classes.
+    NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> logits = np.array([[4.0, 0.0, 1.0], [3.0, 0.0, 1.0], [0.0, 3.5, 1.0], [2.0, 0.0, 0.5]])
+    >>> tva = TopVersusAllTemperature().fit(logits, [0, 1, 1, 0])
+    >>> round(tva.temperature_, 4)
+    1.4126
+    """
+
+    key: ClassVar[str] = "ts-tva"
+    title: ClassVar[str] = "Top-versus-all temperature"
+    cost: ClassVar[str] = "O(nK) a pass, 4–8 passes"
+    reference: ClassVar[str] = "Le Coz et al. 2024, NeurIPS"
+
+    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+        rows = np.arange(labels.size)
+        top = working.argmax(axis=1)
+        # What is left of a row is its other classes; the top one's logit is 0.
+        working[rows, top] = LOWEST_SHIFTED
+        super()._fit(working, (top != labels).astype(np.intp), weight)
+
+    @staticmethod
+    def _objective(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
+        return top_versus_all(shifted, labels, weight)
+
+
+def tempered_softmax(shifted: Matrix, temperature: float) -> Matrix:
+    """Return ``softmax(shifted / temperature)``, written over ``shifted``."""
+    for at in row_blocks(*shifted.shape):
+        block = shifted[at]
+        np.multiply(block, 1.0 / temperature, out=block)
+        np.exp(block, out=block)
+        block /= block.sum(axis=1, keepdims=True)
+    return shifted
+
+
+def fit_temperature(
+    objective_of: ObjectiveOf, shifted: Matrix, labels: Labels, weight: Vector | None
+) -> ScalarOptimum:
+    """Minimise over log(1/T): first on a sample of the rows, then, from there, on all."""
+    start = 0.0
+    sample = sample_of(shifted, labels, weight)
+    if sample[0].shape[0] < shifted.shape[0]:
+        start = _search(objective_of(*sample), 0.0).at
+        # A separable or hopeless sample says little: begin in the middle then.
+        start = start if abs(start) < 0.5 * _LARGEST_LOG else 0.0
+    return _search(objective_of(shifted, labels, weight), start)
+
+
+def sample_of(
+    scores: Matrix, labels: Labels, weight: Vector | None
+) -> tuple[Matrix, Labels, Vector | None]:
+    """Return evenly spaced rows, enough for a first guess; all rows where they are few."""
+    some = slice(None, None, max(1, scores.size // _START_ENTRIES))
+    if weight is None or not weight[some].any():
+        return scores[some], labels[some], None
+    return scores[some], labels[some], weight[some]
+
+
+def _search(objective: Objective, start: float) -> ScalarOptimum:
+    return minimise_scalar(objective, start, -_LARGEST_LOG, _LARGEST_LOG, floor=VANISHED_LOSS)
+
+
+def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
+    """Say what to do when the temperature ran away or the search was cut short."""
+    if best.converged:
+        return
+    temperature = math.exp(-best.at)
+    if best.at > 0.0 and (best.at_bound or best.value <= VANISHED_LOSS):
+        calibrator._warn(
+            f"every calibration row is classified correctly, so no temperature is best; it was "
+            f"stopped at T = {temperature:.3g}. Fit on more rows, or rows the classifier was "
+            f"not trained on"
+        )
+    elif best.at_bound:
+        calibrator._warn(
+            f"the scores say nothing about the labels, so the temperature grew to its bound, "
+            f"T = {temperature:.3g}. Check that labels and scores are in the same row and "
+            f"class order"
+        )
+    else:
+        calibrator._warn(
+            f"the search for the temperature did not converge: |slope| = {abs(best.slope):.3g} "
+            f"at T = {temperature:.6g}. Check the scores for outliers"
+        )
+
+
+def _positive_curvature(beta: float, slope: float, curvature: float) -> float:
+    """Return the curvature in log β, or where that is not positive its convex part."""
+    convex = beta * beta * curvature
+    return convex + beta * slope if convex + beta * slope > 0.1 * convex else convex
+
+
+def cross_entropy(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
+    """Return the mean cross-entropy of ``softmax(β·shifted)`` as a function of log β."""
+    rows, classes = shifted.shape
+    own = shifted[np.arange(rows), labels]
+    w = row_weights(rows, weight)
+
+    def objective(log_beta: float) -> tuple[float, float, float]:
+        beta = math.exp(log_beta)
+        value = slope = curvature = 0.0
+        for at in row_blocks(rows, classes):
+            z = shifted[at]
+            e = np.multiply(z, beta)
+            np.exp(e, out=e)
+            total = e.sum(axis=1)
+            e *= z
+            first = e.sum(axis=1) / total
+            second = np.vecdot(e, z) / total
+            value += float(w[at] @ (np.log(total) - beta * own[at]))
+            slope += float(w[at] @ (first - own[at]))
+            curvature += float(w[at] @ (second - first * first))
+        return value, beta * slope, _positive_curvature(beta, slope, curvature)
+
+    return objective
+
+
+def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Objective:
+    """Return the mean binary cross-entropy of the top class as a function of log β.
+
+    With R = Σ exp(β·others) the top class has probability 1/(1 + R), so a row's loss is
+    log(1 + R), less log R where the top class is wrong.
+    """
+    rows, classes = others.shape
+    highest = others.max(axis=1)
+    w = row_weights(rows, weight)
+
+    def objective(log_beta: float) -> tuple[float, float, float]:
+        beta = math.exp(log_beta)
+        value = slope = curvature = convex = 0.0
+        for at in row_blocks(rows, classes):
+            z, high, miss = others[at], highest[at], wrong[at]
+            e = np.subtract(z, high[:, None])
+            e *= beta
+            np.exp(e, out=e)
+            total = e.sum(axis=1)
+            log_r = beta * high + np.log(total)
+            e *= z
+            first = e.sum(axis=1) / total
+            second = np.vecdot(e, z) / total
+            rest = expit(log_r)
+            bend = rest * (1.0 - rest) * first * first
+            value += float(w[at] @ (np.logaddexp(0.0, log_r) - miss * log_r))
+            slope += float(w[at] @ ((rest - miss) * first))
+            curvature += float(w[at] @ ((rest - miss) * (second - first * first) + bend))
+            convex += float(w[at] @ bend)
+        exact = beta * beta * curvature + beta * slope
+        return value, beta * slope, exact if exact > 0.0 else beta * beta * convex
+
+    return objective

@@ -1,0 +1,316 @@
+"""Preserved: a calibrator joined with CORD, so that confidence changes and decisions do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from cordcal.calibrators import Calibrator, calibrator_class, make
+from cordcal.calibrators._scores import Kind, as_scores, check_kind, original_probabilities
+from cordcal.repair import CORD, Construction
+
+Decision = npt.NDArray[np.intp]
+
+# Names of the calibrator's arrays in a model file begin with this.
+_PREFIX = "calibrator."
+
+
+@dataclass(frozen=True, eq=False)
+class Reports:
+    """Both reports of the same rows, and the decisions they belong to.
+
+    Attributes
+    ----------
+    direct : ndarray of shape (n, K)
+        The calibrator's own probabilities.
+    repaired : ndarray of shape (n, K)
+        CORD's probabilities, whose argmax is the decision in every row.
+    decision : ndarray of int of shape (n,)
+        The classifier's decisions.
+    """
+
+    direct: npt.NDArray[Any]
+    repaired: npt.NDArray[Any]
+    decision: Decision
+
+    def to_dict(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays by name."""
+        return {"direct": self.direct, "repaired": self.repaired, "decision": self.decision}
+
+
+class Preserved(BaseEstimator):  # type: ignore[misc]
+    """A calibrator that keeps decisions: it fits the calibrator, then CORD on the same rows.
+
+    The decision is the argmax of the scores as given, in their own dtype (the smallest
+    index on ties).  It is never recomputed from a softmax.
+
+    Parameters
+    ----------
+    calibrator : str or object
+        A key such as ``"svs"`` (see `cordcal.calibrators.describe`), a calibrator of
+        cordcal, or any object with ``fit(scores, labels)`` and ``predict_proba(scores)``.
+    input : {"logits", "probabilities"}, optional
+        What the scores are.  By default what the calibrator says, else logits.
+    preserve : int
+        How many of the top classes keep their places; 1 keeps the decision.
+    prefit : bool
+        The calibrator is fitted already: `fit` only constructs the repair, and needs no
+        labels.
+    class_names : sequence, optional
+        Names of the columns; `predict` then returns names.
+
+    Attributes
+    ----------
+    calibrator_ : object
+        The fitted calibrator.
+    cord_ : CORD
+        The fitted repair.
+    construction_ : Construction
+        What fitting the repair did.
+    n_classes_ : int
+        Number of classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=300)
+    >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    >>> model = Preserved("irova").fit(logits, labels)
+    >>> bool((model.direct_proba(logits).argmax(axis=1) == logits.argmax(axis=1)).all())
+    False
+    >>> bool((model.predict_proba(logits).argmax(axis=1) == logits.argmax(axis=1)).all())
+    True
+    """
+
+    calibrator_: Any
+    cord_: CORD
+    n_classes_: int
+
+    def __init__(
+        self,
+        calibrator: Any,
+        *,
+        input: Kind | None = None,
+        preserve: int = 1,
+        prefit: bool = False,
+        class_names: Sequence[Any] | None = None,
+    ) -> None:
+        self.calibrator = calibrator
+        self.input = input
+        self.preserve = preserve
+        self.prefit = prefit
+        self.class_names = class_names
+
+    def fit(
+        self, scores: Any, labels: Any = None, *, sample_weight: Any = None, features: Any = None
+    ) -> Self:
+        """Fit the calibrator and the repair on the same calibration rows.
+
+        Parameters
+        ----------
+        scores : array_like of shape (n, K)
+            The classifier's logits or probabilities, as ``input`` says.
+        labels : array_like of int of shape (n,)
+            The true classes, as column indices; not needed with ``prefit=True``.
+        sample_weight : array_like of shape (n,), optional
+            Weights of the rows, for the calibrator and for the repair.
+        features : array_like of shape (n, D), optional
+            Penultimate features, for a calibrator that needs them (``adats``).
+
+        Returns
+        -------
+        self : Preserved
+            The fitted model.
+        """
+        kind = self._kind()
+        given = as_scores(scores)
+        names = self.class_names
+        if names is not None and len(names) != given.shape[1]:
+            raise ValueError(
+                f"class_names has {len(names)} names but scores has {given.shape[1]} columns; "
+                f"pass one name for each column"
+            )
+        original = original_probabilities(given, kind)
+        calibrator = self._new_calibrator(kind)
+        if not self.prefit:
+            if labels is None:
+                raise ValueError(
+                    "labels is missing; pass the true classes, or prefit=True with a "
+                    "calibrator that is fitted already"
+                )
+            calibrator.fit(given, labels, **_given(sample_weight=sample_weight, features=features))
+        direct = calibrator.predict_proba(given, **_given(features=features))
+        self.cord_ = _cord(self.preserve).fit(
+            original, direct, decision=given.argmax(axis=1), sample_weight=sample_weight
+        )
+        self.calibrator_ = calibrator
+        self.n_classes_ = given.shape[1]
+        return self
+
+    def predict_proba(
+        self, scores: Any, dtype: npt.DTypeLike | None = None, *, features: Any = None
+    ) -> npt.NDArray[Any]:
+        """Return the repaired report.
+
+        Parameters
+        ----------
+        scores : array_like of shape (n, K)
+            Scores of the kind that `fit` was given.
+        dtype : dtype, optional
+            float64 (default), float32 or float16; the decision is strictly the largest
+            entry of its row in this dtype.
+        features : array_like of shape (n, D), optional
+            As for `fit`.
+
+        Returns
+        -------
+        repaired : ndarray of shape (n, K)
+            Probabilities whose argmax is the original decision.
+        """
+        return self.reports(scores, dtype, features=features).repaired
+
+    def direct_proba(self, scores: Any, *, features: Any = None) -> npt.NDArray[Any]:
+        """Return the direct report: the calibrator's own output, in its dtype."""
+        return self._direct(self._again(scores), features)
+
+    def predict(self, scores: Any) -> npt.NDArray[Any]:
+        """Return the original decisions: class names where they were given, else indices."""
+        given = self._again(scores)
+        original_probabilities(given, self._kind())  # refuses NaN and the wrong kind
+        decision: Decision = given.argmax(axis=1)
+        if self.class_names is None:
+            return decision
+        return np.asarray(np.asarray(self.class_names)[decision])
+
+    def reports(
+        self, scores: Any, dtype: npt.DTypeLike | None = None, *, features: Any = None
+    ) -> Reports:
+        """Return the direct and the repaired report, computed once.
+
+        Parameters
+        ----------
+        scores, dtype, features
+            As for `predict_proba`; ``dtype`` is the repaired report's.
+
+        Returns
+        -------
+        reports : Reports
+            ``direct``, ``repaired`` and ``decision``.
+        """
+        given = self._again(scores)
+        original = original_probabilities(given, self._kind())
+        direct = self._direct(given, features)
+        decision = given.argmax(axis=1)
+        repaired = self.cord_.transform(
+            original, direct, decision=decision, dtype=np.float64 if dtype is None else dtype
+        )
+        return Reports(direct, repaired, decision)
+
+    @property
+    def construction_(self) -> Construction:
+        """What fitting the repair did."""
+        check_is_fitted(self, "cord_")
+        return self.cord_.construction_
+
+    def _kind(self) -> Kind:
+        own: Kind | None = None
+        if isinstance(self.calibrator, Calibrator):
+            own = self.calibrator.input
+            if self.input is not None and self.input != own:
+                raise ValueError(
+                    f'input is {self.input!r} but the calibrator was made with input="{own}"; '
+                    f"write the same for both, or only the calibrator's"
+                )
+        kind = self.input or own or "logits"
+        check_kind(kind)
+        return kind
+
+    def _new_calibrator(self, kind: Kind) -> Any:
+        if isinstance(self.calibrator, str):
+            if self.prefit:
+                raise ValueError(
+                    f"prefit=True needs a fitted calibrator, not the key {self.calibrator!r}; "
+                    f"pass the fitted object, or leave prefit out"
+                )
+            return make(self.calibrator, input=kind)
+        needed = ("predict_proba",) if self.prefit else ("fit", "predict_proba")
+        for method in needed:
+            if not hasattr(self.calibrator, method):
+                raise ValueError(
+                    f"calibrator {type(self.calibrator).__name__!r} has no method {method!r}; "
+                    f"pass a key such as 'svs' or an object with {' and '.join(needed)}"
+                )
+        return self.calibrator if self.prefit else clone(self.calibrator, safe=False)
+
+    def _again(self, scores: Any) -> npt.NDArray[Any]:
+        check_is_fitted(self, "cord_")
+        given = as_scores(scores)
+        if given.shape[1] != self.n_classes_:
+            raise ValueError(
+                f"scores has {given.shape[1]} columns but fit saw {self.n_classes_}; "
+                f"pass the same classes as in fit"
+            )
+        return given
+
+    def _direct(self, given: npt.NDArray[Any], features: Any) -> npt.NDArray[Any]:
+        return np.asarray(self.calibrator_.predict_proba(given, **_given(features=features)))
+
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
+        check_is_fitted(self, "cord_")
+        if not isinstance(self.calibrator_, Calibrator):
+            raise ValueError(
+                f"a model file cannot hold the foreign calibrator "
+                f"{type(self.calibrator_).__name__}; save model.cord_, which is all the repair "
+                f"needs, and keep the calibrator in its own format"
+            )
+        held, meta = self.calibrator_._state()
+        names = self.class_names
+        stored = {_PREFIX + name: value for name, value in held.items()}
+        repair, repair_meta = self.cord_._state()
+        return {**stored, **repair}, {
+            "calibrator": meta,
+            "cord": repair_meta,
+            "input": self._kind(),
+            "class_names": None if names is None else np.asarray(names).tolist(),
+        }
+
+    @classmethod
+    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted model from what `_state` returned."""
+        inner = {
+            name.removeprefix(_PREFIX): value
+            for name, value in held.items()
+            if name.startswith(_PREFIX)
+        }
+        calibrator = calibrator_class(meta["calibrator"]["key"])._from_state(
+            inner, meta["calibrator"]
+        )
+        model = cls(
+            calibrator,
+            input=meta["input"],
+            preserve=meta["cord"]["preserve"],
+            prefit=True,
+            class_names=meta["class_names"],
+        )
+        model.calibrator_ = calibrator
+        model.cord_ = CORD._from_state(held, meta["cord"])
+        model.n_classes_ = calibrator.n_classes_
+        return model
+
+
+def _cord(preserve: int) -> CORD:
+    options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
+    return CORD(**options)
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that were given, so that a foreign calibrator sees no others."""
+    return {name: value for name, value in arguments.items() if value is not None}
