@@ -49,12 +49,14 @@ class MeasuredReport:
 
     def reliability(self) -> Reliability:
         """Return the bins of the report's diagram."""
-        return _value(ReliabilityStream(), self.rows)
+        bins = ReliabilityStream()
+        bins.add(self.rows)
+        return bins.result()
 
 
-def _value(stream: RowStream, rows: LabelledRows) -> Any:
+def _value(stream: RowStream, rows: LabelledRows) -> float:
     stream.add(rows)
-    return stream.result()
+    return float(stream.result())
 
 
 def measure_report(report: Report, labels: Any, sample_weight: Any) -> MeasuredReport:
