@@ -47,18 +47,15 @@ class ClasswiseECEStream(Stream):
         gaps[0] += weight @ wide
         large = np.flatnonzero(block >= block.dtype.type(bin_edges(self.bins)[1]))
         row = large // classes
+        column = large - row * classes
         mass = wide.ravel()[large]
-        self._move(mass, large - row * classes, weight[row] * mass)
-        gaps[0] -= np.bincount(labels, weight, minlength=classes)
-        self._move(wide[np.arange(len(wide)), labels], labels, -weight)
-        self._weight += float(weight.sum())
-
-    def _move(self, mass: Vector, column: Classes, values: Vector) -> None:
-        """Move values from the first bin to the one that their probability belongs to."""
-        gaps = self._sized(0)
         # One flat index: the fast path of ufunc.at is for one dimension.
-        np.add.at(gaps.reshape(-1), bin_index(mass, self.bins) * gaps.shape[1] + column, values)
-        np.subtract.at(gaps[0], column, values)
+        flat = gaps.reshape(-1)
+        np.add.at(flat, bin_index(mass, self.bins) * classes + column, weight[row] * mass)
+        np.subtract.at(flat, column, weight[row] * mass)
+        true_mass = wide[np.arange(len(wide)), labels]
+        np.subtract.at(flat, bin_index(true_mass, self.bins) * classes + labels, weight)
+        self._weight += float(weight.sum())
 
     def _sized(self, classes: int) -> Vector:
         if self._gaps is None:
