@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -123,3 +125,12 @@ def test_an_empty_stream_merges_to_nothing_new(report) -> None:
     expected = whole.result()
     assert whole.merge(metrics.ClasswiseECEStream()).result() == expected
     assert metrics.ClasswiseECEStream().merge(whole).result() == expected
+
+
+@pytest.mark.parametrize(
+    "stream", [row[0] for row in STREAMS] + [metrics.EqualMassECEStream, metrics.SmoothECEStream]
+)
+def test_states_travel_between_processes(stream, report) -> None:
+    p, y, _ = report
+    state = stream().update(p, y)
+    assert pickle.loads(pickle.dumps(state)).result() == state.result()
