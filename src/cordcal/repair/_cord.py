@@ -13,6 +13,7 @@ from cordcal.repair._array import RowState
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._exact import moderate
 from cordcal.repair._results import Construction, Explanation
+from cordcal.repair._rows import Decisions, Vector
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
@@ -89,17 +90,22 @@ class CORD:
         self : CORD
             The fitted repair.
         """
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
         weight = None
         if sample_weight is not None:
             weight = moderate(arrays.check_weights(sample_weight, rows))
-        calibration = CalibrationRows.of(p, q, keep, weight, self._threads())
-        self.construction_ = calibration.construct(decision_given=decision is not None)
+        self.construction_ = self._construct(p, q, keep, weight)
         self.eta_ = self.construction_.eta
         self.n_classes_ = classes
         return self
+
+    def _construct(
+        self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
+    ) -> Construction:
+        rows = CalibrationRows.of(original, direct, decision, weight, self._threads())
+        return rows.construct(decision_given=decision is not None)
 
     def _threads(self) -> int:
         if self.threads is None:
@@ -138,7 +144,7 @@ class CORD:
             The repaired probabilities, ``out`` if that was given.
         """
         self._check_fitted()
-        p, q = _pair(original, direct, allow_row=True)
+        p, q = report_pair(original, direct, allow_row=True)
         single = q.ndim == 1
         if single:
             p, q = p[None, :], q[None, :]
@@ -148,11 +154,32 @@ class CORD:
                 raise ValueError("out is served for NumPy arrays only; leave it out")
             repaired = _foreign.repair(p, q, keep, self.eta_, q.dtype if dtype is None else dtype)
             return repaired[0, :] if single else repaired
-        target = _output(q, dtype, out, single)
-        _repair_into(p, q, keep, self.eta_, target, self._threads())
+        target = output_array(q, dtype, out, single)
+        self._repair_into(p, q, keep, target)
         if out is not None:
             return out
         return target[0] if single else target
+
+    def _repair_into(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Repair NumPy rows into ``out``, which may be an input, or overlap one."""
+        inputs = (original, direct)
+        if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in inputs):
+            copy = np.empty(out.shape, out.dtype)
+            self._repair_into(original, direct, decision, copy)
+            out[...] = copy
+            return
+        kernels = _compiled.kernels()
+        if kernels is None:
+            _rows.repair(original, direct, decision, self.eta_, out)
+        else:
+            threads = self._threads()
+            _compiled.repair(kernels, original, direct, decision, self.eta_, out, threads)
 
     def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.
@@ -168,7 +195,7 @@ class CORD:
             Vectors with one entry a row.
         """
         self._check_fitted()
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         keep = self._check_against_fit(q, decision)
         if not isinstance(q, np.ndarray):
             return self._tell([_foreign.describe_rows(p, q, keep)[0]])
@@ -190,9 +217,7 @@ class CORD:
         if not hasattr(self, "eta_"):
             _raise_not_fitted()
 
-    def _check_against_fit(
-        self, direct: arrays.Array, decision: Any
-    ) -> npt.NDArray[np.intp] | None:
+    def _check_against_fit(self, direct: arrays.Array, decision: Any) -> Decisions | None:
         rows, classes = direct.shape
         if classes != self.n_classes_:
             raise ValueError(
@@ -229,27 +254,6 @@ class CORD:
         return f"CORD(eta={self.eta_!r})" if hasattr(self, "eta_") else "CORD()"
 
 
-def _repair_into(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
-    decision: npt.NDArray[np.intp] | None,
-    eta: float,
-    out: npt.NDArray[Any],
-    threads: int,
-) -> None:
-    """Repair NumPy rows into ``out``, which may be either input but not overlap it otherwise."""
-    if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in (original, direct)):
-        copy = np.empty(out.shape, out.dtype)
-        _repair_into(original, direct, decision, eta, copy, threads)
-        out[...] = copy
-        return
-    kernels = _compiled.kernels()
-    if kernels is None:
-        _rows.repair(original, direct, decision, eta, out)
-    else:
-        _compiled.repair(kernels, original, direct, decision, eta, out, threads)
-
-
 def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
     """Whether two arrays are one and the same memory, entry for entry."""
     return x.__array_interface__["data"][0] == y.__array_interface__["data"][0] and (
@@ -257,7 +261,8 @@ def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
     )
 
 
-def _pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+    """Return both reports as arrays of one shape and one library."""
     p = arrays.as_matrix(original, "original", allow_row=allow_row)
     q = arrays.as_matrix(direct, "direct", allow_row=allow_row)
     arrays.check_same_shape(p, "original", q, "direct")
@@ -269,7 +274,7 @@ def _pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, 
     return p, q
 
 
-def _output(
+def output_array(
     direct: npt.NDArray[Any],
     dtype: npt.DTypeLike | None,
     out: npt.NDArray[Any] | None,
