@@ -16,7 +16,7 @@ from cordcal.repair._exact import ExactSum, total_weight
 
 @dataclass(frozen=True)
 class DecisionChanges:
-    """How an evaluated report's decisions differ from the original ones (Eq. 9 of the paper).
+    """How an evaluated report's decisions differ from the original ones.
 
     Counts are numbers of rows; rates are shares of the rows' weight.  What needs labels is
     None without them.
