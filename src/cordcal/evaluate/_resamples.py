@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cordcal.metrics._all import measure_report
 from cordcal.metrics._bins import BINS, bin_index
 from cordcal.metrics._equal_mass import rank_bins
-from cordcal.metrics._rows import LabelledRows
+from cordcal.metrics._rows import LabelledRows, Report
 from cordcal.metrics._scores import NLL_FLOOR
 
 Matrix = npt.NDArray[np.float64]
@@ -40,17 +40,19 @@ def measure(
     report: Any, labels: npt.NDArray[np.intp], weights: Matrix
 ) -> tuple[dict[str, float], dict[str, npt.NDArray[np.float64]]]:
     """Return each measure of a report, and its value in each replicate."""
-    measured = measure_report(report, labels, None, "report")
+    measured = measure_report(Report.of(report, "report"), labels, None)
     values = measured.measures.to_dict()
     del values["n"]
     rows = measured.rows
     total = weights.sum(axis=1)
+    ranks = np.empty(len(rows), dtype=np.intp)
+    ranks[np.argsort(rows.confidence, kind="stable")] = rank_bins(rows.weights, BINS)
     replicates = {
         "accuracy": weights @ rows.correct / total,
         "nll": weights @ -np.log(np.maximum(rows.true_mass, NLL_FLOOR)) / total,
         "brier": weights @ rows.squared_error / total,
         "ece": _binned(rows, bin_index(rows.confidence, BINS), weights) / total,
-        "ece_equal_mass": _binned(rows, rank_bins(rows.confidence, None, BINS), weights) / total,
+        "ece_equal_mass": _binned(rows, ranks, weights) / total,
     }
     return values, replicates
 
