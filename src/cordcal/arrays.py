@@ -170,7 +170,7 @@ def sum_message(name: str, row: int, total: float) -> str:
     )
 
 
-def check_sums(totals: Array, name: str, dtype: Any, classes: int, *, first: int = 0) -> float:
+def check_sums(totals: Array, name: str, dtype: Any, *, first: int = 0) -> float:
     """Refuse rows that do not sum to one; return the largest deviation that was accepted."""
     xp = namespace(totals)
     deviation = xp.abs(totals - 1.0)
@@ -202,25 +202,25 @@ def _stacklevel_outside_package() -> int:
     return level
 
 
-def check_decisions(decision: Any, rows: int, classes: int) -> npt.NDArray[np.intp]:
-    """Return the classes to keep as an integer vector of length ``rows``."""
+def check_decisions(
+    decision: Any, rows: int, classes: int, name: str = "decision"
+) -> npt.NDArray[np.intp]:
+    """Return class indices (decisions, labels) as an integer vector of length ``rows``."""
     array = np.atleast_1d(to_numpy(decision))
     if array.ndim != 1 or array.shape[0] != rows:
         raise ValueError(
-            f"decision has shape {array.shape} but there are {rows} rows; "
+            f"{name} has shape {array.shape} but there are {rows} rows; "
             f"pass one class index for each row"
         )
     if array.dtype.kind not in "iu":
         if array.dtype.kind != "f" or not np.array_equal(array, np.round(array)):
-            raise ValueError(
-                f"decision has dtype {array.dtype}; pass class indices 0..{classes - 1}"
-            )
+            raise ValueError(f"{name} has dtype {array.dtype}; pass class indices 0..{classes - 1}")
         array = array.astype(np.int64)
     outside = (array < 0) | (array >= classes)
     if outside.any():
         row = first_row(outside)
         raise ValueError(
-            f"decision: row {row} is {array[row]}, outside 0..{classes - 1}; "
+            f"{name}: row {row} is {array[row]}, outside 0..{classes - 1}; "
             f"pass column indices, not class names"
         )
     return array.astype(np.intp, copy=False)
@@ -309,7 +309,7 @@ def log_softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     >>> log_softmax(np.zeros((1, 2)))
     array([[-0.69314718, -0.69314718]])
     """
-    z = np.asarray(scores, dtype=np.float64)
+    z: npt.NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     z = np.subtract(z, z.max(axis=1, keepdims=True))
     z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
     return z
@@ -324,7 +324,7 @@ def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     >>> softmax(np.array([[0.0, np.log(3.0)]]))
     array([[0.25, 0.75]])
     """
-    z = np.asarray(scores, dtype=np.float64)
+    z: npt.NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     z = np.subtract(z, z.max(axis=1, keepdims=True))
     np.exp(z, out=z)
     z /= z.sum(axis=1, keepdims=True)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays
-from cordcal.repair import _array
-from cordcal.repair._array import EPSILON
-from cordcal.repair._exact import ExactSum
-from cordcal.repair._results import Construction, Explanation
-from cordcal.repair._rows import CalibrationRows, described_blocks, repair_rows
+from cordcal.repair import _array, _compiled, _foreign, _nested, _rows
+from cordcal.repair._array import RowState
+from cordcal.repair._construction import CalibrationRows
+from cordcal.repair._exact import moderate
+from cordcal.repair._results import Construction, Explanation, RankingConstruction
+from cordcal.repair._rows import Decisions, Vector
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
@@ -26,11 +27,19 @@ class CORD:
     distribution over the other classes is untouched, and the mean mass on the original
     decisions is retained on the calibration rows.  No labels are needed.
 
+    Parameters
+    ----------
+    preserve : int or "ranking"
+        How many of the original's first ranks to keep: 1 keeps the decision (the paper's
+        CORD), k keeps the order of the first k classes, ``"ranking"`` the whole order.
+    threads : int, optional
+        Cores to use.  By default all of them, but one inside a worker process or thread.
+
     Attributes
     ----------
-    eta_ : float
-        The shared scalar η*.
-    construction_ : Construction
+    eta_ : float, or ndarray of shape (k,) when more than one rank is kept
+        The shared scalar η*, one a level.
+    construction_ : Construction or RankingConstruction
         What `fit` did.
     n_classes_ : int
         Number of classes seen by `fit`.
@@ -50,9 +59,15 @@ class CORD:
            [0.455, 0.455, 0.091]])
     """
 
-    eta_: float
-    construction_: Construction
+    eta_: Any
+    construction_: Construction | RankingConstruction
     n_classes_: int
+
+    def __init__(
+        self, preserve: int | Literal["ranking"] = 1, *, threads: int | None = None
+    ) -> None:
+        self.preserve = preserve
+        self.threads = threads
 
     def fit(
         self,
@@ -81,37 +96,45 @@ class CORD:
         self : CORD
             The fitted repair.
         """
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
-        weight = None if sample_weight is None else arrays.check_weights(sample_weight, rows)
-        calibration = CalibrationRows.of(p, q, keep, weight)
-        self._construct(calibration, classes, decision_given=decision is not None)
+        weight = None
+        if sample_weight is not None:
+            weight = moderate(arrays.check_weights(sample_weight, rows))
+        self.construction_ = self._construct(p, q, keep, weight)
+        self.eta_ = self.construction_.eta
+        self.n_classes_ = classes
         return self
 
-    def _construct(self, rows: CalibrationRows, classes: int, *, decision_given: bool) -> None:
-        solution, constraint = rows.solve()
-        at_lower, at_upper = rows.count_at_bounds(solution.eta)
+    def _construct(
+        self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
+    ) -> Construction | RankingConstruction:
+        levels, threads = self._levels(direct.shape[1]), self._threads()
+        if levels > 1:
+            return _nested.construct(original, direct, decision, weight, levels, threads)
+        rows = CalibrationRows.of(original, direct, decision, weight, threads)
+        return rows.construct(decision_given=decision is not None)
 
-        def mean(excess: ExactSum) -> float:
-            return (rows.direct_sum + excess).mean(rows.weight_sum)
+    def _levels(self, classes: int) -> int:
+        """Return how many ranks to keep; the last one follows from the others."""
+        if self.preserve == "ranking":
+            return classes - 1
+        if not isinstance(self.preserve, int) or self.preserve < 1:
+            raise ValueError(f"preserve is {self.preserve!r}; pass a positive integer or 'ranking'")
+        if self.preserve >= classes:
+            raise ValueError(
+                f"preserve is {self.preserve} but there are {classes} classes; pass at most "
+                f"{classes - 1}, or 'ranking'"
+            )
+        return self.preserve
 
-        self.n_classes_ = classes
-        self.eta_ = solution.eta
-        self.construction_ = Construction(
-            n=len(rows),
-            n_classes=classes,
-            direct_mean=rows.direct_sum.mean(rows.weight_sum),
-            target=mean(constraint.target),
-            attainable=(mean(constraint.at_lowest), mean(constraint.at_highest)),
-            attained=mean(solution.excess),
-            eta=solution.eta,
-            n_changed=rows.n_changed,
-            n_at_lower=at_lower,
-            n_at_upper=at_upper,
-            decision_given=decision_given,
-            passes=solution.passes,
-        )
+    def _threads(self) -> int:
+        if self.threads is None:
+            return _compiled.default_threads()
+        if not isinstance(self.threads, int) or self.threads < 1:
+            raise ValueError(f"threads is {self.threads!r}; pass a positive integer or None")
+        return self.threads
 
     def transform(
         self,
@@ -119,9 +142,9 @@ class CORD:
         direct: Any,
         *,
         decision: Any = None,
-        dtype: npt.DTypeLike | None = None,
+        dtype: Any = None,
         out: npt.NDArray[Any] | None = None,
-    ) -> npt.NDArray[Any]:
+    ) -> Any:
         """Repair reports with the fitted scalar.
 
         Parameters
@@ -143,16 +166,48 @@ class CORD:
             The repaired probabilities, ``out`` if that was given.
         """
         self._check_fitted()
-        p, q = _pair(original, direct, allow_row=True)
+        p, q = report_pair(original, direct, allow_row=True)
         single = q.ndim == 1
         if single:
             p, q = p[None, :], q[None, :]
         keep = self._check_against_fit(q, decision)
-        target = _output(q, dtype, out, single)
-        repair_rows(p, q, keep, self.eta_, target)
+        if not isinstance(q, np.ndarray):
+            if out is not None:
+                raise ValueError("out is served for NumPy arrays only; leave it out")
+            wanted = q.dtype if dtype is None else dtype
+            if np.ndim(self.eta_):
+                repaired = _nested.repair_foreign(p, q, keep, self.eta_.tolist(), wanted)
+            else:
+                repaired = _foreign.repair(p, q, keep, self.eta_, wanted)
+            return repaired[0, :] if single else repaired
+        target = output_array(q, dtype, out, single)
+        self._repair_into(p, q, keep, target)
         if out is not None:
             return out
         return target[0] if single else target
+
+    def _repair_into(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Repair NumPy rows into ``out``, which may be an input, or overlap one."""
+        inputs = (original, direct)
+        if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in inputs):
+            copy = np.empty(out.shape, out.dtype)
+            self._repair_into(original, direct, decision, copy)
+            out[...] = copy
+            return
+        kernels = _compiled.kernels()
+        if np.ndim(self.eta_):
+            _nested.repair(original, direct, decision, self.eta_.tolist(), out)
+        elif kernels is None:
+            _rows.repair(original, direct, decision, self.eta_, out)
+        else:
+            threads = self._threads()
+            _compiled.repair(kernels, original, direct, decision, self.eta_, out, threads)
 
     def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.
@@ -168,35 +223,33 @@ class CORD:
             Vectors with one entry a row.
         """
         self._check_fitted()
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         keep = self._check_against_fit(q, decision)
-        parts: list[tuple[npt.NDArray[Any], ...]] = []
-        for block in described_blocks(p, q, keep):
-            state = block.state
+        if np.ndim(self.eta_):
+            raise ValueError(
+                "explain tells the story of one level; fit a CORD with preserve=1 to ask for it"
+            )
+        if not isinstance(q, np.ndarray):
+            return self._tell([_foreign.describe_rows(p, q, keep)[0]])
+        return self._tell([block.state for block in _rows.described_blocks(p, q, keep)])
+
+    def _tell(self, states: list[RowState]) -> Explanation:
+        """Join the described rows and say what the repair makes of each."""
+        columns: list[tuple[npt.NDArray[Any], ...]] = []
+        for state in states:
             mass, rest, slope = _array.response(
                 self.eta_, state.reference, state.reference_rest, state.lower
             )
-            bound = np.where(slope > 0.0, 0, np.where(rest == EPSILON, 1, -1)).astype(np.int8)
-            parts.append(
-                (
-                    state.decision,
-                    state.direct_mass,
-                    state.reference,
-                    state.lower,
-                    mass,
-                    state.changed,
-                    bound,
-                )
-            )
-        return Explanation(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            told = (state.decision, state.direct_mass, state.reference, state.lower, mass)
+            vectors = [arrays.to_numpy(x) for x in (*told, state.changed, rest, slope)]
+            columns.append((*vectors[:6], _rows.at_bound(vectors[6], vectors[7])))
+        return Explanation(*(np.concatenate(parts) for parts in zip(*columns, strict=True)))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "eta_"):
             _raise_not_fitted()
 
-    def _check_against_fit(
-        self, direct: npt.NDArray[Any], decision: Any
-    ) -> npt.NDArray[np.intp] | None:
+    def _check_against_fit(self, direct: arrays.Array, decision: Any) -> Decisions | None:
         rows, classes = direct.shape
         if classes != self.n_classes_:
             raise ValueError(
@@ -212,20 +265,54 @@ class CORD:
             return None
         return arrays.check_decisions(decision, rows, classes)
 
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return what a model file holds: the shared scalar, and how it was found."""
+        self._check_fitted()
+        return {"eta": np.atleast_1d(self.eta_)}, {
+            "preserve": self.preserve,
+            "construction": self.construction_.to_dict(),
+        }
+
+    @classmethod
+    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted repair from what `_state` returned."""
+        cord = cls(meta["preserve"])
+        record = meta["construction"]
+        nested = "levels" in record
+        cord.construction_ = (RankingConstruction if nested else Construction).from_dict(record)
+        cord.eta_ = held["eta"] if nested else float(held["eta"][0])
+        cord.n_classes_ = cord.construction_.n_classes
+        return cord
+
     def __repr__(self) -> str:
-        return f"CORD(eta={self.eta_!r})" if hasattr(self, "eta_") else "CORD()"
+        kept = "" if self.preserve == 1 else f"preserve={self.preserve!r}"
+        if not hasattr(self, "eta_"):
+            return f"CORD({kept})"
+        eta = f"{len(self.eta_)} scalars" if np.ndim(self.eta_) else f"eta={self.eta_!r}"
+        return f"CORD({kept + ', ' if kept else ''}{eta})"
 
 
-def _pair(
-    original: Any, direct: Any, *, allow_row: bool = False
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
+    """Whether two arrays are one and the same memory, entry for entry."""
+    return x.__array_interface__["data"][0] == y.__array_interface__["data"][0] and (
+        (x.shape, x.strides, x.dtype) == (y.shape, y.strides, y.dtype)
+    )
+
+
+def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+    """Return both reports as arrays of one shape and one library."""
     p = arrays.as_matrix(original, "original", allow_row=allow_row)
     q = arrays.as_matrix(direct, "direct", allow_row=allow_row)
     arrays.check_same_shape(p, "original", q, "direct")
+    arrays.namespace(p, q)
+    if isinstance(p, np.ndarray) != isinstance(q, np.ndarray):
+        raise TypeError(
+            f"original is a {type(p).__name__} and direct a {type(q).__name__}; pass one kind"
+        )
     return p, q
 
 
-def _output(
+def output_array(
     direct: npt.NDArray[Any],
     dtype: npt.DTypeLike | None,
     out: npt.NDArray[Any] | None,

@@ -1,0 +1,102 @@
+"""Put the commands together, and turn what goes wrong into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import cordcal
+from cordcal.cli import apply, compare, demo, fit, info
+
+EPILOG = (
+    "Exit codes: 0 done; 2 the input or an option is wrong (one sentence on stderr, nothing "
+    "written); 130 interrupted (nothing half written)."
+)
+BAD_INPUT = 2
+INTERRUPTED = 130  # what a shell reports for a process stopped by Ctrl-C
+
+# UsageError and ClickException: typer exports only their subclass.
+_USAGE_ERRORS: tuple[type[BaseException], ...] = typer.BadParameter.__mro__[1:3]
+
+app = typer.Typer(
+    name="cordcal",
+    help="Calibrate a multiclass classifier's confidence, never its decision.",
+    epilog=EPILOG,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cordcal {cordcal.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for _command in (demo, compare, fit, apply, info):
+    _command.register(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    warnings.showwarning = _show_warning
+    try:
+        code = app(args=arguments, prog_name="cordcal", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except _USAGE_ERRORS as error:
+        return _complain(error.format_message())  # type: ignore[attr-defined]
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; keep the interpreter from flushing again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _complain(_os_message(error))
+    except (ValueError, ImportError, MemoryError) as error:
+        return _complain(str(error) or type(error).__name__)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _complain(message: str) -> int:
+    one_line = " ".join(str(message).split())
+    print(f"cordcal: {one_line}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _os_message(error: OSError) -> str:
+    reasons = {
+        errno.ENOENT: "does not exist",
+        errno.EACCES: "may not be read or written by you",
+        errno.EISDIR: "is a folder, not a file",
+        errno.ENOTDIR: "lies below something that is not a folder",
+        errno.ENOSPC: "does not fit: no space is left on the device",
+        errno.EROFS: "lies on a read-only file system",
+    }
+    reason = reasons.get(error.errno or 0)
+    if error.filename is None or reason is None:
+        return str(error)
+    return f"{os.fspath(error.filename)} {reason}"
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"cordcal: warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,83 @@
+"""What the commands print with: results on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+# Wide enough for the widest table; a pipe has no width of its own.
+_PIPE_WIDTH = 160
+
+
+class Advance(Protocol):
+    """Say what is being worked on now; called once a step."""
+
+    def __call__(self, what: str) -> None: ...
+
+
+def show(*renderables: Any) -> None:
+    """Print text, tables and rules to stdout, in colour only on a terminal."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def say(text: str) -> None:
+    """Print one line to stdout at once."""
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """Print one line to stderr: for people, out of the way of pipes."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show_json(value: Any) -> None:
+    """Print a JSON document to stdout; what has no number is null."""
+    print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` made of what JSON knows."""
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+@contextmanager
+def progress(title: str, steps: int) -> Iterator[Advance]:
+    """Show a progress bar on stderr while the block runs; silent when not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=steps)
+        started = False
+
+        def advance(what: str) -> None:
+            nonlocal started
+            bar.update(task, description=f"{title}: {what}", advance=1 if started else 0)
+            started = True
+
+        yield advance

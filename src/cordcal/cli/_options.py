@@ -1,0 +1,166 @@
+"""The options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from cordcal.io import Scores
+
+
+class InputKind(StrEnum):
+    """What scores are."""
+
+    logits = "logits"
+    probabilities = "probabilities"
+
+
+class OutputDtype(StrEnum):
+    """What reports are written in."""
+
+    float64 = "float64"
+    float32 = "float32"
+    float16 = "float16"
+
+
+InputOption = Annotated[
+    InputKind | None,
+    typer.Option("--input", help="What the scores are; read from the file where left out."),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--key", help="Key (npz) or column (Parquet) of the scores."),
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option("--labels", help="A file of labels, or the key or column that holds them."),
+]
+PreserveOption = Annotated[
+    str,
+    typer.Option("--preserve", help="How many top classes keep their places: 1, k or ranking."),
+]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", help="Write the report to this HTML file.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+OriginalOption = Annotated[
+    str | None,
+    typer.Option("--original", help="The classifier's own scores: a file, or - for stdin."),
+]
+
+
+def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
+    """Refuse an output that could not be written, before any work is done."""
+    if str(path) == "-":
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"{target} is a folder; name a file in it")
+    if target.exists() and not force:
+        raise ValueError(f"{target} exists already; pass --force to replace it")
+    folder = target.parent
+    if not folder.is_dir():
+        raise ValueError(f"{target} cannot be written: the folder {folder} does not exist")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{target} cannot be written: the folder {folder} is not writable")
+
+
+def parse_preserve(text: str) -> int | str:
+    """Return a number of classes, or ``"ranking"``.
+
+    Examples
+    --------
+    >>> parse_preserve("5"), parse_preserve("ranking")
+    (5, 'ranking')
+    """
+    if text == "ranking":
+        return text
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    raise ValueError(f"--preserve is {text!r}; write 1, another number of classes, or ranking")
+
+
+def check_calibrator(key: str) -> str:
+    """Return the key of a calibrator, or refuse it with the nearest one."""
+    from cordcal import calibrators
+
+    known = calibrators.available()
+    if key in known:
+        return key
+    near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.0)[0]
+    raise ValueError(
+        f"there is no calibrator {key!r}; did you mean {near}? There are {', '.join(known)}"
+    )
+
+
+def read(
+    path: str,
+    *,
+    key: str | None = None,
+    role: str = "scores",
+    labels: str | None = None,
+    kind: InputKind | None = None,
+) -> Scores:
+    """Read scores for a command."""
+    from cordcal.io import read_scores
+
+    wanted = None if kind is None else kind.value
+    return read_scores(path, key=key, role=role, labels=labels, input=wanted)
+
+
+def need_labels(scores: Scores) -> Any:
+    """Return the labels of a file, or say how to give them."""
+    if scores.labels is None:
+        raise ValueError(
+            f"{scores.path} holds no labels; pass a file with --labels, or the name of the key "
+            f"or column that holds them"
+        )
+    return scores.labels
+
+
+def read_pair(
+    original: str, direct: str, *, kind: InputKind | None = None, labels: str | None = None
+) -> tuple[Scores, Scores]:
+    """Read the original and the direct scores of the same rows, and check that they match."""
+    if original == "-" and direct == "-":
+        raise ValueError("only one of --original and --direct can be read from stdin")
+    first = read(original, role="original", kind=kind, labels=labels)
+    second = read(direct, role="direct", kind=InputKind.probabilities)
+    if first.values.shape != second.values.shape:
+        raise ValueError(
+            f"{first.path} has shape {first.values.shape} but {second.path} has shape "
+            f"{second.values.shape}; both must hold the same rows and classes"
+        )
+    check_names(first.class_names, first.path, second.class_names, second.path)
+    return first, second
+
+
+def check_names(
+    first: tuple[str, ...] | None, where: str, second: tuple[str, ...] | None, there: str
+) -> None:
+    """Refuse columns that come in different orders: they would be mixed up silently."""
+    if first is None or second is None or first == second:
+        return
+    column = next(
+        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
+    )
+    names = [names[column] if column < len(names) else "missing" for names in (first, second)]
+    raise ValueError(
+        f"the classes differ: column {column} is {names[0]!r} in {where} but {names[1]!r} in "
+        f"{there}; bring the columns into the same order"
+    )
+
+
+def probabilities_of(scores: Scores) -> Any:
+    """Return the classifier's own probabilities, whatever its scores are."""
+    from cordcal import arrays
+
+    return arrays.softmax(scores.values) if scores.kind == "logits" else scores.values

@@ -1,0 +1,130 @@
+"""``cordcal fit``: a calibrator that keeps decisions, or the repair alone, as a model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cordcal.cli._console import note, progress, say, show_json
+from cordcal.cli._options import (
+    ForceOption,
+    InputOption,
+    JsonOption,
+    KeyOption,
+    LabelsOption,
+    OriginalOption,
+    PreserveOption,
+    check_calibrator,
+    check_output,
+    need_labels,
+    parse_preserve,
+    probabilities_of,
+    read,
+    read_pair,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=(
+            "Example: cordcal fit scores.npz --calibrator svs --output model.safetensors\n\n"
+            "Example: cordcal fit --original p.npz --direct q.npz --output cord.safetensors"
+        ),
+    )(fit)
+
+
+def fit(
+    scores: Annotated[
+        str | None, typer.Argument(help="Calibration scores with labels; - reads stdin.")
+    ] = None,
+    calibrator: Annotated[str | None, typer.Option("--calibrator", help="Its key.")] = None,
+    output: Annotated[Path, typer.Option("--output", help="The model file to write.")] = Path(
+        "model.safetensors"
+    ),
+    original: OriginalOption = None,
+    direct: Annotated[
+        str | None, typer.Option("--direct", help="Your own calibrator's reports of these rows.")
+    ] = None,
+    labels: LabelsOption = None,
+    key: KeyOption = None,
+    input: InputOption = None,
+    preserve: PreserveOption = "1",
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Fit a calibrator and its repair on calibration rows, and write both to a model file.
+
+    With --original and --direct only the repair is fitted, which needs neither labels nor a
+    calibrator.
+    """
+    depth = parse_preserve(preserve)
+    check_output(output, force=force)
+    if original is not None or direct is not None:
+        if scores is not None or calibrator is not None:
+            raise ValueError(
+                "pass scores and --calibrator, or --original and --direct, but not both"
+            )
+        model = _repair(original, direct, input, depth)
+    else:
+        if scores is None or calibrator is None:
+            raise ValueError(
+                "pass a file of scores and --calibrator, or --original and --direct; "
+                "see cordcal fit --help"
+            )
+        model = _calibrator(scores, calibrator, labels, key, input, depth, quiet=json)
+    _save(model, output)
+    construction = model.construction_
+    if json:
+        show_json({"model": str(output), "construction": construction.to_dict()})
+        return
+    say(repr(construction))
+    say(f"model: {output}")
+
+
+def _calibrator(
+    path: str,
+    key: str,
+    labels: str | None,
+    matrix: str | None,
+    input: Any,
+    preserve: int | str,
+    *,
+    quiet: bool,
+) -> Any:
+    if not quiet:
+        note(f"fitting {key} on {path}")
+    check_calibrator(key)
+    found = read(path, key=matrix, labels=labels, kind=input)
+    truth = need_labels(found)
+    import cordcal
+
+    model = cordcal.Preserved(
+        key, input=found.kind, preserve=preserve, class_names=found.class_names
+    )
+    with progress("fitting", 1) as advance:
+        advance(key)
+        return model.fit(found.values, truth, features=found.features)
+
+
+def _repair(original: str | None, direct: str | None, input: Any, preserve: int | str) -> Any:
+    if original is None or direct is None:
+        missing = "--original" if original is None else "--direct"
+        raise ValueError(f"{missing} is missing; the repair needs both reports of the same rows")
+    first, second = read_pair(original, direct, kind=input)
+    import cordcal
+
+    # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
+    decision = first.values.argmax(axis=1) if first.kind == "logits" else None
+    options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
+    return cordcal.CORD(**options).fit(probabilities_of(first), second.values, decision=decision)
+
+
+def _save(model: Any, path: Path) -> None:
+    import cordcal
+    from cordcal.io import replacing
+
+    with replacing(path) as temporary:
+        cordcal.save(model, temporary)

@@ -1,0 +1,52 @@
+"""``cordcal info``: what is in a file, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cordcal.cli._console import show, show_json
+from cordcal.cli._options import JsonOption
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: cordcal info scores.npz")(info)
+
+
+def info(
+    file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
+    json: JsonOption = False,
+) -> None:
+    """Say what a file holds: scores, labels, classes, a model or a report, and its problems."""
+    from cordcal.io.inspect import inspect
+
+    found = inspect(file)
+    if json:
+        show_json(found)
+        return
+    show(_table(found))
+    for problem in found["problems"]:
+        show(f"problem: {problem}")
+
+
+def _table(found: dict[str, Any]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in found.items():
+        if name not in ("problems", "entries") and value is not None:
+            table.add_row(Text(name.replace("_", " "), style="bold"), Text(_written(value)))
+    for entry in found.get("entries", ()):
+        facts = ", ".join(_written(value) for name, value in entry.items() if name != "name")
+        table.add_row(Text(f"  {entry['name']}"), Text(facts))
+    return table
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        shown = [str(each) for each in value[:8]]
+        return ", ".join(shown) + (f", … ({len(value):,})" if len(value) > len(shown) else "")
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,349 @@
+"""Compare calibrators on one data set: each direct, repaired, and beside the plain rivals."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators._scores import as_scores, check_kind, check_labels, original_probabilities
+from cordcal.evaluate._pictures import Pictures
+from cordcal.evaluate._resamples import Resamples, measure
+from cordcal.evaluate.comparison import Comparison, Entry, interval_of
+from cordcal.metrics import DecisionChangesStream
+from cordcal.preserved import Preserved
+
+Kind = Literal["logits", "probabilities"]
+Matrix = npt.NDArray[Any]
+Classes = npt.NDArray[np.intp]
+
+# From here on, maps with K² numbers take minutes and gigabytes.
+_MANY_CLASSES = 1000
+_QUADRATIC = ("ms", "sms", "dir-odir")
+# The rank-wise program's dense solver grows as K³.
+_MANY_RANKS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """Rows to fit on, rows to evaluate on, and which rows of the resamples those are."""
+
+    fit_scores: Matrix
+    fit_labels: Classes
+    fit_features: Matrix | None
+    scores: Matrix
+    labels: Classes
+    features: Matrix | None
+    rows: Classes
+    original: npt.NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class _Tally:
+    """Sums one report's measures, and their replicates, over the splits."""
+
+    measures: list[Mapping[str, float]] = field(default_factory=list)
+    replicates: list[Mapping[str, npt.NDArray[np.float64]]] = field(default_factory=list)
+
+    def add(self, report: Matrix, split: _Split, resamples: Resamples) -> None:
+        values, replicates = measure(report, split.labels, resamples.weights(split.rows))
+        self.measures.append(values)
+        self.replicates.append(replicates)
+
+    def means(self) -> dict[str, float]:
+        return {
+            name: float(np.mean([values[name] for values in self.measures]))
+            for name in self.measures[0]
+        }
+
+    def mean_replicates(self) -> dict[str, npt.NDArray[np.float64]]:
+        return {
+            name: np.mean([values[name] for values in self.replicates], axis=0)
+            for name in self.replicates[0]
+        }
+
+
+def compare(
+    scores: Any,
+    labels: Any,
+    calibrators: str | Sequence[Any] = "all",
+    *,
+    input: Kind = "logits",
+    evaluation: float | tuple[Any, Any] = 0.5,
+    splits: int = 1,
+    seed: int = 0,
+    preserve: int | str = 1,
+    class_names: Sequence[str] | None = None,
+    features: Any = None,
+    progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Fit calibrators on one part of the rows and compare their reports on the other.
+
+    Parameters
+    ----------
+    scores : array_like of shape (n, K)
+        The classifier's logits or probabilities, as ``input`` says.
+    labels : array_like of int of shape (n,)
+        The true classes, as column indices.
+    calibrators : "all", str or sequence
+        Keys of `cordcal.calibrators`, or calibrator objects.  ``"all"`` leaves out what
+        the data do not allow, and says so in ``left_out``.
+    input : {"logits", "probabilities"}
+        What the scores are.
+    evaluation : float or tuple of arrays
+        The share of rows to evaluate on, drawn at random; or ``(scores, labels)`` of
+        other rows, and then all of ``scores`` are fitted on.
+    splits : int
+        How many random splits to average over.
+    seed : int
+        Seed of the splits and of the bootstrap.
+    preserve : int or "ranking"
+        How many of the top classes the repair keeps in place.
+    class_names : sequence of str, optional
+        One name a column, for tables and reports.
+    features : array_like of shape (n, D), optional
+        Penultimate features of the rows of ``scores``, for ``adats``.
+    progress : callable, optional
+        Called with a calibrator's key before it is fitted.
+
+    Returns
+    -------
+    comparison : Comparison
+        Every measure of every report, and a recommendation in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=600)
+    >>> logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
+    >>> comparison = compare(logits, labels, ["ts", "irova"])
+    >>> comparison["irova"].repaired["accuracy"] == comparison.uncalibrated["accuracy"]
+    True
+    """
+    check_kind(input)
+    given = as_scores(scores)
+    rows, classes = given.shape
+    truth = check_labels(labels, rows, classes)
+    names = _checked_names(class_names, classes)
+    chosen = _chosen(calibrators)
+    left_out = {} if chosen.explicit else _left_out(chosen.maps, classes, features is not None)
+    started = time.perf_counter()
+    parts, population = _splits(given, truth, features, input, evaluation, splits, seed)
+    resamples = Resamples(population, seed)
+    base = _Tally()
+    for split in parts:
+        base.add(split.original, split, resamples)
+    entries: list[Entry] = []
+    replicates = {("uncalibrated", "original"): base.mean_replicates()}
+    for name, candidate in chosen.maps.items():
+        if name in left_out:
+            continue
+        if progress is not None:
+            progress(name)
+        try:
+            entry, own = _entry(name, candidate, parts, resamples, input, preserve)
+        except ValueError as error:
+            if chosen.explicit:
+                raise
+            left_out[name] = str(error)
+        else:
+            entries.append(entry)
+            replicates |= own
+    return Comparison(
+        entries=tuple(entries),
+        uncalibrated=base.means(),
+        left_out=left_out,
+        n_calibration=len(parts[0].fit_labels),
+        n_evaluation=len(parts[0].labels),
+        n_classes=classes,
+        class_names=names,
+        input=input,
+        splits=splits,
+        seed=seed,
+        preserve=preserve,
+        fingerprint=_fingerprint(given, truth),
+        seconds=time.perf_counter() - started,
+        _replicates=replicates,
+    )
+
+
+def _entry(
+    name: str,
+    candidate: Any,
+    parts: list[_Split],
+    resamples: Resamples,
+    input: Kind,
+    preserve: int | str,
+) -> tuple[Entry, dict[tuple[str, str], Mapping[str, npt.NDArray[np.float64]]]]:
+    """Fit one calibrator on every split and measure both of its reports."""
+    direct, repaired, changes = _Tally(), _Tally(), DecisionChangesStream()
+    pictures: list[Pictures] = []
+    fit_seconds, apply_seconds = 0.0, 0.0
+    notes: list[str] = []
+    for split in parts:
+        model = Preserved(candidate, input=input, preserve=preserve)  # type: ignore[arg-type]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            begun = time.perf_counter()
+            model.fit(split.fit_scores, split.fit_labels, features=split.fit_features)
+            fitted = time.perf_counter()
+            reports = model.reports(split.scores, features=split.features)
+            fit_seconds += fitted - begun
+            apply_seconds += time.perf_counter() - fitted
+        notes += [str(warning.message) for warning in caught]
+        direct.add(reports.direct, split, resamples)
+        repaired.add(reports.repaired, split, resamples)
+        changes.update(reports.decision, reports.direct, split.labels)
+        if not pictures:
+            both = reports.direct, reports.repaired
+            pictures.append(
+                Pictures.of(split.original, *both, reports.decision, split.labels, split.rows)
+            )
+    means = direct.means(), repaired.means()
+    replicates = direct.mean_replicates(), repaired.mean_replicates()
+    gain = {
+        measure: interval_of(
+            means[0][measure] - means[1][measure],
+            replicates[0][measure] - replicates[1][measure],
+        )
+        for measure in replicates[0]
+    }
+    entry = Entry(
+        key=name,
+        name=str(getattr(model.calibrator_, "title", name)),
+        keeps_decisions=bool(getattr(model.calibrator_, "keeps_argmax", False)),
+        direct=means[0],
+        repaired=means[1],
+        changes=changes.result(),
+        gain=gain,
+        fit_seconds=fit_seconds / len(parts),
+        apply_seconds=apply_seconds / len(parts),
+        notes=tuple(dict.fromkeys(notes)),
+        pictures=pictures[0],
+    )
+    return entry, {(name, "direct"): replicates[0], (name, "repaired"): replicates[1]}
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The calibrators to run by name, and whether the caller named them."""
+
+    maps: dict[str, Any]
+    explicit: bool
+
+
+def _chosen(calibrators: str | Sequence[Any]) -> _Chosen:
+    if isinstance(calibrators, str) and calibrators == "all":
+        return _Chosen({key: key for key in available()}, explicit=False)
+    wanted = [calibrators] if isinstance(calibrators, str) else list(calibrators)
+    if not wanted:
+        raise ValueError('calibrators is empty; pass keys such as ["ts", "svs"], or "all"')
+    maps: dict[str, Any] = {}
+    for each in wanted:
+        if isinstance(each, str):
+            calibrator_class(each)  # refuses an unknown key before anything is fitted
+        name = each if isinstance(each, str) else str(getattr(each, "key", type(each).__name__))
+        if name in maps:
+            raise ValueError(f"calibrators names {name!r} twice; name each once")
+        maps[name] = each
+    return _Chosen(maps, explicit=True)
+
+
+def _left_out(maps: Mapping[str, Any], classes: int, has_features: bool) -> dict[str, str]:
+    reasons = {}
+    for key in maps:
+        if key in _QUADRATIC and classes >= _MANY_CLASSES:
+            reasons[key] = f"has K² numbers, too many at K = {classes}; name it to run it"
+        elif key == "mcct-i" and classes > _MANY_RANKS:
+            reasons[key] = f"its solver grows as K³, too slow at K = {classes}; name it to run it"
+        elif key == "adats" and not has_features:
+            reasons[key] = "needs the penultimate features; pass features="
+    return reasons
+
+
+def _splits(
+    scores: Matrix,
+    labels: Classes,
+    features: Any,
+    input: Kind,
+    evaluation: float | tuple[Any, Any],
+    splits: int,
+    seed: int,
+) -> tuple[list[_Split], int]:
+    """Return the splits, and how many rows a resample draws from."""
+    if splits < 1:
+        raise ValueError(f"splits is {splits}; pass 1 or more")
+    held = None if features is None else np.asarray(features)
+    if isinstance(evaluation, tuple):
+        if splits > 1:
+            raise ValueError(
+                "splits is above 1 but the evaluation rows are given; there is one way to split: "
+                "leave splits out"
+            )
+        if held is not None:
+            raise ValueError(
+                "features cannot be used with evaluation rows of their own; pass all rows "
+                "together and a share as evaluation"
+            )
+        test = as_scores(evaluation[0])
+        if test.shape[1] != scores.shape[1]:
+            raise ValueError(
+                f"evaluation has {test.shape[1]} classes but scores has {scores.shape[1]}; "
+                f"pass the same columns in both"
+            )
+        truth = check_labels(evaluation[1], *test.shape)
+        original = original_probabilities(test, input)
+        rows = np.arange(len(truth))
+        return [_Split(scores, labels, None, test, truth, None, rows, original)], len(truth)
+    if not 0.0 < evaluation < 1.0:
+        raise ValueError(
+            f"evaluation is {evaluation}; pass a share between 0 and 1, or (scores, labels)"
+        )
+    count = len(labels)
+    held_out = min(max(1, round(evaluation * count)), count - 1)
+    if count < 2:
+        raise ValueError("scores has one row; at least two are needed to fit and to evaluate")
+    generator = np.random.default_rng(seed)
+    parts = []
+    for _ in range(splits):
+        order = generator.permutation(count)
+        fit, test_rows = np.sort(order[held_out:]), np.sort(order[:held_out])
+        parts.append(
+            _Split(
+                scores[fit],
+                labels[fit],
+                None if held is None else held[fit],
+                scores[test_rows],
+                labels[test_rows],
+                None if held is None else held[test_rows],
+                test_rows,
+                original_probabilities(scores[test_rows], input),
+            )
+        )
+    return parts, count
+
+
+def _checked_names(names: Sequence[str] | None, classes: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if len(names) != classes:
+        raise ValueError(
+            f"class_names has {len(names)} names but scores has {classes} columns; pass one "
+            f"name for each column"
+        )
+    return tuple(str(name) for name in names)
+
+
+def _fingerprint(scores: Matrix, labels: Classes) -> str:
+    digest = hashlib.sha256(f"{scores.shape}{scores.dtype.str}".encode())
+    digest.update(np.ascontiguousarray(scores).tobytes())
+    digest.update(labels.astype("<i8").tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,272 @@
+"""The result of a comparison: every measure of every report, and what it means in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.evaluate import _reading
+from cordcal.evaluate._pictures import Pictures
+from cordcal.metrics import DecisionChanges
+
+Kind = Literal["logits", "probabilities"]
+Measures = Mapping[str, float]
+Replicates = Mapping[str, npt.NDArray[np.float64]]
+
+# Higher is better for accuracy alone.
+_HIGHER = "accuracy"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A paired difference with its 95 % bootstrap interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return self.low > 0.0 or self.high < 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One calibrator of a comparison.
+
+    Attributes
+    ----------
+    key, name : str
+        Its short key and its title.
+    keeps_decisions : bool
+        Whether the map itself can change no decision.
+    direct, repaired : mapping of str to float
+        The measures of both reports.
+    changes : DecisionChanges
+        What the direct report does to the decisions.
+    gain : mapping of str to Interval
+        Direct minus repaired, paired: above zero the repair is better, but for accuracy.
+    fit_seconds, apply_seconds : float
+        Time to fit calibrator and repair, and to compute both reports of the evaluation rows.
+    notes : tuple of str
+        Warnings that fitting gave.
+    pictures : Pictures
+        What a report draws, from the first split.
+    """
+
+    key: str
+    name: str
+    keeps_decisions: bool
+    direct: Measures
+    repaired: Measures
+    changes: DecisionChanges
+    gain: Mapping[str, Interval]
+    fit_seconds: float
+    apply_seconds: float
+    notes: tuple[str, ...]
+    pictures: Pictures = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain Python values."""
+        return {
+            "key": self.key,
+            "name": self.name,
+            "keeps_decisions": self.keeps_decisions,
+            "direct": dict(self.direct),
+            "repaired": dict(self.repaired),
+            "changes": self.changes.to_dict(),
+            "gain": {name: interval.to_dict() for name, interval in self.gain.items()},
+            "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
+            "notes": list(self.notes),
+            **self.pictures.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best report by one measure."""
+
+    key: str
+    report: str
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Calibrators compared on one data set; index it by key.
+
+    Attributes
+    ----------
+    entries : tuple of Entry
+        One a calibrator, in the order they were asked for.
+    uncalibrated : mapping of str to float
+        The measures of the classifier's own probabilities.
+    left_out : mapping of str to str
+        Calibrators that were not run, and why.
+    n_calibration, n_evaluation, n_classes : int
+        Sizes of the data; rows are those of one split.
+    class_names : tuple of str or None
+        One name a column.
+    input, splits, seed, preserve
+        As given to `compare`.
+    fingerprint : str
+        Tells whether two comparisons saw the same scores and labels.
+    seconds : float
+        Time the comparison took.
+    """
+
+    entries: tuple[Entry, ...]
+    uncalibrated: Measures
+    left_out: Mapping[str, str]
+    n_calibration: int
+    n_evaluation: int
+    n_classes: int
+    class_names: tuple[str, ...] | None
+    input: Kind
+    splits: int
+    seed: int
+    preserve: int | str
+    fingerprint: str
+    seconds: float
+    _replicates: Mapping[tuple[str, str], Replicates] = field(repr=False)
+
+    def __getitem__(self, key: str) -> Entry:
+        for entry in self.entries:
+            if entry.key == key:
+                return entry
+        raise KeyError(f"{key!r} was not compared; there are {', '.join(self.keys())}")
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def keys(self) -> list[str]:
+        """Return the keys of the calibrators compared."""
+        return [entry.key for entry in self.entries]
+
+    def measures(self, key: str, report: str = "repaired") -> Measures:
+        """Return the measures of a report; the key ``"uncalibrated"`` is the original's."""
+        if key == "uncalibrated":
+            return self.uncalibrated
+        entry = self[key]
+        return entry.direct if report == "direct" else entry.repaired
+
+    def difference(self, first: tuple[str, str], second: tuple[str, str], measure: str) -> Interval:
+        """Return how two reports differ by a measure, first minus second, paired by rows.
+
+        Parameters
+        ----------
+        first, second : tuple of str
+            Key and report, such as ``("svs", "repaired")``.
+        measure : str
+            One of the measures.
+        """
+        estimate = self.measures(*first)[measure] - self.measures(*second)[measure]
+        return interval_of(
+            estimate,
+            self._replicates[_canonical(first)][measure]
+            - self._replicates[_canonical(second)][measure],
+        )
+
+    @property
+    def best(self) -> dict[str, Best]:
+        """The best decision-keeping report by each measure.
+
+        Accuracy is left out: every report that keeps decisions has the classifier's.
+        """
+        found = {}
+        for measure in self.uncalibrated:
+            if measure != _HIGHER:
+                key, report = min(self.keepers(), key=lambda pair: self.measures(*pair)[measure])
+                found[measure] = Best(key, report, self.measures(key, report)[measure])
+        return found
+
+    def keepers(self) -> list[tuple[str, str]]:
+        """Return the reports that keep every decision, the uncalibrated one first."""
+        return [("uncalibrated", "original")] + [
+            (entry.key, "direct" if entry.keeps_decisions else "repaired") for entry in self.entries
+        ]
+
+    @property
+    def recommendation(self) -> _reading.Recommendation:
+        """Which report to deploy, and why."""
+        return _reading.recommend(self)
+
+    def interpret(self) -> str:
+        """Return what the comparison means, in a few sentences."""
+        advice = self.recommendation
+        return " ".join([f"{advice.headline}.", advice.reason, *_reading.sentences(self)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain Python values, pictures included."""
+        return {
+            "n_calibration": self.n_calibration,
+            "n_evaluation": self.n_evaluation,
+            "n_classes": self.n_classes,
+            "class_names": None if self.class_names is None else list(self.class_names),
+            "settings": {
+                "input": self.input,
+                "splits": self.splits,
+                "seed": self.seed,
+                "preserve": self.preserve,
+            },
+            "fingerprint": self.fingerprint,
+            "seconds": self.seconds,
+            "has_labels": True,
+            "uncalibrated": dict(self.uncalibrated),
+            "calibrators": [entry.to_dict() for entry in self.entries],
+            "left_out": dict(self.left_out),
+            "best": {measure: asdict(best) for measure, best in self.best.items()},
+            "recommendation": asdict(self.recommendation),
+            "reading": _reading.sentences(self),
+        }
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with one row a report."""
+        import pandas
+
+        rows = [{"calibrator": "uncalibrated", "report": "original", **self.uncalibrated}]
+        for entry in self.entries:
+            changes = entry.changes
+            direct = {
+                "tpcr": changes.tpcr,
+                "gained": changes.gained,
+                "lost": changes.lost,
+                "neutral": changes.neutral,
+            }
+            rows.append({"calibrator": entry.key, "report": "direct", **entry.direct, **direct})
+            kept = dict.fromkeys(direct, 0.0)
+            rows.append({"calibrator": entry.key, "report": "repaired", **entry.repaired, **kept})
+        return pandas.DataFrame(rows).fillna(dict.fromkeys(direct, 0.0) if self.entries else {})
+
+    def __rich__(self) -> Any:
+        from cordcal.report.tables import comparison_table
+
+        return comparison_table(self.to_dict())
+
+    def __repr__(self) -> str:
+        return (
+            f"Comparison of {len(self)} calibrators on {self.n_evaluation:,} rows × "
+            f"{self.n_classes} classes: {self.recommendation.headline}"
+        )
+
+
+def _canonical(pair: tuple[str, str]) -> tuple[str, str]:
+    return ("uncalibrated", "original") if pair[0] == "uncalibrated" else pair
+
+
+def interval_of(estimate: float, replicates: npt.NDArray[np.float64]) -> Interval:
+    """Return the 95 % percentile interval of bootstrapped values around an estimate."""
+    low, high = np.quantile(replicates, (0.025, 0.975))
+    return Interval(estimate, float(low), float(high))

@@ -1,0 +1,78 @@
+"""Recognise rows seen before: a short digest of a set of rows, whatever their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal import arrays
+
+_MASK = (1 << 64) - 1
+# Any other start of the mixing: the golden ratio in 64 bits.
+_OTHER_HALF = np.uint64(0x9E3779B97F4A7C15)
+# 4 MB of float64 a block.
+_BLOCK_ENTRIES = 2**19
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A 128-bit digest of a multiset of rows; fingerprints of blocks merge with ``+``.
+
+    It does not depend on the rows' order or on the dtype that holds the same numbers.  It
+    recognises the same rows as a whole, not a part of them: single rows of a coarse
+    classifier (a small forest) coincide by chance.
+
+    Examples
+    --------
+    >>> rows = [[0.5, 0.5], [0.2, 0.8], [0.1, 0.9]]
+    >>> Fingerprint.of(rows) == Fingerprint.of(rows[::-1])
+    True
+    >>> Fingerprint.of(rows[:1]) + Fingerprint.of(rows[1:]) == Fingerprint.of(rows)
+    True
+    """
+
+    rows: int
+    digest: int
+
+    @classmethod
+    def of(cls, original: Any) -> Fingerprint:
+        """Digest the classifier's reports."""
+        values = arrays.to_numpy(arrays.as_matrix(original, "original"))
+        rows, classes = values.shape
+        # A multilinear hash: fixed random odd multipliers, one a column, modulo 2^64.
+        factors = np.random.default_rng(0).integers(0, 2**64, classes, dtype=np.uint64)
+        factors |= np.uint64(1)
+        high = low = 0
+        size = max(1, _BLOCK_ENTRIES // classes)
+        for start in range(0, rows, size):
+            # Adding zero turns -0.0 into 0.0, which is the same number.
+            bits = (values[start : start + size].astype(np.float64) + 0.0).view(np.uint64)
+            hashed = np.einsum("ij,j->i", bits, factors)
+            # Mixed before they are added, so that rows cannot trade parts.
+            high += int(_mix(hashed).sum(dtype=np.uint64))
+            low += int(_mix(hashed ^ _OTHER_HALF).sum(dtype=np.uint64))
+        return cls(rows, (high & _MASK) << 64 | (low & _MASK))
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        high = (self.digest >> 64) + (other.digest >> 64)
+        low = (self.digest & _MASK) + (other.digest & _MASK)
+        return Fingerprint(self.rows + other.rows, (high & _MASK) << 64 | (low & _MASK))
+
+    def __str__(self) -> str:
+        return f"{self.rows}:{self.digest:032x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Fingerprint:
+        """Read what ``str`` wrote, for model files."""
+        rows, digest = text.split(":")
+        return cls(int(rows), int(digest, 16))
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Spread every bit over the word (the finaliser of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,47 @@
+"""Measures of reports and of the decisions they carry.
+
+Functions take whole arrays; each has a streaming form whose name ends in ``Stream``
+(``update``, ``merge``, ``result``) for data larger than memory.  Entries are read as given
+and never renormalised.
+"""
+
+from cordcal.metrics._all import Measures, measure_all
+from cordcal.metrics._bins import ECEStream, Reliability, ReliabilityStream, ece, reliability
+from cordcal.metrics._changes import DecisionChanges, DecisionChangesStream, decision_changes, tpcr
+from cordcal.metrics._classwise import ClasswiseECEStream, classwise_ece
+from cordcal.metrics._equal_mass import EqualMassECEStream, ece_equal_mass
+from cordcal.metrics._retention import MeanRetentionStream, mean_retention
+from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
+from cordcal.metrics._smooth import SmoothECEStream, smooth_ece
+from cordcal.metrics._topk import TopkChanges, TopkChangesStream, topk_changes
+
+__all__ = [
+    "AccuracyStream",
+    "BrierStream",
+    "ClasswiseECEStream",
+    "DecisionChanges",
+    "DecisionChangesStream",
+    "ECEStream",
+    "EqualMassECEStream",
+    "MeanRetentionStream",
+    "Measures",
+    "NLLStream",
+    "Reliability",
+    "ReliabilityStream",
+    "SmoothECEStream",
+    "TopkChanges",
+    "TopkChangesStream",
+    "accuracy",
+    "brier",
+    "classwise_ece",
+    "decision_changes",
+    "ece",
+    "ece_equal_mass",
+    "mean_retention",
+    "measure_all",
+    "nll",
+    "reliability",
+    "smooth_ece",
+    "topk_changes",
+    "tpcr",
+]

@@ -1,0 +1,272 @@
+"""Top-label calibration in equal-width bins: `ece`, and the bins behind a diagram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.metrics._rows import Classes, LabelledRows, Vector
+from cordcal.metrics._stream import RowStream, require_rows
+
+# The paper's number of bins.
+BINS = 15
+
+
+def check_bins(bins: int) -> int:
+    """Return a number of bins that can be used."""
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
+        raise ValueError(f"bins is {bins!r}; pass a whole number of bins, at least 1")
+    return int(bins)
+
+
+def bin_edges(bins: int) -> Vector:
+    """Return the edges m / bins, each correctly rounded, so that 2/3 lies on its edge."""
+    return np.arange(bins + 1) / bins
+
+
+def bin_index(confidence: Vector, bins: int) -> Classes:
+    """Return each confidence's bin (lo, hi]; 0 falls in the first bin, 1 in the last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bin_index(np.array([0.0, 0.2, 0.2000001, 2 / 3, 1.0]), 15)
+    array([ 0,  2,  3,  9, 14])
+    """
+    index = np.searchsorted(bin_edges(bins), confidence, side="left") - 1
+    return np.clip(index, 0, bins - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """The bins behind a reliability diagram; every field is a vector with one entry a bin.
+
+    Attributes
+    ----------
+    lower, upper : ndarray
+        The bin (lower, upper]; the first bin holds 0 as well.
+    count : ndarray of int
+        Rows in the bin.
+    weight : ndarray
+        Their weight; equal to ``count`` without sample weights.
+    confidence, accuracy : ndarray
+        Weighted means over the bin's rows, NaN in an empty bin.
+    accuracy_low, accuracy_high : ndarray
+        95 % Clopper–Pearson interval of the accuracy, (0, 1) in an empty bin.  With sample
+        weights the number of rows is Kish's effective one, (Σw)² / Σw².
+    """
+
+    lower: Vector
+    upper: Vector
+    count: npt.NDArray[np.int64]
+    weight: Vector
+    confidence: Vector
+    accuracy: Vector
+    accuracy_low: Vector
+    accuracy_high: Vector
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error of these bins."""
+        filled = self.count > 0
+        gap = np.abs(self.confidence[filled] - self.accuracy[filled])
+        return float(self.weight[filled] @ gap / self.weight.sum())
+
+    def __len__(self) -> int:
+        return int(self.count.shape[0])
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the vectors as lists by name; None where a bin is empty."""
+        return {
+            field.name: [
+                None if value != value else value for value in getattr(self, field.name).tolist()
+            ]
+            for field in fields(self)
+        }
+
+    def __repr__(self) -> str:
+        return f"Reliability({len(self)} bins, {int(self.count.sum()):,} rows, ECE {self.ece:.4f})"
+
+
+class _BinStream(RowStream):
+    """Sums of confidence and correctness in equal-width bins."""
+
+    def __init__(self, bins: int = BINS) -> None:
+        self.bins = check_bins(bins)
+        self._count = np.zeros(self.bins, dtype=np.int64)
+        self._weight, self._squares, self._confidence, self._correct = (
+            np.zeros(self.bins) for _ in range(4)
+        )
+
+    def add(self, rows: LabelledRows) -> None:
+        """Add rows that were reduced already."""
+        index = bin_index(rows.confidence, self.bins)
+        weight = rows.weights
+
+        def total(values: Vector) -> Vector:
+            return np.asarray(np.bincount(index, values, minlength=self.bins), dtype=np.float64)
+
+        self._count += np.bincount(index, minlength=self.bins)
+        self._weight += total(weight)
+        self._squares += total(weight * weight)
+        self._confidence += total(weight * rows.confidence)
+        self._correct += total(weight * rows.correct)
+
+    def merge(self, other: Self) -> Self:
+        """Add what another stream of the same kind has seen; return this stream."""
+        if other.bins != self.bins:
+            raise ValueError(f"streams of {self.bins} and {other.bins} bins cannot be merged")
+        self._count += other._count
+        self._weight += other._weight
+        self._squares += other._squares
+        self._confidence += other._confidence
+        self._correct += other._correct
+        return self
+
+
+class ECEStream(_BinStream):
+    """`ece` of blocks of rows in O(bins) memory; blocks change the last bits at most.
+
+    Parameters
+    ----------
+    bins : int
+        Number of equal-width bins.
+
+    Examples
+    --------
+    >>> first = ECEStream().update([[0.8, 0.2]], [0])
+    >>> second = ECEStream().update([[0.4, 0.6]], [0])
+    >>> round(first.merge(second).result(), 6)
+    0.4
+    """
+
+    def result(self) -> float:
+        """Return the ECE of all rows seen so far."""
+        return binned_gap(self._weight, self._confidence, self._correct)
+
+
+class ReliabilityStream(_BinStream):
+    """`reliability` of blocks of rows in O(bins) memory.
+
+    Parameters
+    ----------
+    bins : int
+        Number of equal-width bins.
+    """
+
+    def result(self) -> Reliability:
+        """Return the bins of all rows seen so far."""
+        require_rows(self._weight.sum())
+        edges = bin_edges(self.bins)
+        filled = self._weight > 0.0
+        weight = np.where(filled, self._weight, np.nan)
+        accuracy = self._correct / weight
+        effective = weight * weight / np.where(filled, self._squares, np.nan)
+        low, high = clopper_pearson(accuracy * effective, effective)
+        return Reliability(
+            lower=edges[:-1],
+            upper=edges[1:],
+            count=self._count.copy(),
+            weight=self._weight.copy(),
+            confidence=self._confidence / weight,
+            accuracy=accuracy,
+            accuracy_low=np.where(filled, low, 0.0),
+            accuracy_high=np.where(filled, high, 1.0),
+        )
+
+
+def binned_gap(weight: Vector, confidence: Vector, correct: Vector) -> float:
+    """Return Σ |Σ confidence − Σ correct| over the bins, divided by the total weight."""
+    total = float(weight.sum())
+    require_rows(total)
+    return float(np.abs(confidence - correct).sum()) / total
+
+
+def clopper_pearson(
+    successes: Vector, trials: Vector, level: float = 0.95
+) -> tuple[Vector, Vector]:
+    """Return the exact binomial interval of each success rate; counts need not be whole.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> low, high = clopper_pearson(np.array([0.0, 5.0]), np.array([10.0, 10.0]))
+    >>> low.round(4), high.round(4)
+    (array([0.    , 0.1871]), array([0.3085, 0.8129]))
+    """
+    from scipy.special import betaincinv
+
+    tail = (1.0 - level) / 2.0
+    failures = np.maximum(trials - successes, 0.0)
+    none, every = successes <= 0.0, failures <= 0.0
+    low = betaincinv(np.where(none, 1.0, successes), failures + 1.0, tail)
+    high = betaincinv(successes + 1.0, np.where(every, 1.0, failures), 1.0 - tail)
+    return np.where(none, 0.0, low), np.where(every, 1.0, high)
+
+
+def ece(probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None) -> float:
+    """Return the expected calibration error of the top label.
+
+    The mean over rows of the gap between confidence and accuracy within equal-width bins
+    (lo, hi] of the top confidence.  A confidence on an edge belongs to the bin below it,
+    0 to the first bin and 1 to the last.  Edges are m / ``bins`` in float64; a float32
+    confidence is compared as the number it is.
+
+    Parameters
+    ----------
+    probabilities : array_like of shape (n, K)
+        The report to measure.
+    labels : array_like of int
+        The true class of each row, 0..K-1.
+    bins : int
+        Number of bins; the paper's 15 by default.
+    sample_weight : array_like, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    ece : float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> round(ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
+    0.4
+    """
+    return ECEStream(bins).update(probabilities, labels, sample_weight=sample_weight).result()
+
+
+def reliability(
+    probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None
+) -> Reliability:
+    """Return the bins behind a reliability diagram of the top label.
+
+    The bins are those of `ece`; accuracies carry 95 % Clopper–Pearson intervals, which
+    keep their width in a bin whose rows are all right or all wrong.
+
+    Parameters
+    ----------
+    probabilities : array_like of shape (n, K)
+        The report to measure.
+    labels : array_like of int
+        The true class of each row, 0..K-1.
+    bins : int
+        Number of bins; the paper's 15 by default.
+    sample_weight : array_like, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    reliability : Reliability
+        Counts, accuracies, confidences and intervals by bin.
+
+    Examples
+    --------
+    >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5)
+    Reliability(5 bins, 2 rows, ECE 0.4000)
+    """
+    stream = ReliabilityStream(bins)
+    return stream.update(probabilities, labels, sample_weight=sample_weight).result()

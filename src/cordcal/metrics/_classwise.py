@@ -1,0 +1,117 @@
+"""Calibration of every class's probability, not only the largest: `classwise_ece`."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.metrics._bins import BINS, bin_edges, bin_index, check_bins
+from cordcal.metrics._rows import Classes, Report, Vector
+from cordcal.metrics._stream import Stream, require_rows
+
+
+class ClasswiseECEStream(Stream):
+    """`classwise_ece` of blocks of rows in O(bins · classes) memory.
+
+    Parameters
+    ----------
+    bins : int
+        Number of equal-width bins.
+
+    Examples
+    --------
+    >>> stream = ClasswiseECEStream().update([[0.8, 0.2]], [0])
+    >>> round(stream.merge(ClasswiseECEStream().update([[0.4, 0.6]], [0])).result(), 6)
+    0.4
+    """
+
+    def __init__(self, bins: int = BINS) -> None:
+        self.bins = check_bins(bins)
+        self._weight = 0.0
+        # By bin and class: Σ w (p − 1[y = class]).
+        self._gaps: Vector | None = None
+
+    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
+        """Add a report that was taken in already."""
+        report.labelled(labels, sample_weight, visit=self.visit)
+
+    def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
+        """Add a checked block, as given and in float64."""
+        classes = block.shape[1]
+        gaps = self._sized(classes)
+        # Among many classes nearly every entry is small: whole rows go to the first bin, and
+        # the few entries beyond its edge are moved on.  The edge rounded to a narrow dtype
+        # lets some of the first bin's own entries through, which then move nowhere.
+        gaps[0] += weight @ wide
+        large = np.flatnonzero(block >= block.dtype.type(bin_edges(self.bins)[1]))
+        row = large // classes
+        column = large - row * classes
+        mass = wide.ravel()[large]
+        # One flat index: the fast path of ufunc.at is for one dimension.
+        flat = gaps.reshape(-1)
+        np.add.at(flat, bin_index(mass, self.bins) * classes + column, weight[row] * mass)
+        np.subtract.at(flat, column, weight[row] * mass)
+        true_mass = wide[np.arange(len(wide)), labels]
+        np.subtract.at(flat, bin_index(true_mass, self.bins) * classes + labels, weight)
+        self._weight += float(weight.sum())
+
+    def _sized(self, classes: int) -> Vector:
+        if self._gaps is None:
+            self._gaps = np.zeros((self.bins, classes))
+        elif classes and self._gaps.shape[1] != classes:
+            raise ValueError(
+                f"probabilities has {classes} classes but earlier blocks had "
+                f"{self._gaps.shape[1]}; pass the same columns in every block"
+            )
+        return self._gaps
+
+    def merge(self, other: Self) -> Self:
+        """Add what another stream of the same kind has seen; return this stream."""
+        if other.bins != self.bins:
+            raise ValueError(f"streams of {self.bins} and {other.bins} bins cannot be merged")
+        if other._gaps is not None:
+            self._sized(other._gaps.shape[1])[:] += other._gaps
+            self._weight += other._weight
+        return self
+
+    def result(self) -> float:
+        """Return the classwise ECE of all rows seen so far."""
+        require_rows(self._weight)
+        gaps = self._sized(0)
+        return float(np.abs(gaps).sum() / (gaps.shape[1] * self._weight))
+
+
+def classwise_ece(
+    probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None
+) -> float:
+    """Return the classwise expected calibration error: the mean over classes of each one's ECE.
+
+    For class j the probabilities p_j of all rows are put in equal-width bins (lo, hi], as in
+    `ece`, and compared with how often j is the label.  The mean runs over all K columns;
+    a class that no label names counts with the probability it was given.
+
+    Parameters
+    ----------
+    probabilities : array_like of shape (n, K)
+        The report to measure.
+    labels : array_like of int
+        The true class of each row, 0..K-1.
+    bins : int
+        Number of bins.
+    sample_weight : array_like, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    classwise_ece : float
+        Between 0 and 2 / K.
+
+    Examples
+    --------
+    >>> round(classwise_ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
+    0.4
+    """
+    stream = ClasswiseECEStream(bins)
+    return stream.update(probabilities, labels, sample_weight=sample_weight).result()

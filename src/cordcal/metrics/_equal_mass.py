@@ -1,0 +1,164 @@
+"""Top-label calibration in bins of equal mass: `ece_equal_mass`."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from cordcal.metrics._bins import BINS, check_bins
+from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
+from cordcal.metrics._stream import RowStream, require_rows
+
+# The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
+# confidences of a good classifier crowd at 1.  Rows below 2^-53 count as certain.
+_CELL_BITS = 12
+_EXPONENTS = 54
+_CELLS = (_EXPONENTS << _CELL_BITS) + 1
+
+
+def rank_bins(weight: Vector, bins: int) -> Classes:
+    """Return the bins of rows in the order of their confidence.
+
+    Bin m starts at the row where m / bins of the weight lies behind; for rows that count
+    once each, the row of rank r is in bin ⌊bins · r / n⌋.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rank_bins(np.ones(5), 2)
+    array([0, 0, 0, 1, 1])
+    """
+    running = np.cumsum(weight)
+    behind = np.concatenate([[0.0], running[:-1]])
+    index = np.minimum(bins * behind / running[-1], bins - 1)
+    return np.asarray(index, dtype=np.intp)
+
+
+def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
+    """Return the equal-mass ECE of rows in the order of their confidence."""
+    gaps = np.bincount(rank_bins(weight, bins), residual)
+    return float(np.abs(gaps).sum() / weight.sum())
+
+
+def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
+    """Return the equal-mass ECE of rows that were reduced already."""
+    order = np.argsort(rows.confidence, kind="stable")
+    weight = rows.weights
+    residual = weight * (rows.confidence - rows.correct)
+    return ranked_gap(residual[order], weight[order], bins)
+
+
+class EqualMassECEStream(RowStream):
+    """`ece_equal_mass` of blocks of rows in constant memory, with a bound on its error.
+
+    Equal mass needs all confidences in order, which no constant memory holds exactly.
+    The stream keeps sums in 221,185 narrow cells of the confidence; a cell that lies
+    across a bin's edge is shared between the bins in proportion.  `error_bound` says how
+    far the result can be from `ece_equal_mass` of the same rows.
+
+    Parameters
+    ----------
+    bins : int
+        Number of bins.
+    """
+
+    def __init__(self, bins: int = BINS) -> None:
+        self.bins = check_bins(bins)
+        self._weight, self._residual = np.zeros(_CELLS), np.zeros(_CELLS)
+        self._largest = 0.0
+        self._whole = True
+
+    def add(self, rows: LabelledRows) -> None:
+        """Add rows that were reduced already."""
+        mantissa, exponent = np.frexp(np.clip(1.0 - rows.confidence, 0.0, 1.0 - 2.0**-53))
+        # frexp's mantissa lies in [1/2, 1): its leading bits number the cells of an octave.
+        octave = np.ldexp(2.0 * mantissa - 1.0, _CELL_BITS).astype(np.intp)
+        cell = ((exponent + _EXPONENTS - 1) << _CELL_BITS) + octave + 1
+        cell = np.where(mantissa == 0.0, 0, cell)
+        weight = rows.weights
+        self._weight += np.bincount(cell, weight, minlength=_CELLS)
+        self._residual += np.bincount(
+            cell, weight * (rows.confidence - rows.correct), minlength=_CELLS
+        )
+        self._largest = max(self._largest, float(weight.max()))
+        self._whole = self._whole and rows.weight is None
+
+    def merge(self, other: Self) -> Self:
+        """Add what another stream of the same kind has seen; return this stream."""
+        if other.bins != self.bins:
+            raise ValueError(f"streams of {self.bins} and {other.bins} bins cannot be merged")
+        self._weight += other._weight
+        self._residual += other._residual
+        self._largest = max(self._largest, other._largest)
+        self._whole = self._whole and other._whole
+        return self
+
+    def _shares(self) -> tuple[Vector, Vector, Vector, Classes]:
+        """Return each piece of a cell: its weight, the cell's weight and residual, its bin."""
+        # Cells are numbered from confidence 1 downwards; ranks run upwards.
+        filled = np.flatnonzero(self._weight)[::-1]
+        weight, residual = self._weight[filled], self._residual[filled]
+        behind = np.concatenate([[0.0], np.cumsum(weight)])
+        total = behind[-1]
+        require_rows(total)
+        cuts = np.arange(1, self.bins) * total / self.bins
+        if self._whole:  # whole rows: the first rank of bin m is the next integer
+            cuts = np.ceil(np.arange(1, self.bins) * total / self.bins)
+        edges = np.union1d(behind, cuts)
+        middle = (edges[:-1] + edges[1:]) / 2.0
+        cell = np.searchsorted(behind, middle, side="right") - 1
+        bins = np.searchsorted(cuts, middle, side="right")
+        return np.diff(edges), weight[cell], residual[cell], bins
+
+    def result(self) -> float:
+        """Return the equal-mass ECE of all rows seen so far, up to `error_bound`."""
+        piece, weight, residual, index = self._shares()
+        gap = np.bincount(index, piece / weight * residual, minlength=self.bins)
+        return float(np.abs(gap).sum() / self._weight.sum())
+
+    def error_bound(self) -> float:
+        """Return the largest possible difference from `ece_equal_mass` of the same rows."""
+        piece, weight, _, _ = self._shares()
+        # Residuals within a cell span at most one and the cell's width: a share m of a cell of
+        # weight c is off by at most m (1 − m / c) times that, and nothing if it is whole.
+        split = (1.0 + 2.0**-_CELL_BITS) * float((piece * (1.0 - piece / weight)).sum())
+        # A weighted row on an edge belongs to one bin as a whole; here it may be cut in two.
+        cut = 0.0 if self._whole else 2.0 * (self.bins - 1) * self._largest
+        return min(1.0, (split + cut) / float(self._weight.sum()))
+
+
+def ece_equal_mass(
+    probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None
+) -> float:
+    """Return the expected calibration error of the top label in bins of equal mass.
+
+    Rows are ranked by confidence, ties by their position, and cut into ``bins`` groups of
+    equal size: the row of rank r is in group ⌊bins · r / n⌋.  The value is the mean over
+    rows of each group's gap between confidence and accuracy (the L1 norm of the paper).
+    With weights, group m starts at the row where m / bins of the total weight lies behind.
+
+    Parameters
+    ----------
+    probabilities : array_like of shape (n, K)
+        The report to measure.
+    labels : array_like of int
+        The true class of each row, 0..K-1.
+    bins : int
+        Number of bins; the paper's 15 by default.
+    sample_weight : array_like, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    ece : float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> p = [[0.6, 0.4], [0.7, 0.3], [0.8, 0.2], [0.9, 0.1]]
+    >>> round(ece_equal_mass(p, [0, 1, 0, 0], bins=2), 6)
+    0.15
+    """
+    rows = Report.of(probabilities, "probabilities").labelled(labels, sample_weight)
+    return equal_mass_gap(rows, check_bins(bins))

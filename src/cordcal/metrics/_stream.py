@@ -1,0 +1,112 @@
+"""The streaming form every measure of a labelled report shares: update, merge, result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+from cordcal.metrics._rows import LabelledRows, Report, Vector
+from cordcal.repair._exact import ExactSum, total_weight, weighted
+
+
+class Stream(ABC):
+    """A measure in progress: add blocks of rows, merge states, read the result."""
+
+    def update(self, probabilities: Any, labels: Any, *, sample_weight: Any = None) -> Self:
+        """Add a block of rows.
+
+        Parameters
+        ----------
+        probabilities : array_like of shape (n, K)
+            The report to measure.
+        labels : array_like of int
+            The true class of each row, 0..K-1.
+        sample_weight : array_like, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        self
+            The stream, so that calls can be chained.
+        """
+        self.read(Report.of(probabilities, "probabilities"), labels, sample_weight)
+        return self
+
+    @abstractmethod
+    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
+        """Add a report that was taken in already."""
+
+    @abstractmethod
+    def merge(self, other: Self) -> Self:
+        """Add what another stream of the same kind has seen; return this stream."""
+
+    @abstractmethod
+    def result(self) -> Any:
+        """Return the measure of all rows seen so far."""
+
+
+class RowStream(Stream):
+    """A measure that needs only the few numbers a row."""
+
+    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
+        """Add a report that was taken in already."""
+        self.add(report.labelled(labels, sample_weight))
+
+    @abstractmethod
+    def add(self, rows: LabelledRows) -> None:
+        """Add rows that were reduced already."""
+
+
+class WeightedMean:
+    """An exact weighted mean in progress: its bits do not depend on order or blocks."""
+
+    __slots__ = ("total", "weight")
+
+    def __init__(self) -> None:
+        self.total = self.weight = ExactSum()
+
+    def add(self, values: Vector, weight: Vector | None) -> None:
+        """Add one value a row."""
+        self.total += weighted(values, weight)
+        self.weight += total_weight(len(values), weight)
+
+    def merge(self, other: WeightedMean) -> None:
+        """Add what another mean has seen."""
+        self.total += other.total
+        self.weight += other.weight
+
+    def result(self) -> float:
+        """Return the mean."""
+        require_rows(self.weight.units)
+        return self.total.mean(self.weight)
+
+
+class MeanStream(RowStream):
+    """A measure that is the mean of one number a row."""
+
+    def __init__(self) -> None:
+        self._mean = WeightedMean()
+
+    @staticmethod
+    @abstractmethod
+    def of_rows(rows: LabelledRows) -> Vector:
+        """Return each row's number."""
+
+    def add(self, rows: LabelledRows) -> None:
+        """Add rows that were reduced already."""
+        self._mean.add(self.of_rows(rows), rows.weight)
+
+    def merge(self, other: Self) -> Self:
+        """Add what another stream of the same kind has seen; return this stream."""
+        self._mean.merge(other._mean)
+        return self
+
+    def result(self) -> float:
+        """Return the mean over all rows seen so far."""
+        return self._mean.result()
+
+
+def require_rows(weight: float) -> None:
+    """Refuse to answer before any row was added."""
+    if not weight:
+        raise ValueError("no rows were added yet; call update(...) first")

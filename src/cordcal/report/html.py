@@ -1,0 +1,186 @@
+"""Render the plain dict of a result as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata, resources
+from typing import Any
+
+import cordcal
+from cordcal.io.writing import replacing
+from cordcal.report import charts
+from cordcal.report._svg import Markup
+from cordcal.report.words import MEASURES, number
+
+# What a change is called: the field of the decision changes, its sign, and the words.
+_CHANGE_KINDS = (
+    ("gained", "C⁺", "wrong to right"),
+    ("lost", "C⁻", "right to wrong"),
+    ("neutral", "C⁰", "wrong to wrong"),
+)
+_KIND_CLASS = {"C+": "gained", "C-": "lost", "C0": "neutral"}
+_KIND_SIGN = {"C+": "C⁺", "C-": "C⁻", "C0": "C⁰"}
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("cordcal.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _asset(name: str) -> Markup:
+    """Return one of our own files as it is; nothing of the caller's passes here."""
+    folder = resources.files("cordcal.report").joinpath("templates")
+    return Markup(folder.joinpath(name).read_text(encoding="utf-8"))
+
+
+def render(data: Mapping[str, Any], *, title: str, source: str | None = None) -> str:
+    """Return the report as HTML.
+
+    Parameters
+    ----------
+    data : mapping
+        What `Comparison.to_dict` returns, or `cordcal.report.audit_data`.
+    title : str
+        The page's heading.
+    source : str, optional
+        Where the scores came from, such as a file's name.
+    """
+    entries = data["calibrators"]
+    widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
+    names = data["class_names"]
+    script = _asset("script.js")
+    return str(
+        _environment()
+        .get_template("page.html")
+        .render(
+            data=data,
+            title=title,
+            version=cordcal.__version__,
+            style=_asset("style.css"),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            facts=_facts(data, source),
+            tiles=_tiles(data),
+            movers=[entry for entry in entries if entry["changes"]["n_changed"]],
+            keepers=[entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
+            settings=_settings(data, source),
+            measures=[name for name in MEASURES if name in (data["uncalibrated"] or ())],
+            specs=MEASURES,
+            charts=charts,
+            focus=_focus(data),
+            change_kinds=_CHANGE_KINDS,
+            kind_class=_KIND_CLASS,
+            kind_sign=_KIND_SIGN,
+            number=number,
+            bare=lambda measure, value: number(measure, value).split(" ")[0],
+            signed=lambda value: f"{value:+d}".replace("-", "−") if value else "0",
+            share=lambda part: f"{100 * part / widest:.3f}",
+            verdict=_verdict,
+            filled=charts.filled,
+            class_name=lambda index: str(index) if names is None else names[index],
+            is_best=lambda measure, entry: _is_best(data, measure, entry),
+        )
+    )
+
+
+def write_html(
+    data: Mapping[str, Any], path: str | os.PathLike[str], *, title: str, source: str | None = None
+) -> None:
+    """Write the report to ``path``, whole or not at all."""
+    page = render(data, title=title, source=source)
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _facts(data: Mapping[str, Any], source: str | None) -> list[str]:
+    facts = [] if source is None else [source]
+    if data["n_calibration"] is not None:
+        facts.append(f"{data['n_calibration']:,} rows to calibrate on")
+    facts.append(f"{data['n_evaluation']:,} rows evaluated")
+    facts.append(f"{data['n_classes']:,} classes")
+    return facts
+
+
+def _tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the headline numbers: before, and with what is recommended."""
+    entries = {entry["key"]: entry for entry in data["calibrators"]}
+    most = max(entries.values(), key=lambda entry: entry["changes"]["tpcr"])
+    tiles = [
+        {
+            "label": "Decisions changed, direct",
+            "value": f"{100 * most['changes']['tpcr']:.2f} %",
+            "note": f"{most['key']}, the most" if len(entries) > 1 else most["name"],
+        },
+        {"label": "Decisions changed, repaired", "value": "0", "note": "every calibrator"},
+    ]
+    before = data["uncalibrated"]
+    if not before:
+        return tiles
+    advice = data.get("recommendation")
+    key, report = (advice["key"], advice["report"]) if advice else (most["key"], "repaired")
+    after = before if key == "uncalibrated" else entries[key][report]
+    tiles.append(
+        {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"}
+    )
+    return tiles + [
+        {
+            "label": f"{MEASURES[measure].short}, {key}",
+            "value": number(measure, after[measure]),
+            "note": f"uncalibrated {number(measure, before[measure])}",
+        }
+        for measure in ("ece", "nll", "brier")
+    ]
+
+
+def _settings(data: Mapping[str, Any], source: str | None) -> dict[str, str]:
+    shown = {} if source is None else {"scores": source}
+    shown |= {name: str(value) for name, value in data["settings"].items()}
+    shown["data fingerprint"] = data["fingerprint"]
+    shown["cordcal"] = cordcal.__version__
+    shown["Python"] = platform.python_version()
+    for package in ("numpy", "scipy", "scikit-learn"):
+        shown[package] = metadata.version(package)
+    return shown
+
+
+def _focus(data: Mapping[str, Any]) -> str:
+    """Return the calibrator to look at first: the recommended one if it changes decisions."""
+    advice = data.get("recommendation")
+    entries = data["calibrators"]
+    changing = [entry for entry in entries if entry["changes"]["n_changed"]]
+    if advice and any(entry["key"] == advice["key"] for entry in changing):
+        return str(advice["key"])
+    best = min(changing or entries, key=lambda entry: (entry["repaired"] or {}).get("nll", 0.0))
+    return str(best["key"])
+
+
+def _verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
+    """Return the sign of a clear gain or cost of the repair; nothing where chance explains it."""
+    if gain is None:
+        return Markup("")
+    low, high = gain["low"], gain["high"]
+    if not MEASURES[measure].lower_is_better:
+        low, high = -high, -low
+    if low > 0:
+        return Markup('<span class="better" aria-label="better">▼</span>')
+    if high < 0:
+        return Markup('<span class="worse" aria-label="worse">▲</span>')
+    return Markup("")
+
+
+def _is_best(data: Mapping[str, Any], measure: str, entry: Mapping[str, Any]) -> bool:
+    best = (data.get("best") or {}).get(measure)
+    return best is not None and best["key"] == entry["key"]

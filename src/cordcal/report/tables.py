@@ -1,0 +1,50 @@
+"""Results as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cordcal.report.words import MEASURES, number
+
+# What fits beside the changes on a terminal; the HTML report has all measures.
+_SHOWN = ("ece", "nll", "brier")
+_PARTS = ("gained", "lost", "neutral")
+
+
+def comparison_table(data: Mapping[str, Any]) -> Any:
+    """Return a rich table: each report's accuracy, changes and main measures.
+
+    Parameters
+    ----------
+    data : mapping
+        What `Comparison.to_dict` returns.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(caption="percent, but for NLL and Brier; green: best that keeps every decision")
+    table.add_column("calibrator")
+    table.add_column("report")
+    headings = ("accuracy", "TPCR", "C+", "C−", "C0", *(MEASURES[name].short for name in _SHOWN))
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    table.add_column("fit, s", justify="right")
+
+    def add(key: str, report: str, measures: Mapping[str, float], changes: Any, fit: str) -> None:
+        parts = [0.0] * 4 if changes is None else [changes[name] for name in ("tpcr", *_PARTS)]
+        cells = [Text(f"{100 * part:.2f}") for part in (measures["accuracy"], *parts)]
+        for name in _SHOWN:
+            best = data["best"][name]
+            style = "bold green" if (best["key"], best["report"]) == (key, report) else ""
+            cells.append(Text(number(name, measures[name]).split(" ")[0], style=style))
+        table.add_row(Text(key), Text(report), *cells, fit)
+
+    add("uncalibrated", "original", data["uncalibrated"], None, "")
+    for entry in data["calibrators"]:
+        table.add_section()
+        fit = f"{entry['seconds']['fit']:.2f}"
+        add(entry["key"], "direct", entry["direct"], entry["changes"], fit)
+        if not entry["keeps_decisions"]:
+            add(entry["key"], "repaired", entry["repaired"], None, "")
+    return table

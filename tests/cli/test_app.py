@@ -1,0 +1,53 @@
+"""The command itself: help, version, and what happens to mistakes and interrupts."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cordcal
+
+from .conftest import Run
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"cordcal {cordcal.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_help_lists_the_commands(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.returncode == 0
+    assert "demo" in result.stdout
+    assert "130 interrupted" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [("nothing",), ("demo", "--nothing")])
+def test_a_wrong_option_is_one_sentence(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("cordcal: No such ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_with_130(tmp_path: Path, environment: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cordcal", "demo"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("cordcal demo")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []

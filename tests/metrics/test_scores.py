@@ -1,0 +1,77 @@
+"""Accuracy, NLL and Brier against sums written out by hand, and the errors they raise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from cordcal import metrics
+
+P = np.array([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [1.0, 0.0, 0.0], [0.125, 0.75, 0.125]])
+Y = np.array([1, 2, 1, 1])
+
+MEANS = [metrics.accuracy, metrics.nll, metrics.brier]
+
+
+def test_values_by_hand() -> None:
+    # Row 0 is a tie that the smallest index wins, so it is wrong.
+    assert metrics.accuracy(P, Y) == 0.5
+    expected = -(math.log(0.5) + math.log(0.5) + math.log(1e-12) + math.log(0.75)) / 4
+    assert metrics.nll(P, Y) == pytest.approx(expected, rel=1e-15)
+    rows = [Fraction(1, 2), Fraction(3, 8), Fraction(2), Fraction(1, 16) + 2 * Fraction(1, 64)]
+    assert metrics.brier(P, Y) == float(sum(rows) / 4)
+
+
+def test_tiny_brier_is_not_lost_to_cancellation() -> None:
+    assert metrics.brier([[1.0 - 2.0**-40, 2.0**-40]], [0]) == 2.0**-79
+
+
+def test_a_certain_and_right_report_has_zero_nll() -> None:
+    assert math.copysign(1.0, metrics.nll([[1.0, 0.0]], [0])) == 1.0
+
+
+@pytest.mark.parametrize("measure", [*MEANS, metrics.ece])
+def test_whole_weights_repeat_rows(measure) -> None:
+    weights = np.array([1, 0, 3, 2])
+    rows = np.repeat(np.arange(4), weights)
+    assert measure(P, Y, sample_weight=weights) == pytest.approx(
+        measure(P[rows], Y[rows]), rel=1e-15
+    )
+
+
+@pytest.mark.parametrize("measure", MEANS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_narrow_dtypes_are_read_as_the_numbers_they_hold(measure, dtype) -> None:
+    assert measure(P.astype(dtype), Y) == measure(P, Y)
+
+
+@pytest.mark.parametrize("measure", MEANS)
+def test_other_libraries(measure) -> None:
+    torch = pytest.importorskip("torch")
+    expected = measure(P, Y)
+    assert measure(torch.tensor(P), torch.tensor(Y)) == expected
+    assert measure(torch.tensor(P, dtype=torch.bfloat16), torch.tensor(Y)) == expected
+    strict = pytest.importorskip("array_api_strict")
+    assert measure(strict.asarray(P), Y) == expected
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "message"),
+    [
+        ([[2.0, -1.0]], [0], "probabilities: row 0 contains a negative number"),
+        ([[0.5, 0.5], [0.5, np.nan]], [0, 0], "probabilities: row 1 contains NaN"),
+        ([[0.5, 0.5], [0.5, 0.2]], [0, 0], "probabilities: row 1 sums to 0.7, not 1"),
+        ([[0.5, 0.5]], [2], "labels: row 0 is 2, outside 0..1"),
+        ([[0.5, 0.5]], [0, 1], "labels has shape (2,) but there are 1 rows"),
+        ([[0.5, 0.5]], ["cat"], "labels has dtype"),
+        ([0.5, 0.5], [0], "probabilities has 1 dimension"),
+    ],
+)
+def test_bad_input_names_argument_row_and_remedy(probabilities, labels, message) -> None:
+    for measure in (*MEANS, metrics.ece):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011
+            measure(probabilities, labels)
+        assert message in str(caught.value)
