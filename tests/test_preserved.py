@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 
 import numpy as np
@@ -11,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
+import cordcal
 from cordcal import CORD, Preserved, calibrators
 
 DTYPES = (np.float64, np.float32, np.float16)
@@ -141,27 +141,40 @@ class Foreign:
 
 
 @pytest.mark.parametrize("foreign", [Foreign(), LogisticRegression(max_iter=2000)])
-def test_foreign_calibrators(foreign: object) -> None:
+def test_foreign_calibrators(foreign: object, tmp_path) -> None:
     logits, labels = noisy()
     model = Preserved(foreign).fit(logits, labels)
     assert model.calibrator_ is not foreign
     assert_decisions_are_kept(model, logits)
     assert model.predict_proba(logits).dtype == np.float64
     with pytest.raises(ValueError, match=rf"{type(foreign).__name__}; save model\.cord_"):
-        model._state()
+        cordcal.save(model, tmp_path / "model.safetensors")
 
 
-def test_states(tmp_path) -> None:
+@pytest.mark.parametrize("key", KEYS)
+def test_saved_whole(key: str, tmp_path) -> None:
     logits, labels = noisy()
-    for key in ("ts", "irova", "sms"):
-        model = Preserved(key, class_names=list("abcd")).fit(logits, labels)
-        held, meta = model._state()
-        np.savez(tmp_path / "model.npz", **held)
-        with np.load(tmp_path / "model.npz") as stored:
-            loaded = Preserved._from_state(dict(stored), json.loads(json.dumps(meta)))
-        np.testing.assert_array_equal(loaded.predict_proba(logits), model.predict_proba(logits))
-        np.testing.assert_array_equal(loaded.predict(logits), model.predict(logits))
-        assert loaded.construction_ == model.construction_
+    model = Preserved(key, class_names=list("abcd")).fit(logits, labels)
+    cordcal.save(model, tmp_path / "model.safetensors")
+    loaded = cordcal.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(logits), model.predict_proba(logits))
+    np.testing.assert_array_equal(loaded.predict(logits), model.predict(logits))
+    assert loaded.construction_ == model.construction_
+
+
+@pytest.mark.parametrize("preserve", [2, "ranking"])
+def test_more_ranks(preserve: int | str, tmp_path) -> None:
+    logits, labels = noisy()
+    model = Preserved("irova", preserve=preserve).fit(logits, labels)
+    repaired = model.predict_proba(logits)
+    for rank in range(2):
+        expected = np.argsort(-logits, axis=1, kind="stable")[:, rank]
+        np.testing.assert_array_equal(
+            np.argsort(-repaired, axis=1, kind="stable")[:, rank], expected
+        )
+    cordcal.save(model, tmp_path / "model.safetensors")
+    loaded = cordcal.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(logits), repaired)
 
 
 def test_contract_and_refusals() -> None:
