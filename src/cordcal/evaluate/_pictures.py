@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics import Reliability, reliability
+from cordcal.preserved import Reports
 
 Matrix = npt.NDArray[Any]
 Classes = npt.NDArray[np.intp]
@@ -74,19 +75,18 @@ class Pictures:
     def of(
         cls,
         original: Matrix,
-        direct: Matrix,
-        repaired: Matrix,
-        decision: Classes,
+        reports: Reports,
         labels: Classes | None = None,
         row_numbers: Classes | None = None,
     ) -> Pictures:
         """Gather the pictures' numbers; ``row_numbers`` are the rows' places in the file."""
+        direct, repaired = reports.direct, reports.repaired
         return cls(
             direct=None if labels is None else reliability(direct, labels),
             repaired=None if labels is None else reliability(repaired, labels),
             histogram=_histogram(original=original, direct=direct, repaired=repaired),
-            classes=_class_changes(decision, direct),
-            rows=_changed_rows(original, direct, repaired, decision, labels, row_numbers),
+            classes=_class_changes(reports.decision, direct),
+            rows=_changed_rows(original, reports, labels, row_numbers),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,12 +129,11 @@ def _class_changes(decision: Classes, direct: Matrix) -> tuple[ClassChanges, ...
 
 def _changed_rows(
     original: Matrix,
-    direct: Matrix,
-    repaired: Matrix,
-    decision: Classes,
+    reports: Reports,
     labels: Classes | None,
     row_numbers: Classes | None,
 ) -> tuple[ChangedRow, ...]:
+    direct, decision = reports.direct, reports.decision
     after = direct.argmax(axis=1)
     moved = np.flatnonzero(after != decision)
     margin = direct[moved, after[moved]] - direct[moved, decision[moved]]
@@ -149,7 +148,7 @@ def _changed_rows(
             original_confidence=float(original[row, decision[row]]),
             kept_mass=float(direct[row, decision[row]]),
             new_mass=float(direct[row, after[row]]),
-            repaired_mass=float(repaired[row, decision[row]]),
+            repaired_mass=float(reports.repaired[row, decision[row]]),
         )
         for row in chosen
     )

@@ -1,63 +1,55 @@
-"""Paired bootstrap of a report's measures: rows drawn with replacement, the same for all."""
+"""Replicates of every report's measures in a comparison: one draw of rows serves them all."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics._all import measure_report
-from cordcal.metrics._bins import BINS, bin_index
-from cordcal.metrics._equal_mass import rank_bins
+from cordcal.evaluate.bootstrap import RESAMPLED, _Resampler
 from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._scores import NLL_FLOOR
 
-Matrix = npt.NDArray[np.float64]
+Replicates = dict[str, npt.NDArray[np.float64]]
 
-# The 2.5 % quantile of a thousand draws rests on 25 of them.
-REPLICATES = 1000
+# Twelve draws lie beyond each end of a 95 % interval; more would double the longest step.
+REPLICATES = 500
 
 
-class Resamples:
-    """How often each row is drawn in each replicate; the same draws for every report.
+def replicates_of(
+    reports: Mapping[tuple[str, str], Sequence[LabelledRows]],
+    splits: Sequence[npt.NDArray[np.intp]],
+    population: int,
+    seed: int,
+) -> dict[tuple[str, str], Replicates]:
+    """Measure every report on resamples of the rows, averaged over the splits.
 
-    Rows are drawn from the whole data set, so that the splits of a comparison, which
-    overlap, are resampled together.
+    Rows are drawn from the whole population, so that splits, which overlap, are resampled
+    together and not as if they were independent.
+
+    Parameters
+    ----------
+    reports : mapping
+        Each report's rows, one entry a split.
+    splits : sequence of ndarray of int
+        Which rows of the population each split evaluates on.
+    population : int
+        Rows to draw from.
+    seed : int
+        Seed of the draws.
     """
-
-    def __init__(self, rows: int, seed: int, replicates: int = REPLICATES) -> None:
-        generator = np.random.default_rng([seed, 1])  # apart from the stream that splits
-        draws = generator.multinomial(rows, np.full(rows, 1.0 / rows), size=replicates)
-        self._draws = draws.astype(np.uint8)  # no row is drawn 256 times
-
-    def weights(self, rows: npt.NDArray[np.intp]) -> Matrix:
-        """Return the draws of some rows, one replicate a line."""
-        return self._draws[:, rows].astype(np.float64)
-
-
-def measure(
-    report: Any, labels: npt.NDArray[np.intp], weights: Matrix
-) -> tuple[dict[str, float], dict[str, npt.NDArray[np.float64]]]:
-    """Return each measure of a report, and its value in each replicate."""
-    measured = measure_report(report, labels, None, "report")
-    values = measured.measures.to_dict()
-    del values["n"]
-    rows = measured.rows
-    total = weights.sum(axis=1)
-    replicates = {
-        "accuracy": weights @ rows.correct / total,
-        "nll": weights @ -np.log(np.maximum(rows.true_mass, NLL_FLOOR)) / total,
-        "brier": weights @ rows.squared_error / total,
-        "ece": _binned(rows, bin_index(rows.confidence, BINS), weights) / total,
-        "ece_equal_mass": _binned(rows, rank_bins(rows.confidence, None, BINS), weights) / total,
+    generator = np.random.default_rng([seed, 1])  # apart from the stream that splits
+    resamplers = {name: [_Resampler(rows) for rows in split] for name, split in reports.items()}
+    values = {name: np.zeros((REPLICATES, len(RESAMPLED))) for name in reports}
+    for place in range(REPLICATES):
+        drawn = np.bincount(generator.integers(0, population, population), minlength=population)
+        for split, rows in enumerate(splits):
+            counts = drawn[rows].astype(np.float64)
+            if not counts.any():  # a handful of rows, none of them drawn
+                counts += 1.0
+            for name, own in resamplers.items():
+                values[name][place] += own[split].measures(counts)
+    return {
+        name: dict(zip(RESAMPLED, (found / len(splits)).T, strict=True))
+        for name, found in values.items()
     }
-    return values, replicates
-
-
-def _binned(
-    rows: LabelledRows, bins: npt.NDArray[np.intp], weights: Matrix
-) -> npt.NDArray[np.float64]:
-    spread = np.zeros((len(rows), BINS))
-    spread[np.arange(len(rows)), bins] = rows.confidence - rows.correct
-    return np.asarray(np.abs(weights @ spread).sum(axis=1))
