@@ -15,17 +15,36 @@ __version__ = "0.1.0"
 _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
     "Preserved": "cordcal.preserved",
+    "audit": "cordcal.evaluate.audit",
     "calibrators": None,
+    "io": None,
+    "load": "cordcal.io.models",
     "metrics": None,
     "repair": None,
+    "save": "cordcal.io.models",
+    "warmup": "cordcal.repair",
 }
 
-__all__ = ["CORD", "Preserved", "__version__", "calibrators", "metrics", "repair"]
+__all__ = [
+    "CORD",
+    "Preserved",
+    "__version__",
+    "audit",
+    "calibrators",
+    "io",
+    "load",
+    "metrics",
+    "repair",
+    "save",
+    "warmup",
+]
 
 if TYPE_CHECKING:
-    from cordcal import calibrators, metrics, repair
+    from cordcal import calibrators, io, metrics, repair
+    from cordcal.evaluate.audit import audit
+    from cordcal.io.models import load, save
     from cordcal.preserved import Preserved
-    from cordcal.repair import CORD
+    from cordcal.repair import CORD, warmup
 
 
 def __getattr__(name: str) -> Any:

@@ -170,7 +170,7 @@ def sum_message(name: str, row: int, total: float) -> str:
     )
 
 
-def check_sums(totals: Array, name: str, dtype: Any, classes: int, *, first: int = 0) -> float:
+def check_sums(totals: Array, name: str, dtype: Any, *, first: int = 0) -> float:
     """Refuse rows that do not sum to one; return the largest deviation that was accepted."""
     xp = namespace(totals)
     deviation = xp.abs(totals - 1.0)
@@ -199,7 +199,7 @@ def _stacklevel_outside_package() -> int:
     frame, level = sys._getframe(1), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("cordcal"):
         frame, level = frame.f_back, level + 1  # type: ignore[assignment]
-    return level - 1
+    return level
 
 
 def check_decisions(
@@ -227,7 +227,10 @@ def check_decisions(
 
 
 def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
-    """Return the sample weights as a float64 vector of length ``rows``."""
+    """Return the sample weights as a float64 vector, scaled so that the largest is below one.
+
+    The factor is a power of two, so weighted means do not change by a bit.
+    """
     array = np.asarray(to_numpy(sample_weight), dtype=np.float64)
     if array.shape != (rows,):
         raise ValueError(
@@ -242,7 +245,8 @@ def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
         )
     if not array.any():
         raise ValueError("sample_weight is zero in every row; give at least one row some weight")
-    return array
+    _, exponent = np.frexp(array.max())
+    return np.asarray(np.ldexp(array, -exponent))
 
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:
@@ -309,7 +313,7 @@ def log_softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     >>> log_softmax(np.zeros((1, 2)))
     array([[-0.69314718, -0.69314718]])
     """
-    z = np.asarray(scores, dtype=np.float64)
+    z: npt.NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     z = np.subtract(z, z.max(axis=1, keepdims=True))
     z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
     return z
@@ -324,7 +328,7 @@ def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     >>> softmax(np.array([[0.0, np.log(3.0)]]))
     array([[0.25, 0.75]])
     """
-    z = np.asarray(scores, dtype=np.float64)
+    z: npt.NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     z = np.subtract(z, z.max(axis=1, keepdims=True))
     np.exp(z, out=z)
     z /= z.sum(axis=1, keepdims=True)

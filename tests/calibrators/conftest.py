@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cordcal import calibrators
+
 
 @dataclass(frozen=True)
 class Split:
@@ -41,8 +43,33 @@ def softmax(z: np.ndarray) -> np.ndarray:
 def noisy_logits(
     rows: int, classes: int, *, seed: int = 0, scale: float = 3.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return overconfident logits of a mediocre classifier, and labels."""
+    """Return overconfident, non-negative logits of a mediocre classifier, and labels."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=rows)
     logits = scale * (np.eye(classes)[labels] + 0.7 * rng.normal(size=(rows, classes)))
-    return logits, labels
+    return logits - logits.min(), labels
+
+
+def features_for(scores: np.ndarray) -> np.ndarray:
+    """Return features that depend on the row alone."""
+    finite = np.where(np.isfinite(scores), scores, 0.0)
+    return np.tanh(finite @ np.random.default_rng(9).normal(size=(scores.shape[1], 6)))
+
+
+def make_map(key: str, **params: object) -> calibrators.Calibrator:
+    """Return a calibrator; ``adats`` with little training, to be quick."""
+    if key == "adats":
+        params = {"epochs": 2, "hidden": (16, 8), **params}
+    return calibrators.make(key, **params)
+
+
+def fit_map(
+    model: calibrators.Calibrator, scores: np.ndarray, labels: np.ndarray
+) -> calibrators.Calibrator:
+    extra = {"features": features_for(np.asarray(scores))} if model.key == "adats" else {}
+    return model.fit(scores, labels, **extra)
+
+
+def predict_map(model: calibrators.Calibrator, scores: np.ndarray) -> np.ndarray:
+    extra = {"features": features_for(np.asarray(scores))} if model.key == "adats" else {}
+    return model.predict_proba(scores, **extra)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -49,15 +50,10 @@ class AffineCalibrator(Calibrator):
         return newton_cg(problem, start, max_iter=self.max_iter, floor=VANISHED_LOSS, report=report)
 
     def _start(self, problem: AffineProblem) -> Matrix:
-        """Return a tempered identity: saturated scores leave Newton's method nothing to see."""
-        scores, labels, weight = sample_of(problem.scores, problem.labels, problem.weight)
-        shifted = scores - scores.max(axis=1, keepdims=True)
-        best = fit_temperature(cross_entropy, shifted, labels, weight)
-        return problem.identity * float(np.exp(min(best.at, 0.0)))
+        return tempered_start(problem)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        if not (isinstance(self.max_iter, int | np.integer) and self.max_iter >= 1):
-            raise ValueError(f"max_iter is {self.max_iter!r}; pass a whole number from 1 on")
+        check_max_iter(self.max_iter)
         problem = self._problem(working, labels, weight)
         work = working.size * problem.identity.shape[1]
         with progress(self.key, work) as report:
@@ -65,17 +61,7 @@ class AffineCalibrator(Calibrator):
         self._keep(best.theta)
         self.objective_, self.gradient_norm_ = best.value, best.gradient_norm
         self.n_iter_ = best.n_iter
-        if best.value <= VANISHED_LOSS:
-            self._warn(
-                f"the calibration rows are perfectly separable, so the parameters grow without "
-                f"end; stopped at a loss of {best.value:.2g}. Fit on more rows, or use a "
-                f"regularised map such as 'svs' or 'ts'"
-            )
-        elif not best.converged:
-            self._warn(
-                f"stopped after {best.n_iter} steps (max_iter={self.max_iter}) with a gradient "
-                f"norm of {best.gradient_norm:.3g}; {self._advice()}"
-            )
+        warn_about_search(self, best, self._advice())
 
     def _advice(self) -> str:
         return "raise max_iter"
@@ -123,3 +109,34 @@ class StructuredCalibrator(AffineCalibrator):
 
     def _predict(self, working: Matrix) -> Matrix:
         return super()._predict(self._mixed(working))
+
+
+def check_max_iter(value: Any) -> None:
+    """Refuse a cap that allows no step."""
+    if not (isinstance(value, int | np.integer) and value >= 1):
+        raise ValueError(f"max_iter is {value!r}; pass a whole number from 1 on")
+
+
+def tempered_start(problem: AffineProblem) -> Matrix:
+    """Return a tempered identity: saturated scores leave Newton's method nothing to see."""
+    scores, labels, weight = sample_of(problem.scores, problem.labels, problem.weight)
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    best = fit_temperature(cross_entropy, shifted, labels, weight)
+    return problem.identity * float(np.exp(min(best.at, 0.0)))
+
+
+def warn_about_search(
+    calibrator: Calibrator, best: Optimum, advice: str = "raise max_iter"
+) -> None:
+    """Say what to do when the rows are separable or the search was cut short."""
+    if best.value <= VANISHED_LOSS:
+        calibrator._warn(
+            f"the calibration rows are perfectly separable, so the parameters grow without "
+            f"end; stopped at a loss of {best.value:.2g}. Fit on more rows, or use a "
+            f"regularised map such as 'svs'"
+        )
+    elif not best.converged:
+        calibrator._warn(
+            f"stopped after {best.n_iter} steps with a gradient norm of "
+            f"{best.gradient_norm:.3g}; {advice}"
+        )

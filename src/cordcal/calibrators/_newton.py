@@ -116,24 +116,45 @@ class Report(Protocol):
 def newton_cg(
     problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
 ) -> Optimum:
-    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients.
+    """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
+    first = 0.0
 
-    The Newton decrement, half of what the quadratic model still promises, decides when
-    to stop; a value at or below ``floor`` ends the search unconverged.
+    def step(theta: Matrix, gradient: Matrix) -> Matrix:
+        nonlocal first
+        norm = _size(gradient)
+        first = first or norm
+        problem.refresh()
+        # Solve coarsely far away and ever more exactly: the convergence is superlinear.
+        accuracy = 0.1 * math.sqrt(min(1.0, norm / first)) if first > 0.0 else 0.1
+        return _conjugate_gradients(problem, gradient, accuracy)
+
+    return damped_newton(problem, start, step, max_iter=max_iter, floor=floor, report=report)
+
+
+def damped_newton(
+    problem: AffineProblem,
+    start: Matrix,
+    step_from: Callable[[Matrix, Matrix], Matrix],
+    *,
+    max_iter: int,
+    floor: float,
+    report: Report,
+) -> Optimum:
+    """Take Newton steps, shortened where they promise too much.
+
+    ``step_from(theta, gradient)`` returns the step.  Its decrement, half of what the slope
+    along it promises, decides when to stop; a value at or below ``floor`` ends the search
+    unconverged.
     """
     theta = start
     value, gradient = problem.evaluate(theta)
-    first = norm = _size(gradient)
     for iteration in range(max_iter):
         if value <= floor:
-            return Optimum(theta, value, norm, iteration, False)
-        problem.refresh()
-        # Solve coarsely far away and ever more exactly: the convergence is superlinear.
-        accuracy = 0.1 * min(1.0, math.sqrt(norm / first)) if first > 0.0 else 0.1
-        step = _conjugate_gradients(problem, gradient, accuracy)
+            return Optimum(theta, value, _size(gradient), iteration, False)
+        step = step_from(theta, gradient)
         promise = -0.5 * float(np.vdot(gradient, step))
         if promise <= _DECREMENT * value:
-            return Optimum(theta, value, norm, iteration, True)
+            return Optimum(theta, value, _size(gradient), iteration, True)
         length = 1.0
         while True:
             candidate = theta + length * step
@@ -143,11 +164,11 @@ def newton_cg(
             length *= 0.5
             if length < _SHORTEST:
                 # Rounding hides the last digits of the descent.
-                return Optimum(theta, value, norm, iteration, promise <= _HIDDEN * value)
+                hidden = promise <= _HIDDEN * value
+                return Optimum(theta, value, _size(gradient), iteration, hidden)
         theta, value, gradient = candidate, tried, slope
-        norm = _size(gradient)
-        report(iteration + 1, value, norm)
-    return Optimum(theta, value, norm, max_iter, False)
+        report(iteration + 1, value, _size(gradient))
+    return Optimum(theta, value, _size(gradient), max_iter, False)
 
 
 def _size(gradient: Matrix) -> float:

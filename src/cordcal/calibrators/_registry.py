@@ -21,6 +21,7 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "irova": ("isotonic", "IsotonicOneVsAll"),
     "irova-ts": ("isotonic", "IsotonicOneVsAllTempered"),
     "irm": ("isotonic", "IsotonicPooled"),
+    "mcct-i": ("rankwise", "RankwiseTransformation"),
 }
 
 

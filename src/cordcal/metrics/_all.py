@@ -49,12 +49,9 @@ class MeasuredReport:
     rows: LabelledRows
 
 
-def measure_report(
-    probabilities: Any, labels: Any, sample_weight: Any, name: str
-) -> MeasuredReport:
+def measure_report(report: Report, labels: Any, sample_weight: Any) -> MeasuredReport:
     """Measure a report and keep its rows, for resampling and diagrams."""
     classwise = ClasswiseECEStream()
-    report = Report.of(probabilities, name)
     rows = report.labelled(labels, sample_weight, visit=classwise.visit)
 
     def value(stream: Stream) -> Any:
@@ -97,4 +94,5 @@ def measure_all(probabilities: Any, labels: Any, *, sample_weight: Any = None) -
     >>> measures.accuracy, round(measures.ece, 6), round(measures.brier, 6)
     (0.5, 0.4, 0.4)
     """
-    return measure_report(probabilities, labels, sample_weight, "probabilities").measures
+    report = Report.of(probabilities, "probabilities")
+    return measure_report(report, labels, sample_weight).measures

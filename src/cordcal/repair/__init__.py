@@ -1,6 +1,7 @@
 """Repair: original and direct reports in, repaired report out (Section 3 of the paper)."""
 
+from cordcal.repair._compiled import warmup
 from cordcal.repair._cord import CORD
 from cordcal.repair._results import Construction, Explanation
 
-__all__ = ["CORD", "Construction", "Explanation"]
+__all__ = ["CORD", "Construction", "Explanation", "warmup"]

@@ -42,7 +42,6 @@ class Split:
     scale: Array
     offset: Array
     boundary: Array
-    total: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,6 @@ def split(values: Array, decision: Array) -> tuple[Split, Array]:
     # Exactly one entry of each row is chosen, so this sum reads it without rounding.
     mass = xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1)
     rest = lane_sum(tail)
-    total = mass + rest
     boundary = xp.any(values == 0, axis=1)
 
     single = values.dtype == xp.float32
@@ -83,11 +81,11 @@ def split(values: Array, decision: Array) -> tuple[Split, Array]:
     one, zero = xp.ones_like(mass), xp.zeros_like(mass)
     scale = xp.where(rest < tiny, one * lift, one)
     # The order-preserving stabilisation of Appendix A, on the normalised row.
-    scale = xp.where(boundary, (1.0 - DELTA) / total, scale)
+    scale = xp.where(boundary, one * (1.0 - DELTA) / (mass + rest), scale)
     offset = xp.where(boundary, zero + DELTA / values.shape[1], zero)
     mass = scale * mass + offset
     rest = scale * rest + offset * (values.shape[1] - 1)
-    return Split(mass, rest, scale, offset, boundary, total), tail
+    return Split(mass, rest, scale, offset, boundary), tail
 
 
 def row_state(
@@ -97,7 +95,7 @@ def row_state(
     moved: Array,
     *,
     reference_weight: float = 0.5,
-) -> tuple[RowState, Split, Split]:
+) -> tuple[RowState, Split]:
     """Compute each row's interval and local reference (Eqs. 4 and 5).
 
     Parameters
@@ -132,7 +130,7 @@ def row_state(
         lower=lower,
         changed=moved,
     )
-    return state, here, there
+    return state, here
 
 
 def _normalise(part: Split) -> tuple[Array, Array]:
@@ -155,15 +153,20 @@ def response(
         mass, rest = g, g_rest
         radius = xp.ones_like(g)
     else:
+        # Quotients of arrays only: torch turns those with a number into products with its
+        # reciprocal, which round differently.
+        one = xp.ones_like(g)
         shift = eta + (g - g_rest)
         radius = xp.sqrt(shift * shift + 4.0 * (g * g_rest))
         mass = (
-            2.0 * g / ((1.0 - eta) + radius) if eta <= 1.0 else ((eta - 1.0) + radius) / (2.0 * eta)
+            2.0 * g / ((1.0 - eta) + radius)
+            if eta <= 1.0
+            else ((eta - 1.0) + radius) / (one * (2.0 * eta))
         )
         rest = (
             2.0 * g_rest / ((1.0 + eta) + radius)
             if eta >= -1.0
-            else ((-eta - 1.0) + radius) / (-2.0 * eta)
+            else ((-eta - 1.0) + radius) / (one * (-2.0 * eta))
         )
     low, high = mass < lower, rest < EPSILON
     slope = xp.where(low | high, xp.zeros_like(mass), mass * rest / radius)
@@ -188,8 +191,11 @@ def rebuild(direct: Array, decision: Array, part: Split, mass: Array, rest: Arra
     xp = namespace(direct)
     factor = rest / part.rest
     columns = xp.arange(direct.shape[1], device=array_api_compat.device(direct))
-    others = direct * (part.scale * factor)[:, None] + (part.offset * factor)[:, None]
-    return xp.where(columns[None, :] == decision[:, None], mass[:, None], others)
+    chosen = columns[None, :] == decision[:, None]
+    tail = xp.where(chosen, xp.zeros_like(direct), direct)
+    # Two products: scale times factor alone would overflow for a tiny tail.
+    others = (tail * part.scale[:, None]) * factor[:, None] + (part.offset * factor)[:, None]
+    return xp.where(chosen, mass[:, None], others)
 
 
 def unchanged(eta: float, part: Split, state: RowState) -> Any:
@@ -219,4 +225,7 @@ def lift_decision(rounded: Array, decision: Array) -> Array:
 def next_above(values: Array) -> Array:
     """Return the next representable number above each non-negative entry."""
     xp = namespace(values)
+    if array_api_compat.is_torch_array(values) and values.element_size() == 2:
+        # torch has no nextafter for half precision; the bits of non-negative floats count up.
+        return (values.view(xp.int16) + 1).view(values.dtype)
     return xp.nextafter(values, xp.ones_like(values))

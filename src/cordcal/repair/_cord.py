@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays
-from cordcal.repair import _array
-from cordcal.repair._array import EPSILON
-from cordcal.repair._exact import ExactSum
+from cordcal.repair import _array, _compiled, _foreign, _rows
+from cordcal.repair._array import RowState
+from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._results import Construction, Explanation
-from cordcal.repair._rows import CalibrationRows, described_blocks, repair_rows
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
@@ -25,6 +24,11 @@ class CORD:
     repaired vector's own argmax is the original decision in every row, the direct
     distribution over the other classes is untouched, and the mean mass on the original
     decisions is retained on the calibration rows.  No labels are needed.
+
+    Parameters
+    ----------
+    threads : int, optional
+        Cores to use.  By default all of them, but one inside a worker process or thread.
 
     Attributes
     ----------
@@ -53,6 +57,9 @@ class CORD:
     eta_: float
     construction_: Construction
     n_classes_: int
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self.threads = threads
 
     def fit(
         self,
@@ -85,33 +92,18 @@ class CORD:
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
         weight = None if sample_weight is None else arrays.check_weights(sample_weight, rows)
-        calibration = CalibrationRows.of(p, q, keep, weight)
-        self._construct(calibration, classes, decision_given=decision is not None)
+        calibration = CalibrationRows.of(p, q, keep, weight, self._threads())
+        self.construction_ = calibration.construct(decision_given=decision is not None)
+        self.eta_ = self.construction_.eta
+        self.n_classes_ = classes
         return self
 
-    def _construct(self, rows: CalibrationRows, classes: int, *, decision_given: bool) -> None:
-        solution, constraint = rows.solve()
-        at_lower, at_upper = rows.count_at_bounds(solution.eta)
-
-        def mean(excess: ExactSum) -> float:
-            return (rows.direct_sum + excess).mean(rows.weight_sum)
-
-        self.n_classes_ = classes
-        self.eta_ = solution.eta
-        self.construction_ = Construction(
-            n=len(rows),
-            n_classes=classes,
-            direct_mean=rows.direct_sum.mean(rows.weight_sum),
-            target=mean(constraint.target),
-            attainable=(mean(constraint.at_lowest), mean(constraint.at_highest)),
-            attained=mean(solution.excess),
-            eta=solution.eta,
-            n_changed=rows.n_changed,
-            n_at_lower=at_lower,
-            n_at_upper=at_upper,
-            decision_given=decision_given,
-            passes=solution.passes,
-        )
+    def _threads(self) -> int:
+        if self.threads is None:
+            return _compiled.default_threads()
+        if not isinstance(self.threads, int) or self.threads < 1:
+            raise ValueError(f"threads is {self.threads!r}; pass a positive integer or None")
+        return self.threads
 
     def transform(
         self,
@@ -119,9 +111,9 @@ class CORD:
         direct: Any,
         *,
         decision: Any = None,
-        dtype: npt.DTypeLike | None = None,
+        dtype: Any = None,
         out: npt.NDArray[Any] | None = None,
-    ) -> npt.NDArray[Any]:
+    ) -> Any:
         """Repair reports with the fitted scalar.
 
         Parameters
@@ -148,8 +140,13 @@ class CORD:
         if single:
             p, q = p[None, :], q[None, :]
         keep = self._check_against_fit(q, decision)
+        if not isinstance(q, np.ndarray):
+            if out is not None:
+                raise ValueError("out is served for NumPy arrays only; leave it out")
+            repaired = _foreign.repair(p, q, keep, self.eta_, q.dtype if dtype is None else dtype)
+            return repaired[0, :] if single else repaired
         target = _output(q, dtype, out, single)
-        repair_rows(p, q, keep, self.eta_, target)
+        _repair_into(p, q, keep, self.eta_, target, self._threads())
         if out is not None:
             return out
         return target[0] if single else target
@@ -170,32 +167,28 @@ class CORD:
         self._check_fitted()
         p, q = _pair(original, direct)
         keep = self._check_against_fit(q, decision)
-        parts: list[tuple[npt.NDArray[Any], ...]] = []
-        for block in described_blocks(p, q, keep):
-            state = block.state
+        if not isinstance(q, np.ndarray):
+            return self._tell([_foreign.describe_rows(p, q, keep)[0]])
+        return self._tell([block.state for block in _rows.described_blocks(p, q, keep)])
+
+    def _tell(self, states: list[RowState]) -> Explanation:
+        """Join the described rows and say what the repair makes of each."""
+        columns: list[tuple[npt.NDArray[Any], ...]] = []
+        for state in states:
             mass, rest, slope = _array.response(
                 self.eta_, state.reference, state.reference_rest, state.lower
             )
-            bound = np.where(slope > 0.0, 0, np.where(rest == EPSILON, 1, -1)).astype(np.int8)
-            parts.append(
-                (
-                    state.decision,
-                    state.direct_mass,
-                    state.reference,
-                    state.lower,
-                    mass,
-                    state.changed,
-                    bound,
-                )
-            )
-        return Explanation(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            told = (state.decision, state.direct_mass, state.reference, state.lower, mass)
+            vectors = [arrays.to_numpy(x) for x in (*told, state.changed, rest, slope)]
+            columns.append((*vectors[:6], _rows.at_bound(vectors[6], vectors[7])))
+        return Explanation(*(np.concatenate(parts) for parts in zip(*columns, strict=True)))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "eta_"):
             _raise_not_fitted()
 
     def _check_against_fit(
-        self, direct: npt.NDArray[Any], decision: Any
+        self, direct: arrays.Array, decision: Any
     ) -> npt.NDArray[np.intp] | None:
         rows, classes = direct.shape
         if classes != self.n_classes_:
@@ -216,12 +209,43 @@ class CORD:
         return f"CORD(eta={self.eta_!r})" if hasattr(self, "eta_") else "CORD()"
 
 
-def _pair(
-    original: Any, direct: Any, *, allow_row: bool = False
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _repair_into(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: npt.NDArray[np.intp] | None,
+    eta: float,
+    out: npt.NDArray[Any],
+    threads: int,
+) -> None:
+    """Repair NumPy rows into ``out``, which may be either input but not overlap it otherwise."""
+    if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in (original, direct)):
+        copy = np.empty(out.shape, out.dtype)
+        _repair_into(original, direct, decision, eta, copy, threads)
+        out[...] = copy
+        return
+    kernels = _compiled.kernels()
+    if kernels is None:
+        _rows.repair(original, direct, decision, eta, out)
+    else:
+        _compiled.repair(kernels, original, direct, decision, eta, out, threads)
+
+
+def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
+    """Whether two arrays are one and the same memory, entry for entry."""
+    return x.__array_interface__["data"][0] == y.__array_interface__["data"][0] and (
+        (x.shape, x.strides, x.dtype) == (y.shape, y.strides, y.dtype)
+    )
+
+
+def _pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
     p = arrays.as_matrix(original, "original", allow_row=allow_row)
     q = arrays.as_matrix(direct, "direct", allow_row=allow_row)
     arrays.check_same_shape(p, "original", q, "direct")
+    arrays.namespace(p, q)
+    if isinstance(p, np.ndarray) != isinstance(q, np.ndarray):
+        raise TypeError(
+            f"original is a {type(p).__name__} and direct a {type(q).__name__}; pass one kind"
+        )
     return p, q
 
 

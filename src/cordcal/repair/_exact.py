@@ -6,6 +6,8 @@ not depend on the order of the rows, on blocks, threads or machines.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy.typing as npt
 # that reach every double: the unit of the integer is 2^-1126.
 LOWEST_EXPONENT = -1073
 _MANTISSA_BITS = 53
-UNIT_EXPONENT = LOWEST_EXPONENT - _MANTISSA_BITS
+UNIT_BITS = _MANTISSA_BITS - LOWEST_EXPONENT
 
 # A mantissa is split into halves of at most 27 bits; 2^24 of them still add up exactly
 # inside a double, which is what bincount accumulates in.
@@ -51,9 +53,35 @@ class ExactSum:
     def of_products(
         cls, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
     ) -> ExactSum:
-        """Add up ``weights * values`` without rounding the products."""
+        """Add up ``weights * values`` without rounding the products.
+
+        Weights must lie far enough below the largest double to be multiplied by 2^27;
+        `arrays.check_weights` scales them to at most one.
+        """
         product = weights * values
         return cls.of(product) + cls.of(_product_error(weights, values, product))
+
+    @classmethod
+    def of_numbers(cls, values: Iterable[float]) -> ExactSum:
+        """Add up a few numbers; cheaper than `of` for a handful."""
+        total = 0
+        for value in values:
+            mantissa, exponent = math.frexp(value)
+            total += int(math.ldexp(mantissa, _MANTISSA_BITS)) << (exponent - LOWEST_EXPONENT)
+        return cls(total)
+
+    @classmethod
+    def of_bins(cls, bins: npt.NDArray[np.int64]) -> ExactSum:
+        """Add up integers indexed by a double's biased exponent, in two columns.
+
+        Row e counts multiples of 2^(e - 1075) in column 0 and of 2^(e - 1043) in column 1:
+        the low 32 and the high 21 bits of the mantissas.
+        """
+        total = 0
+        for exponent in np.flatnonzero(bins.any(axis=1)).tolist():
+            low, high = bins[exponent].tolist()
+            total += (low + (high << 32)) << (exponent + UNIT_BITS - 1075)
+        return cls(total)
 
     def __add__(self, other: ExactSum) -> ExactSum:
         return ExactSum(self.units + other.units)
@@ -62,7 +90,7 @@ class ExactSum:
         return ExactSum(self.units - other.units)
 
     def __float__(self) -> float:
-        return self.units / (1 << -UNIT_EXPONENT)
+        return self.units / (1 << UNIT_BITS)
 
     def mean(self, weight: ExactSum) -> float:
         """Return this sum divided by the sum of weights, rounded once."""
@@ -71,7 +99,7 @@ class ExactSum:
     @classmethod
     def count(cls, rows: int) -> ExactSum:
         """Return the sum of ``rows`` ones."""
-        return cls(rows << -UNIT_EXPONENT)
+        return cls(rows << UNIT_BITS)
 
 
 def _block_units(values: npt.NDArray[np.float64]) -> int:
@@ -99,12 +127,10 @@ def _product_error(
 
 
 def _split(x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Split each double into two of at most 26 bits."""
-    # frexp first, so that Veltkamp's factor 2^27 + 1 cannot overflow for huge weights.
-    mantissa, exponent = np.frexp(x)
-    scaled = mantissa * (2.0**27 + 1.0)
-    high = scaled - (scaled - mantissa)
-    return np.ldexp(high, exponent), np.ldexp(mantissa - high, exponent)
+    """Split each double into two of at most 26 bits (Veltkamp)."""
+    scaled = x * (2.0**27 + 1.0)
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 def total_weight(rows: int, weights: npt.NDArray[np.float64] | None) -> ExactSum:

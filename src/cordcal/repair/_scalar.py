@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cordcal.repair._exact import ExactSum
+from cordcal.repair._exact import UNIT_BITS, ExactSum
 
 # The computed response equals the exact one at an η a few units of 2^-53·max(1, |η|)
 # away; 47 bits leave a factor of 2^6 above that noise.
@@ -27,6 +27,8 @@ class Probe:
 
     excess: ExactSum
     slope: float
+    at_lower: int
+    at_upper: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +43,27 @@ class Constraint:
         ``next_edge(eta, upwards)`` returns the nearest scalar beyond ``eta`` at which a
         row enters or leaves a bound, or None.
     lowest, highest : float
-        The finite bracket of Appendix A: all rows sit at their lower bounds at
-        ``lowest`` and at their upper bounds at ``highest``.
-    at_lowest, at_highest : ExactSum
-        Σ w (s − b) with every row at its lower, its upper bound.
+        A finite bracket (Appendix A): every row sits at its lower bound at ``lowest`` and
+        at its upper bound at ``highest``.
+    surely_attainable : bool
+        Whether the direct mean lies well inside the attainable interval, so that the ends
+        need not be visited.
     """
 
     probe: Callable[[float], Probe]
     next_edge: Callable[[float, bool], float | None]
     lowest: float
     highest: float
-    at_lowest: ExactSum
-    at_highest: ExactSum
-
-    @property
-    def target(self) -> ExactSum:
-        """The excess to reach: zero, or the nearest attainable value (Eq. 6)."""
-        return ExactSum(max(self.at_lowest.units, min(self.at_highest.units, 0)))
+    surely_attainable: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The shared scalar, the excess it leaves, and how many passes it took."""
+    """The shared scalar, the excess aimed at and reached, and how many passes it took."""
 
     eta: float
-    excess: ExactSum
+    target: ExactSum
+    reached: Probe
     passes: int
 
 
@@ -102,39 +100,44 @@ def solve(constraint: Constraint) -> Solution:
     grid point whose excess has reached the target.  Newton steps propose candidates, a
     bracket of grid indices disposes, and flat stretches are crossed by their edges.
     """
-    target = constraint.target.units
     start = constraint.probe(0.0)
-    if start.excess.units == target:
-        return Solution(0.0, start.excess, 1)
-    upwards = start.excess.units < target
+    if start.excess.units == 0:
+        return Solution(0.0, start.excess, start, 1)
+    upwards = start.excess.units < 0
     sign = 1 if upwards else -1
     far = constraint.highest if upwards else -constraint.lowest
 
     # Invariant: the excess has not reached the target at `low`; at `high` it has.
-    low, high = 0, grid_index(max(far, 0.0)) + 2
-    reached: ExactSum | None = None
-    here, probe, passes = 0, start, 1
+    low, high = 0, grid_index(far) + 2
+    target, reached, passes = 0, None, 1
+    if not constraint.surely_attainable:
+        reached = constraint.probe(grid_value(sign * high))
+        passes += 1
+        # The target is zero, or the nearest attainable excess (Eq. 6).
+        target = sign * min(0, sign * reached.excess.units)
+        if start.excess.units == target:
+            return Solution(0.0, ExactSum(target), start, passes)
+
+    here, probe = 0, start
     widths = [high - low]
     while high - low > 1:
-        short = sign * (target - probe.excess.units) / (1 << 1126)
+        short = sign * (target - probe.excess.units) / (1 << UNIT_BITS)
         here = _propose(constraint, sign, here, short, probe.slope)
-        stalled = len(widths) > 3 and 2 * widths[-1] > widths[-4]
-        if stalled:
-            here = (low + high) // 2
-            widths = widths[-1:]
+        if len(widths) > 3 and 2 * widths[-1] > widths[-4]:
+            # Three proposals have not halved the bracket: bisect once.
+            here, widths = (low + high) // 2, widths[-1:]
         here = min(max(here, low + 1), high - 1)
         probe = constraint.probe(grid_value(sign * here))
         passes += 1
         if sign * (probe.excess.units - target) >= 0:
-            high, reached = here, probe.excess
+            high, reached = here, probe
         else:
             low = here
         widths.append(high - low)
     eta = grid_value(sign * high)
     if reached is None:
-        reached = constraint.probe(eta).excess
-        passes += 1
-    return Solution(eta, reached, passes)
+        reached, passes = constraint.probe(eta), passes + 1
+    return Solution(eta, ExactSum(target), reached, passes)
 
 
 def _propose(constraint: Constraint, sign: int, here: int, short: float, slope: float) -> int:

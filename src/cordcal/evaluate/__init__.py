@@ -1,0 +1,1 @@
+"""Evaluation: one pair of reports, many calibrators, many data sets."""

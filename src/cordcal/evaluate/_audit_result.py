@@ -1,0 +1,325 @@
+"""What an audit found: frozen records, their reading in words, and their terminal form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from cordcal.metrics import DecisionChanges, Reliability
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import RenderableType
+    from rich.table import Table
+
+# Printed names of the measures, and whether more is better.
+MEASURE_NAMES = {
+    "accuracy": "accuracy",
+    "nll": "NLL",
+    "brier": "Brier",
+    "ece": "ECE",
+    "ece_equal_mass": "ECE, equal mass",
+    "smooth_ece": "smECE",
+    "classwise_ece": "classwise ECE",
+}
+
+
+@dataclass(frozen=True)
+class GroupChanges:
+    """Decision changes within one group of rows: a class, or a band of confidence.
+
+    Attributes
+    ----------
+    group : str
+        The class that the classifier decided for, or the band of its confidence.
+    changes : DecisionChanges
+        What the direct report does to these rows.
+    """
+
+    group: str
+    changes: DecisionChanges
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return {"group": self.group, **self.changes.to_dict()}
+
+
+@dataclass(frozen=True)
+class ChangedRow:
+    """A row whose decision the direct report changes.
+
+    Attributes
+    ----------
+    row : int
+        Its index.
+    decision, direct_decision, label : str
+        The original decision, the direct report's, and the true class (None without labels).
+    original_mass, direct_mass, repaired_mass : float
+        What the three reports put on the original decision.
+    direct_confidence : float
+        What the direct report puts on its own.
+    """
+
+    row: int
+    decision: str
+    direct_decision: str
+    label: str | None
+    original_mass: float
+    direct_mass: float
+    repaired_mass: float
+    direct_confidence: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class MeasureComparison:
+    """One measure of the three reports.
+
+    Attributes
+    ----------
+    measure : str
+        Its name in `cordcal.metrics`.
+    original, direct, repaired : float
+        Its values.
+    difference : float
+        Repaired minus direct.
+    low, high : float or None
+        Paired bootstrap interval of the difference; None for classwise ECE, which is not
+        resampled.
+    """
+
+    measure: str
+    original: float
+    direct: float
+    repaired: float
+    difference: float
+    low: float | None
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse``, ``same`` or ``unclear``: the repaired report's."""
+        if self.difference == 0.0 and not self.low and not self.high:
+            return "same"
+        if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
+            return "unclear"
+        rises = self.low > 0.0
+        return "better" if rises == (self.measure == "accuracy") else "worse"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What a calibrator does to decisions and measures, and what the repair does about it.
+
+    Attributes
+    ----------
+    n, n_classes : int
+        Rows and classes.
+    identical : bool
+        Whether the direct report is the original one, entry by entry.
+    changes : DecisionChanges
+        How the direct report's decisions differ from the original ones.
+    by_class, by_confidence : tuple of GroupChanges
+        The same for the rows of each original decision, and of each band of the original
+        confidence; empty groups are left out.
+    rows : tuple of ChangedRow
+        The changed rows whose direct report prefers its own decision most.
+    measures : tuple of MeasureComparison
+        Every measure of the three reports; empty without labels.
+    reliability : dict of str to Reliability
+        The bins of the three reports' diagrams; empty without labels.
+    eta : float
+        The shared scalar of the repair.
+    fitted_here : bool
+        Whether the repair was fitted on the audited rows, no fitted one being given.
+    level, resamples, seed
+        How the intervals were made.
+    warnings : tuple of str
+        What makes the numbers less than they seem.
+    """
+
+    n: int
+    n_classes: int
+    identical: bool
+    changes: DecisionChanges
+    by_class: tuple[GroupChanges, ...]
+    by_confidence: tuple[GroupChanges, ...]
+    rows: tuple[ChangedRow, ...]
+    measures: tuple[MeasureComparison, ...]
+    reliability: dict[str, Reliability]
+    eta: float
+    fitted_here: bool
+    level: float
+    resamples: int
+    seed: int
+    warnings: tuple[str, ...]
+
+    def interpret(self) -> str:
+        """Return a short reading in plain words."""
+        return "\n".join([*self._read_changes(), *self._read_measures(), *self.warnings])
+
+    def _read_changes(self) -> list[str]:
+        changes = self.changes
+        if self.identical:
+            return ["The direct report equals the original one in every entry: nothing changes."]
+        if changes.n_changed == 0:
+            return [f"The calibrator changes none of the {self.n:,} decisions."]
+        lines = [
+            f"The calibrator changes {changes.n_changed:,} of {self.n:,} decisions "
+            f"({changes.tpcr:.2%}); the repaired report changes none."
+        ]
+        if changes.delta_accuracy is not None:
+            net = changes.delta_accuracy
+            moved = "stays the same" if net == 0 else f"{'rises' if net > 0 else 'falls'} by "
+            size = "" if net == 0 else f"{abs(net) * 100:.2f} points"
+            lines.append(
+                f"Of these, {changes.n_gained:,} become right, {changes.n_lost:,} become wrong and "
+                f"{changes.n_neutral:,} go from one wrong class to another; accuracy {moved}{size}."
+            )
+        for groups, words in (
+            (self.by_class, "decisions for class {}"),
+            (self.by_confidence, "rows with original confidence {}"),
+        ):
+            worst = max(groups, key=lambda group: group.changes.n_changed)
+            lines.append(
+                f"Most changes are among {words.format(worst.group)}: "
+                f"{worst.changes.n_changed:,} of {worst.changes.n:,} ({worst.changes.tpcr:.2%})."
+            )
+        return lines
+
+    def _read_measures(self) -> list[str]:
+        if self.identical:
+            return []
+        if not self.measures:
+            return ["Without labels, nothing can be said about accuracy or calibration."]
+        lines = []
+        for verdict, words in (
+            ("better", "The repaired report is better than the direct one in"),
+            ("worse", "The repaired report is worse than the direct one in"),
+            ("unclear", f"At {self.level:.0%} there is no clear difference in"),
+        ):
+            found = [
+                f"{MEASURE_NAMES[each.measure]} ({each.direct:.4g} to {each.repaired:.4g})"
+                for each in self.measures
+                if each.verdict == verdict and each.low is not None
+            ]
+            if found:
+                lines.append(f"{words} {_listed(found)}.")
+        if self.fitted_here:
+            lines.append(
+                "The repair was fitted on these same rows (one number, no labels); pass cord= to "
+                "audit a repair that was fitted on calibration rows."
+            )
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain Python values, ready for JSON."""
+        return {
+            "n": self.n,
+            "n_classes": self.n_classes,
+            "identical": self.identical,
+            "changes": self.changes.to_dict(),
+            "by_class": [each.to_dict() for each in self.by_class],
+            "by_confidence": [each.to_dict() for each in self.by_confidence],
+            "rows": [each.to_dict() for each in self.rows],
+            "measures": [each.to_dict() for each in self.measures],
+            "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
+            "eta": self.eta,
+            "fitted_here": self.fitted_here,
+            "level": self.level,
+            "resamples": self.resamples,
+            "seed": self.seed,
+            "warnings": list(self.warnings),
+            "interpretation": self.interpret(),
+        }
+
+    def to_frame(self, table: str = "measures") -> pd.DataFrame:
+        """Return one of the tables as a data frame.
+
+        Parameters
+        ----------
+        table : {"measures", "by_class", "by_confidence", "rows"}
+            Which one.
+
+        Returns
+        -------
+        frame : pandas.DataFrame
+            One row a measure, class, band or changed row.
+        """
+        import pandas as pd
+
+        tables = ("measures", "by_class", "by_confidence", "rows")
+        if table not in tables:
+            raise ValueError(f"table is {table!r}; use one of {', '.join(tables)}")
+        return pd.DataFrame([each.to_dict() for each in getattr(self, table)])
+
+    def __repr__(self) -> str:
+        return (
+            f"Audit({self.n:,} rows × {self.n_classes} classes: "
+            f"{self.changes.n_changed:,} decision{'' if self.changes.n_changed == 1 else 's'} "
+            f"changed, {self.changes.tpcr:.2%})"
+        )
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        parts: list[RenderableType] = [Text(self.interpret())]
+        if self.measures:
+            parts += ["", self._measures_table()]
+        if self.changes.n_changed:
+            parts += ["", self._groups_table("original confidence", self.by_confidence)]
+            worst = sorted(self.by_class, key=lambda each: -each.changes.n_changed)[:10]
+            parts += ["", self._groups_table("original decision", worst)]
+        return Group(*parts)
+
+    def _measures_table(self) -> Table:
+        from rich.table import Table
+
+        table = Table(title="Measures (change: repaired − direct)", title_justify="left")
+        table.add_column("measure")
+        for heading in ("original", "direct", "repaired", "change"):
+            table.add_column(heading, justify="right")
+        table.add_column(f"{self.level:.0%} interval", no_wrap=True)
+        for each in self.measures:
+            interval = "–" if each.low is None else f"[{each.low:+.5f}, {each.high:+.5f}]"
+            table.add_row(
+                MEASURE_NAMES[each.measure],
+                *(f"{value:.5f}" for value in (each.original, each.direct, each.repaired)),
+                f"{each.difference:+.5f}",
+                # A bracket opens a style in rich's own markup.
+                interval.replace("[", r"\["),
+            )
+        return table
+
+    def _groups_table(self, heading: str, groups: Sequence[GroupChanges]) -> Table:
+        from rich.table import Table
+
+        labelled = self.changes.delta_accuracy is not None
+        table = Table(title=f"Changes by {heading}", title_justify="left")
+        table.add_column(heading)
+        for name in ("rows", "changed", "share", *(("C⁺", "C⁻", "C⁰") if labelled else ())):
+            table.add_column(name, justify="right")
+        for each in groups:
+            found = each.changes
+            split = (found.n_gained, found.n_lost, found.n_neutral) if labelled else ()
+            table.add_row(
+                each.group.replace("[", r"\["),
+                f"{found.n:,}",
+                f"{found.n_changed:,}",
+                f"{found.tpcr:.2%}",
+                *(f"{count:,}" for count in split),
+            )
+        return table
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

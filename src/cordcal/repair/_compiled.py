@@ -1,0 +1,244 @@
+"""Feed NumPy arrays to the compiled kernels: layouts, dtypes, threads, and refused rows."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal import arrays
+from cordcal.repair import _rows
+from cordcal.repair._exact import ExactSum
+from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._scalar import Probe
+
+# A block that must be copied (another layout, half precision) is about 1 MB.
+_COPY_ENTRIES = 2**17
+# Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
+_THREAD_ENTRIES = 2**20
+_NO_DECISIONS = np.empty(0, dtype=np.intp)
+_NO_WEIGHTS = np.empty(0)
+_IMPORTED_IN = os.getpid()
+
+
+@functools.cache
+def kernels() -> ModuleType | None:
+    """Return the compiled kernels, or None where numba is not installed."""
+    try:
+        from cordcal.repair import _kernels
+    except ImportError:
+        return None
+    return _kernels
+
+
+def warmup() -> None:
+    """Compile the kernels ahead of the first call, or load them from the cache.
+
+    Examples
+    --------
+    >>> warmup()
+    """
+    module = kernels()
+    if module is not None:
+        module.probe()
+        for dtype in ("float64", "float32"):
+            module.describe(dtype)
+            module.repair(dtype, dtype)
+
+
+def default_threads() -> int:
+    """Return the number of cores to use: all of them, but one inside a worker.
+
+    A worker is a forked or spawned process, or any thread but the main one: whoever
+    started it has already shared out the cores.
+    """
+    child = multiprocessing.parent_process() is not None or os.getpid() != _IMPORTED_IN
+    if child or threading.current_thread() is not threading.main_thread():
+        return 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
+    """Cut the rows into blocks of at most ``most`` rows, a few for each thread."""
+    wanted = -(-rows // (4 * threads)) if threads > 1 else rows
+    size = max(1, min(most, max(wanted, _THREAD_ENTRIES // classes)))
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def _run(work: Callable[[slice], Any], chunks: list[slice], threads: int) -> Iterator[Any]:
+    """Run the blocks in order, on a pool where there is something to share out."""
+    if threads == 1 or len(chunks) == 1:
+        yield from map(work, chunks)
+        return
+    with ThreadPoolExecutor(min(threads, len(chunks))) as pool:
+        yield from pool.map(work, chunks)
+
+
+def _kernel_dtype(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> np.dtype[Any]:
+    """Return the dtype both inputs are read in: widening is exact and keeps every tie."""
+    wide = np.result_type(original.dtype, direct.dtype, np.float32)
+    return wide.newbyteorder("=")
+
+
+def _limits(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> Vector:
+    classes = direct.shape[1]
+    both = (original.dtype, direct.dtype)
+    return np.array(
+        [arrays.sum_tolerance(dtype) for dtype in both]
+        + [arrays.sum_warning_level(dtype, classes) for dtype in both]
+    )
+
+
+def _warn_about_sums(array: npt.NDArray[Any], name: str, sloppy: int) -> None:
+    if sloppy:
+        worst = max(
+            float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
+            for at in _chunks(array.shape[0], array.shape[1], 1, _COPY_ENTRIES // array.shape[1])
+        )
+        arrays.warn_about_sums(worst, name, array.dtype, array.shape[1])
+
+
+class _Inputs:
+    """Two input arrays that hand out blocks of rows as the kernels want them."""
+
+    def __init__(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+    ) -> None:
+        self.original, self.direct, self.decision = original, direct, decision
+        self.dtype = _kernel_dtype(original, direct)
+        self.limits = _limits(original, direct)
+        rows, classes = direct.shape
+        as_is = all(x.dtype == self.dtype and x.flags.c_contiguous for x in (original, direct))
+        self.most = rows if as_is else max(1, _COPY_ENTRIES // classes)
+
+    def block(self, at: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Decisions]:
+        p, q = (np.ascontiguousarray(x[at], dtype=self.dtype) for x in (self.original, self.direct))
+        keep = _NO_DECISIONS if self.decision is None else self.decision[at]
+        return p, q, keep
+
+
+def describe(
+    module: ModuleType,
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    weight: Vector | None,
+    threads: int,
+) -> Description:
+    """Check and describe every calibration row; see `_rows.describe`."""
+    inputs = _Inputs(original, direct, decision)
+    rows, classes = direct.shape
+    kernel = module.describe(inputs.dtype.name)
+    reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
+
+    def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]] | None:
+        p, q, keep = inputs.block(at)
+        sums, bins = np.zeros((3, 4)), np.zeros((3, 2048, 2), dtype=np.int64)
+        sloppy, changed = np.zeros(2, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        w = _NO_WEIGHTS if weight is None else weight[at]
+        vectors = (reference[at], reference_rest[at], lower[at])
+        refused = kernel(p, q, keep, w, inputs.limits, *vectors, sums, bins, sloppy, changed)
+        if refused >= 0:
+            return None
+        return [_exact(*pair) for pair in zip(sums, bins, strict=True)], int(changed[0]), sloppy
+
+    totals = [ExactSum()] * 3
+    n_changed, sloppy = 0, np.zeros(2, dtype=np.int64)
+    chunks = _chunks(rows, classes, threads, min(inputs.most, module.SUM_ROWS))
+    for result in _run(work, chunks, threads):
+        if result is None:
+            # Let the array version name the row, or accept it at the edge of a tolerance.
+            return _rows.describe(original, direct, decision, weight)
+        totals = [x + y for x, y in zip(totals, result[0], strict=True)]
+        n_changed += result[1]
+        sloppy += result[2]
+    _warn_about_sums(original, "original", int(sloppy[0]))
+    _warn_about_sums(direct, "direct", int(sloppy[1]))
+    direct_sum, lower_sum, shift = totals
+    return Description(reference, reference_rest, lower, direct_sum, lower_sum, shift, n_changed)
+
+
+def _exact(sums: Vector, bins: npt.NDArray[np.int64]) -> ExactSum:
+    total = ExactSum.of_numbers(sums[:3].tolist())
+    return total + ExactSum.of_bins(bins) if sums[3] else total
+
+
+def probe(
+    module: ModuleType,
+    eta: float,
+    reference: Vector,
+    reference_rest: Vector,
+    lower: Vector,
+    weight: Vector | None,
+    threads: int,
+) -> Probe:
+    """Evaluate the constraint; see `_rows.probe`."""
+    kernel = module.probe()
+
+    def work(at: slice) -> tuple[ExactSum, float, int, int]:
+        sums, bins = np.zeros(4), np.zeros((2048, 2), dtype=np.int64)
+        counts = np.zeros(2, dtype=np.int64)
+        w = _NO_WEIGHTS if weight is None else weight[at]
+        slope = kernel(eta, reference[at], reference_rest[at], lower[at], w, sums, bins, counts)
+        return _exact(sums, bins), slope, int(counts[0]), int(counts[1])
+
+    excess, slope, low, high = ExactSum(), 0.0, 0, 0
+    # Ten entries stand for the arithmetic of one row here.
+    for part in _run(work, _chunks(reference.shape[0], 10, threads, module.SUM_ROWS), threads):
+        excess += part[0]
+        slope += part[1]
+        low += part[2]
+        high += part[3]
+    return Probe(excess, slope, low, high)
+
+
+def repair(
+    module: ModuleType,
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    eta: float,
+    out: npt.NDArray[Any],
+    threads: int,
+) -> None:
+    """Write the repaired rows to ``out``; see `_rows.repair`."""
+    inputs = _Inputs(original, direct, decision)
+    rows, classes = direct.shape
+    kernel = module.repair(inputs.dtype.name, out.dtype.name)
+    contiguous = out.flags.c_contiguous and out.dtype.isnative
+    most = inputs.most if contiguous else min(inputs.most, max(1, _COPY_ENTRIES // classes))
+
+    def work(at: slice) -> npt.NDArray[np.int64]:
+        p, q, keep = inputs.block(at)
+        sloppy = np.zeros(2, dtype=np.int64)
+        target = out[at] if contiguous else np.empty(q.shape, dtype=out.dtype.newbyteorder("="))
+        bits = target.view(np.uint16) if target.dtype == np.float16 else target
+        refused = kernel(p, q, keep, eta, inputs.limits, bits, sloppy)
+        if refused >= 0:
+            # The array version names the row, or takes over at the edge of a tolerance.
+            left = slice(at.start + refused, at.stop)
+            rest = None if decision is None else decision[left]
+            _rows.repair(
+                original[left], direct[left], rest, eta, target[refused:], first=left.start
+            )
+        if not contiguous:
+            out[at] = target
+        return sloppy
+
+    sloppy = np.zeros(2, dtype=np.int64)
+    for part in _run(work, _chunks(rows, classes, threads, most), threads):
+        sloppy += part
+    _warn_about_sums(original, "original", int(sloppy[0]))
+    _warn_about_sums(direct, "direct", int(sloppy[1]))

@@ -1,0 +1,74 @@
+"""Run the row rule on the arrays of other libraries: torch, JAX, array-api-strict.
+
+Rows are described where the arrays live; only vectors of length n come back for a
+construction, and a repaired report stays in its namespace, device and dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from cordcal import arrays
+from cordcal.arrays import Array
+from cordcal.repair import _array
+from cordcal.repair._array import RowState, Split
+from cordcal.repair._exact import weighted
+from cordcal.repair._rows import Decisions, Description, Vector
+
+
+def describe_rows(
+    original: Array, direct: Array, decision: Decisions | None
+) -> tuple[RowState, Split, Array]:
+    """Check and describe all rows; return the state, the split and the widened direct rows."""
+    xp = arrays.namespace(original, direct)
+    wide = arrays.wide_dtype(xp, direct)
+    p, q = xp.astype(original, wide), xp.astype(direct, wide)
+    for name, given, widened in (("original", original, p), ("direct", direct, q)):
+        arrays.check_entries(given, name)
+        deviation = arrays.check_sums(arrays.lane_sum(widened), name, given.dtype)
+        arrays.warn_about_sums(deviation, name, given.dtype, given.shape[1])
+    if decision is None:
+        keep = arrays.first_argmax(original)
+    else:
+        keep = xp.asarray(decision, device=array_api_compat.device(direct))
+    moved = arrays.first_argmax(direct) != keep
+    state, part = _array.row_state(p, q, keep, moved)
+    return state, part, q
+
+
+def describe(
+    original: Array, direct: Array, decision: Decisions | None, weight: Vector | None
+) -> Description:
+    """Check and describe every calibration row; see `_rows.describe`."""
+    state, _, _ = describe_rows(original, direct, decision)
+
+    def vector(values: Array) -> Vector:
+        return arrays.to_numpy(values).astype(np.float64)
+
+    g, g_rest, lower = map(vector, (state.reference, state.reference_rest, state.lower))
+    b, b_rest = vector(state.direct_mass), vector(state.direct_rest)
+    return Description(
+        g,
+        g_rest,
+        lower,
+        weighted(b, weight),
+        weighted(lower, weight),
+        weighted(_array.gap(g, g_rest, b, b_rest), weight),
+        int(np.count_nonzero(arrays.to_numpy(state.changed))),
+    )
+
+
+def repair(
+    original: Array, direct: Array, decision: Decisions | None, eta: float, dtype: Any
+) -> Array:
+    """Return the repaired rows in ``dtype``, the decision strictly on top."""
+    xp = arrays.namespace(direct)
+    state, part, q = describe_rows(original, direct, decision)
+    mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower)
+    repaired = _array.rebuild(q, state.decision, part, mass, rest)
+    same = _array.unchanged(eta, part, state)
+    repaired = xp.where(same[:, None], q, repaired)
+    return _array.lift_decision(xp.astype(repaired, dtype), state.decision)

@@ -1,0 +1,213 @@
+"""The audit: its counts, its words, its warnings and its forms."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal import CORD, audit, metrics
+from cordcal.evaluate.fingerprint import Fingerprint
+
+
+def pair(seed: int = 0, rows: int = 600, classes: int = 5):
+    rng = np.random.default_rng(seed)
+    original = rng.dirichlet(np.full(classes, 0.5), rows)
+    direct = 0.6 * original + 0.4 * rng.dirichlet(np.full(classes, 0.5), rows)
+    labels = np.array([rng.choice(classes, p=row) for row in original])
+    return original, direct, labels
+
+
+@pytest.fixture(scope="module")
+def found():
+    return audit(*pair(), class_names=["ant", "bee", "cat", "dog", "[eel]"], resamples=50)
+
+
+def test_counts_are_those_of_the_measures(found) -> None:
+    original, direct, labels = pair()
+    assert found.changes == metrics.decision_changes(original, direct, labels)
+    for groups in (found.by_class, found.by_confidence):
+        for field in ("n", "n_changed", "n_gained", "n_lost", "n_neutral"):
+            assert sum(getattr(each.changes, field) for each in groups) == getattr(
+                found.changes, field
+            )
+    by_class = {each.group: each.changes.n for each in found.by_class}
+    assert by_class["cat"] == np.count_nonzero(original.argmax(axis=1) == 2)
+
+
+def test_bands_hold_the_original_confidence(found) -> None:
+    confidence = pair()[0].max(axis=1)
+    bands = {each.group: each.changes.n for each in found.by_confidence}
+    assert bands["(0.6, 0.7]"] == np.count_nonzero((confidence > 0.6) & (confidence <= 0.7))
+
+
+def test_measures_are_those_of_the_three_reports(found) -> None:
+    original, direct, labels = pair()
+    repaired = CORD().fit(original, direct).transform(original, direct)
+    for each in found.measures:
+        measure = getattr(metrics, each.measure)
+        assert each.original == pytest.approx(measure(original, labels), rel=1e-12)
+        assert each.direct == pytest.approx(measure(direct, labels), rel=1e-12)
+        assert each.repaired == pytest.approx(measure(repaired, labels), rel=1e-12)
+        assert each.difference == each.repaired - each.direct
+        assert (each.low is None) == (each.measure == "classwise_ece")
+    accuracy = found.measures[0]
+    assert accuracy.difference == pytest.approx(-found.changes.delta_accuracy, abs=1e-15)
+    assert accuracy.low <= accuracy.difference <= accuracy.high
+
+
+def test_rows_that_change_most(found) -> None:
+    original, direct, _ = pair()
+    kept, moved = original.argmax(axis=1), direct.argmax(axis=1)
+    margin = direct.max(axis=1) - direct[np.arange(600), kept]
+    first = found.rows[0]
+    assert first.row == margin.argmax()
+    assert first.direct_confidence - first.direct_mass == margin.max()
+    assert first.decision == ["ant", "bee", "cat", "dog", "[eel]"][kept[first.row]]
+    assert first.original_mass == original[first.row].max()
+    margins = [each.direct_confidence - each.direct_mass for each in found.rows]
+    assert margins == sorted(margins, reverse=True)
+    assert len(found.rows) == 10
+    assert np.count_nonzero(kept != moved) > 10
+
+
+def test_forms(found) -> None:
+    rich = pytest.importorskip("rich.console")
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain))["changes"]["n_changed"] == found.changes.n_changed
+    pytest.importorskip("pandas")
+    assert list(found.to_frame()["measure"])[:2] == ["accuracy", "nll"]
+    assert found.to_frame("by_class")["n"].sum() == 600
+    assert len(found.to_frame("rows")) == 10
+    with pytest.raises(ValueError, match="use one of measures, by_class"):
+        found.to_frame("classes")
+    console = rich.Console(width=100, record=True, file=io.StringIO())
+    console.print(found)
+    text = console.export_text()
+    assert "smECE" in text
+    assert "[eel]" in text
+    assert f"{found.changes.n_changed:,} of 600 decisions" in text
+    assert repr(found).startswith("Audit(600 rows × 5 classes: ")
+
+
+def test_words(found) -> None:
+    text = found.interpret()
+    assert f"changes {found.changes.n_changed} of 600 decisions" in text
+    assert "become right" in text
+    assert "fitted on these same rows" in text
+
+
+def test_identical_reports_change_nothing() -> None:
+    original, _, labels = pair()
+    found = audit(original, original, labels, resamples=20)
+    assert found.identical
+    assert found.changes.n_changed == 0
+    assert found.rows == ()
+    assert found.interpret() == (
+        "The direct report equals the original one in every entry: nothing changes."
+    )
+    assert {each.verdict for each in found.measures} == {"same"}
+
+
+def test_no_decision_changed_though_the_reports_differ() -> None:
+    original, _, _ = pair()
+    sharper = original**1.3 / (original**1.3).sum(axis=1, keepdims=True)
+    assert (
+        audit(original, sharper)
+        .interpret()
+        .startswith("The calibrator changes none of the 600 decisions.")
+    )
+
+
+def test_without_labels_only_decisions_are_compared() -> None:
+    original, direct, _ = pair()
+    found = audit(original, direct)
+    assert found.measures == ()
+    assert found.reliability == {}
+    assert found.changes.gained is None
+    assert found.rows[0].label is None
+    assert "Without labels" in found.interpret()
+    assert found.to_frame().empty
+
+
+def test_given_decisions_are_the_ones_kept() -> None:
+    original, direct, labels = pair()
+    decision = direct.argmax(axis=1)
+    found = audit(original, direct, labels, decision=decision, resamples=20)
+    assert found.changes.n_changed == 0
+
+
+def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
+    original, direct, labels = pair()
+    cord = CORD().fit(original[:300], direct[:300])
+    found = audit(original[300:], direct[300:], labels[300:], cord=cord, resamples=20)
+    assert found.eta == cord.eta_
+    assert not found.fitted_here
+    assert found.warnings == ()
+    cord.fingerprint_ = Fingerprint.of(original[:300])
+    again = audit(original[300:], direct[300:], labels[300:], cord=cord, resamples=20)
+    assert again.warnings == ()
+    shuffled = np.random.default_rng(0).permutation(300)
+    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
+        seen = audit(original[shuffled], direct[shuffled], cord=cord)
+    assert "fitted on" in seen.interpret()
+
+
+def test_half_precision_zeros_are_pointed_out() -> None:
+    original = np.array([[0.5, 0.5 - 1e-8, 1e-8], [0.25, 0.25, 0.5]])
+    # The repair lifts exact zeros to 1e-11, which half precision cannot hold either.
+    with pytest.warns(UserWarning, match="0 in 1 rows of direct and 1 rows of repaired, each"):
+        audit(original, original.astype(np.float16), [2, 2], resamples=5)
+    audit(original, original.astype(np.float32), [2, 2], resamples=5)
+
+
+def test_weights_reach_every_number() -> None:
+    original, direct, labels = pair()
+    weight = (np.arange(600) < 200).astype(float)
+    found = audit(original, direct, labels, sample_weight=weight, resamples=20)
+    part = audit(original[:200], direct[:200], labels[:200], resamples=20)
+    assert found.eta == part.eta
+    assert found.changes.tpcr == part.changes.tpcr
+    assert [each.changes for each in found.by_class] == [each.changes for each in part.by_class]
+    for ours, theirs in zip(found.measures, part.measures, strict=True):
+        assert ours.repaired == pytest.approx(theirs.repaired, rel=1e-9)
+
+
+def test_the_seed_fixes_the_intervals() -> None:
+    given = pair(rows=100)
+    assert audit(*given, resamples=20).measures == audit(*given, resamples=20).measures
+    assert audit(*given, resamples=20).measures != audit(*given, resamples=20, seed=1).measures
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"original": np.array([[2.0, -1.0]])}, "original: row 0 contains a negative number"),
+        ({"direct": np.array([[3.0, 1.0]])}, "direct: row 0 sums to 4, not 1"),
+        ({"direct": np.array([[0.5, 0.25, 0.25]])}, "original has shape (1, 2)"),
+        ({"labels": [7]}, "labels: row 0 is 7, outside 0..1"),
+        ({"class_names": ["a"]}, "class_names has 1 entries but there are 2 classes"),
+        ({"level": 95}, "level is 95"),
+        ({"resamples": 0}, "resamples is 0"),
+    ],
+)
+def test_bad_input(change, message) -> None:
+    given = {"original": np.array([[0.5, 0.5]]), "direct": np.array([[0.5, 0.5]]), "labels": [0]}
+    given.update(change)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        audit(given.pop("original"), given.pop("direct"), given.pop("labels"), **given)
+    assert message in str(caught.value)
+
+
+def test_logits_are_told_what_to_pass() -> None:
+    logits = np.array([[3.0, -1.0], [0.5, 2.0]])
+    with pytest.raises(ValueError, match="apply a softmax first"):
+        audit(logits, np.array([[0.5, 0.5], [0.5, 0.5]]))
+
+
+def test_public_name() -> None:
+    assert "audit" in cordcal.__all__
+    assert cordcal.audit is audit

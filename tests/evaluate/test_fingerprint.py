@@ -1,0 +1,36 @@
+"""Fingerprints recognise the same rows in any order, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cordcal.evaluate.fingerprint import Fingerprint
+
+ROWS = np.random.default_rng(0).dirichlet(np.ones(7), 200)
+
+
+def test_order_blocks_and_layout_do_not_matter() -> None:
+    whole = Fingerprint.of(ROWS)
+    shuffled = ROWS[np.random.default_rng(1).permutation(200)]
+    assert Fingerprint.of(shuffled) == whole
+    assert Fingerprint.of(np.asfortranarray(ROWS)) == whole
+    assert Fingerprint.of(ROWS[:77]) + Fingerprint.of(ROWS[77:]) == whole
+    assert Fingerprint.parse(str(whole)) == whole
+
+
+def test_the_same_numbers_in_another_dtype() -> None:
+    narrow = ROWS.astype(np.float32)
+    assert Fingerprint.of(narrow) == Fingerprint.of(narrow.astype(np.float64))
+    assert Fingerprint.of([[0.0, 1.0]]) == Fingerprint.of([[-0.0, 1.0]])
+
+
+def test_any_difference_shows() -> None:
+    whole = Fingerprint.of(ROWS)
+    nudged = ROWS.copy()
+    nudged[3, 2] = np.nextafter(nudged[3, 2], 1.0)
+    columns_swapped = ROWS[:, ::-1]
+    traded = ROWS.copy()  # the same entries, some traded between two rows
+    traded[[0, 1], 0] = traded[[1, 0], 0]
+    repeated = np.concatenate([ROWS[:199], ROWS[:1]])
+    for other in (nudged, columns_swapped, traded, repeated, ROWS[:199]):
+        assert Fingerprint.of(other) != whole

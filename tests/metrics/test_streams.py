@@ -1,0 +1,125 @@
+"""Every streaming form: blocks in any order add up to the whole, and bounds hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cordcal import metrics
+
+# Stream, function, and whether any blocks give the same bits.
+STREAMS = [
+    (metrics.AccuracyStream, metrics.accuracy, True),
+    (metrics.NLLStream, metrics.nll, True),
+    (metrics.BrierStream, metrics.brier, True),
+    (metrics.ECEStream, metrics.ece, False),
+    (metrics.ClasswiseECEStream, metrics.classwise_ece, False),
+]
+BOUNDED = [
+    (metrics.EqualMassECEStream, metrics.ece_equal_mass),
+    (metrics.SmoothECEStream, metrics.smooth_ece),
+    (
+        lambda: metrics.SmoothECEStream("density"),
+        lambda p, y, **kw: metrics.smooth_ece(p, y, normalization="density", **kw),
+    ),
+    (
+        lambda: metrics.SmoothECEStream("corrected"),
+        lambda p, y, **kw: metrics.smooth_ece(p, y, normalization="corrected", **kw),
+    ),
+]
+BLOCKS = [slice(300, 500), slice(0, 1), slice(1, 130), slice(130, 300)]
+
+
+def in_blocks(stream, p, y, w):
+    """Update two streams with alternating blocks, then merge them."""
+    streams = [stream(), stream()]
+    for place, at in enumerate(BLOCKS):
+        weight = None if w is None else w[at]
+        streams[place % 2].update(p[at], y[at], sample_weight=weight)
+    return streams[1].merge(streams[0])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("stream", "function", "exact"), STREAMS)
+def test_blocks_add_up_to_the_whole(stream, function, exact, weighted, report) -> None:
+    p, y, w = report
+    w = w if weighted else None
+    whole, merged = function(p, y, sample_weight=w), in_blocks(stream, p, y, w).result()
+    assert merged == (whole if exact else pytest.approx(whole, rel=1e-13))
+
+
+def test_reliability_blocks(report) -> None:
+    p, y, w = report
+    merged = in_blocks(metrics.ReliabilityStream, p, y, w).result()
+    whole = metrics.reliability(p, y, sample_weight=w)
+    for name, values in whole.to_dict().items():
+        found = np.array(merged.to_dict()[name], dtype=float)
+        np.testing.assert_allclose(found, np.array(values, dtype=float), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("stream", "function"), BOUNDED)
+def test_results_stay_within_their_bound(stream, function, weighted, report) -> None:
+    p, y, w = report
+    w = w if weighted else None
+    merged = in_blocks(stream, p, y, w)
+    error = abs(merged.result() - function(p, y, sample_weight=w))
+    assert error <= merged.error_bound() + 1e-12
+    assert merged.error_bound() < 0.2
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("stream", "function"), BOUNDED)
+def test_bounds_hold_on_many_shapes_of_confidence(stream, function, seed) -> None:
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(20, 3000))
+    confidence = 0.5 + 0.5 * rng.beta(rng.uniform(0.3, 9), rng.uniform(0.1, 2), rows)
+    if seed % 3 == 0:
+        confidence = np.round(confidence, 2)
+    p = np.stack([confidence, 1.0 - confidence], axis=1)
+    y = (rng.random(rows) > confidence - rng.uniform(0, 0.2)).astype(int)
+    found = stream().update(p, y)
+    assert abs(found.result() - function(p, y)) <= found.error_bound() + 1e-12
+
+
+def test_distinct_confidences_have_a_small_bound() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1.0, 20_000)
+    p = np.stack([confidence, 1.0 - confidence], axis=1)
+    y = (rng.random(20_000) > confidence).astype(int)
+    assert metrics.EqualMassECEStream().update(p, y).error_bound() < 2e-3
+    assert metrics.SmoothECEStream().update(p, y).error_bound() < 5e-4
+
+
+@pytest.mark.parametrize("stream", [row[0] for row in STREAMS + BOUNDED])
+def test_no_rows_yet(stream) -> None:
+    with pytest.raises(ValueError, match="no rows were added yet"):
+        stream().result()
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        metrics.ECEStream,
+        metrics.ReliabilityStream,
+        metrics.ClasswiseECEStream,
+        metrics.EqualMassECEStream,
+    ],
+)
+def test_different_bins_do_not_merge(stream) -> None:
+    with pytest.raises(ValueError, match="streams of 15 and 10 bins cannot be merged"):
+        stream().merge(stream(10))
+
+
+def test_different_classes_do_not_add_up() -> None:
+    stream = metrics.ClasswiseECEStream().update([[0.5, 0.5]], [0])
+    with pytest.raises(ValueError, match="has 3 classes but earlier blocks had 2"):
+        stream.update([[0.5, 0.25, 0.25]], [0])
+
+
+def test_an_empty_stream_merges_to_nothing_new(report) -> None:
+    p, y, _ = report
+    whole = metrics.ClasswiseECEStream().update(p, y)
+    expected = whole.result()
+    assert whole.merge(metrics.ClasswiseECEStream()).result() == expected
+    assert metrics.ClasswiseECEStream().merge(whole).result() == expected

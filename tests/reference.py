@@ -1,0 +1,138 @@
+"""A slow scalar twin of CORD, written from the equations in 60-digit decimals.
+
+It shares nothing with the package: no arrays, no complements carried along, no
+grid, no exact integer sums.  With sixty digits it does not need any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+
+DIGITS = 60
+EPSILON = Decimal("1e-12")
+DELTA = Decimal("1e-10")
+
+
+@dataclass(frozen=True)
+class Row:
+    decision: int
+    b: Decimal
+    g: Decimal
+    alpha: list[Decimal]
+    lower: Decimal
+    upper: Decimal
+
+
+def argmax(values: Sequence[float]) -> int:
+    best = 0
+    for index, value in enumerate(values):
+        if value > values[best]:
+            best = index
+    return best
+
+
+def simplex(values: Sequence[float]) -> list[Decimal]:
+    """The normalised row, mixed with the uniform one if it has an exact zero."""
+    exact = [Decimal(float(value)) for value in values]
+    total = sum(exact)
+    row = [value / total for value in exact]
+    if any(value == 0 for value in exact):
+        row = [(1 - DELTA) * value + DELTA / len(row) for value in row]
+    return row
+
+
+def describe(
+    original: Sequence[float],
+    direct: Sequence[float],
+    decision: int | None = None,
+    weight: Decimal = Decimal("0.5"),
+) -> Row:
+    a = argmax(original) if decision is None else decision
+    p, q = simplex(original), simplex(direct)
+    b = q[a]
+    rest = sum(value for index, value in enumerate(q) if index != a)
+    alpha = [value / rest if index != a else Decimal(0) for index, value in enumerate(q)]
+    rho = max(alpha)
+    kept = argmax(direct) == a
+    g = b if kept else weight * b + (1 - weight) * p[a]
+    return Row(a, b, g, alpha, rho / (1 + rho) + EPSILON, 1 - EPSILON)
+
+
+def interior(g: Decimal, eta: Decimal) -> Decimal:
+    """The root in (0, 1) of (s - g) / (s (1 - s)) = eta."""
+    if eta == 0:
+        return g
+    radius = ((eta - 1) ** 2 + 4 * eta * g).sqrt()
+    return (eta - 1 + radius) / (2 * eta)
+
+
+def psi(row: Row, eta: Decimal) -> Decimal:
+    return min(max(interior(row.g, eta), row.lower), row.upper)
+
+
+def shared_scalar(rows: Sequence[Row], weights: Sequence[float] | None = None) -> Decimal:
+    """Nearest-zero solution by plain bisection to 40 digits."""
+    w = [Decimal(1)] * len(rows) if weights is None else [Decimal(float(x)) for x in weights]
+
+    def total(values: Sequence[Decimal]) -> Decimal:
+        return sum((x * y for x, y in zip(w, values, strict=True)), Decimal(0))
+
+    low = total([row.lower for row in rows])
+    high = total([row.upper for row in rows])
+    target = min(max(total([row.b for row in rows]), low), high)
+    # Sixty digits carry rounding noise of their own; forty are compared.
+    noise = Decimal("1e-40")
+
+    def excess(eta: Decimal) -> Decimal:
+        difference = total([psi(row, eta) for row in rows]) - target
+        return Decimal(0) if abs(difference) < noise else difference
+
+    start = excess(Decimal(0))
+    if start == 0:
+        return Decimal(0)
+    sign = 1 if start < 0 else -1
+    near, far = Decimal(0), Decimal(1)
+    while sign * excess(sign * far) < 0:
+        far *= 2
+    for _ in range(130):
+        middle = (near + far) / 2
+        if sign * excess(sign * middle) >= 0:
+            far = middle
+        else:
+            near = middle
+    return sign * far
+
+
+def repair(row: Row, eta: Decimal) -> list[Decimal]:
+    s = psi(row, eta)
+    return [s if j == row.decision else (1 - s) * a for j, a in enumerate(row.alpha)]
+
+
+def construct(
+    original: Sequence[Sequence[float]],
+    direct: Sequence[Sequence[float]],
+    *,
+    decision: Sequence[int] | None = None,
+    weights: Sequence[float] | None = None,
+) -> Decimal:
+    with localcontext(prec=DIGITS):
+        keep = [None] * len(direct) if decision is None else decision
+        rows = [describe(p, q, a) for p, q, a in zip(original, direct, keep, strict=True)]
+        return shared_scalar(rows, weights)
+
+
+def transform(
+    original: Sequence[Sequence[float]],
+    direct: Sequence[Sequence[float]],
+    eta: float,
+    *,
+    decision: Sequence[int] | None = None,
+) -> list[list[Decimal]]:
+    with localcontext(prec=DIGITS):
+        keep = [None] * len(direct) if decision is None else decision
+        return [
+            repair(describe(p, q, a), Decimal(eta))
+            for p, q, a in zip(original, direct, keep, strict=True)
+        ]

@@ -1,0 +1,140 @@
+"""CORD against the slow decimal twin, on random, degenerate and real pairs, on both engines."""
+
+from __future__ import annotations
+
+import warnings
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from cases import CASES, Case, random_pair, with_zeros
+
+import reference
+from cordcal.repair import CORD, _compiled
+
+ENGINES = ["compiled", "array"]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test with the compiled kernels and with the array version."""
+    if request.param == "compiled":
+        assert _compiled.kernels() is not None
+    else:
+        monkeypatch.setattr(_compiled, "kernels", lambda: None)
+    return request.param
+
+
+@pytest.fixture(params=sorted(CASES))
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+def fit(case: Case, **options: object) -> CORD:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "not quite normalised" warns on purpose
+        return CORD().fit(case.original, case.direct, decision=case.decision, **options)
+
+
+def transform(cord: CORD, case: Case, **options: object) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return cord.transform(case.original, case.direct, decision=case.decision, **options)
+
+
+def decisions(case: Case) -> np.ndarray:
+    return case.original.argmax(axis=1) if case.decision is None else case.decision
+
+
+def assert_same_scalar(found: float, expected: Decimal) -> None:
+    assert abs(found - float(expected)) <= 1e-9 * max(1.0, abs(found))
+
+
+def test_shared_scalar(case: Case, engine: str) -> None:
+    expected = reference.construct(case.original, case.direct, decision=case.decision)
+    assert_same_scalar(fit(case).eta_, expected)
+
+
+def test_repaired_rows(case: Case, engine: str) -> None:
+    cord = fit(case)
+    for eta in (cord.eta_, 0.0, 0.3, -0.7, 1.0, -1.0, 2.5, -4.0, 1e6, -1e3):
+        cord.eta_ = eta
+        repaired = transform(cord, case)
+        expected = reference.transform(case.original, case.direct, eta, decision=case.decision)
+        if eta == 0.0:  # kept rows come back as they were given, sums included
+            repaired = repaired / repaired.sum(axis=1, keepdims=True)
+        assert np.abs(repaired - np.array(expected, dtype=np.float64)).max() <= 1e-13
+        np.testing.assert_array_equal(repaired.argmax(axis=1), decisions(case))
+
+
+def test_mean_is_retained(case: Case, engine: str) -> None:
+    cord = fit(case)
+    record = cord.construction_
+    told = cord_explain(cord, case)
+    # One step of the scalar's grid moves no mass by more than 2^-48 max(1, |eta|).
+    step = 2.0**-48 * max(1.0, abs(cord.eta_))
+    assert abs(told.repaired_mass.mean() - record.target) <= step + 1e-15
+    assert record.attainable[0] <= record.target + 1e-15
+    assert record.target <= record.attainable[1] + 1e-15
+
+
+def cord_explain(cord: CORD, case: Case):  # type: ignore[no-untyped-def]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return cord.explain(case.original, case.direct, decision=case.decision)
+
+
+def test_engines_agree_to_the_bit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = fit(case)
+    with monkeypatch.context() as patch:
+        patch.setattr(_compiled, "kernels", lambda: None)
+        plain = fit(case)
+    assert compiled.construction_ == plain.construction_
+    for eta in (compiled.eta_, 0.0, 0.4, -3.0, 7.0):
+        compiled.eta_ = plain.eta_ = eta
+        for dtype in (np.float64, np.float32, np.float16):
+            fast = transform(compiled, case, dtype=dtype)
+            with monkeypatch.context() as patch:
+                patch.setattr(_compiled, "kernels", lambda: None)
+                slow = transform(plain, case, dtype=dtype)
+            np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_pairs(seed: int, engine: str) -> None:
+    rng = np.random.default_rng(seed)
+    pair = random_pair(
+        int(rng.integers(1, 40)), int(rng.integers(2, 30)), noise=rng.uniform(0, 4), seed=seed
+    )
+    case = with_zeros(pair, 0.2) if seed % 2 else pair
+    weights = rng.exponential(size=len(case.direct))
+    expected = reference.construct(case.original, case.direct, weights=weights)
+    assert_same_scalar(fit(case, sample_weight=weights).eta_, expected)
+
+
+def test_integer_weights_equal_repeated_rows(engine: str) -> None:
+    case = with_zeros(random_pair(50, 7, noise=2.0))
+    counts = np.random.default_rng(1).integers(0, 5, 50)
+    weighted = fit(case, sample_weight=counts)
+    repeated = CORD().fit(
+        np.repeat(case.original, counts, axis=0), np.repeat(case.direct, counts, axis=0)
+    )
+    assert weighted.eta_ == repeated.eta_
+    assert weighted.construction_.direct_mean == repeated.construction_.direct_mean
+    assert weighted.construction_.attained == repeated.construction_.attained
+
+
+def test_real_rows(real_set, engine: str) -> None:  # type: ignore[no-untyped-def]
+    """Sixty rows of each real set, an isotonic-like direct report with zeros and ties."""
+    rows = np.random.default_rng(0).choice(len(real_set.labels), 60, replace=False)
+    original = real_set.probabilities()[rows]
+    rounded = np.round(original**0.7, 2)
+    total = rounded.sum(axis=1, keepdims=True)
+    direct = np.where(total > 0, rounded / np.where(total > 0, total, 1.0), original)
+    case = Case(original, direct)
+    if original.shape[1] > 200:
+        case = Case(original[:12], direct[:12])
+    cord = fit(case)
+    assert_same_scalar(cord.eta_, reference.construct(case.original, case.direct))
+    expected = reference.transform(case.original, case.direct, cord.eta_)
+    assert np.abs(transform(cord, case) - np.array(expected, dtype=np.float64)).max() <= 1e-13

@@ -1,0 +1,184 @@
+"""Every refusal is one error that names the argument, the row and the remedy."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from cases import random_pair
+from sklearn.exceptions import NotFittedError
+
+from cordcal.repair import CORD, _compiled
+
+GOOD = random_pair(20, 4)
+P, Q = GOOD.original, GOOD.direct
+
+
+@pytest.fixture(params=["compiled", "array"], autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "array":
+        monkeypatch.setattr(_compiled, "kernels", lambda: None)
+
+
+def spoiled(value: float, row: int = 7, column: int = 2) -> np.ndarray:
+    bad = P.copy()
+    bad[row, column] = value
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite"), (-0.1, "negative.*softmax")],
+)
+@pytest.mark.parametrize("name", ["original", "direct"])
+def test_bad_entries(name: str, value: float, words: str) -> None:
+    pair = {"original": P, "direct": Q, name: spoiled(value)}
+    with pytest.raises(ValueError, match=f"^{name}: row 7 contains .*{words}"):
+        CORD().fit(**pair)
+    with pytest.raises(ValueError, match=f"^{name}: row 7 contains .*{words}"):
+        CORD().fit(P, Q).transform(**pair)
+
+
+def test_first_bad_row_is_named() -> None:
+    bad = np.tile(P, (200, 1))
+    bad[3210, 1] = np.nan
+    bad[3990, 1] = np.nan
+    with pytest.raises(ValueError, match="direct: row 3210"):
+        CORD().fit(np.tile(P, (200, 1)), bad)
+
+
+@pytest.mark.parametrize("name", ["original", "direct"])
+def test_rows_that_are_no_distributions(name: str) -> None:
+    bad = P.copy()
+    bad[5] *= 1.5
+    pair = {"original": P, "direct": Q, name: bad}
+    with pytest.raises(ValueError, match=rf"^{name}: row 5 sums to 1\.5, not 1; .*softmax"):
+        CORD().fit(**pair)
+    bad[5] = 0.0
+    with pytest.raises(ValueError, match=rf"^{name}: row 5 sums to 0, not 1"):
+        CORD().fit(**pair)
+
+
+def test_logits_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"direct: row 0 .*logits, apply a softmax"):
+        CORD().fit(P, np.log(Q))
+
+
+@pytest.mark.parametrize(
+    ("original", "direct", "words"),
+    [
+        (P, Q[:-1], r"original has shape \(20, 4\) but direct has shape \(19, 4\)"),
+        (P, Q[:, :-1], r"both must hold the same rows and classes"),
+        (P[:, :1], Q[:, :1], "at least 2 columns"),
+        (P[:0], Q[:0], "no rows"),
+        (P[0], Q[0], "2-D"),
+        (P[None], Q[None], r"3 dimension\(s\)"),
+        ([["a", "b"]], Q, "original has dtype .*floats"),
+        (P + 0j, Q, "original has dtype complex128"),
+    ],
+)
+def test_bad_shapes(original: object, direct: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        CORD().fit(original, direct)
+
+
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        (np.zeros(19, int), r"decision has shape \(19,\) but there are 20 rows"),
+        (np.full(20, 4), r"decision: row 0 is 4, outside 0\.\.3"),
+        (np.array([0] * 19 + [-1]), r"decision: row 19 is -1, outside"),
+        (np.full(20, 0.5), r"decision has dtype float64; pass class indices 0\.\.3"),
+        (np.array(["a"] * 20), "pass class indices"),
+    ],
+)
+def test_bad_decisions(decision: np.ndarray, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        CORD().fit(P, Q, decision=decision)
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        (np.ones(3), r"sample_weight has shape \(3,\) but there are 20 rows"),
+        (np.array([1.0] * 4 + [-1.0] + [1.0] * 15), r"sample_weight: row 4 is -1\.0"),
+        (np.array([np.nan] + [1.0] * 19), "sample_weight: row 0 is nan"),
+        (np.zeros(20), "zero in every row"),
+    ],
+)
+def test_bad_weights(weight: np.ndarray, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        CORD().fit(P, Q, sample_weight=weight)
+
+
+def test_bad_outputs() -> None:
+    cord = CORD().fit(P, Q)
+    with pytest.raises(ValueError, match=r"out has shape \(3, 4\); pass an ndarray of shape"):
+        cord.transform(P, Q, out=np.empty((3, 4)))
+    with pytest.raises(ValueError, match="out has dtype int64"):
+        cord.transform(P, Q, out=np.empty((20, 4), int))
+    with pytest.raises(ValueError, match="equals dtype=float32"):
+        cord.transform(P, Q, out=np.empty((20, 4)), dtype=np.float32)
+    with pytest.raises(ValueError, match="dtype int32 is not served"):
+        cord.transform(P, Q, dtype=np.int32)
+    locked = np.empty((20, 4))
+    locked.setflags(write=False)
+    with pytest.raises(ValueError, match="read-only"):
+        cord.transform(P, Q, out=locked)
+
+
+def test_transform_before_fit() -> None:
+    with pytest.raises(NotFittedError, match=r"call fit\(original, direct\) first"):
+        CORD().transform(P, Q)
+    with pytest.raises(NotFittedError):
+        CORD().explain(P, Q)
+
+
+def test_transform_with_other_classes() -> None:
+    other = random_pair(3, 6)
+    with pytest.raises(ValueError, match="direct has 6 classes but fit saw 4"):
+        CORD().fit(P, Q).transform(other.original, other.direct)
+
+
+def test_decisions_once_given_are_needed_again() -> None:
+    keep = P.argmin(axis=1)
+    cord = CORD().fit(P, Q, decision=keep)
+    assert cord.construction_.decision_given
+    with pytest.raises(ValueError, match="decision is missing"):
+        cord.transform(P, Q)
+    repaired = cord.transform(P, Q, decision=keep)
+    np.testing.assert_array_equal(repaired.argmax(axis=1), keep)
+
+
+def test_bad_threads() -> None:
+    with pytest.raises(ValueError, match="threads is 0"):
+        CORD(threads=0).fit(P, Q)
+
+
+def test_sloppy_sums_warn_once_and_are_normalised() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cord = CORD().fit(P, Q * (1 + 1e-5))
+    assert len(caught) == 1
+    assert "direct: some rows sum to one only within 1e-05" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert cord.eta_ == pytest.approx(CORD().fit(P, Q).eta_, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_rounded_softmax_does_not_warn(dtype: type) -> None:
+    case = random_pair(50, 300)
+    p, q = case.original.astype(dtype), case.direct.astype(dtype)
+    CORD().fit(p, q).transform(p, q)
+
+
+def test_negative_zero_is_zero() -> None:
+    bad = Q.copy()
+    bad[3, 1] = 0.0
+    bad /= bad.sum(axis=1, keepdims=True)
+    signed = np.where(bad == 0.0, -0.0, bad)
+    expected = CORD().fit(P, bad)
+    found = CORD().fit(P, signed)
+    assert found.eta_ == expected.eta_
+    np.testing.assert_array_equal(found.transform(P, signed), expected.transform(P, bad))
