@@ -17,6 +17,7 @@ _EXPORTS: dict[str, str | None] = {
     "Preserved": "cordcal.preserved",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
+    "compare": "cordcal.evaluate.compare",
     "io": None,
     "load": "cordcal.io.models",
     "metrics": None,
@@ -31,6 +32,7 @@ __all__ = [
     "__version__",
     "audit",
     "calibrators",
+    "compare",
     "io",
     "load",
     "metrics",
@@ -42,6 +44,7 @@ __all__ = [
 if TYPE_CHECKING:
     from cordcal import calibrators, io, metrics, repair
     from cordcal.evaluate.audit import audit
+    from cordcal.evaluate.compare import compare
     from cordcal.io.models import load, save
     from cordcal.preserved import Preserved
     from cordcal.repair import CORD, warmup

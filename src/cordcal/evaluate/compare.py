@@ -19,8 +19,8 @@ from cordcal.evaluate._resamples import Replicates, replicates_of
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
-from cordcal.metrics._rows import LabelledRows
-from cordcal.preserved import Preserved
+from cordcal.metrics._rows import LabelledRows, Report
+from cordcal.preserved import Preserved, Reports
 
 Kind = Literal["logits", "probabilities"]
 Matrix = npt.NDArray[Any]
@@ -137,7 +137,8 @@ def compare(
     left_out = {} if chosen.explicit else _left_out(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = _splits(given, truth, features, input, evaluation, splits, seed)
-    original = [measure_report(part.original, part.labels, None, "original") for part in parts]
+    original = [_measured(part.original, part, "original") for part in parts]
+    columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[_Fitted] = []
     for name, candidate in chosen.maps.items():
         if name in left_out:
@@ -145,7 +146,7 @@ def compare(
         if progress is not None:
             progress(name)
         try:
-            fitted.append(_fit(name, candidate, parts, input, preserve))
+            fitted.append(_fit(name, candidate, parts, input, preserve, columns))
         except ValueError as error:
             if chosen.explicit:
                 raise
@@ -178,7 +179,12 @@ def compare(
 
 
 def _fit(
-    name: str, candidate: Any, parts: list[_Split], input: Kind, preserve: int | str
+    name: str,
+    candidate: Any,
+    parts: list[_Split],
+    input: Kind,
+    preserve: int | str,
+    columns: list[str],
 ) -> _Fitted:
     """Fit one calibrator on every split and measure both of its reports."""
     changes = DecisionChangesStream()
@@ -196,11 +202,11 @@ def _fit(
             fit_seconds += ended - begun
             apply_seconds += time.perf_counter() - ended
         notes += [str(warning.message) for warning in caught]
-        direct.append(measure_report(reports.direct, split.labels, None, "direct"))
-        repaired.append(measure_report(reports.repaired, split.labels, None, "repaired"))
+        direct.append(_measured(reports.direct, split, "direct"))
+        repaired.append(_measured(reports.repaired, split, "repaired"))
         changes.update(reports.decision, reports.direct, split.labels)
         if not pictures:
-            pictures.append(Pictures.of(split.original, reports, split.labels, split.rows))
+            pictures.append(_pictures(split, reports, columns, direct[0], repaired[0]))
     return _Fitted(
         key=name,
         name=str(getattr(model.calibrator_, "title", name)),
@@ -234,6 +240,27 @@ def _entry(fitted: _Fitted, replicates: Mapping[tuple[str, str], Replicates]) ->
         notes=fitted.notes,
         pictures=fitted.pictures,
     )
+
+
+def _pictures(
+    split: _Split,
+    reports: Reports,
+    columns: list[str],
+    direct: MeasuredReport,
+    repaired: MeasuredReport,
+) -> Pictures:
+    return Pictures.of(
+        split.original,
+        reports,
+        columns,
+        {"direct": direct.reliability, "repaired": repaired.reliability},
+        labels=split.labels,
+        row_numbers=split.rows,
+    )
+
+
+def _measured(report: Matrix, split: _Split, name: str) -> MeasuredReport:
+    return measure_report(Report.of(report, name), split.labels, None)
 
 
 def _means(measured: Sequence[MeasuredReport]) -> dict[str, float]:

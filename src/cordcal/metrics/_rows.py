@@ -118,9 +118,7 @@ class Report:
             # Cheap signs of bad entries; `check_entries` then finds the row and the words.
             if not (block.min() >= 0.0 and np.isfinite(total).all()):
                 arrays.check_entries(block, self.name, first=at.start)
-            deviation = arrays.check_sums(
-                total, self.name, self.given, self.classes, first=at.start
-            )
+            deviation = arrays.check_sums(total, self.name, self.given, first=at.start)
             worst = max(worst, deviation)
             yield at, block, wide
         arrays.warn_about_sums(worst, self.name, self.given, self.classes)

@@ -23,8 +23,6 @@ _CHANGE_KINDS = (
     ("lost", "C⁻", "right to wrong"),
     ("neutral", "C⁰", "wrong to wrong"),
 )
-_KIND_CLASS = {"C+": "gained", "C-": "lost", "C0": "neutral"}
-_KIND_SIGN = {"C+": "C⁺", "C-": "C⁻", "C0": "C⁰"}
 
 
 @cache
@@ -60,7 +58,6 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
     """
     entries = data["calibrators"]
     widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
-    names = data["class_names"]
     script = _asset("script.js")
     return str(
         _environment()
@@ -82,15 +79,14 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             charts=charts,
             focus=_focus(data),
             change_kinds=_CHANGE_KINDS,
-            kind_class=_KIND_CLASS,
-            kind_sign=_KIND_SIGN,
+            change_kind=_change_kind,
+            kind_sign={kind: sign for kind, sign, _ in _CHANGE_KINDS},
             number=number,
             bare=lambda measure, value: number(measure, value).split(" ")[0],
             signed=lambda value: f"{value:+d}".replace("-", "−") if value else "0",
             share=lambda part: f"{100 * part / widest:.3f}",
             verdict=_verdict,
             filled=charts.filled,
-            class_name=lambda index: str(index) if names is None else names[index],
             is_best=lambda measure, entry: _is_best(data, measure, entry),
         )
     )
@@ -179,6 +175,15 @@ def _verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
     if high < 0:
         return Markup('<span class="worse" aria-label="worse">▲</span>')
     return Markup("")
+
+
+def _change_kind(row: Mapping[str, Any]) -> str | None:
+    """Return the name of a changed row's kind, None without a label."""
+    if row["label"] is None:
+        return None
+    if row["label"] == row["direct_decision"]:
+        return "gained"
+    return "lost" if row["label"] == row["decision"] else "neutral"
 
 
 def _is_best(data: Mapping[str, Any], measure: str, entry: Mapping[str, Any]) -> bool:
