@@ -227,10 +227,7 @@ def check_decisions(
 
 
 def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
-    """Return the sample weights as a float64 vector, scaled so that the largest is below one.
-
-    The factor is a power of two, so weighted means do not change by a bit.
-    """
+    """Return the sample weights as a float64 vector of length ``rows``."""
     array = np.asarray(to_numpy(sample_weight), dtype=np.float64)
     if array.shape != (rows,):
         raise ValueError(
@@ -245,8 +242,7 @@ def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
         )
     if not array.any():
         raise ValueError("sample_weight is zero in every row; give at least one row some weight")
-    _, exponent = np.frexp(array.max())
-    return np.asarray(np.ldexp(array, -exponent))
+    return array
 
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:

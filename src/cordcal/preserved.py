@@ -274,13 +274,12 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         held, meta = self.calibrator_._state()
         names = self.class_names
         stored = {_PREFIX + name: value for name, value in held.items()}
-        stored["eta"] = np.atleast_1d(np.asarray(self.cord_.eta_, dtype=np.float64))
-        return stored, {
+        repair, repair_meta = self.cord_._state()
+        return {**stored, **repair}, {
             "calibrator": meta,
+            "cord": repair_meta,
             "input": self._kind(),
-            "preserve": self.preserve,
             "class_names": None if names is None else np.asarray(names).tolist(),
-            "construction": self.cord_.construction_.to_dict(),
         }
 
     @classmethod
@@ -297,17 +296,12 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         model = cls(
             calibrator,
             input=meta["input"],
-            preserve=meta["preserve"],
+            preserve=meta["cord"]["preserve"],
             prefit=True,
             class_names=meta["class_names"],
         )
-        construction = dict(meta["construction"])
-        construction["attainable"] = tuple(construction["attainable"])
-        cord = _cord(model.preserve)
-        cord.eta_ = float(held["eta"][0])
-        cord.construction_ = Construction(**construction)
-        cord.n_classes_ = cord.construction_.n_classes
-        model.calibrator_, model.cord_ = calibrator, cord
+        model.calibrator_ = calibrator
+        model.cord_ = CORD._from_state(held, meta["cord"])
         model.n_classes_ = calibrator.n_classes_
         return model
 

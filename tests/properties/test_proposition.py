@@ -1,4 +1,4 @@
-"""The four statements of Proposition 1 and the identity characterisation, over dtype × K × layout."""
+"""Proposition 1, statement by statement, and the identity case, over dtype × K × layout."""
 
 from __future__ import annotations
 

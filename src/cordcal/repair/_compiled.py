@@ -167,7 +167,9 @@ def describe(
     _warn_about_sums(original, "original", int(sloppy[0]))
     _warn_about_sums(direct, "direct", int(sloppy[1]))
     direct_sum, lower_sum, shift = totals
-    return Description(reference, reference_rest, lower, direct_sum, lower_sum, shift, n_changed)
+    return Description(
+        reference, reference_rest, lower, direct_sum, lower_sum, direct_sum, shift, n_changed
+    )
 
 
 def _exact(sums: Vector, bins: npt.NDArray[np.int64]) -> ExactSum:

@@ -11,7 +11,9 @@ from cordcal import arrays
 from cordcal.repair import _array, _compiled, _foreign, _rows
 from cordcal.repair._array import RowState
 from cordcal.repair._construction import CalibrationRows
+from cordcal.repair._exact import moderate
 from cordcal.repair._results import Construction, Explanation
+from cordcal.repair._rows import Decisions, Vector
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
@@ -88,15 +90,22 @@ class CORD:
         self : CORD
             The fitted repair.
         """
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
-        weight = None if sample_weight is None else arrays.check_weights(sample_weight, rows)
-        calibration = CalibrationRows.of(p, q, keep, weight, self._threads())
-        self.construction_ = calibration.construct(decision_given=decision is not None)
+        weight = None
+        if sample_weight is not None:
+            weight = moderate(arrays.check_weights(sample_weight, rows))
+        self.construction_ = self._construct(p, q, keep, weight)
         self.eta_ = self.construction_.eta
         self.n_classes_ = classes
         return self
+
+    def _construct(
+        self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
+    ) -> Construction:
+        rows = CalibrationRows.of(original, direct, decision, weight, self._threads())
+        return rows.construct(decision_given=decision is not None)
 
     def _threads(self) -> int:
         if self.threads is None:
@@ -135,7 +144,7 @@ class CORD:
             The repaired probabilities, ``out`` if that was given.
         """
         self._check_fitted()
-        p, q = _pair(original, direct, allow_row=True)
+        p, q = report_pair(original, direct, allow_row=True)
         single = q.ndim == 1
         if single:
             p, q = p[None, :], q[None, :]
@@ -145,11 +154,32 @@ class CORD:
                 raise ValueError("out is served for NumPy arrays only; leave it out")
             repaired = _foreign.repair(p, q, keep, self.eta_, q.dtype if dtype is None else dtype)
             return repaired[0, :] if single else repaired
-        target = _output(q, dtype, out, single)
-        _repair_into(p, q, keep, self.eta_, target, self._threads())
+        target = output_array(q, dtype, out, single)
+        self._repair_into(p, q, keep, target)
         if out is not None:
             return out
         return target[0] if single else target
+
+    def _repair_into(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Repair NumPy rows into ``out``, which may be an input, or overlap one."""
+        inputs = (original, direct)
+        if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in inputs):
+            copy = np.empty(out.shape, out.dtype)
+            self._repair_into(original, direct, decision, copy)
+            out[...] = copy
+            return
+        kernels = _compiled.kernels()
+        if kernels is None:
+            _rows.repair(original, direct, decision, self.eta_, out)
+        else:
+            threads = self._threads()
+            _compiled.repair(kernels, original, direct, decision, self.eta_, out, threads)
 
     def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.
@@ -165,7 +195,7 @@ class CORD:
             Vectors with one entry a row.
         """
         self._check_fitted()
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         keep = self._check_against_fit(q, decision)
         if not isinstance(q, np.ndarray):
             return self._tell([_foreign.describe_rows(p, q, keep)[0]])
@@ -187,9 +217,7 @@ class CORD:
         if not hasattr(self, "eta_"):
             _raise_not_fitted()
 
-    def _check_against_fit(
-        self, direct: arrays.Array, decision: Any
-    ) -> npt.NDArray[np.intp] | None:
+    def _check_against_fit(self, direct: arrays.Array, decision: Any) -> Decisions | None:
         rows, classes = direct.shape
         if classes != self.n_classes_:
             raise ValueError(
@@ -205,29 +233,25 @@ class CORD:
             return None
         return arrays.check_decisions(decision, rows, classes)
 
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return what a model file holds: the shared scalar, and how it was found."""
+        self._check_fitted()
+        return {"eta": np.atleast_1d(self.eta_)}, {
+            "preserve": 1,
+            "construction": self.construction_.to_dict(),
+        }
+
+    @classmethod
+    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted repair from what `_state` returned."""
+        cord = cls()
+        cord.construction_ = Construction.from_dict(meta["construction"])
+        cord.eta_ = float(held["eta"][0])
+        cord.n_classes_ = cord.construction_.n_classes
+        return cord
+
     def __repr__(self) -> str:
         return f"CORD(eta={self.eta_!r})" if hasattr(self, "eta_") else "CORD()"
-
-
-def _repair_into(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
-    decision: npt.NDArray[np.intp] | None,
-    eta: float,
-    out: npt.NDArray[Any],
-    threads: int,
-) -> None:
-    """Repair NumPy rows into ``out``, which may be either input but not overlap it otherwise."""
-    if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in (original, direct)):
-        copy = np.empty(out.shape, out.dtype)
-        _repair_into(original, direct, decision, eta, copy, threads)
-        out[...] = copy
-        return
-    kernels = _compiled.kernels()
-    if kernels is None:
-        _rows.repair(original, direct, decision, eta, out)
-    else:
-        _compiled.repair(kernels, original, direct, decision, eta, out, threads)
 
 
 def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
@@ -237,7 +261,8 @@ def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
     )
 
 
-def _pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+    """Return both reports as arrays of one shape and one library."""
     p = arrays.as_matrix(original, "original", allow_row=allow_row)
     q = arrays.as_matrix(direct, "direct", allow_row=allow_row)
     arrays.check_same_shape(p, "original", q, "direct")
@@ -249,7 +274,7 @@ def _pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, 
     return p, q
 
 
-def _output(
+def output_array(
     direct: npt.NDArray[Any],
     dtype: npt.DTypeLike | None,
     out: npt.NDArray[Any] | None,

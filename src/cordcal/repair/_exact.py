@@ -56,7 +56,7 @@ class ExactSum:
         """Add up ``weights * values`` without rounding the products.
 
         Weights must lie far enough below the largest double to be multiplied by 2^27;
-        `arrays.check_weights` scales them to at most one.
+        see `moderate`.
         """
         product = weights * values
         return cls.of(product) + cls.of(_product_error(weights, values, product))
@@ -141,3 +141,12 @@ def total_weight(rows: int, weights: npt.NDArray[np.float64] | None) -> ExactSum
 def weighted(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None) -> ExactSum:
     """Return the exact sum of ``values``, weighted where weights are given."""
     return ExactSum.of(values) if weights is None else ExactSum.of_products(weights, values)
+
+
+def moderate(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Scale weights by a power of two so that the largest is below one.
+
+    Weighted means do not change by a bit, and products cannot overflow.
+    """
+    _, exponent = np.frexp(weights.max())
+    return np.asarray(np.ldexp(weights, -exponent))

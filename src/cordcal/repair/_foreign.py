@@ -50,12 +50,14 @@ def describe(
 
     g, g_rest, lower = map(vector, (state.reference, state.reference_rest, state.lower))
     b, b_rest = vector(state.direct_mass), vector(state.direct_rest)
+    direct_sum = weighted(b, weight)
     return Description(
         g,
         g_rest,
         lower,
-        weighted(b, weight),
+        direct_sum,
         weighted(lower, weight),
+        direct_sum,
         weighted(_array.gap(g, g_rest, b, b_rest), weight),
         int(np.count_nonzero(arrays.to_numpy(state.changed))),
     )

@@ -56,6 +56,12 @@ class Construction:
         """Return the record as plain Python values."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Construction:
+        """Rebuild a record from what `to_dict` returned, also after a trip through JSON."""
+        low, high = values["attainable"]
+        return cls(**{**values, "attainable": (low, high)})
+
     def __repr__(self) -> str:
         share = self.n_changed / self.n
         low, high = self.attainable
