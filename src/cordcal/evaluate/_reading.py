@@ -141,7 +141,7 @@ def _reason(comparison: Comparison, chosen: Report, lowest: Report) -> str:
     first, then = comparison.uncalibrated["ece"], comparison.measures(*chosen)["ece"]
     turn = "ECE falls" if then <= first else "but ECE rises"
     return (
-        f"{reason}, against {before:.4f} uncalibrated; {turn} from {first:.2%} to {then:.2%}."
+        f"{reason}. Uncalibrated, NLL is {before:.4f}; {turn} from {first:.2%} to {then:.2%}."
     )
 
 

@@ -71,6 +71,7 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             facts=_facts(data, source),
             tiles=_tiles(data),
+            timed=all(entry["seconds"] for entry in entries),
             movers=[entry for entry in entries if entry["changes"]["n_changed"]],
             keepers=[entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
             settings=_settings(data, source),
@@ -167,14 +168,12 @@ def _verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
     """Return the sign of a clear gain or cost of the repair; nothing where chance explains it."""
     if gain is None:
         return Markup("")
-    low, high = gain["low"], gain["high"]
-    if not MEASURES[measure].lower_is_better:
-        low, high = -high, -low
-    if low > 0:
-        return Markup('<span class="better" aria-label="better">▼</span>')
-    if high < 0:
-        return Markup('<span class="worse" aria-label="worse">▲</span>')
-    return Markup("")
+    falls, rises = gain["low"] > 0, gain["high"] < 0  # the gain is direct minus repaired
+    if not (falls or rises):
+        return Markup("")
+    word = "better" if falls == MEASURES[measure].lower_is_better else "worse"
+    arrow = "▼" if falls else "▲"
+    return Markup('<span class="{}" role="img" aria-label="{}">{}</span>').format(word, word, arrow)
 
 
 def _change_kind(row: Mapping[str, Any]) -> str | None:
