@@ -140,7 +140,7 @@ def audit(
         by_confidence=changed.by_confidence(masses["original"]),
         rows=changed.largest(masses, reports["direct"]),
         measures=comparisons,
-        reliability={name: report.reliability for name, report in measured.items()},
+        reliability={name: report.reliability() for name, report in measured.items()},
         eta=repair.eta_,
         fitted_here=cord is None,
         level=level,

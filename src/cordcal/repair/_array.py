@@ -62,6 +62,13 @@ class RowState:
     changed: Array
 
 
+def tiny_tail(values: Array) -> tuple[float, float]:
+    """Return below which size a tail needs scaling in this dtype, and by how much."""
+    if values.dtype == namespace(values).float32:
+        return TINY_TAIL_32, TINY_TAIL_SCALE_32
+    return TINY_TAIL, TINY_TAIL_SCALE
+
+
 def split(values: Array, decision: Array) -> tuple[Split, Array]:
     """Split each row between its decision and the rest; return it with the bare tail.
 
@@ -76,8 +83,7 @@ def split(values: Array, decision: Array) -> tuple[Split, Array]:
     rest = lane_sum(tail)
     boundary = xp.any(values == 0, axis=1)
 
-    single = values.dtype == xp.float32
-    tiny, lift = (TINY_TAIL_32, TINY_TAIL_SCALE_32) if single else (TINY_TAIL, TINY_TAIL_SCALE)
+    tiny, lift = tiny_tail(values)
     one, zero = xp.ones_like(mass), xp.zeros_like(mass)
     scale = xp.where(rest < tiny, one * lift, one)
     # The order-preserving stabilisation of Appendix A, on the normalised row.

@@ -119,4 +119,13 @@ class CalibrationRows:
             n_at_upper=solution.reached.at_upper,
             decision_given=decision_given,
             passes=solution.passes,
+            effective_n=_effective_n(len(self), self.weight),
         )
+
+
+def _effective_n(rows: int, weight: Vector | None) -> float:
+    """Return (Σw)² / Σw², from exact sums so that the order of rows does not show."""
+    if weight is None:
+        return float(rows)
+    total, square = ExactSum.of(weight), ExactSum.of_products(weight, weight)
+    return float(total) ** 2 / float(square)

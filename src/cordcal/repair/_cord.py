@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays
-from cordcal.repair import _array, _compiled, _foreign, _rows
+from cordcal.repair import _array, _compiled, _foreign, _nested, _rows
 from cordcal.repair._array import RowState
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._exact import moderate
-from cordcal.repair._results import Construction, Explanation
+from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._rows import Decisions, Vector
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
@@ -29,14 +29,17 @@ class CORD:
 
     Parameters
     ----------
+    preserve : int or "ranking"
+        How many of the original's first ranks to keep: 1 keeps the decision (the paper's
+        CORD), k keeps the order of the first k classes, ``"ranking"`` the whole order.
     threads : int, optional
         Cores to use.  By default all of them, but one inside a worker process or thread.
 
     Attributes
     ----------
-    eta_ : float
-        The shared scalar η*.
-    construction_ : Construction
+    eta_ : float, or ndarray of shape (k,) when more than one rank is kept
+        The shared scalar η*, one a level.
+    construction_ : Construction or RankingConstruction
         What `fit` did.
     n_classes_ : int
         Number of classes seen by `fit`.
@@ -56,11 +59,14 @@ class CORD:
            [0.455, 0.455, 0.091]])
     """
 
-    eta_: float
-    construction_: Construction
+    eta_: Any
+    construction_: Construction | RankingConstruction
     n_classes_: int
 
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(
+        self, preserve: int | Literal["ranking"] = 1, *, threads: int | None = None
+    ) -> None:
+        self.preserve = preserve
         self.threads = threads
 
     def fit(
@@ -103,9 +109,25 @@ class CORD:
 
     def _construct(
         self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
-    ) -> Construction:
-        rows = CalibrationRows.of(original, direct, decision, weight, self._threads())
+    ) -> Construction | RankingConstruction:
+        levels, threads = self._levels(direct.shape[1]), self._threads()
+        if levels > 1:
+            return _nested.construct(original, direct, decision, weight, levels, threads)
+        rows = CalibrationRows.of(original, direct, decision, weight, threads)
         return rows.construct(decision_given=decision is not None)
+
+    def _levels(self, classes: int) -> int:
+        """Return how many ranks to keep; the last one follows from the others."""
+        if self.preserve == "ranking":
+            return classes - 1
+        if not isinstance(self.preserve, int) or self.preserve < 1:
+            raise ValueError(f"preserve is {self.preserve!r}; pass a positive integer or 'ranking'")
+        if self.preserve >= classes:
+            raise ValueError(
+                f"preserve is {self.preserve} but there are {classes} classes; pass at most "
+                f"{classes - 1}, or 'ranking'"
+            )
+        return self.preserve
 
     def _threads(self) -> int:
         if self.threads is None:
@@ -152,7 +174,11 @@ class CORD:
         if not isinstance(q, np.ndarray):
             if out is not None:
                 raise ValueError("out is served for NumPy arrays only; leave it out")
-            repaired = _foreign.repair(p, q, keep, self.eta_, q.dtype if dtype is None else dtype)
+            wanted = q.dtype if dtype is None else dtype
+            if np.ndim(self.eta_):
+                repaired = _nested.repair_foreign(p, q, keep, self.eta_.tolist(), wanted)
+            else:
+                repaired = _foreign.repair(p, q, keep, self.eta_, wanted)
             return repaired[0, :] if single else repaired
         target = output_array(q, dtype, out, single)
         self._repair_into(p, q, keep, target)
@@ -175,7 +201,9 @@ class CORD:
             out[...] = copy
             return
         kernels = _compiled.kernels()
-        if kernels is None:
+        if np.ndim(self.eta_):
+            _nested.repair(original, direct, decision, self.eta_.tolist(), out)
+        elif kernels is None:
             _rows.repair(original, direct, decision, self.eta_, out)
         else:
             threads = self._threads()
@@ -197,6 +225,10 @@ class CORD:
         self._check_fitted()
         p, q = report_pair(original, direct)
         keep = self._check_against_fit(q, decision)
+        if np.ndim(self.eta_):
+            raise ValueError(
+                "explain tells the story of one level; fit a CORD with preserve=1 to ask for it"
+            )
         if not isinstance(q, np.ndarray):
             return self._tell([_foreign.describe_rows(p, q, keep)[0]])
         return self._tell([block.state for block in _rows.described_blocks(p, q, keep)])
@@ -237,21 +269,27 @@ class CORD:
         """Return what a model file holds: the shared scalar, and how it was found."""
         self._check_fitted()
         return {"eta": np.atleast_1d(self.eta_)}, {
-            "preserve": 1,
+            "preserve": self.preserve,
             "construction": self.construction_.to_dict(),
         }
 
     @classmethod
     def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
         """Rebuild a fitted repair from what `_state` returned."""
-        cord = cls()
-        cord.construction_ = Construction.from_dict(meta["construction"])
-        cord.eta_ = float(held["eta"][0])
+        cord = cls(meta["preserve"])
+        record = meta["construction"]
+        nested = "levels" in record
+        cord.construction_ = (RankingConstruction if nested else Construction).from_dict(record)
+        cord.eta_ = held["eta"] if nested else float(held["eta"][0])
         cord.n_classes_ = cord.construction_.n_classes
         return cord
 
     def __repr__(self) -> str:
-        return f"CORD(eta={self.eta_!r})" if hasattr(self, "eta_") else "CORD()"
+        kept = "" if self.preserve == 1 else f"preserve={self.preserve!r}"
+        if not hasattr(self, "eta_"):
+            return f"CORD({kept})"
+        eta = f"{len(self.eta_)} scalars" if np.ndim(self.eta_) else f"eta={self.eta_!r}"
+        return f"CORD({kept + ', ' if kept else ''}{eta})"
 
 
 def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:

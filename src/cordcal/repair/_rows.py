@@ -39,6 +39,50 @@ class Block:
     part: Split
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedBlock:
+    """One block of rows that are distributions: as supplied, and widened to float64."""
+
+    rows: slice
+    original: npt.NDArray[Any]
+    direct: npt.NDArray[Any]
+    decision: Decisions | None
+    wide_original: Vector
+    wide_direct: Vector
+
+
+def checked_blocks(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    *,
+    first: int = 0,
+) -> Iterator[CheckedBlock]:
+    """Check the rows block by block; warn once about sloppy sums at the end.
+
+    ``first`` is the number of the first row in the caller's arrays, for error messages.
+    """
+    rows, classes = direct.shape
+    size = max(1, _BLOCK_ENTRIES // classes)
+    worst = {"original": 0.0, "direct": 0.0}
+    for start in range(0, rows, size):
+        at = slice(start, min(start + size, rows))
+        given = {"original": original[at], "direct": direct[at]}
+        wide = {}
+        for name, report in given.items():
+            arrays.check_entries(report, name, first=first + start)
+            wide[name] = report.astype(np.float64)
+            totals = arrays.lane_sum(wide[name])
+            deviation = arrays.check_sums(totals, name, report.dtype, first=first + start)
+            worst[name] = max(worst[name], deviation)
+        keep = None if decision is None else decision[at]
+        yield CheckedBlock(
+            at, given["original"], given["direct"], keep, wide["original"], wide["direct"]
+        )
+    arrays.warn_about_sums(worst["original"], "original", original.dtype, classes)
+    arrays.warn_about_sums(worst["direct"], "direct", direct.dtype, classes)
+
+
 def described_blocks(
     original: npt.NDArray[Any],
     direct: npt.NDArray[Any],
@@ -47,31 +91,14 @@ def described_blocks(
     reference_weight: float = 0.5,
     first: int = 0,
 ) -> Iterator[Block]:
-    """Check and describe the rows block by block; warn once about sloppy sums at the end.
-
-    ``first`` is the number of the first row in the caller's arrays, for error messages.
-    """
-    rows, classes = direct.shape
-    size = max(1, _BLOCK_ENTRIES // classes)
-    worst = {"original": 0.0, "direct": 0.0}
-    for start in range(0, rows, size):
-        block = slice(start, min(start + size, rows))
-        p, q = original[block], direct[block]
-        arrays.check_entries(p, "original", first=first + start)
-        arrays.check_entries(q, "direct", first=first + start)
-        wide = {"original": p.astype(np.float64), "direct": q.astype(np.float64)}
-        for name, given in (("original", p), ("direct", q)):
-            totals = arrays.lane_sum(wide[name])
-            deviation = arrays.check_sums(totals, name, given.dtype, first=first + start)
-            worst[name] = max(worst[name], deviation)
-        keep = np.argmax(p, axis=1) if decision is None else decision[block]
-        moved = np.argmax(q, axis=1) != keep
+    """Check and describe the rows block by block; see `checked_blocks`."""
+    for block in checked_blocks(original, direct, decision, first=first):
+        keep = np.argmax(block.original, axis=1) if block.decision is None else block.decision
+        moved = np.argmax(block.direct, axis=1) != keep
         state, part = _array.row_state(
-            wide["original"], wide["direct"], keep, moved, reference_weight=reference_weight
+            block.wide_original, block.wide_direct, keep, moved, reference_weight=reference_weight
         )
-        yield Block(block, wide["direct"], state, part)
-    arrays.warn_about_sums(worst["original"], "original", original.dtype, classes)
-    arrays.warn_about_sums(worst["direct"], "direct", direct.dtype, classes)
+        yield Block(block.rows, block.wide_direct, state, part)
 
 
 @dataclass(frozen=True, slots=True)
