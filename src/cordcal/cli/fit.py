@@ -75,7 +75,9 @@ def fit(
                 "see cordcal fit --help"
             )
         model = _calibrator(scores, calibrator, labels, key, input, depth, quiet=json)
-    _save(model, output)
+    import cordcal
+
+    cordcal.save(model, output)
     construction = model.construction_
     if json:
         show_json({"model": str(output), "construction": construction.to_dict()})
@@ -94,9 +96,9 @@ def _calibrator(
     *,
     quiet: bool,
 ) -> Any:
+    check_calibrator(key)
     if not quiet:
         note(f"fitting {key} on {path}")
-    check_calibrator(key)
     found = read(path, key=matrix, labels=labels, kind=input)
     truth = need_labels(found)
     import cordcal
@@ -121,10 +123,3 @@ def _repair(original: str | None, direct: str | None, input: Any, preserve: int 
     options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
     return cordcal.CORD(**options).fit(probabilities_of(first), second.values, decision=decision)
 
-
-def _save(model: Any, path: Path) -> None:
-    import cordcal
-    from cordcal.io import replacing
-
-    with replacing(path) as temporary:
-        cordcal.save(model, temporary)

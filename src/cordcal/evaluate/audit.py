@@ -190,10 +190,12 @@ class _ChangedRows:
         index = np.searchsorted(_BANDS, confidence, side="left") - 1
         return self._grouped(np.clip(index, 0, len(bands) - 1), bands)
 
-    def largest(self, masses: dict[str, Vector], direct: Report) -> tuple[ChangedRow, ...]:
+    def largest(
+        self, masses: dict[str, Vector], direct: Report, most: int = _ROWS
+    ) -> tuple[ChangedRow, ...]:
         moved = np.flatnonzero(self.kept != self.moved_to)
         confidence = direct.values[moved, self.moved_to[moved]].astype(np.float64)
-        order = np.argsort(masses["direct"][moved] - confidence, kind="stable")[:_ROWS]
+        order = np.argsort(masses["direct"][moved] - confidence, kind="stable")[:most]
         return tuple(
             ChangedRow(
                 row=int(row),

@@ -99,7 +99,7 @@ def _scores(contents: Contents) -> dict[str, Any]:
         if name in LABEL_NAMES and shapes:
             problems += _label_problems(vector, shapes[0], contents)
         entries.append(entry)
-    if not contents.matrices:
+    if not contents.matrices and not contents.vectors:
         problems.append("there is no matrix of scores (rows × classes)")
     return {
         "file": contents.path,
