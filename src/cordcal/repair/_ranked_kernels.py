@@ -237,15 +237,15 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
         same = all_zero and least > 0.0
         inside = 0.0
         for step in range(levels):
-            r = levels - _U(1) - step
+            at = levels - _U(1) - step
             if step == _U(0):
-                lower = top / (top + left[r]) + EPSILON
+                lower = top / (top + left[at]) + EPSILON
                 changed = _tail_is_ahead(q, i, chosen, levels, seen)
             else:
                 lower = inside / (inside + 1.0) + EPSILON
-                rival = b_rest[r] * inside
-                changed = rival > b[r] or (rival == b[r] and chosen[r + _U(1)] < chosen[r])
-            same = same and b[r] >= lower and b_rest[r] >= EPSILON
+                rival = b_rest[at] * inside
+                changed = rival > b[at] or (rival == b[at] and chosen[at + _U(1)] < chosen[at])
+            same = same and b[at] >= lower and b_rest[at] >= EPSILON
             if changed and not known:
                 # The original's conditional masses are needed only now.
                 p_scale, p_offset = _inner_scale(p_least, p_sum, classes)
@@ -256,13 +256,13 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
                     g_rest[m] = 0.5 * b_rest[m] + 0.5 * (p_left[m] / whole)
                 _prepare_levels(etas, g, g_rest, moved_s, moved_rest, levels)
                 known = True
-            mass = moved_s[r] if changed else kept_s[r]
-            rest = moved_rest[r] if changed else kept_rest[r]
+            mass = moved_s[at] if changed else kept_s[at]
+            rest = moved_rest[at] if changed else kept_rest[at]
             if mass < lower:
                 mass, rest = lower, 1.0 - lower
             elif rest < EPSILON:
                 mass, rest = 1.0 - EPSILON, EPSILON
-            s[r], s_rest[r] = mass, rest
+            s[at], s_rest[at] = mass, rest
             inside = mass
 
         _write(q, i, row, chosen, levels, s, s_rest, tail, top, same, out)
