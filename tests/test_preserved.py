@@ -66,6 +66,10 @@ def test_real_outputs_sampled(real_set) -> None:
     check_real(real_set, [k for k in KEYS if not (wide and k in WIDE)], rows=600)
 
 
+def test_real_outputs_whole_with_temperature_and_isotonic(real_set) -> None:
+    check_real(real_set, ["ts", "irova"], rows=None)
+
+
 @pytest.mark.slow
 def test_real_outputs_whole(real_set) -> None:
     check_real(real_set, KEYS, rows=None)
