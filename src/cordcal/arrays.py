@@ -8,6 +8,7 @@ so that NumPy, torch and JAX arrays share them.
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -26,6 +27,9 @@ _FLOAT_DTYPES = ("float64", "float32", "float16", "bfloat16")
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 _SUM_LANES = 8
+
+ROW = re.compile(r"\brow (\d+)\b")
+"""How every message names a row."""
 
 
 def namespace(*arrays: Array) -> Any:
@@ -120,6 +124,26 @@ def check_same_shape(first: Array, first_name: str, second: Array, second_name: 
 def first_row(flags: Array) -> int:
     """Return the index of the first true entry of a 1-D boolean array."""
     return int(np.argmax(np.asarray(flags)))
+
+
+def renumbered(message: str, first: int, name: str | None = None) -> str:
+    """Return a message about a row of a block, with the row's number in the whole.
+
+    ``name``, if given, replaces the argument's name at the head of the message.
+
+    Examples
+    --------
+    >>> renumbered("scores: row 3 contains NaN; fix it", 1000, "big.parquet (logits)")
+    'big.parquet (logits): row 1003 contains NaN; fix it'
+    """
+    found = ROW.search(message)
+    if found is None:
+        return message
+    start, end = found.span()
+    head = message[:start]
+    if name is not None:
+        head = f"{name}: "
+    return f"{head}row {first + int(found[1])}{message[end:]}"
 
 
 def check_entries(array: Array, name: str, *, first: int = 0) -> None:

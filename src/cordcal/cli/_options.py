@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from cordcal.io import Scores
+    from cordcal.io import ScoreFile, Scores
 
 
 class InputKind(StrEnum):
@@ -50,6 +50,14 @@ ReportOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+OnErrorOption = Annotated[
+    str,
+    typer.Option(
+        "--on-error",
+        metavar="stop|skip",
+        help="A row that is no report: stop and name it, or leave it out and count it.",
+    ),
+]
 OriginalOption = Annotated[
     str | None,
     typer.Option("--original", help="The classifier's own scores: a file, or - for stdin."),
@@ -133,13 +141,61 @@ def read_pair(
         raise ValueError("only one of --original and --direct can be read from stdin")
     first = read(original, role="original", kind=kind, labels=labels)
     second = read(direct, role="direct", kind=InputKind.probabilities)
-    if first.values.shape != second.values.shape:
-        raise ValueError(
-            f"{first.path} has shape {first.values.shape} but {second.path} has shape "
-            f"{second.values.shape}; both must hold the same rows and classes"
-        )
+    check_pair(first.path, first.values.shape, second.path, second.values.shape)
     check_names(first.class_names, first.path, second.class_names, second.path)
     return first, second
+
+
+def open_file(
+    path: str,
+    *,
+    key: str | None = None,
+    role: str = "scores",
+    labels: str | None = None,
+    kind: InputKind | None = None,
+) -> ScoreFile:
+    """Open scores for reading in batches."""
+    from cordcal.io import open_scores
+
+    wanted = None if kind is None else kind.value
+    return open_scores(path, key=key, role=role, labels=labels, input=wanted)
+
+
+def open_pair(
+    original: str, direct: str, *, kind: InputKind | None = None, labels: str | None = None
+) -> tuple[ScoreFile, ScoreFile]:
+    """Open the original and the direct scores of the same rows, and check that they match."""
+    if original == "-" and direct == "-":
+        raise ValueError("only one of --original and --direct can be read from stdin")
+    first = open_file(original, role="original", kind=kind, labels=labels)
+    second = open_file(direct, role="direct", kind=InputKind.probabilities)
+    check_pair(first.path, first.shape, second.path, second.shape)
+    check_names(first.class_names, first.path, second.class_names, second.path)
+    return first, second
+
+
+def check_pair(original: str, shape: tuple[int, ...], direct: str, other: tuple[int, ...]) -> None:
+    """Refuse two files that do not hold the same rows and classes."""
+    if shape != other:
+        raise ValueError(
+            f"{original} has shape {shape} but {direct} has shape {other}; both must hold the "
+            f"same rows and classes"
+        )
+
+
+def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
+    """Refuse scores of another number of classes than the model's, before any work is done."""
+    if scores.classes != model.n_classes_:
+        raise ValueError(
+            f"{scores.path} has {scores.classes} columns but {where} was fitted on "
+            f"{model.n_classes_}; pass the same classes"
+        )
+
+
+def check_on_error(choice: str) -> None:
+    """Refuse anything but the two ways to treat a bad row."""
+    if choice not in ("stop", "skip"):
+        raise ValueError(f"--on-error is {choice!r}; write stop or skip")
 
 
 def check_names(
