@@ -18,6 +18,7 @@ from cordcal.calibrators._scores import (
     Labels,
     Matrix,
     Vector,
+    block_buffer,
     row_blocks,
     row_weights,
 )
@@ -239,13 +240,14 @@ def cross_entropy(shifted: Matrix, labels: Labels, weight: Vector | None) -> Obj
     rows, classes = shifted.shape
     own = shifted[np.arange(rows), labels]
     w = row_weights(rows, weight)
+    buffer = block_buffer(rows, classes)
 
     def objective(log_beta: float) -> tuple[float, float, float]:
         beta = math.exp(log_beta)
         value = slope = curvature = 0.0
         for at in row_blocks(rows, classes):
             z = shifted[at]
-            e = np.multiply(z, beta)
+            e = np.multiply(z, beta, out=buffer[: z.shape[0]])
             np.exp(e, out=e)
             total = e.sum(axis=1)
             e *= z
@@ -268,13 +270,14 @@ def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Obje
     rows, classes = others.shape
     highest = others.max(axis=1)
     w = row_weights(rows, weight)
+    buffer = block_buffer(rows, classes)
 
     def objective(log_beta: float) -> tuple[float, float, float]:
         beta = math.exp(log_beta)
         value = slope = curvature = convex = 0.0
         for at in row_blocks(rows, classes):
             z, high, miss = others[at], highest[at], wrong[at]
-            e = np.subtract(z, high[:, None])
+            e = np.subtract(z, high[:, None], out=buffer[: z.shape[0]])
             e *= beta
             np.exp(e, out=e)
             total = e.sum(axis=1)
