@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -13,8 +12,6 @@ from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 from cordcal.calibrators._scores import (
     LOWEST_SHIFTED,
-    Domain,
-    Kind,
     Labels,
     Matrix,
     Vector,
@@ -80,22 +77,19 @@ class TemperatureScaling(Calibrator):
     array([[0.6698, 0.3302]])
     """
 
-    key: ClassVar[str] = "ts"
-    title: ClassVar[str] = "Temperature scaling"
-    parameters: ClassVar[str] = "1"
-    works_on: ClassVar[Domain] = "shifted"
-    keeps_argmax: ClassVar[bool] = True
-    keeps_order: ClassVar[bool] = True
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(nK) a pass, 3–6 passes"
-    reference: ClassVar[str] = "Guo et al. 2017, ICML"
+    key = "ts"
+    title = "Temperature scaling"
+    parameters = "1"
+    works_on = "shifted"
+    keeps_argmax = True
+    keeps_order = True
+    takes_masked = True
+    cost = "O(nK) a pass, 3–6 passes"
+    reference = "Guo et al. 2017, ICML"
 
     temperature_: float
     objective_: float
     n_iter_: int
-
-    def __init__(self, *, input: Kind = "logits") -> None:
-        super().__init__(input=input)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         best = fit_temperature(self._objective, working, labels, weight)
@@ -151,10 +145,10 @@ class TopVersusAllTemperature(TemperatureScaling):
     1.4126
     """
 
-    key: ClassVar[str] = "ts-tva"
-    title: ClassVar[str] = "Top-versus-all temperature"
-    cost: ClassVar[str] = "O(nK) a pass, 4–8 passes"
-    reference: ClassVar[str] = "Le Coz et al. 2024, NeurIPS"
+    key = "ts-tva"
+    title = "Top-versus-all temperature"
+    cost = "O(nK) a pass, 4–8 passes"
+    reference = "Le Coz et al. 2024, NeurIPS"
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows = np.arange(labels.size)
