@@ -253,7 +253,7 @@ def _pictures(
         split.original,
         reports,
         columns,
-        {"direct": direct.reliability, "repaired": repaired.reliability},
+        {"direct": direct.reliability(), "repaired": repaired.reliability()},
         labels=split.labels,
         row_numbers=split.rows,
     )
