@@ -122,4 +122,3 @@ def _repair(original: str | None, direct: str | None, input: Any, preserve: int 
     decision = first.values.argmax(axis=1) if first.kind == "logits" else None
     options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
     return cordcal.CORD(**options).fit(probabilities_of(first), second.values, decision=decision)
-

@@ -140,9 +140,7 @@ def _reason(comparison: Comparison, chosen: Report, lowest: Report) -> str:
         return f"{reason}: no calibrator improves on it beyond chance."
     first, then = comparison.uncalibrated["ece"], comparison.measures(*chosen)["ece"]
     turn = "ECE falls" if then <= first else "but ECE rises"
-    return (
-        f"{reason}. Uncalibrated, NLL is {before:.4f}; {turn} from {first:.2%} to {then:.2%}."
-    )
+    return f"{reason}. Uncalibrated, NLL is {before:.4f}; {turn} from {first:.2%} to {then:.2%}."
 
 
 def _about_rivals(comparison: Comparison) -> str | None:
