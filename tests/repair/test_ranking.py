@@ -162,6 +162,27 @@ def test_engines_agree_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
                     np.testing.assert_array_equal(rows, again)
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("k", [40, "ranking"])
+def test_long_rankings_with_ties(k: object, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that come from a sort: runs of equal entries, across the last rank too."""
+    rng = np.random.default_rng(7)
+    counts = rng.integers(0, 4, (60, 70)) + (rng.random((60, 70)) < 0.02) * 9.0
+    original = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
+    direct = rng.dirichlet(np.full(70, 0.3), 60)
+    decision = rng.integers(0, 70, 60) if given else None
+    fast = CORD(k).fit(original, direct, decision=decision)
+    rows = fast.transform(original, direct, decision=decision)
+    with monkeypatch.context() as patch:
+        patch.setattr(_compiled, "kernels", lambda: None)
+        slow = CORD(k).fit(original, direct, decision=decision)
+        np.testing.assert_array_equal(fast.eta_, slow.eta_)
+        np.testing.assert_array_equal(rows, slow.transform(original, direct, decision=decision))
+    case = Case(original, direct, decision)
+    ranked = np.take_along_axis(rows, order_of(case), axis=1)[:, : len(fast.eta_)]
+    assert (ranked[:, :-1] > ranked[:, 1:]).all()
+
+
 @pytest.mark.parametrize("library", ["array_api_strict", "torch"])
 def test_other_libraries(library: str) -> None:
     xp = pytest.importorskip(library)

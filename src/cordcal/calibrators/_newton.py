@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _RELATIVE_DECREASE = 1e-15
 
 # The same for many parameters, where the decrement itself is known to fewer digits.
-_DECREMENT = 1e-13
+_DECREMENT = 1e-12
 # A line search that fails with less than this to win is at the optimum to rounding.
 _HIDDEN = 1e-10
 # Armijo's condition and the shortest step worth trying.

@@ -22,6 +22,7 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "irova-ts": ("isotonic", "IsotonicOneVsAllTempered"),
     "irm": ("isotonic", "IsotonicPooled"),
     "mcct-i": ("rankwise", "RankwiseTransformation"),
+    "adats": ("adaptive", "AdaptiveTemperature"),
 }
 
 

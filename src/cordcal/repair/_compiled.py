@@ -25,6 +25,7 @@ _COPY_ENTRIES = 2**17
 # Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
 _THREAD_ENTRIES = 2**20
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
+_NO_ORDER = np.empty((0, 0), dtype=np.intp)
 _NO_WEIGHTS = np.empty(0)
 _IMPORTED_IN = os.getpid()
 
@@ -217,24 +218,74 @@ def repair(
 ) -> None:
     """Write the repaired rows to ``out``; see `_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    rows, classes = direct.shape
     kernel = module.repair(inputs.dtype.name, out.dtype.name)
+
+    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
+        return int(kernel(*inputs.block(at), eta, inputs.limits, target, sloppy))
+
+    def take_over(at: slice, target: npt.NDArray[Any]) -> None:
+        keep = None if decision is None else decision[at]
+        _rows.repair(original[at], direct[at], keep, eta, target, first=at.start)
+
+    _repair_blocks(inputs, out, threads, inputs.most, run, take_over)
+
+
+def repair_ranked(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    etas: Vector,
+    out: npt.NDArray[Any],
+    threads: int,
+) -> None:
+    """Write the rows repaired by the nested rule to ``out``; see `_nested.repair_blocks`."""
+    from cordcal.repair import _nested, _ranked_kernels
+
+    inputs = _Inputs(original, direct, decision)
+    kernel = _ranked_kernels.repair(inputs.dtype.name, out.dtype.name)
+    sort = len(etas) > _ranked_kernels.PICKED_LEVELS
+
+    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
+        p, q, keep = inputs.block(at)
+        ascending = np.argsort(p, axis=1) if sort else _NO_ORDER
+        return int(kernel(p, q, keep, ascending, etas, inputs.limits, target, sloppy))
+
+    def take_over(at: slice, target: npt.NDArray[Any]) -> None:
+        keep = None if decision is None else decision[at]
+        _nested.repair_blocks(original[at], direct[at], keep, etas.tolist(), target, first=at.start)
+
+    # The order of a block is an array of its own; keep it as small as a copied block.
+    most = min(inputs.most, max(1, _COPY_ENTRIES // direct.shape[1])) if sort else inputs.most
+    _repair_blocks(inputs, out, threads, most, run, take_over)
+
+
+def _repair_blocks(
+    inputs: _Inputs,
+    out: npt.NDArray[Any],
+    threads: int,
+    most: int,
+    run: Callable[[slice, npt.NDArray[Any], npt.NDArray[np.int64]], int],
+    take_over: Callable[[slice, npt.NDArray[Any]], None],
+) -> None:
+    """Run a repair kernel over all rows.
+
+    ``run(rows, target, sloppy)`` returns a row it refuses, or -1; from there on
+    ``take_over(rows, target)`` runs the array version, which names the row in an error, or
+    accepts it at the edge of a tolerance.
+    """
+    rows, classes = inputs.direct.shape
     contiguous = out.flags.c_contiguous and out.dtype.isnative
-    most = inputs.most if contiguous else min(inputs.most, max(1, _COPY_ENTRIES // classes))
+    if not contiguous:
+        most = min(most, max(1, _COPY_ENTRIES // classes))
 
     def work(at: slice) -> npt.NDArray[np.int64]:
-        p, q, keep = inputs.block(at)
         sloppy = np.zeros(2, dtype=np.int64)
-        target = out[at] if contiguous else np.empty(q.shape, dtype=out.dtype.newbyteorder("="))
+        shape = (at.stop - at.start, classes)
+        target = out[at] if contiguous else np.empty(shape, dtype=out.dtype.newbyteorder("="))
         bits = target.view(np.uint16) if target.dtype == np.float16 else target
-        refused = kernel(p, q, keep, eta, inputs.limits, bits, sloppy)
+        refused = run(at, bits, sloppy)
         if refused >= 0:
-            # The array version names the row, or takes over at the edge of a tolerance.
-            left = slice(at.start + refused, at.stop)
-            rest = None if decision is None else decision[left]
-            _rows.repair(
-                original[left], direct[left], rest, eta, target[refused:], first=left.start
-            )
+            take_over(slice(at.start + refused, at.stop), target[refused:])
         if not contiguous:
             out[at] = target
         return sloppy
@@ -242,5 +293,5 @@ def repair(
     sloppy = np.zeros(2, dtype=np.int64)
     for part in _run(work, _chunks(rows, classes, threads, most), threads):
         sloppy += part
-    _warn_about_sums(original, "original", int(sloppy[0]))
-    _warn_about_sums(direct, "direct", int(sloppy[1]))
+    _warn_about_sums(inputs.original, "original", int(sloppy[0]))
+    _warn_about_sums(inputs.direct, "direct", int(sloppy[1]))

@@ -200,13 +200,12 @@ class CORD:
             self._repair_into(original, direct, decision, copy)
             out[...] = copy
             return
-        kernels = _compiled.kernels()
+        kernels, threads = _compiled.kernels(), self._threads()
         if np.ndim(self.eta_):
-            _nested.repair(original, direct, decision, self.eta_.tolist(), out)
+            _nested.repair(original, direct, decision, self.eta_, out, threads)
         elif kernels is None:
             _rows.repair(original, direct, decision, self.eta_, out)
         else:
-            threads = self._threads()
             _compiled.repair(kernels, original, direct, decision, self.eta_, out, threads)
 
     def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:

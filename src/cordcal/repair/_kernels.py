@@ -24,6 +24,10 @@ from cordcal.repair._simd import double_bits, first_equal, scan, scan_without, w
 
 _U = np.uintp
 
+# NumPy's error model: a division by zero gives an infinity, not a check and an exception,
+# which would keep the loops from being vectorised.
+compiled = njit(nogil=True, error_model="numpy")
+
 # Rows of a tile: 64 amortise the phases; wide rows take fewer, so that a tile of both
 # inputs (16 bytes an entry) stays in the first-level cache.
 TILE = 64
@@ -47,19 +51,20 @@ _NAMES = 24
 (_PART_1, _PART_2, _PART_3, _LEFT) = (_U(i * TILE) for i in range(20, 24))
 
 
-@njit(nogil=True)
+@compiled
 def _tile_rows(classes):
     return min(_U(TILE), max(_U(1), _U(_TILE_ENTRIES) // classes))
 
 
-@njit(nogil=True)
+@compiled
 def _reduce_tile(p, q, keep, start, stop, tile, decision):
     """Phase 1: one pass over each row of both inputs."""
     given = keep.shape[0] > 0
+    last = _U(p.shape[1] - 1)
     for i in range(start, stop):
         r = i - start
         p_sum, p_top, p_least = scan(p, i)
-        a = _U(keep[i]) if given else first_equal(p, i, p_top)
+        a = _U(keep[i]) if given else min(first_equal(p, i, _U(0), p_top), last)
         rest, top, least = scan_without(q, i, a)
         decision[r] = a
         tile[_P_SUM + r] = p_sum
@@ -70,7 +75,7 @@ def _reduce_tile(p, q, keep, start, stop, tile, decision):
         tile[_LEAST + r] = least
 
 
-@njit(nogil=True)
+@compiled
 def _check_tile(tile, rows, limits, sloppy):
     """Phase 2: return how many rows must be refused; count those worth a warning.
 
@@ -93,7 +98,7 @@ def _check_tile(tile, rows, limits, sloppy):
     return refused
 
 
-@njit(nogil=True)
+@compiled
 def _mark_changed(p, q, start, rows, tile, decision):
     """Phase 3: find the rows whose direct report decides otherwise; return how many.
 
@@ -106,7 +111,7 @@ def _mark_changed(p, q, start, rows, tile, decision):
         if tile[_TOP + r] < tile[_MASS + r]:
             continue
         i, a = start + r, decision[r]
-        if tile[_TOP + r] == tile[_MASS + r] and first_equal(q, i, tile[_TOP + r]) == a:
+        if tile[_TOP + r] == tile[_MASS + r] and first_equal(q, i, _U(0), tile[_TOP + r]) == a:
             continue
         changed += 1
         p_rest, _, _ = scan_without(p, i, a)
@@ -123,7 +128,7 @@ def _mark_changed(p, q, start, rows, tile, decision):
     return changed
 
 
-@njit(nogil=True)
+@compiled
 def _describe_tile(tile, rows, classes):
     """Phase 4: normalise, stabilise, and form the interval and the reference (Eqs. 4, 5)."""
     uniform = DELTA / classes
@@ -150,7 +155,7 @@ def _describe_tile(tile, rows, classes):
         tile[_REST + r] = rest
 
 
-@njit(nogil=True)
+@compiled
 def _response_tile(eta, tile, rows):
     """Phase 5: the clipped response (see ``_array.response``)."""
     if eta == 0.0:
@@ -185,7 +190,7 @@ def _response_tile(eta, tile, rows):
         tile[_S_REST + r] = 1.0 - lower if under else rest
 
 
-@njit(nogil=True)
+@compiled
 def _factor_tile(eta, tile, rows):
     """Find the factor that turns the internal copy's tail into the repaired one."""
     for r in range(rows):
@@ -208,20 +213,20 @@ def _above(value, out):
     """Return the next representable number above a non-negative one."""
 
 
-def _write_scaled(q, i, scale, factor, offset, out):
-    """Store ``(q[i] * scale) * factor + offset`` to ``out[i]``, rounded to its dtype."""
+def _write_scaled(q, r, scale, factor, offset, out, i):
+    """Store ``(q[r] * scale) * factor + offset`` to ``out[i]``, rounded to its dtype."""
 
 
 @overload(_write_scaled, inline="always")
-def _write_scaled_to(q, i, scale, factor, offset, out):
+def _write_scaled_to(q, r, scale, factor, offset, out, i):
     if out.dtype != types.uint16:
-        return lambda q, i, scale, factor, offset, out: write_scaled(
-            q, i, scale, factor, offset, out
+        return lambda q, r, scale, factor, offset, out, i: write_scaled(
+            q, r, scale, factor, offset, out, i
         )
 
-    def halves(q, i, scale, factor, offset, out):
-        for j in range(_U(q.shape[1])):
-            out[i, j] = _rounded((np.float64(q[i, j]) * scale) * factor + offset, out)
+    def halves(q, r, scale, factor, offset, out, i):
+        for j in range(_U(out.shape[1])):
+            out[i, j] = _rounded((np.float64(q[r, j]) * scale) * factor + offset, out)
 
     return halves
 
@@ -253,10 +258,10 @@ def _above_of(value, out):
     return lambda value, out: np.nextafter(value, 2.0)
 
 
-@njit(nogil=True)
+@compiled
 def _write_row(q, i, scale, factor, offset, mass, top, a, out):
     """Phase 6: rebuild one row in the output dtype, the decision strictly on top."""
-    _write_scaled(q, i, scale, factor, offset, out)
+    _write_scaled(q, i, scale, factor, offset, out, i)
     # Rounding keeps order, so the largest rival is the rounded largest entry.
     rival = _rounded((top * scale) * factor + offset, out)
     rounded = _rounded(mass, out)
@@ -296,7 +301,7 @@ def _repair(p, q, keep, eta, limits, out, sloppy):
     return np.int64(-1)
 
 
-@njit(nogil=True)
+@compiled
 def _add_to_bins(value, bins):
     """Add a double exactly to integers indexed by its exponent, in halves of 32 and 21 bits."""
     bits = double_bits(value)
@@ -311,7 +316,7 @@ def _add_to_bins(value, bins):
     bins[exponent, 1] += sign * (mantissa >> 32)
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True, error_model="numpy", inline="always")
 def _extract(tile, at, rows):
     """Split each value into three parts on fixed grids and what is left, without error."""
     for r in range(rows):
@@ -327,7 +332,7 @@ def _extract(tile, at, rows):
         tile[_LEFT + r] = value - part
 
 
-@njit(nogil=True, fastmath={"reassoc"})
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc"})
 def _plain_sum(tile, at, rows):
     total = 0.0
     for r in range(rows):
@@ -335,7 +340,7 @@ def _plain_sum(tile, at, rows):
     return total
 
 
-@njit(nogil=True)
+@compiled
 def _add_parts(tile, rows, sums, bins):
     """Add the parts of a tile to an exact sum: three doubles that never round, and the bins."""
     # The parts add up without rounding in any order, so these sums may be reassociated.
@@ -352,7 +357,7 @@ def _add_parts(tile, rows, sums, bins):
                 _add_to_bins(tile[_LEFT + r], bins)
 
 
-@njit(nogil=True)
+@compiled
 def _add_product(weight, value, bins):
     """Add ``weight * value`` exactly: the product and its rounding error (Dekker)."""
     product = weight * value
@@ -366,7 +371,7 @@ def _add_product(weight, value, bins):
     _add_to_bins(error, bins)
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True, error_model="numpy", inline="always")
 def _accumulate(tile, at, weight, start, rows, sums, bins):
     """Add a stretch of the tile, weighted if there are weights, to an exact sum."""
     if weight.shape[0] == 0:
@@ -378,7 +383,7 @@ def _accumulate(tile, at, weight, start, rows, sums, bins):
             _add_product(weight[start + r], tile[at + r], bins)
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True, error_model="numpy", inline="always")
 def _gap_tile(tile, mass, rest, reference, reference_rest, rows):
     """Store mass − reference, from the complements where those are the smaller numbers."""
     for r in range(rows):
@@ -465,10 +470,10 @@ def _output(kind: Any, ndim: int) -> Any:
 
 def _compile(function: Callable[..., Any], signature: Any) -> Callable[..., Any]:
     try:
-        return njit(signature, nogil=True, cache=True)(function)
+        return njit(signature, nogil=True, error_model="numpy", cache=True)(function)
     except (RuntimeError, OSError):
         # No folder for the cache can be written: compile for this process only.
-        return njit(signature, nogil=True)(function)
+        return njit(signature, nogil=True, error_model="numpy")(function)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.arrays import Array
-from cordcal.repair import _array, _foreign, _ranking, _rows
+from cordcal.repair import _array, _compiled, _foreign, _ranking, _rows
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._exact import moderate, weighted
 from cordcal.repair._ranking import Level, RankedRows
@@ -93,14 +93,30 @@ def repair(
     original: npt.NDArray[Any],
     direct: npt.NDArray[Any],
     decision: Decisions | None,
-    etas: list[float],
+    etas: Vector,
     out: npt.NDArray[Any],
+    threads: int,
 ) -> None:
     """Write the repaired rows to ``out``, in its dtype, the first ranks in order."""
-    for block in _rows.checked_blocks(original, direct, decision):
-        out[block.rows] = repaired(
-            _rank_block(block, len(etas)), block.wide_direct, etas, out.dtype
-        )
+    if _compiled.kernels() is None:
+        repair_blocks(original, direct, decision, etas.tolist(), out)
+    else:
+        _compiled.repair_ranked(original, direct, decision, etas, out, threads)
+
+
+def repair_blocks(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    etas: list[float],
+    out: npt.NDArray[Any],
+    *,
+    first: int = 0,
+) -> None:
+    """Do the same with the array version, block by block."""
+    for block in _rows.checked_blocks(original, direct, decision, first=first):
+        rows = _rank_block(block, len(etas))
+        out[block.rows] = repaired(rows, block.wide_direct, etas, out.dtype)
 
 
 def repaired(rows: RankedRows, direct: Array, etas: list[float], dtype: Any) -> Array:
