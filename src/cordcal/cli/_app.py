@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -78,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> int:
-    one_line = " ".join(str(message).split())
+    # The library's sentences name its own arguments; here they are options.
+    message = re.sub(r'\binput="(\w+)"', r"--input \1", message)
+    one_line = " ".join(message.split())
     print(f"cordcal: {one_line}", file=sys.stderr)
     return BAD_INPUT
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -92,7 +92,7 @@ def _calibrator(
     labels: str | None,
     matrix: str | None,
     input: Any,
-    preserve: int | str,
+    preserve: int | Literal["ranking"],
     *,
     quiet: bool,
 ) -> Any:
@@ -111,7 +111,9 @@ def _calibrator(
         return model.fit(found.values, truth, features=found.features)
 
 
-def _repair(original: str | None, direct: str | None, input: Any, preserve: int | str) -> Any:
+def _repair(
+    original: str | None, direct: str | None, input: Any, preserve: int | Literal["ranking"]
+) -> Any:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise ValueError(f"{missing} is missing; the repair needs both reports of the same rows")
@@ -120,5 +122,4 @@ def _repair(original: str | None, direct: str | None, input: Any, preserve: int 
 
     # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
     decision = first.values.argmax(axis=1) if first.kind == "logits" else None
-    options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
-    return cordcal.CORD(**options).fit(probabilities_of(first), second.values, decision=decision)
+    return cordcal.CORD(preserve).fit(probabilities_of(first), second.values, decision=decision)

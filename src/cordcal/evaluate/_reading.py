@@ -111,7 +111,7 @@ def _about_changes(comparison: Comparison) -> list[str]:
     net = most.changes.delta_accuracy or 0.0
     return [
         f"{said}; accuracy shows only the net of it, {_points(net)} for {most.key}.",
-        "Repaired, every one of them keeps every decision.",
+        "The repaired reports keep every decision.",
     ]
 
 

@@ -79,7 +79,7 @@ def compare(
     evaluation: float | tuple[Any, Any] = 0.5,
     splits: int = 1,
     seed: int = 0,
-    preserve: int | str = 1,
+    preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
     features: Any = None,
     progress: Callable[[str], None] | None = None,
@@ -183,12 +183,13 @@ def _fit(
     candidate: Any,
     parts: list[_Split],
     input: Kind,
-    preserve: int | str,
+    preserve: int | Literal["ranking"],
     columns: list[str],
 ) -> _Fitted:
     """Fit one calibrator on every split and measure both of its reports."""
     changes = DecisionChangesStream()
-    direct, repaired, pictures = [], [], []
+    direct, repaired = [], []
+    pictures: list[Pictures] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     for split in parts:

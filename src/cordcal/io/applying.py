@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,7 +199,7 @@ class _Worker:
         edges = np.linspace(0, rows, pieces + 1).astype(int).tolist()
         skipped: Counter[str] = Counter()
         gathered = _Gathered(rows, with_rows=self.on_error == "skip")
-        for start, stop in zip(edges, edges[1:], strict=False):
+        for start, stop in pairwise(edges):
             parts = tuple(batch.rows(start, stop) for batch in batches)
             for first, block, direct in self._sound(parts, skipped):
                 gathered.add(first, block, direct)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cordcal.evaluate._audit_result import Audit
     from cordcal.evaluate._pictures import Pictures
-    from cordcal.evaluate.audit import Audit
 
 _KEY = "direct"
 

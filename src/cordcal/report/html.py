@@ -15,14 +15,7 @@ import cordcal
 from cordcal.io.writing import replacing
 from cordcal.report import charts
 from cordcal.report._svg import Markup
-from cordcal.report.words import MEASURES, number
-
-# What a change is called: the field of the decision changes, its sign, and the words.
-_CHANGE_KINDS = (
-    ("gained", "C⁺", "wrong to right"),
-    ("lost", "C⁻", "right to wrong"),
-    ("neutral", "C⁰", "wrong to wrong"),
-)
+from cordcal.report.words import CHANGE_KINDS, MEASURES, number
 
 
 @cache
@@ -79,9 +72,9 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             specs=MEASURES,
             charts=charts,
             focus=_focus(data),
-            change_kinds=_CHANGE_KINDS,
+            change_kinds=CHANGE_KINDS,
             change_kind=_change_kind,
-            kind_sign={kind: sign for kind, sign, _ in _CHANGE_KINDS},
+            kind_sign={kind: sign for kind, sign, _ in CHANGE_KINDS},
             number=number,
             bare=lambda measure, value: number(measure, value).split(" ")[0],
             signed=lambda value: f"{value:+d}".replace("-", "−") if value else "0",
