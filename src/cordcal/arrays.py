@@ -259,8 +259,11 @@ def check_decisions(
     return array.astype(np.intp, copy=False)
 
 
-def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
-    """Return the sample weights as a float64 vector of length ``rows``."""
+def check_weights(sample_weight: Any, rows: int, *, some: bool = True) -> npt.NDArray[np.float64]:
+    """Return the sample weights as a float64 vector of length ``rows``.
+
+    With ``some`` at least one must be positive; a batch among others may have none.
+    """
     array = np.asarray(to_numpy(sample_weight), dtype=np.float64)
     if array.shape != (rows,):
         raise ValueError(
@@ -273,7 +276,7 @@ def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
         raise ValueError(
             f"sample_weight: row {row} is {array[row]}; weights must be finite and not negative"
         )
-    if not array.any():
+    if some and not array.any():
         raise ValueError("sample_weight is zero in every row; give at least one row some weight")
     return array
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cordcal.cli._console import note
+
 if TYPE_CHECKING:
     from cordcal.io import ScoreFile, Scores
     from cordcal.io.kinds import Kind
+    from cordcal.io.refusals import OnError
 
 
 class InputKind(StrEnum):
@@ -120,10 +124,13 @@ def read(
     """Read scores for a command."""
     from cordcal.io import read_scores
 
-    wanted: Kind | None = None
-    if kind is not None:
-        wanted = "logits" if kind is InputKind.logits else "probabilities"
-    return read_scores(path, key=key, role=role, labels=labels, input=wanted)
+    return read_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
+
+
+def _kind(kind: InputKind | None) -> Kind | None:
+    if kind is None:
+        return None
+    return "logits" if kind is InputKind.logits else "probabilities"
 
 
 def need_labels(scores: Scores) -> Any:
@@ -160,8 +167,7 @@ def open_file(
     """Open scores for reading in batches."""
     from cordcal.io import open_scores
 
-    wanted = None if kind is None else kind.value
-    return open_scores(path, key=key, role=role, labels=labels, input=wanted)
+    return open_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
 
 
 def open_pair(
@@ -195,10 +201,17 @@ def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
         )
 
 
-def check_on_error(choice: str) -> None:
-    """Refuse anything but the two ways to treat a bad row."""
+def check_on_error(choice: str) -> OnError:
+    """Return one of the two ways to treat a bad row."""
     if choice not in ("stop", "skip"):
         raise ValueError(f"--on-error is {choice!r}; write stop or skip")
+    return "skip" if choice == "skip" else "stop"
+
+
+def say_skipped(skipped: Mapping[str, int]) -> None:
+    """Say how many rows were left out, and why."""
+    for reason, count in skipped.items():
+        note(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
 
 
 def check_names(

@@ -22,6 +22,7 @@ from cordcal.cli._options import (
     check_output,
     open_file,
     open_pair,
+    say_skipped,
 )
 
 
@@ -85,7 +86,7 @@ def apply(
     check_output(output, force=force)
     if json and output == "-":
         raise ValueError("--json and --output - both go to stdout; name an output file")
-    check_on_error(on_error)
+    treatment = check_on_error(on_error)
     if resume and "-" in (scores, original, direct, output):
         raise ValueError("--resume needs files: stdin and stdout cannot be continued")
     import cordcal
@@ -111,13 +112,12 @@ def apply(
                 f"and your calibrator's reports of the same rows"
             )
         rows, names = _with_repair(fitted, model, original, direct, input, options)
-    done = apply_model(rows, output, class_names=names, on_error=on_error, resume=resume)
+    done = apply_model(rows, output, class_names=names, on_error=treatment, resume=resume)
     if json:
         show_json({"output": output, **done.to_dict()})
         return
     where = "stdout" if output == "-" else output
-    for reason, count in done.skipped.items():
-        note(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
+    say_skipped(done.skipped)
     note(
         f"{where}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
         f"{done.changed:,} decisions ({done.changed / done.rows:.2%}), the repaired one changes "

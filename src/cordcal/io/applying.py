@@ -5,31 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
 from cordcal.io.encoding import ReportBlock, encoder_for
 from cordcal.io.growing import NOTHING_LEFT, Record, growing
+from cordcal.io.pairs import batches_of, read_original
 from cordcal.io.pipeline import overlapped, said_once
-from cordcal.io.stream import Batch, ScoreFile
+from cordcal.io.refusals import OnError, Parts, Refusals
+from cordcal.io.stream import ScoreFile
 from cordcal.io.writing import write_reports
-
-OnError = Literal["stop", "skip"]
 
 # 4 MB of float64: the temporaries of a block stay in the cache.
 _BLOCK_ENTRIES = 2**19
-# What a refused row is called in a count: its own numbers are left out.
-_REASON = re.compile(r"^\w+: row \d+ (.*?)(?: \(|;|, |:|$)")
 
 
 @dataclass(frozen=True)
@@ -71,20 +67,12 @@ class Repairer(ABC):
     dtypes: dict[str, np.dtype[Any]]
     """The dtype of each report."""
 
-    @property
-    def spans(self) -> tuple[tuple[int, int], ...]:
-        """The spans of rows that are worked on together."""
-        return next(iter(self.files.values())).spans
-
-    def batches(self, first: int) -> Iterator[tuple[Batch, ...]]:
+    def batches(self, first: int) -> Iterator[Parts]:
         """Yield the same rows of every file."""
-        one, *others = self.files.values()
-        yield from zip(
-            one.batches(first), *(other.along(self.spans[first:]) for other in others), strict=True
-        )
+        return batches_of(list(self.files.values()), first)
 
     @abstractmethod
-    def reports(self, parts: tuple[Batch, ...]) -> tuple[ReportBlock, npt.NDArray[Any]]:
+    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
 
     @abstractmethod
@@ -100,7 +88,7 @@ class CalibratedRows(Repairer):
         self.model, self.files, self.classes = model, {"scores": scores}, scores.classes
         self.dtypes = {"repaired": _output_dtype(self.dtype, scores.dtype)}
 
-    def reports(self, parts: tuple[Batch, ...]) -> tuple[ReportBlock, npt.NDArray[Any]]:
+    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
         from cordcal.calibrators._scores import original_probabilities
 
@@ -133,7 +121,7 @@ class RepairedRows(Repairer):
         wanted = direct.dtype if self.dtype is None else np.dtype(self.dtype)
         self.dtypes = {"repaired": wanted}
 
-    def reports(self, parts: tuple[Batch, ...]) -> tuple[ReportBlock, npt.NDArray[Any]]:
+    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
         first, second = parts
         original, decision = read_original(first.values, self.files["original"].kind)
@@ -149,21 +137,6 @@ class RepairedRows(Repairer):
         """Return the repair's state."""
         state: tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] = self.cord._state()
         return state
-
-
-def read_original(
-    values: npt.NDArray[Any], kind: str
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """Return the classifier's probabilities, and its decisions as the scores tell them."""
-    decision = values.argmax(axis=1)
-    if kind == "probabilities":
-        return values, decision
-    bad = np.isnan(values).any(axis=1) | ~np.isfinite(values.max(axis=1))
-    if bad.any():
-        row = arrays.first_row(bad)
-        what = "NaN" if np.isnan(values[row]).any() else "an infinite value"
-        raise ValueError(f"original: row {row} contains {what}; drop or fix such rows")
-    return arrays.softmax(values), decision
 
 
 def _output_dtype(wanted: npt.DTypeLike | None, given: np.dtype[Any]) -> np.dtype[Any]:
@@ -193,51 +166,18 @@ class _Worker:
     ) -> None:
         self.repairer, self.encode, self.on_error = repairer, encode, on_error
 
-    def __call__(self, batches: tuple[Batch, ...]) -> _Worked:
+    def __call__(self, batches: Parts) -> _Worked:
         rows, classes = batches[0].values.shape
         pieces = -(-rows * classes // _BLOCK_ENTRIES)
         edges = np.linspace(0, rows, pieces + 1).astype(int).tolist()
-        skipped: Counter[str] = Counter()
+        refusals = Refusals(self.repairer.files, self.on_error)
         gathered = _Gathered(rows, with_rows=self.on_error == "skip")
         for start, stop in pairwise(edges):
             parts = tuple(batch.rows(start, stop) for batch in batches)
-            for first, block, direct in self._sound(parts, skipped):
-                gathered.add(first, block, direct)
+            for sound, (block, direct) in refusals.around(parts, self.repairer.reports):
+                gathered.add(sound[0].first, block, direct)
         block = gathered.block(self.repairer)
-        return _Worked(self.encode(block), gathered.changed, skipped)
-
-    def _sound(
-        self, parts: tuple[Batch, ...], skipped: Counter[str]
-    ) -> Iterator[tuple[int, ReportBlock, npt.NDArray[Any]]]:
-        """Yield the repaired rows, around those that are refused."""
-        if not len(parts[0]):
-            return
-        first = parts[0].first
-        try:
-            block, direct = self.repairer.reports(parts)
-        except ValueError as error:
-            row = self._refused(error, first, skipped)
-            yield from self._sound(tuple(part.rows(0, row) for part in parts), skipped)
-            rest = tuple(part.rows(row + 1, len(part)) for part in parts)
-            yield from self._sound(rest, skipped)
-        else:
-            yield first, block, direct
-
-    def _refused(self, error: ValueError, first: int, skipped: Counter[str]) -> int:
-        """Return the row an error is about, or raise it with the file's name and row."""
-        message = str(error)
-        name, _, said = message.partition(":")
-        file = self.repairer.files.get(name)
-        found = arrays.ROW.match(said.lstrip())
-        if file is None or found is None:
-            names = " and ".join(each.name for each in self.repairer.files.values())
-            raise ValueError(f"{names}: {message}") from error
-        if self.on_error == "stop":
-            raise ValueError(arrays.renumbered(message, first, file.name)) from error
-        reason = _REASON.match(message)
-        words = reason[1] if reason else said.strip()
-        skipped["does not sum to 1" if words.startswith("sums to") else words] += 1
-        return int(found[1])
+        return _Worked(self.encode(block), gathered.changed, refusals.counts)
 
 
 class _Gathered:

@@ -116,7 +116,7 @@ class Npy(Encoder):
         report = np.ascontiguousarray(next(iter(block.reports.values())))
         # A header for no rows yet; NumPy leaves room for the number to grow.
         head = _npy_header(report.dtype, 0, report.shape[1])
-        body = memoryview(report).cast("B") if len(block) else b""
+        body = report.data.cast("B") if len(block) else b""
         return Encoded(body, head, rows=len(block))
 
     def finish(self, file: BinaryIO, parts: Sequence[tuple[int, bytes]], rows: int) -> None:

@@ -30,6 +30,14 @@ class Probe:
     at_lower: int
     at_upper: int
 
+    def __add__(self, other: Probe) -> Probe:
+        return Probe(
+            self.excess + other.excess,
+            self.slope + other.slope,
+            self.at_lower + other.at_lower,
+            self.at_upper + other.at_upper,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
