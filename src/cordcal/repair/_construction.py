@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeVar
 
 import numpy as np
@@ -255,7 +257,4 @@ Summand = TypeVar("Summand", Tally, Probe)
 
 def sum_of(parts: Iterable[Summand]) -> Summand:
     """Add up the tallies or the probes of one or more blocks."""
-    total, *others = parts
-    for part in others:
-        total = total + part
-    return total
+    return reduce(operator.add, parts)
