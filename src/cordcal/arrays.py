@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat
@@ -46,6 +47,11 @@ def namespace(*arrays: Array) -> Any:
         raise TypeError(f"arrays of different libraries were mixed ({kinds}); pass one kind") from (
             error
         )
+
+
+def is_dask(*values: Any) -> bool:
+    """Whether any of the values is a dask collection, told without importing dask."""
+    return any(type(value).__module__.split(".")[0] == "dask" for value in values)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -135,10 +141,11 @@ def first_row(flags: Array) -> int:
     return int(np.argmax(np.asarray(flags)))
 
 
-def renumbered(message: str, first: int, name: str | None = None) -> str:
+def renumbered(message: str, rows: int | Sequence[int], name: str | None = None) -> str:
     """Return a message about a row of a block, with the row's number in the whole.
 
-    ``name``, if given, replaces the argument's name at the head of the message.
+    ``rows`` is the number of the block's first row, or the numbers of all its rows; ``name``,
+    if given, replaces the argument's name at the head of the message.
 
     Examples
     --------
@@ -152,7 +159,8 @@ def renumbered(message: str, first: int, name: str | None = None) -> str:
     head = message[:start]
     if name is not None:
         head = f"{name}: "
-    return f"{head}row {first + int(found[1])}{message[end:]}"
+    row = int(found[1])
+    return f"{head}row {rows + row if isinstance(rows, int) else rows[row]}{message[end:]}"
 
 
 def check_entries(array: Array, name: str, *, first: int = 0) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal import arrays, dense
 from cordcal.repair import _array, _compiled, _foreign, _nested, _rows
 from cordcal.repair._array import RowState
 from cordcal.repair._exact import moderated
@@ -77,6 +77,7 @@ class CORD:
         *,
         decision: Any = None,
         sample_weight: Any = None,
+        axis: int | None = None,
     ) -> Self:
         """Find the shared scalar on calibration rows.
 
@@ -91,12 +92,27 @@ class CORD:
             (ties go to the smallest index).
         sample_weight : array_like, optional
             Weights of the rows, on both sides of the mean constraint.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W); by default
+            reports have shape (n, K).
 
         Returns
         -------
         self : CORD
             The fitted repair.
+
+        Notes
+        -----
+        Dask arrays and data frames are constructed where their blocks are: see
+        `cordcal.dask`.
         """
+        if arrays.is_dask(original, direct):
+            from cordcal import dask
+
+            construction = dask.construct(self, original, direct, decision, sample_weight)
+            return self._constructed(construction)
+        if dense.is_dense(axis, original, direct):
+            return self._fit_dense(original, direct, decision, sample_weight, axis)
         p, q = report_pair(original, direct)
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
@@ -104,6 +120,13 @@ class CORD:
         if sample_weight is not None:
             weight, _ = moderated(arrays.check_weights(sample_weight, rows))
         return self._constructed(self._construct(p, q, keep, weight))
+
+    def _fit_dense(
+        self, original: Any, direct: Any, decision: Any, sample_weight: Any, axis: Any
+    ) -> Self:
+        arrays.check_same_shape(original, "original", direct, "direct")
+        views = dense.row_views(axis, (original, direct), (decision, sample_weight))
+        return self.construct((*pair, *beside) for _, pair, beside in views)
 
     def construct(
         self,
@@ -193,6 +216,7 @@ class CORD:
         decision: Any = None,
         dtype: Any = None,
         out: npt.NDArray[Any] | None = None,
+        axis: int | None = None,
     ) -> Any:
         """Repair reports with the fitted scalar.
 
@@ -208,13 +232,23 @@ class CORD:
         out : ndarray, optional
             Where to write; may be ``direct`` itself.  If a row is refused, the rows
             before it have been written.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W).
 
         Returns
         -------
         repaired : ndarray
-            The repaired probabilities, ``out`` if that was given.
+            The repaired probabilities, ``out`` if that was given; lazy for dask collections.
         """
         self._check_fitted()
+        if arrays.is_dask(original, direct):
+            from cordcal import dask
+
+            if out is not None or axis is not None:
+                raise ValueError("out and axis are not served for dask collections; leave them out")
+            return dask.transform(self, original, direct, decision, dtype)
+        if dense.is_dense(axis, original, direct) and np.ndim(direct) > 1:
+            return self._transform_dense(original, direct, decision, dtype, out, axis)
         p, q = report_pair(original, direct, allow_row=True)
         single = q.ndim == 1
         if single:
@@ -234,6 +268,31 @@ class CORD:
         if out is not None:
             return out
         return target[0] if single else target
+
+    def _transform_dense(
+        self, original: Any, direct: Any, decision: Any, dtype: Any, out: Any, axis: Any
+    ) -> Any:
+        arrays.check_same_shape(original, "original", direct, "direct")
+        place = dense.check_axis(axis, np.ndim(direct), "direct")
+        if not isinstance(direct, np.ndarray):
+            xp = arrays.namespace(original, direct)
+            if xp is np:
+                return self._transform_dense(
+                    original, np.asarray(direct, dtype=np.float64), decision, dtype, out, axis
+                )
+            p, q = (xp.moveaxis(each, place, -1) for each in (original, direct))
+            rows = [xp.reshape(each, (-1, q.shape[-1])) for each in (p, q)]
+            keep = None if decision is None else arrays.to_numpy(decision).reshape(-1)
+            repaired = self.transform(*rows, decision=keep, dtype=dtype, out=out)
+            return xp.moveaxis(xp.reshape(repaired, q.shape), -1, place)
+        target = output_array(direct, dtype, out, False)
+        views = dense.row_views(place, (original, direct, target), (decision,))
+        for first, (p, q, part), (kept,) in views:
+            try:
+                self.transform(p, q, decision=kept, out=part)
+            except ValueError as error:
+                raise ValueError(arrays.renumbered(str(error), first)) from error
+        return target
 
     def _repair_into(
         self,

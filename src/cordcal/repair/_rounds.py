@@ -66,9 +66,7 @@ def solve_in_rounds(
                 else:
                     low = index
         if high - low == 1 and sign * high in known:
-            return Solution(
-                grid_value(sign * high), ExactSum(target), known[sign * high], rounds
-            )
+            return Solution(grid_value(sign * high), ExactSum(target), known[sign * high], rounds)
         cuts = _CUTS if rounds < _TRUSTING else _cuts_needed(high - low, ROUNDS - rounds)
         ask({sign * each for each in _candidates(low, high, known, sign, target, cuts)})
         rounds += 1
