@@ -37,11 +37,11 @@ def fed(
         The label of positions that have none.
     """
     if arrays.is_dask(*reports, labels):
-        from cordcal import dask
+        from cordcal.dask import fed as fed_from_blocks
 
         if axis is not None:
             raise ValueError("axis is not served for dask collections; pass blocks of rows")
-        whole: Fed = dask.fed(stream, reports, labels, sample_weight, ignore_index)
+        whole: Fed = fed_from_blocks(stream, reports, labels, sample_weight, ignore_index)
         return whole
     if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
         arrays.check_weights(np.zeros(1), 1)  # says that every weight is zero

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar
@@ -16,7 +16,7 @@ from cordcal.repair._array import EPSILON
 from cordcal.repair._exact import ExactSum, moderated, total_weight
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import Decisions, Description, Vector
-from cordcal.repair._scalar import Constraint, Probe, Solution, solve
+from cordcal.repair._scalar import Bounds, Constraint, Probe, Solution, solve
 from cordcal.repair._shelf import Shelf
 
 # Sums of n doubles that differ by more than this share of n differ truly: every summand
@@ -65,18 +65,11 @@ class Tally:
             return float(self.n)
         return float(self.weight) ** 2 / float(self.squares)
 
-    def constraint(
-        self,
-        classes: int,
-        probe: Callable[[float], Probe],
-        next_edge: Callable[[float, bool], float | None],
-    ) -> Constraint:
-        """Return the mean constraint (Eq. 8) of these rows."""
+    def bounds(self, classes: int) -> Bounds:
+        """Return where the scalar of the mean constraint (Eq. 8) can lie."""
         low, high = self.attainable
         wanted = self.target.mean(self.weight)
-        return Constraint(
-            probe,
-            next_edge,
+        return Bounds(
             # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε).
             lowest=-float(classes),
             highest=1.0 / (EPSILON * (1.0 - EPSILON)),
@@ -194,6 +187,10 @@ class CalibrationRows:
         excess = result.excess + found.reference_shift
         return Probe(excess, result.slope, result.at_lower, result.at_upper)
 
+    def probes(self, etas: Iterable[float]) -> list[Probe]:
+        """Evaluate the constraint at many candidates, as a round does."""
+        return [self.probe(eta) for eta in etas]
+
     def next_edge(self, eta: float, upwards: bool) -> float | None:
         """Return the nearest scalar beyond ``eta`` at which some row enters or leaves a bound."""
         found = self.description
@@ -243,7 +240,7 @@ def construct(
         at_zero = probe(0.0)
         solution = Solution(0.0, at_zero.excess, at_zero, 1)
     else:
-        solution = solve(tally.constraint(classes, probe, next_edge))
+        solution = solve(Constraint(probe, next_edge, tally.bounds(classes)))
     return tally.record(solution, classes, decision_given=decision_given)
 
 

@@ -107,9 +107,9 @@ class CORD:
         `cordcal.dask`.
         """
         if arrays.is_dask(original, direct):
-            from cordcal import dask
+            from cordcal.dask import construct
 
-            construction = dask.construct(self, original, direct, decision, sample_weight)
+            construction = construct(self, original, direct, decision, sample_weight)
             return self._constructed(construction)
         if dense.is_dense(axis, original, direct):
             return self._fit_dense(original, direct, decision, sample_weight, axis)
@@ -242,11 +242,11 @@ class CORD:
         """
         self._check_fitted()
         if arrays.is_dask(original, direct):
-            from cordcal import dask
+            from cordcal.dask import transform
 
             if out is not None or axis is not None:
                 raise ValueError("out and axis are not served for dask collections; leave them out")
-            return dask.transform(self, original, direct, decision, dtype)
+            return transform(self, original, direct, decision, dtype)
         if dense.is_dense(axis, original, direct) and np.ndim(direct) > 1:
             return self._transform_dense(original, direct, decision, dtype, out, axis)
         p, q = report_pair(original, direct, allow_row=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cordcal.repair._exact import UNIT_BITS, ExactSum
-from cordcal.repair._scalar import Probe, Solution, grid_index, grid_value
+from cordcal.repair._scalar import Bounds, Probe, Solution, grid_index, grid_value
 
 ROUNDS = 10
 
@@ -25,14 +25,15 @@ ProbeMany = Callable[[Sequence[float]], Sequence[Probe]]
 """Evaluates the constraint at several candidates in one round."""
 
 
-def solve_in_rounds(
-    probe: ProbeMany, lowest: float, highest: float, *, surely_attainable: bool
-) -> Solution:
+def solve_in_rounds(bounds: Bounds, probe: ProbeMany, *, free: bool = False) -> Solution:
     """Return the scalar closest to zero at which the constraint meets its target.
 
-    The arguments are those of `_scalar.Constraint`, but for many candidates at a time;
-    ``passes`` of the solution counts rounds, of which there are ten at the most.
+    ``passes`` of the solution counts rounds, of which there are ten at the most.  With
+    ``free`` the mean is not constrained: the scalar is zero.
     """
+    if free:
+        (at_zero,) = probe([0.0])
+        return Solution(0.0, at_zero.excess, at_zero, 1)
     known: dict[int, Probe] = {}
 
     def ask(indices: set[int]) -> None:
@@ -40,17 +41,17 @@ def solve_in_rounds(
         answers = probe([grid_value(index) for index in wanted])
         known.update(zip(wanted, answers, strict=True))
 
-    ends = {1: grid_index(highest) + 2, -1: -(grid_index(-lowest) + 2)}
+    ends = {1: grid_index(bounds.highest) + 2, -1: -(grid_index(-bounds.lowest) + 2)}
     ladder = {sign * grid_index(x) for x in _LADDER for sign in (1, -1)}
     first = {0} | {index for index in ladder if ends[-1] < index < ends[1]}
-    ask(first if surely_attainable else first | set(ends.values()))
+    ask(first if bounds.surely_attainable else first | set(ends.values()))
     rounds = 1
     start = known[0]
     if start.excess.units == 0:
         return Solution(0.0, start.excess, start, rounds)
     sign = 1 if start.excess.units < 0 else -1
     target = 0
-    if not surely_attainable:
+    if not bounds.surely_attainable:
         # The target is zero, or the nearest attainable excess (Eq. 6).
         target = sign * min(0, sign * known[ends[sign]].excess.units)
         if start.excess.units == target:
