@@ -8,6 +8,7 @@ so that NumPy, torch and JAX arrays share them.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -30,8 +31,8 @@ _SUM_LANES = 8
 
 def namespace(*arrays: Array) -> Any:
     """Return the array namespace the arrays share; NumPy for lists and data frames."""
-    foreign = [x for x in arrays if array_api_compat.is_array_api_obj(x)]
-    foreign = [x for x in foreign if not isinstance(x, np.ndarray | np.generic)]
+    foreign = [x for x in arrays if not isinstance(x, np.ndarray | np.generic)]
+    foreign = [x for x in foreign if array_api_compat.is_array_api_obj(x)]
     if not foreign:
         return np
     try:
@@ -45,10 +46,18 @@ def namespace(*arrays: Array) -> Any:
 
 def dtype_name(dtype: Any) -> str:
     """Return the bare name of a dtype: ``float32`` for NumPy's, torch's and JAX's alike."""
+    if isinstance(dtype, np.dtype):
+        return _numpy_name(dtype)
     try:
         return str(np.dtype(dtype).name)
     except TypeError:
         return str(dtype).rsplit(".", 1)[-1]
+
+
+@functools.cache
+def _numpy_name(dtype: np.dtype[Any]) -> str:
+    # NumPy makes the name up anew each time it is asked for, in ten microseconds.
+    return str(dtype.name)
 
 
 def wide_dtype(xp: Any, like: Array | None = None) -> Any:

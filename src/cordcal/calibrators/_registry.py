@@ -26,6 +26,14 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "adats": ("adaptive", "AdaptiveTemperature"),
 }
 
+# The domains in a reader's words; a map of shifted logits does not see a row's shift.
+_WORKS_ON = {
+    "logits": "raw logits",
+    "shifted": "logits",
+    "log-probabilities": "log-probabilities",
+    "probabilities": "probabilities",
+}
+
 
 def available() -> tuple[str, ...]:
     """Return the keys of all calibrators.
@@ -131,7 +139,5 @@ def describe() -> FactTable:
     ['ts']
     """
     names = Facts.__dataclass_fields__
-    return FactTable(
-        Facts(**{name: getattr(calibrator_class(key), name) for name in names})
-        for key in available()
-    )
+    rows = [{name: getattr(calibrator_class(key), name) for name in names} for key in available()]
+    return FactTable(Facts(**{**row, "works_on": _WORKS_ON[row["works_on"]]}) for row in rows)

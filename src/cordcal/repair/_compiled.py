@@ -84,15 +84,16 @@ def _run(work: Callable[[slice], Any], chunks: list[slice], threads: int) -> Ite
         yield from pool.map(work, chunks)
 
 
-def _kernel_dtype(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> np.dtype[Any]:
+@functools.cache
+def _kernel_dtype(original: np.dtype[Any], direct: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype both inputs are read in: widening is exact and keeps every tie."""
-    wide = np.result_type(original.dtype, direct.dtype, np.float32)
-    return wide.newbyteorder("=")
+    return np.result_type(original, direct, np.float32).newbyteorder("=")
 
 
-def _limits(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> Vector:
-    classes = direct.shape[1]
-    both = (original.dtype, direct.dtype)
+@functools.cache
+def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vector:
+    """Return the tolerated and the unremarkable deviations of both reports' row sums."""
+    both = (original, direct)
     return np.array(
         [arrays.sum_tolerance(dtype) for dtype in both]
         + [arrays.sum_warning_level(dtype, classes) for dtype in both]
@@ -118,8 +119,8 @@ class _Inputs:
         decision: Decisions | None,
     ) -> None:
         self.original, self.direct, self.decision = original, direct, decision
-        self.dtype = _kernel_dtype(original, direct)
-        self.limits = _limits(original, direct)
+        self.dtype = _kernel_dtype(original.dtype, direct.dtype)
+        self.limits = _limits(original.dtype, direct.dtype, direct.shape[1])
         rows, classes = direct.shape
         as_is = all(x.dtype == self.dtype and x.flags.c_contiguous for x in (original, direct))
         self.most = rows if as_is else max(1, _COPY_ENTRIES // classes)
@@ -141,7 +142,7 @@ def describe(
     """Check and describe every calibration row; see `_rows.describe`."""
     inputs = _Inputs(original, direct, decision)
     rows, classes = direct.shape
-    kernel = module.describe(inputs.dtype.name)
+    kernel = module.describe(arrays.dtype_name(inputs.dtype))
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
 
     def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]] | None:
@@ -218,7 +219,7 @@ def repair(
 ) -> None:
     """Write the repaired rows to ``out``; see `_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    kernel = module.repair(inputs.dtype.name, out.dtype.name)
+    kernel = module.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
 
     def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
         return int(kernel(*inputs.block(at), eta, inputs.limits, target, sloppy))
@@ -242,7 +243,7 @@ def repair_ranked(
     from cordcal.repair import _nested, _ranked_kernels
 
     inputs = _Inputs(original, direct, decision)
-    kernel = _ranked_kernels.repair(inputs.dtype.name, out.dtype.name)
+    kernel = _ranked_kernels.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
     sort = len(etas) > _ranked_kernels.PICKED_LEVELS
 
     def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
