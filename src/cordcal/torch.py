@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from cordcal import _maps
-from cordcal.arrays import dtype_name
+from cordcal.arrays import UNIT_ROUNDOFF
 
-_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+# Looked up, not spelled out: the compiler cannot follow a dtype's name.
+_FLOATS = {getattr(torch, name): name for name in UNIT_ROUNDOFF}
 
 
 class PreservedModule(nn.Module):
@@ -84,7 +85,7 @@ class PreservedModule(nn.Module):
                 self._recipe.direct(scores, held, xp=xp),
                 decision,
                 self._eta,
-                dtype_name(logits.dtype),
+                _FLOATS[logits.dtype],
                 xp=xp,
             )
         return self._shaped(repaired, logits)

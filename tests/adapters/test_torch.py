@@ -19,6 +19,12 @@ from cordcal.torch import PreservedModule
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
+@pytest.fixture
+def fresh_compiler() -> None:
+    """Forget earlier compilations: torch counts them for each code object."""
+    torch.compiler.reset()
+
+
 def as_given(scores: np.ndarray, dtype: str) -> tuple[torch.Tensor, np.ndarray]:
     """Return scores in a dtype, and the same numbers in float64 for the library."""
     tensor = torch.tensor(scores).to(getattr(torch, dtype))
@@ -140,6 +146,7 @@ def test_exports_with_any_batch_size(key: str) -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.usefixtures("fresh_compiler")
 def test_traces_whole(key: str) -> None:
     module = PreservedModule(fitted(key)).eval()
     scores = torch.tensor(hard_rows("logits")).float()
@@ -151,6 +158,7 @@ def test_traces_whole(key: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("key", ["svs", "irova"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_code_keeps_decisions(key: str, dtype: str) -> None:
     given, wide = as_given(hard_rows("logits"), dtype)
     compiled = torch.compile(PreservedModule(fitted(key)).eval(), fullgraph=True)
