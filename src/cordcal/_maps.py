@@ -92,9 +92,7 @@ def repair(
     state, part = _array.row_state(
         original, direct, decision, moved, xp=xp, row_sum=lambda rows: xp.sum(rows, axis=1)
     )
-    mass, rest, _ = _array.response(
-        eta, state.reference, state.reference_rest, state.lower, xp=xp
-    )
+    mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
     repaired = _array.rebuild(direct, decision, part, mass, rest, xp=xp)
     if eta == 0.0:
         same = _array.unchanged(eta, part, state)

@@ -49,6 +49,7 @@ class PreservedModule(nn.Module):
     """
 
     eta: Tensor
+    _eta: float
 
     def __init__(self, model: Any, *, class_axis: int = -1) -> None:
         super().__init__()
@@ -58,7 +59,7 @@ class PreservedModule(nn.Module):
             self.register_buffer(name.rstrip("_"), torch.tensor(value))
         self._held_names = tuple(held)
         self.register_buffer("eta", torch.tensor(model.cord_.eta_, dtype=torch.float64))
-        self.register_load_state_dict_post_hook(_read_eta)
+        self.register_load_state_dict_post_hook(_read_eta)  # type: ignore[no-untyped-call]
         _read_eta(self)
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -139,7 +140,8 @@ class PreservedModule(nn.Module):
             device = fn(torch.empty(0, device=buffer.device)).device
             return buffer.to(device=device, dtype=_widest(device))
 
-        return super()._apply(move, recurse)
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return self
 
 
 def _widest(device: torch.device) -> torch.dtype:

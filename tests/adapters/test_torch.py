@@ -7,14 +7,13 @@ import io
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from .conftest import KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
+import torch
 
 import cordcal
 from cordcal.arrays import UNIT_ROUNDOFF
 from cordcal.torch import PreservedModule
+
+from .conftest import KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
