@@ -41,11 +41,13 @@ class Member(BaseEstimator):  # type: ignore[misc]
 
     def original(self, scores: Matrix) -> Matrix:
         """Return the estimator's own probabilities."""
-        return arrays.softmax(scores) if self.response == "decision_function" else scores
+        return (
+            arrays.softmax(scores) if self.response == "decision_function" else normalised(scores)
+        )
 
     def direct(self, scores: Matrix) -> Matrix:
         """Return the direct report of scores."""
-        return np.asarray(self.calibrator.predict_proba(scores))
+        return np.asarray(self.calibrator.predict_proba(readable(scores, self.calibrator)))
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return the direct report."""
@@ -162,6 +164,20 @@ def scores_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> Matrix:
     return values
 
 
+def normalised(probabilities: Matrix) -> Matrix:
+    """Divide rows by their sums, which many estimators leave a few roundings off one."""
+    wide = probabilities.astype(np.float64)
+    total = wide.sum(axis=1, keepdims=True)
+    # A row further off is no rounding: it is left alone, for the checks to name.
+    close = np.abs(total - 1.0) <= arrays.sum_tolerance(probabilities.dtype)
+    return np.divide(wide, total, out=wide, where=close)
+
+
+def readable(scores: Matrix, calibrator: Any) -> Matrix:
+    """Return scores as the calibrator wants them; scikit-learn's maps take them as they are."""
+    return normalised(scores) if getattr(calibrator, "input", None) == "probabilities" else scores
+
+
 def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
     """Return the labels' positions in the sorted classes."""
     array = np.asarray(labels)
@@ -170,8 +186,8 @@ def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
     if unknown.any():
         row = arrays.first_row(unknown)
         raise ValueError(
-            f"y: row {row} is {array[row]!r}, a class the estimator was not fitted on; it knows "
-            f"{', '.join(map(repr, classes[:10].tolist()))}"
+            f"y: row {row} is {array.tolist()[row]!r}, a class the estimator was not "
+            f"fitted on; it knows {', '.join(map(repr, classes[:10].tolist()))}"
         )
     return places
 

@@ -31,7 +31,9 @@ from cordcal._folds import (
     check_folds,
     fit_fold,
     label_indices,
+    normalised,
     outputs_of,
+    readable,
     response_of,
     vote,
 )
@@ -177,7 +179,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             direct = [members[0].direct(fold.scores) for fold in folds]
         self.cord_ = CORD().fit(
             np.concatenate([members[0].original(fold.scores) for fold in folds]),
-            np.concatenate(direct),
+            normalised(np.concatenate(direct)),
             decision=np.concatenate([fold.decision for fold in folds]),
             sample_weight=pooled,
         )
@@ -205,7 +207,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         original = self._mean(member.original(s) for member, (s, _) in self._each(outputs))
         direct = self._mean(member.direct(s) for member, (s, _) in self._each(outputs))
         decision = vote([decided for _, decided in outputs], original)
-        repaired: Matrix = self.cord_.transform(original, direct, decision=decision)
+        repaired: Matrix = self.cord_.transform(original, normalised(direct), decision=decision)
         return repaired
 
     def direct_proba(self, X: Any) -> Matrix:
@@ -289,11 +291,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     def _splitter(self, y: Any, labels: Indices) -> Any:
         folds = self.cv if isinstance(self.cv, int) else getattr(self.cv, "n_splits", None)
-        fewest = np.bincount(labels, minlength=len(self.classes_))
-        if folds is not None and fewest.min() < folds:
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        if folds is not None and counts.min() < folds:
+            rarest = self.classes_.tolist()[counts.argmin()]
             raise ValueError(
-                f"class {self.classes_[fewest.argmin()]!r} has {fewest.min()} row(s) but cv asks "
-                f"for {folds} folds, each with rows of every class; pass a smaller cv"
+                f"class {rarest!r} has {counts.min()} row(s) but cv asks for {folds} folds, each "
+                f"with rows of every class; pass a smaller cv"
             )
         if isinstance(self.cv, LeaveOneOut):
             raise ValueError(
@@ -306,8 +309,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self, estimator: Any, folds: list[Fold], labels: Indices, weight: Matrix | None
     ) -> Member:
         """Fit one calibrator on the held-out scores of some folds."""
-        scores = np.concatenate([fold.scores for fold in folds])
         rows = np.concatenate([fold.rows for fold in folds])
+        order = np.argsort(rows, kind="stable")
+        rows, scores = rows[order], np.concatenate([fold.scores for fold in folds])[order]
         response = response_of(estimator)
         extra = {} if weight is None else {"sample_weight": weight[rows]}
         calibrator: Any
@@ -316,7 +320,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         else:
             kind = "logits" if response == "decision_function" else "probabilities"
             calibrator = calibrators.make(self.method, input=kind)
-        calibrator.fit(scores, labels[rows], **extra)
+        calibrator.fit(readable(scores, calibrator), labels[rows], **extra)
         return Member(estimator, calibrator, self.classes_, response)
 
     def _each(self, outputs: list[Any]) -> Iterable[tuple[Member, Any]]:
