@@ -72,9 +72,9 @@ def psi(row: Row, eta: Decimal) -> Decimal:
     return min(max(interior(row.g, eta), row.lower), row.upper)
 
 
-def shared_scalar(rows: Sequence[Row], weights: Sequence[float] | None = None) -> Decimal:
+def shared_scalar(rows: Sequence[Row], weights: Sequence[float | Decimal] | None = None) -> Decimal:
     """Nearest-zero solution by plain bisection to 40 digits."""
-    w = [Decimal(1)] * len(rows) if weights is None else [Decimal(float(x)) for x in weights]
+    w = [Decimal(1)] * len(rows) if weights is None else [Decimal(x) for x in weights]
 
     def total(values: Sequence[Decimal]) -> Decimal:
         return sum((x * y for x, y in zip(w, values, strict=True)), Decimal(0))
@@ -120,7 +120,7 @@ def construct(
     with localcontext(prec=DIGITS):
         keep = [None] * len(direct) if decision is None else decision
         rows = [describe(p, q, a) for p, q, a in zip(original, direct, keep, strict=True)]
-        return shared_scalar(rows, weights)
+        return shared_scalar(rows, None if weights is None else list(map(float, weights)))
 
 
 def transform(

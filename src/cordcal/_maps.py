@@ -8,7 +8,7 @@ fitted arrays and numbers by name, as arrays of the tracing library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ from cordcal.calibrators import Calibrator
 from cordcal.calibrators._scores import LOWEST_SHIFTED, Domain, Kind
 from cordcal.calibrators.isotonic import _TIE_BREAK
 from cordcal.preserved import Preserved
-from cordcal.repair import _array
+from cordcal.repair import _array, _ranking
+from cordcal.repair._ranking import RankedRows
 
 Held = Mapping[str, Array]
 
@@ -30,6 +31,13 @@ _SMALLEST = {
     "float32": 2.0**-149,
     "float16": 2.0**-24,
     "bfloat16": 2.0**-133,
+}
+# Where numbers of full precision begin.
+_SMALLEST_NORMAL = {
+    "float64": 2.0**-1022,
+    "float32": 2.0**-126,
+    "float16": 2.0**-14,
+    "bfloat16": 2.0**-126,
 }
 
 
@@ -41,6 +49,7 @@ class Recipe:
     kind: Kind
     domain: Domain
     classes: int
+    etas: tuple[float, ...]
 
     def direct(self, scores: Array, held: Held, *, xp: Any) -> Array:
         """Return the direct report of float64 scores."""
@@ -80,18 +89,33 @@ def recipe_of(model: Any) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
         for name, value in meta["fitted"].items()
         if name in ("temperature_", "mix_", "log_floor_")
     }
-    recipe = Recipe(calibrator.key, model._kind(), calibrator.works_on, model.n_classes_)
+    etas = tuple(np.atleast_1d(model.cord_.eta_).tolist())
+    recipe = Recipe(calibrator.key, model._kind(), calibrator.works_on, model.n_classes_, etas)
     return recipe, {**numbers, **arrays}
 
 
 def repair(
-    original: Array, direct: Array, decision: Array, eta: float, dtype: str, *, xp: Any
+    original: Array, direct: Array, decision: Array, etas: Sequence[float], dtype: str, *, xp: Any
 ) -> Array:
-    """Return the repaired report in float64, the decision strictly on top once rounded."""
+    """Return the repaired report in float64, the decision strictly on top once rounded.
+
+    With more than one scalar the first ranks are kept in order as well.
+    """
+
+    def row_sum(rows: Array) -> Array:
+        return xp.sum(rows, axis=1)
+
+    if len(etas) > 1:
+        order = _ranking.kept_order(original, decision, xp=xp)
+        rows = _ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
+        masses, rests, same = _ranking.respond(rows, etas, xp=xp)
+        repaired = _ranking.rebuild(rows, masses, rests, xp=xp)
+        if not any(etas):
+            repaired = xp.where(same[:, None], direct, repaired)
+        return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
+    (eta,) = etas
     moved = xp.argmax(direct, axis=1) != decision
-    state, part = _array.row_state(
-        original, direct, decision, moved, xp=xp, row_sum=lambda rows: xp.sum(rows, axis=1)
-    )
+    state, part = _array.row_state(original, direct, decision, moved, xp=xp, row_sum=row_sum)
     mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
     repaired = _array.rebuild(direct, decision, part, mass, rest, xp=xp)
     if eta == 0.0:
@@ -101,22 +125,53 @@ def repair(
 
 
 def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Array:
-    """Raise the decision until rounding to ``dtype`` cannot tie it with a rival.
+    """Raise the decision until rounding to ``dtype`` cannot tie it with a rival."""
+    chosen = _array.chosen_entries(repaired, decision, xp=xp)
+    zeros = xp.zeros_like(repaired)
+    rival = xp.max(xp.where(chosen, zeros, repaired), axis=1)
+    mass = xp.max(xp.where(chosen, repaired, zeros), axis=1)
+    mass = safely_above(mass, rival, dtype, xp)
+    return xp.where(chosen, mass[:, None], repaired)
+
+
+def strictly_ordered(
+    repaired: Array, rows: RankedRows, levels: int, dtype: str, *, xp: Any
+) -> Array:
+    """Raise the kept ranks until rounding to ``dtype`` cannot tie them.
+
+    Half precision has no room for that: only the first rank is strict there, and rounding
+    may tie the others but not invert them.
+    """
+    strict = _ranking.strict_dtype(dtype)
+    below = rows.rank >= levels
+    zeros = xp.zeros_like(repaired)
+    ranked = xp.take_along_axis(repaired, rows.order[:, :levels], axis=1)
+    bound = xp.max(xp.where(below, repaired, zeros), axis=1)
+    lifted: list[Array] = []
+    for level in range(levels - 1, -1, -1):
+        mass = at_least(ranked[:, level], bound, xp)
+        if strict or level == 0:
+            mass = safely_above(mass, bound, dtype, xp)
+            # A chain of subnormal numbers would be flushed to zero by many a device.
+            mass = at_least(mass, _SMALLEST_NORMAL[dtype], xp)
+        lifted.insert(0, mass)
+        bound = mass
+    head = xp.stack(lifted, axis=1)
+    position = xp.where(below, xp.zeros_like(rows.rank), rows.rank)
+    return xp.where(below, repaired, xp.take_along_axis(head, position, axis=1))
+
+
+def safely_above(mass: Array, rival: Array, dtype: str, xp: Any) -> Array:
+    """Return ``mass``, or a little more, such that it rounds to a larger number than ``rival``.
 
     Two numbers further apart than the gap of the larger one's binade round apart, and
     that gap is at most 2u times the larger.  The margin is applied before the rounding,
     because compilers and graph optimisers may drop a rounding in the middle.
     """
-    chosen = _array.chosen_entries(repaired, decision, xp=xp)
-    zeros = xp.zeros_like(repaired)
-    rival = xp.max(xp.where(chosen, zeros, repaired), axis=1)
-    mass = xp.max(xp.where(chosen, repaired, zeros), axis=1)
     # The factor 1 + 4u pays for "larger" and for a first rounding to float32 on the way.
     unit = UNIT_ROUNDOFF[dtype]
     apart = rival * (1.0 + 2.0 * unit * (1.0 + 4.0 * unit))
-    least = rival + 1.25 * _SMALLEST[dtype]
-    mass = at_least(at_least(mass, apart, xp), least, xp)
-    return xp.where(chosen, mass[:, None], repaired)
+    return at_least(at_least(mass, apart, xp), rival + 1.25 * _SMALLEST[dtype], xp)
 
 
 def in_domain(scores: Array, kind: Kind, domain: Domain, log_floor: Array, *, xp: Any) -> Array:

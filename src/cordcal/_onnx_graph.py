@@ -118,7 +118,11 @@ class Value:
                 return graph.node("Unsqueeze", [self, graph.axis(1)], self.dtype, (*shape, 1))
             case (slice(), int() as column):
                 return graph.node(
-                    "Gather", [self, graph.scalar(column)], self.dtype, shape[:1], axis=1
+                    "Gather",
+                    [self, graph.constant(np.int64(column))],
+                    self.dtype,
+                    shape[:1],
+                    axis=1,
                 )
             case (slice(), slice(start=None, stop=int() as stop)):
                 bounds = [graph.axis(0), graph.axis(stop), graph.axis(1)]
@@ -172,9 +176,6 @@ class Graph:
             name = f"c{len(self.initializers)}"
             self.initializers[key] = name, numpy_helper.from_array(data, name)
         return Value(self, self.initializers[key][0], data.dtype, data.shape, data)
-
-    def scalar(self, number: int) -> Value:
-        return self.constant(np.int64(number))
 
     def axis(self, number: int) -> Value:
         return self.constant(np.array([number], dtype=np.int64))
@@ -232,7 +233,9 @@ class Graph:
     def astype(self, x: Value, dtype: Any) -> Value:
         return self.node("Cast", [x], dtype, x.shape, to=_element(dtype))
 
-    def where(self, condition: Value, x: Value, y: Value) -> Value:
+    def where(self, condition: Value, x: Value, y: Any) -> Value:
+        if not isinstance(y, Value):
+            y = self.constant(x.dtype.type(y))
         shape = _broadcast(condition.shape, _broadcast(x.shape, y.shape))
         return self.node("Where", [condition, x, y], x.dtype, shape)
 
@@ -251,6 +254,9 @@ class Graph:
 
     def max(self, x: Value, *, axis: int, keepdims: bool = False) -> Value:
         return self._reduce("ReduceMax", x, axis, keepdims)
+
+    def min(self, x: Value, *, axis: int) -> Value:
+        return self._reduce("ReduceMin", x, axis, False)
 
     def any(self, x: Value, *, axis: int) -> Value:
         return self.astype(self._reduce("ReduceMax", self.astype(x, np.int64), axis, False), bool)

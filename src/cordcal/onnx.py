@@ -103,7 +103,12 @@ def export(
             "from_logits is False but the model was fitted on logits, which probabilities cannot "
             'stand in for; fit it with input="probabilities", or export with from_logits=True'
         )
-    graph = _graph(recipe, held, model.cord_.eta_, dtype, from_logits)
+    if len(recipe.etas) > _DEEPEST:
+        raise ValueError(
+            f"the model keeps {len(recipe.etas)} ranks, and a graph holds at most {_DEEPEST}; fit "
+            f"it with preserve={_DEEPEST} or less"
+        )
+    graph = _graph(recipe, held, dtype, from_logits)
     proto = graph.model(f"cordcal-{recipe.key}", "cordcal", cordcal.__version__, _facts(model))
     onnx.checker.check_model(proto, full_check=True)
     name = "logits" if from_logits else "probabilities"
@@ -114,9 +119,7 @@ def export(
     return Export(os.fspath(path), os.path.getsize(path), len(proto.graph.node), name, len(rows))
 
 
-def _graph(
-    recipe: _maps.Recipe, held: dict[str, Any], eta: float, dtype: str, from_logits: bool
-) -> Graph:
+def _graph(recipe: _maps.Recipe, held: dict[str, Any], dtype: str, from_logits: bool) -> Graph:
     graph = Graph()
     name = "logits" if from_logits else "probabilities"
     scores = graph.astype(graph.input(name, dtype, recipe.classes), np.float64)
@@ -127,7 +130,7 @@ def _graph(
     constants = {key: graph.constant(value) for key, value in held.items()}
     original = recipe.original(scores, constants, xp=graph)
     direct = recipe.direct(scores, constants, xp=graph)
-    repaired = _maps.repair(original, direct, label, eta, dtype, xp=graph)
+    repaired = _maps.repair(original, direct, label, recipe.etas, dtype, xp=graph)
     graph.output("direct", graph.astype(direct, dtype))
     graph.output("repaired", graph.astype(repaired, dtype))
     graph.output("label", label)

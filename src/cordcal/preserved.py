@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators._scores import Kind, as_scores, check_kind, original_probabilities
-from cordcal.repair import CORD, Construction
+from cordcal.repair import CORD, Construction, RankingConstruction
 
 Decision = npt.NDArray[np.intp]
 
@@ -57,8 +57,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         cordcal, or any object with ``fit(scores, labels)`` and ``predict_proba(scores)``.
     input : {"logits", "probabilities"}, optional
         What the scores are.  By default what the calibrator says, else logits.
-    preserve : int
-        How many of the top classes keep their places; 1 keeps the decision.
+    preserve : int or "ranking"
+        How many of the original's first ranks to keep, as for `CORD`: 1 keeps the decision.
     prefit : bool
         The calibrator is fitted already: `fit` only constructs the repair, and needs no
         labels.
@@ -71,7 +71,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         The fitted calibrator.
     cord_ : CORD
         The fitted repair.
-    construction_ : Construction
+    construction_ : Construction or RankingConstruction
         What fitting the repair did.
     n_classes_ : int
         Number of classes.
@@ -98,7 +98,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         calibrator: Any,
         *,
         input: Kind | None = None,
-        preserve: int = 1,
+        preserve: int | Literal["ranking"] = 1,
         prefit: bool = False,
         class_names: Sequence[Any] | None = None,
     ) -> None:
@@ -147,7 +147,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
                 )
             calibrator.fit(given, labels, **_given(sample_weight=sample_weight, features=features))
         direct = calibrator.predict_proba(given, **_given(features=features))
-        self.cord_ = _cord(self.preserve).fit(
+        self.cord_ = CORD(self.preserve).fit(
             original, direct, decision=given.argmax(axis=1), sample_weight=sample_weight
         )
         self.calibrator_ = calibrator
@@ -214,7 +214,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         return Reports(direct, repaired, decision)
 
     @property
-    def construction_(self) -> Construction:
+    def construction_(self) -> Construction | RankingConstruction:
         """What fitting the repair did."""
         check_is_fitted(self, "cord_")
         return self.cord_.construction_
@@ -272,12 +272,11 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
                 f"needs, and keep the calibrator in its own format"
             )
         held, meta = self.calibrator_._state()
+        repair, record = self.cord_._state()
         names = self.class_names
-        stored = {_PREFIX + name: value for name, value in held.items()}
-        repair, repair_meta = self.cord_._state()
-        return {**stored, **repair}, {
+        return {**repair, **{_PREFIX + name: value for name, value in held.items()}}, {
             "calibrator": meta,
-            "cord": repair_meta,
+            "cord": record,
             "input": self._kind(),
             "class_names": None if names is None else np.asarray(names).tolist(),
         }
@@ -290,25 +289,19 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             for name, value in held.items()
             if name.startswith(_PREFIX)
         }
-        calibrator = calibrator_class(meta["calibrator"]["key"])._from_state(
-            inner, meta["calibrator"]
-        )
+        record = meta["calibrator"]
+        calibrator = calibrator_class(record["key"])._from_state(inner, record)
+        cord = CORD._from_state(held, meta["cord"])
         model = cls(
             calibrator,
             input=meta["input"],
-            preserve=meta["cord"]["preserve"],
+            preserve=cord.preserve,
             prefit=True,
             class_names=meta["class_names"],
         )
-        model.calibrator_ = calibrator
-        model.cord_ = CORD._from_state(held, meta["cord"])
+        model.calibrator_, model.cord_ = calibrator, cord
         model.n_classes_ = calibrator.n_classes_
         return model
-
-
-def _cord(preserve: int) -> CORD:
-    options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
-    return CORD(**options)
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

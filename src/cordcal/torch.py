@@ -49,7 +49,7 @@ class PreservedModule(nn.Module):
     """
 
     eta: Tensor
-    _eta: float
+    _etas: tuple[float, ...]
 
     def __init__(self, model: Any, *, class_axis: int = -1) -> None:
         super().__init__()
@@ -58,9 +58,9 @@ class PreservedModule(nn.Module):
         for name, value in held.items():
             self.register_buffer(name.rstrip("_"), torch.tensor(value))
         self._held_names = tuple(held)
-        self.register_buffer("eta", torch.tensor(model.cord_.eta_, dtype=torch.float64))
-        self.register_load_state_dict_post_hook(_read_eta)  # type: ignore[no-untyped-call]
-        _read_eta(self)
+        self.register_buffer("eta", torch.tensor(self._recipe.etas, dtype=torch.float64))
+        self.register_load_state_dict_post_hook(_read_etas)  # type: ignore[no-untyped-call]
+        _read_etas(self)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the repaired report.
@@ -85,7 +85,7 @@ class PreservedModule(nn.Module):
                 self._recipe.original(scores, held, xp=xp),
                 self._recipe.direct(scores, held, xp=xp),
                 decision,
-                self._eta,
+                self._etas,
                 _FLOATS[logits.dtype],
                 xp=xp,
             )
@@ -102,7 +102,10 @@ class PreservedModule(nn.Module):
     def extra_repr(self) -> str:
         """Say what the module holds."""
         recipe = self._recipe
-        return f"{recipe.key}, input={recipe.kind}, classes={recipe.classes}, eta={self._eta}"
+        return (
+            f"{recipe.key}, input={recipe.kind}, classes={recipe.classes}, "
+            f"preserve={len(self._etas)}, class_axis={self.class_axis}"
+        )
 
     def _rows(self, logits: Tensor) -> Tensor:
         """Check the logits and return them with one class vector a row."""
@@ -149,6 +152,6 @@ def _widest(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def _read_eta(module: PreservedModule, incompatible: Any = None) -> None:
-    """Keep the shared scalar as a number: which formula is used depends on its size."""
-    module._eta = float(module.eta)
+def _read_etas(module: PreservedModule, incompatible: Any = None) -> None:
+    """Keep the shared scalars as numbers: which formula is used depends on their size."""
+    module._etas = tuple(module.eta.tolist())

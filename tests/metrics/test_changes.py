@@ -88,7 +88,9 @@ def test_one_unlabelled_block_makes_the_split_unknown() -> None:
         ([0, 1, 2], EVALUATED, "original has shape (3,) but evaluated has shape (4, 3)"),
         ([0, 1, 2, 3], EVALUATED, "original: row 3 is 3, outside 0..2"),
         ([0, -1, 2, 2], EVALUATED, "original: row 1 is -1, outside 0.."),
-        (["a", "b", "c", "d"], EVALUATED, "original has dtype"),
+        (["a", "b", "c", "d"], EVALUATED, "or one class index for each row"),
+        ([0.5, 0.25, 0.25], EVALUATED, "pass scores of shape (rows, classes), or one class index"),
+        ([], EVALUATED, "original has shape (0,)"),
         ([[0.5, np.nan]], [[0.5, 0.5]], "original: row 0 contains NaN"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -123,3 +125,23 @@ def test_an_empty_stream_merges_to_nothing_new(report) -> None:
     expected = whole.result()
     assert whole.merge(metrics.ClasswiseECEStream()).result() == expected
     assert metrics.ClasswiseECEStream().merge(whole).result() == expected
+
+
+@pytest.mark.parametrize(
+    "stream", [row[0] for row in STREAMS] + [metrics.EqualMassECEStream, metrics.SmoothECEStream]
+)
+def test_states_travel_between_processes(stream, report) -> None:
+    p, y, _ = report
+    state = stream().update(p, y)
+    assert pickle.loads(pickle.dumps(state)).result() == state.result()
+
+
+@pytest.mark.parametrize("kind", ["count", "density", "corrected"])
+def test_bound_next_to_the_boundary(kind) -> None:
+    # 0.999 is the last inner node of the density's grid; what the stream shares from it to the
+    # end node counts half in the published forms.
+    confidence = np.array([0.999] * 90 + [0.7] * 10)
+    p, y = np.stack([confidence, 1.0 - confidence], axis=1), np.array([0] * 90 + [1] * 10)
+    stream = metrics.SmoothECEStream(kind).update(p, y)
+    error = abs(stream.result() - metrics.smooth_ece(p, y, normalization=kind))
+    assert error <= stream.error_bound() < 0.02

@@ -10,13 +10,24 @@ probabilities of the current point are held, for the products.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cordcal.calibrators._scores import Labels, Matrix, Vector, row_blocks, row_weights
+from cordcal.calibrators._scores import (
+    Labels,
+    Matrix,
+    Vector,
+    block_buffer,
+    row_blocks,
+    row_weights,
+)
 
 # Keeps divisions finite when every row is certain; far below any curvature that matters.
 _TINY = 1e-100
+
+# Forming the blocks of all classes takes n·K³ multiplications: about 0.1 s at this many.
+_CHEAP_BLOCKS = 2**30
 
 
 class AffineProblem(ABC):
@@ -32,6 +43,7 @@ class AffineProblem(ABC):
         self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
         self.weight = row_weights(scores.shape[0], weight)
         self._probabilities = np.empty_like(scores)
+        self._buffer = block_buffer(*scores.shape)
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
         """Return the objective and its gradient, and remember the probabilities."""
@@ -46,7 +58,7 @@ class AffineProblem(ABC):
             total = p.sum(axis=1)
             p /= total[:, None]
             value += float(w @ (np.log(total) - own_logit))
-            error = p * w[:, None]
+            error = np.multiply(p, w[:, None], out=self._buffer[: p.shape[0]])
             error[own] -= w
             self._accumulate(error, x, gradient)
         away = theta - self.identity
@@ -59,7 +71,7 @@ class AffineProblem(ABC):
         result = 2.0 * self.ridge * direction
         for at in row_blocks(*self.scores.shape):
             x, p = self.scores[at], self._probabilities[at]
-            a = np.empty_like(p)
+            a = self._buffer[: p.shape[0]]
             self._map(direction, x, out=a)
             a -= np.vecdot(p, a)[:, None]
             a *= p
@@ -131,9 +143,9 @@ class VectorProblem(AffineProblem):
 class MatrixProblem(AffineProblem):
     """``softmax(W x + b)``.
 
-    The preconditioner takes every class's block to be its share of doubt p(1 − p) times
-    one second-moment matrix of the scores, plus the off-diagonal ridge: one
-    eigendecomposition inverts them all.
+    The preconditioner is each class's own block of the Hessian, where these are cheap to
+    form; else every class's block is taken to be its share of doubt p(1 − p) times one
+    second-moment matrix of the scores, plus the off-diagonal ridge.
     """
 
     def __init__(
@@ -141,6 +153,7 @@ class MatrixProblem(AffineProblem):
     ) -> None:
         classes = scores.shape[1]
         self.identity = np.eye(classes, classes + 1)
+        self._inverse: Callable[[Matrix], Matrix]
         super().__init__(scores, labels, weight, ridge)
 
     @staticmethod
@@ -154,23 +167,48 @@ class MatrixProblem(AffineProblem):
         gradient[:, -1] += error.sum(axis=0)
 
     def refresh(self) -> None:
-        classes = self.scores.shape[1]
-        shared, share = np.zeros((classes + 1, classes + 1)), np.zeros(classes)
+        rows, classes = self.scores.shape
+        if rows * classes**3 <= _CHEAP_BLOCKS:
+            self._invert_blocks()
+        else:
+            self._invert_shared()
+
+    def precondition(self, residual: Matrix) -> Matrix:
+        return self._inverse(residual)
+
+    def _spread(self) -> Iterator[tuple[Matrix, Matrix]]:
+        """Yield blocks of the scores with a column of ones, and of w·p(1 − p)."""
         for at in row_blocks(*self.scores.shape):
             x, p = self.scores[at], self._probabilities[at]
             spread = p * (1.0 - p)
             spread *= self.weight[at][:, None]
-            share += spread.sum(axis=0)
-            scaled = np.append(x, np.ones((x.shape[0], 1)), axis=1)
-            scaled *= np.sqrt(spread.sum(axis=1))[:, None]
-            shared += scaled.T @ scaled
-        size, self._basis = np.linalg.eigh(shared / max(share.sum(), _TINY))
-        # Classes nobody doubts and directions nobody takes must stay invertible.
-        share = np.maximum(share, 1e-6 * share.max() + _TINY)
-        size = np.maximum(size, 1e-10 * size.max() + _TINY)
-        self._sizes = np.outer(share, size) + 2.0 * self.ridge[0, 1]
+            yield np.append(x, np.ones((x.shape[0], 1)), axis=1), spread
 
-    def precondition(self, residual: Matrix) -> Matrix:
-        turned = residual @ self._basis
-        turned /= self._sizes
-        return np.asarray(turned @ self._basis.T)
+    def _invert_blocks(self) -> None:
+        """Invert each class's own block of the Hessian."""
+        classes, width = self.identity.shape
+        blocks = np.zeros((classes, width, width))
+        for extended, spread in self._spread():
+            for block, doubt in zip(blocks, spread.T, strict=True):
+                block += (extended * doubt[:, None]).T @ extended
+        at = np.arange(width)
+        blocks[:, at, at] += 2.0 * self.ridge
+        size = blocks[:, at, at].max(axis=1, keepdims=True)
+        # Classes nobody doubts and directions nobody takes must stay invertible.
+        blocks[:, at, at] += 1e-10 * size + 1e-14 * size.max() + _TINY
+        inverse = np.linalg.inv(blocks)
+        self._inverse = lambda residual: np.matmul(inverse, residual[:, :, None])[:, :, 0]
+
+    def _invert_shared(self) -> None:
+        """Invert shares of one second-moment matrix by one eigendecomposition."""
+        classes, width = self.identity.shape
+        shared, share = np.zeros((width, width)), np.zeros(classes)
+        for extended, spread in self._spread():
+            share += spread.sum(axis=0)
+            extended *= np.sqrt(spread.sum(axis=1))[:, None]
+            shared += extended.T @ extended
+        size, basis = np.linalg.eigh(shared / max(share.sum(), _TINY))
+        share = np.maximum(share, 1e-12 * share.max() + _TINY)
+        size = np.maximum(size, 1e-12 * size.max() + _TINY)
+        sizes = np.outer(share, size) + 2.0 * self.ridge[0, 1]
+        self._inverse = lambda residual: ((residual @ basis) / sizes) @ basis.T

@@ -164,7 +164,12 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
     @classmethod
     def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
         """Rebuild a fitted calibrator from what `_state` returned."""
-        calibrator = cls(**meta["params"])
+        # JSON knows lists only; a parameter that is a sequence is a tuple.
+        params: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in meta["params"].items()
+        }
+        calibrator = cls(**params)
         for name, value in {**meta["fitted"], **held}.items():
             setattr(calibrator, name, value)
         return calibrator

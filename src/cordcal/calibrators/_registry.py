@@ -22,6 +22,15 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "irova-ts": ("isotonic", "IsotonicOneVsAllTempered"),
     "irm": ("isotonic", "IsotonicPooled"),
     "mcct-i": ("rankwise", "RankwiseTransformation"),
+    "adats": ("adaptive", "AdaptiveTemperature"),
+}
+
+# The domains in a reader's words; a map of shifted logits does not see a row's shift.
+_WORKS_ON = {
+    "logits": "raw logits",
+    "shifted": "logits",
+    "log-probabilities": "log-probabilities",
+    "probabilities": "probabilities",
 }
 
 
@@ -129,7 +138,5 @@ def describe() -> FactTable:
     ['ts']
     """
     names = Facts.__dataclass_fields__
-    return FactTable(
-        Facts(**{name: getattr(calibrator_class(key), name) for name in names})
-        for key in available()
-    )
+    rows = [{name: getattr(calibrator_class(key), name) for name in names} for key in available()]
+    return FactTable(Facts(**{**row, "works_on": _WORKS_ON[row["works_on"]]}) for row in rows)

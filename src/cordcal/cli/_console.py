@@ -22,10 +22,12 @@ class Advance(Protocol):
 def show(*renderables: Any) -> None:
     """Print text, tables and rules to stdout, in colour only on a terminal."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     for renderable in renderables:
-        console.print(renderable)
+        # A class called [red] is a word, not a wish for colour.
+        console.print(Text(renderable) if isinstance(renderable, str) else renderable)
 
 
 def say(text: str) -> None:

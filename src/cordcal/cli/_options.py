@@ -6,12 +6,13 @@ import difflib
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from cordcal.io import Scores
+    from cordcal.io.kinds import Kind
 
 
 class InputKind(StrEnum):
@@ -72,7 +73,7 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
         raise ValueError(f"{target} cannot be written: the folder {folder} is not writable")
 
 
-def parse_preserve(text: str) -> int | str:
+def parse_preserve(text: str) -> int | Literal["ranking"]:
     """Return a number of classes, or ``"ranking"``.
 
     Examples
@@ -81,7 +82,7 @@ def parse_preserve(text: str) -> int | str:
     (5, 'ranking')
     """
     if text == "ranking":
-        return text
+        return "ranking"
     if text.isdecimal() and int(text) >= 1:
         return int(text)
     raise ValueError(f"--preserve is {text!r}; write 1, another number of classes, or ranking")
@@ -111,7 +112,9 @@ def read(
     """Read scores for a command."""
     from cordcal.io import read_scores
 
-    wanted = None if kind is None else kind.value
+    wanted: Kind | None = None
+    if kind is not None:
+        wanted = "logits" if kind is InputKind.logits else "probabilities"
     return read_scores(path, key=key, role=role, labels=labels, input=wanted)
 
 

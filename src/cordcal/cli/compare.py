@@ -56,10 +56,10 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Fit every calibrator on one part of the rows and compare their reports on the other."""
-    (note if json else say)(f"cordcal compare: {scores}")
     depth = parse_preserve(preserve)
     if report is not None:
         check_output(report, force=force)
+    (note if json else say)(f"cordcal compare: {scores}")
     keys = None if calibrator is None else [check_calibrator(each) for each in calibrator]
     found = read(scores, key=key, labels=labels, kind=input)
     truth = need_labels(found)

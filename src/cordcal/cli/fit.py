@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -75,7 +75,9 @@ def fit(
                 "see cordcal fit --help"
             )
         model = _calibrator(scores, calibrator, labels, key, input, depth, quiet=json)
-    _save(model, output)
+    import cordcal
+
+    cordcal.save(model, output)
     construction = model.construction_
     if json:
         show_json({"model": str(output), "construction": construction.to_dict()})
@@ -90,13 +92,13 @@ def _calibrator(
     labels: str | None,
     matrix: str | None,
     input: Any,
-    preserve: int | str,
+    preserve: int | Literal["ranking"],
     *,
     quiet: bool,
 ) -> Any:
+    check_calibrator(key)
     if not quiet:
         note(f"fitting {key} on {path}")
-    check_calibrator(key)
     found = read(path, key=matrix, labels=labels, kind=input)
     truth = need_labels(found)
     import cordcal
@@ -109,7 +111,9 @@ def _calibrator(
         return model.fit(found.values, truth, features=found.features)
 
 
-def _repair(original: str | None, direct: str | None, input: Any, preserve: int | str) -> Any:
+def _repair(
+    original: str | None, direct: str | None, input: Any, preserve: int | Literal["ranking"]
+) -> Any:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise ValueError(f"{missing} is missing; the repair needs both reports of the same rows")
@@ -118,13 +122,4 @@ def _repair(original: str | None, direct: str | None, input: Any, preserve: int 
 
     # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
     decision = first.values.argmax(axis=1) if first.kind == "logits" else None
-    options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
-    return cordcal.CORD(**options).fit(probabilities_of(first), second.values, decision=decision)
-
-
-def _save(model: Any, path: Path) -> None:
-    import cordcal
-    from cordcal.io import replacing
-
-    with replacing(path) as temporary:
-        cordcal.save(model, temporary)
+    return cordcal.CORD(preserve).fit(probabilities_of(first), second.values, decision=decision)

@@ -1,16 +1,19 @@
-"""What the pictures and the row table of a report show of one calibrator, ready as numbers."""
+"""What the pictures and tables of a report show of one calibrator, ready as numbers."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics import Reliability, reliability
+from cordcal.evaluate._audit_result import ChangedRow
+from cordcal.evaluate.audit import _ChangedRows
+from cordcal.metrics import Reliability
+from cordcal.metrics._rows import Report
+from cordcal.preserved import Reports
 
-Matrix = npt.NDArray[Any]
 Classes = npt.NDArray[np.intp]
 
 # What a page can show; the counts of everything are in the decision changes.
@@ -20,29 +23,10 @@ HISTOGRAM_BINS = 20
 
 
 @dataclass(frozen=True)
-class ChangedRow:
-    """One row whose direct report decides otherwise.
-
-    ``kind`` is C⁺, C⁻ or C⁰, None without labels.  ``kept_mass`` and ``new_mass`` are the
-    direct report's masses on the original and on its own decision.
-    """
-
-    row: int
-    label: int | None
-    original: int
-    direct: int
-    kind: str | None
-    original_confidence: float
-    kept_mass: float
-    new_mass: float
-    repaired_mass: float
-
-
-@dataclass(frozen=True)
 class ClassChanges:
     """How one class fares: rows decided for it, rows that leave it and rows that join it."""
 
-    index: int
+    name: str
     decided: int
     left: int
     joined: int
@@ -54,8 +38,8 @@ class Pictures:
 
     Attributes
     ----------
-    direct, repaired : Reliability or None
-        The bins of the reliability diagram; None without labels.
+    reliability : dict of str to Reliability
+        The bins of the diagrams of the direct and the repaired report; empty without labels.
     histogram : dict
         Edges, and the counts of confidences: original, direct and repaired.
     classes : tuple of ClassChanges
@@ -64,8 +48,7 @@ class Pictures:
         The changed rows, the most decided change first.
     """
 
-    direct: Reliability | None
-    repaired: Reliability | None
+    reliability: dict[str, Reliability]
     histogram: dict[str, list[float]]
     classes: tuple[ClassChanges, ...]
     rows: tuple[ChangedRow, ...]
@@ -73,36 +56,34 @@ class Pictures:
     @classmethod
     def of(
         cls,
-        original: Matrix,
-        direct: Matrix,
-        repaired: Matrix,
-        decision: Classes,
+        original: npt.NDArray[Any],
+        reports: Reports,
+        names: list[str],
+        reliability: dict[str, Reliability],
+        *,
         labels: Classes | None = None,
         row_numbers: Classes | None = None,
     ) -> Pictures:
         """Gather the pictures' numbers; ``row_numbers`` are the rows' places in the file."""
+        all_reports = {"original": original, "direct": reports.direct, "repaired": reports.repaired}
         return cls(
-            direct=None if labels is None else reliability(direct, labels),
-            repaired=None if labels is None else reliability(repaired, labels),
-            histogram=_histogram(original=original, direct=direct, repaired=repaired),
-            classes=_class_changes(decision, direct),
-            rows=_changed_rows(original, direct, repaired, decision, labels, row_numbers),
+            reliability=reliability,
+            histogram=_histogram(all_reports),
+            classes=_class_changes(reports, names),
+            rows=_changed_rows(all_reports, reports.decision, names, labels, row_numbers),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain Python values."""
-        diagrams = {"direct": self.direct, "repaired": self.repaired}
         return {
-            "reliability": None
-            if self.direct is None
-            else {name: bins.to_dict() for name, bins in diagrams.items() if bins is not None},
+            "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
             "histogram": self.histogram,
             "classes": [asdict(each) for each in self.classes],
-            "rows": [asdict(each) for each in self.rows],
+            "rows": [each.to_dict() for each in self.rows],
         }
 
 
-def _histogram(**reports: Matrix) -> dict[str, list[float]]:
+def _histogram(reports: dict[str, npt.NDArray[Any]]) -> dict[str, list[float]]:
     edges = np.linspace(0.0, 1.0, HISTOGRAM_BINS + 1)
     counts = {
         # Rounding may lift a confidence a hair above one; it belongs to the last bin.
@@ -112,50 +93,33 @@ def _histogram(**reports: Matrix) -> dict[str, list[float]]:
     return {"edges": edges.tolist(), **counts}
 
 
-def _class_changes(decision: Classes, direct: Matrix) -> tuple[ClassChanges, ...]:
-    classes = direct.shape[1]
-    after = direct.argmax(axis=1)
-    moved = after != decision
-    decided = np.bincount(decision, minlength=classes)
-    left = np.bincount(decision[moved], minlength=classes)
-    joined = np.bincount(after[moved], minlength=classes)
+def _class_changes(reports: Reports, names: list[str]) -> tuple[ClassChanges, ...]:
+    before, after = reports.decision, reports.direct.argmax(axis=1)
+    moved = after != before
+    decided, left, joined = (
+        np.bincount(classes, minlength=len(names))
+        for classes in (before, before[moved], after[moved])
+    )
     busiest = np.argsort(-(left + joined), kind="stable")[:MOST_CLASSES]
     return tuple(
-        ClassChanges(int(index), int(decided[index]), int(left[index]), int(joined[index]))
+        ClassChanges(names[index], int(decided[index]), int(left[index]), int(joined[index]))
         for index in busiest
         if left[index] + joined[index] > 0
     )
 
 
 def _changed_rows(
-    original: Matrix,
-    direct: Matrix,
-    repaired: Matrix,
+    reports: dict[str, npt.NDArray[Any]],
     decision: Classes,
+    names: list[str],
     labels: Classes | None,
     row_numbers: Classes | None,
 ) -> tuple[ChangedRow, ...]:
-    after = direct.argmax(axis=1)
-    moved = np.flatnonzero(after != decision)
-    margin = direct[moved, after[moved]] - direct[moved, decision[moved]]
-    chosen = moved[np.argsort(-margin, kind="stable")[:MOST_ROWS]]
-    return tuple(
-        ChangedRow(
-            row=int(row if row_numbers is None else row_numbers[row]),
-            label=None if labels is None else int(labels[row]),
-            original=int(decision[row]),
-            direct=int(after[row]),
-            kind=None if labels is None else _kind(labels[row], decision[row], after[row]),
-            original_confidence=float(original[row, decision[row]]),
-            kept_mass=float(direct[row, decision[row]]),
-            new_mass=float(direct[row, after[row]]),
-            repaired_mass=float(repaired[row, decision[row]]),
-        )
-        for row in chosen
-    )
-
-
-def _kind(label: int, before: int, after: int) -> str:
-    if after == label:
-        return "C+"
-    return "C-" if before == label else "C0"
+    direct = Report.of(reports["direct"], "direct")
+    here = np.arange(len(decision))
+    masses = {name: report[here, decision].astype(float) for name, report in reports.items()}
+    changed = _ChangedRows(decision, direct.values.argmax(axis=1), labels, None, names)
+    rows = changed.largest(masses, direct, MOST_ROWS)
+    if row_numbers is None:
+        return rows
+    return tuple(replace(each, row=int(row_numbers[each.row])) for each in rows)

@@ -111,7 +111,7 @@ def _about_changes(comparison: Comparison) -> list[str]:
     net = most.changes.delta_accuracy or 0.0
     return [
         f"{said}; accuracy shows only the net of it, {_points(net)} for {most.key}.",
-        "Repaired, every one of them keeps every decision.",
+        "The repaired reports keep every decision.",
     ]
 
 
@@ -120,7 +120,7 @@ def _headline(comparison: Comparison, chosen: Report) -> str:
     if key == "uncalibrated":
         return "Keep the classifier's own probabilities"
     name = comparison[key].name
-    called = key if name == key else f"{name[:1].lower()}{name[1:]} ({key})"
+    called = key if name == key else f"{key} ({name})"
     return f"Use {called}" if report == "direct" else f"Use {called}, repaired by CORD"
 
 
@@ -138,11 +138,9 @@ def _reason(comparison: Comparison, chosen: Report, lowest: Report) -> str:
         )
     if chosen[0] == "uncalibrated":
         return f"{reason}: no calibrator improves on it beyond chance."
-    ece = comparison.measures(*chosen)["ece"]
-    return (
-        f"{reason}, against {before:.4f} uncalibrated; ECE goes from "
-        f"{comparison.uncalibrated['ece']:.2%} to {ece:.2%}."
-    )
+    first, then = comparison.uncalibrated["ece"], comparison.measures(*chosen)["ece"]
+    turn = "ECE falls" if then <= first else "but ECE rises"
+    return f"{reason}. Uncalibrated, NLL is {before:.4f}; {turn} from {first:.2%} to {then:.2%}."
 
 
 def _about_rivals(comparison: Comparison) -> str | None:
@@ -186,9 +184,13 @@ def _changes_that_pay(comparison: Comparison) -> Entry | None:
 def _about_paying(comparison: Comparison) -> str:
     payer = _changes_that_pay(comparison)
     if payer is None:
+        costly = [entry for entry in comparison if entry.gain["nll"].high < 0.0]
+        if not costly:
+            return "Keeping the decisions costs no calibrator likelihood beyond chance."
+        dearest = min(costly, key=lambda entry: entry.gain["nll"].estimate)
         return (
-            "No calibrator's changes raise both accuracy and likelihood beyond chance, so "
-            "keeping the decisions costs nothing that these rows can show."
+            f"Keeping the decisions costs at most {_written(dearest.gain['nll'], flip=True)} in "
+            f"NLL ({dearest.key}), and no calibrator's changes lift accuracy beyond chance."
         )
     accuracy, nll = payer.gain["accuracy"], payer.gain["nll"]
     return (

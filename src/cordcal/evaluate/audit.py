@@ -19,7 +19,6 @@ from cordcal.evaluate._audit_result import (
     MeasureComparison,
 )
 from cordcal.evaluate.bootstrap import RESAMPLED, percentile_interval, resampled_measures
-from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.metrics import decision_changes
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._changes import read_decisions
@@ -127,7 +126,7 @@ def audit(
             name: measure_report(report, labels, sample_weight) for name, report in reports.items()
         }
         comparisons = _compare(measured, level, resamples, seed)
-    found = [*_underflow(reports, measured), *_seen_before(cord, p)]
+    found = [*_underflow(reports, measured), *_seen_before(cord, p, q, decision)]
     for message in found:
         warnings.warn(message, UserWarning, stacklevel=2)
 
@@ -140,7 +139,7 @@ def audit(
         by_confidence=changed.by_confidence(masses["original"]),
         rows=changed.largest(masses, reports["direct"]),
         measures=comparisons,
-        reliability={name: report.reliability for name, report in measured.items()},
+        reliability={name: report.reliability() for name, report in measured.items()},
         eta=repair.eta_,
         fitted_here=cord is None,
         level=level,
@@ -191,10 +190,12 @@ class _ChangedRows:
         index = np.searchsorted(_BANDS, confidence, side="left") - 1
         return self._grouped(np.clip(index, 0, len(bands) - 1), bands)
 
-    def largest(self, masses: dict[str, Vector], direct: Report) -> tuple[ChangedRow, ...]:
+    def largest(
+        self, masses: dict[str, Vector], direct: Report, most: int = _ROWS
+    ) -> tuple[ChangedRow, ...]:
         moved = np.flatnonzero(self.kept != self.moved_to)
         confidence = direct.values[moved, self.moved_to[moved]].astype(np.float64)
-        order = np.argsort(masses["direct"][moved] - confidence, kind="stable")[:_ROWS]
+        order = np.argsort(masses["direct"][moved] - confidence, kind="stable")[:most]
         return tuple(
             ChangedRow(
                 row=int(row),
@@ -264,10 +265,18 @@ def _underflow(reports: dict[str, Report], measured: dict[str, MeasuredReport]) 
     ]
 
 
-def _seen_before(cord: CORD | None, original: npt.NDArray[Any]) -> list[str]:
-    """Say if a given repair was fitted on these very rows."""
-    seen = getattr(cord, "fingerprint_", None)
-    if seen is None or seen != Fingerprint.of(original):
+def _seen_before(
+    cord: CORD | None, original: npt.NDArray[Any], direct: npt.NDArray[Any], decision: Any
+) -> list[str]:
+    """Say if a given repair was fitted on these very rows.
+
+    A construction's means are exact sums, the same for any order of the rows: two
+    constructions that agree in every figure saw the same rows.
+    """
+    if cord is None or cord.construction_.n != len(direct):
+        return []
+    again = CORD(cord.preserve).fit(original, direct, decision=decision)
+    if again.construction_ != cord.construction_:
         return []
     return [
         "These are the rows that cord was fitted on: the numbers describe the fit, not new data. "

@@ -6,7 +6,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,10 +15,12 @@ import numpy.typing as npt
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._scores import as_scores, check_kind, check_labels, original_probabilities
 from cordcal.evaluate._pictures import Pictures
-from cordcal.evaluate._resamples import Resamples, measure
+from cordcal.evaluate._resamples import Replicates, replicates_of
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
-from cordcal.metrics import DecisionChangesStream
-from cordcal.preserved import Preserved
+from cordcal.metrics import DecisionChanges, DecisionChangesStream
+from cordcal.metrics._all import MeasuredReport, measure_report
+from cordcal.metrics._rows import LabelledRows, Report
+from cordcal.preserved import Preserved, Reports
 
 Kind = Literal["logits", "probabilities"]
 Matrix = npt.NDArray[Any]
@@ -45,29 +47,27 @@ class _Split:
     original: npt.NDArray[np.float64]
 
 
-@dataclass(eq=False)
-class _Tally:
-    """Sums one report's measures, and their replicates, over the splits."""
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """One calibrator, fitted and measured on every split."""
 
-    measures: list[Mapping[str, float]] = field(default_factory=list)
-    replicates: list[Mapping[str, npt.NDArray[np.float64]]] = field(default_factory=list)
+    key: str
+    name: str
+    keeps_decisions: bool
+    direct: list[MeasuredReport]
+    repaired: list[MeasuredReport]
+    changes: DecisionChanges
+    fit_seconds: float
+    apply_seconds: float
+    notes: tuple[str, ...]
+    pictures: Pictures
 
-    def add(self, report: Matrix, split: _Split, resamples: Resamples) -> None:
-        values, replicates = measure(report, split.labels, resamples.weights(split.rows))
-        self.measures.append(values)
-        self.replicates.append(replicates)
-
-    def means(self) -> dict[str, float]:
-        return {
-            name: float(np.mean([values[name] for values in self.measures]))
-            for name in self.measures[0]
-        }
-
-    def mean_replicates(self) -> dict[str, npt.NDArray[np.float64]]:
-        return {
-            name: np.mean([values[name] for values in self.replicates], axis=0)
-            for name in self.replicates[0]
-        }
+    def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
+        """Return the rows to resample; a map that keeps decisions has one report, not two."""
+        rows = {(self.key, "direct"): [measured.rows for measured in self.direct]}
+        if not self.keeps_decisions:
+            rows[self.key, "repaired"] = [measured.rows for measured in self.repaired]
+        return rows
 
 
 def compare(
@@ -79,7 +79,7 @@ def compare(
     evaluation: float | tuple[Any, Any] = 0.5,
     splits: int = 1,
     seed: int = 0,
-    preserve: int | str = 1,
+    preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
     features: Any = None,
     progress: Callable[[str], None] | None = None,
@@ -137,29 +137,32 @@ def compare(
     left_out = {} if chosen.explicit else _left_out(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = _splits(given, truth, features, input, evaluation, splits, seed)
-    resamples = Resamples(population, seed)
-    base = _Tally()
-    for split in parts:
-        base.add(split.original, split, resamples)
-    entries: list[Entry] = []
-    replicates = {("uncalibrated", "original"): base.mean_replicates()}
+    original = [_measured(part.original, part, "original") for part in parts]
+    columns = list(names) if names is not None else [str(index) for index in range(classes)]
+    fitted: list[_Fitted] = []
     for name, candidate in chosen.maps.items():
         if name in left_out:
             continue
         if progress is not None:
             progress(name)
         try:
-            entry, own = _entry(name, candidate, parts, resamples, input, preserve)
+            fitted.append(_fit(name, candidate, parts, input, preserve, columns))
         except ValueError as error:
             if chosen.explicit:
                 raise
             left_out[name] = str(error)
-        else:
-            entries.append(entry)
-            replicates |= own
+    if progress is not None:
+        progress("intervals")
+    reports = {("uncalibrated", "original"): [measured.rows for measured in original]}
+    for each in fitted:
+        reports |= each.reports()
+    replicates = replicates_of(reports, [part.rows for part in parts], population, seed)
+    for each in fitted:
+        if each.keeps_decisions:
+            replicates[each.key, "repaired"] = replicates[each.key, "direct"]
     return Comparison(
-        entries=tuple(entries),
-        uncalibrated=base.means(),
+        entries=tuple(_entry(each, replicates) for each in fitted),
+        uncalibrated=_means(original),
         left_out=left_out,
         n_calibration=len(parts[0].fit_labels),
         n_evaluation=len(parts[0].labels),
@@ -175,61 +178,98 @@ def compare(
     )
 
 
-def _entry(
+def _fit(
     name: str,
     candidate: Any,
     parts: list[_Split],
-    resamples: Resamples,
     input: Kind,
-    preserve: int | str,
-) -> tuple[Entry, dict[tuple[str, str], Mapping[str, npt.NDArray[np.float64]]]]:
+    preserve: int | Literal["ranking"],
+    columns: list[str],
+) -> _Fitted:
     """Fit one calibrator on every split and measure both of its reports."""
-    direct, repaired, changes = _Tally(), _Tally(), DecisionChangesStream()
+    changes = DecisionChangesStream()
+    direct, repaired = [], []
     pictures: list[Pictures] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     for split in parts:
-        model = Preserved(candidate, input=input, preserve=preserve)  # type: ignore[arg-type]
+        model = Preserved(candidate, input=input, preserve=preserve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             begun = time.perf_counter()
             model.fit(split.fit_scores, split.fit_labels, features=split.fit_features)
-            fitted = time.perf_counter()
+            ended = time.perf_counter()
             reports = model.reports(split.scores, features=split.features)
-            fit_seconds += fitted - begun
-            apply_seconds += time.perf_counter() - fitted
+            fit_seconds += ended - begun
+            apply_seconds += time.perf_counter() - ended
         notes += [str(warning.message) for warning in caught]
-        direct.add(reports.direct, split, resamples)
-        repaired.add(reports.repaired, split, resamples)
+        direct.append(_measured(reports.direct, split, "direct"))
+        repaired.append(_measured(reports.repaired, split, "repaired"))
         changes.update(reports.decision, reports.direct, split.labels)
         if not pictures:
-            both = reports.direct, reports.repaired
-            pictures.append(
-                Pictures.of(split.original, *both, reports.decision, split.labels, split.rows)
-            )
-    means = direct.means(), repaired.means()
-    replicates = direct.mean_replicates(), repaired.mean_replicates()
-    gain = {
-        measure: interval_of(
-            means[0][measure] - means[1][measure],
-            replicates[0][measure] - replicates[1][measure],
-        )
-        for measure in replicates[0]
-    }
-    entry = Entry(
+            pictures.append(_pictures(split, reports, columns, direct[0], repaired[0]))
+    return _Fitted(
         key=name,
         name=str(getattr(model.calibrator_, "title", name)),
         keeps_decisions=bool(getattr(model.calibrator_, "keeps_argmax", False)),
-        direct=means[0],
-        repaired=means[1],
+        direct=direct,
+        repaired=repaired,
         changes=changes.result(),
-        gain=gain,
         fit_seconds=fit_seconds / len(parts),
         apply_seconds=apply_seconds / len(parts),
         notes=tuple(dict.fromkeys(notes)),
         pictures=pictures[0],
     )
-    return entry, {(name, "direct"): replicates[0], (name, "repaired"): replicates[1]}
+
+
+def _entry(fitted: _Fitted, replicates: Mapping[tuple[str, str], Replicates]) -> Entry:
+    direct, repaired = _means(fitted.direct), _means(fitted.repaired)
+    first, second = (replicates[fitted.key, report] for report in ("direct", "repaired"))
+    return Entry(
+        key=fitted.key,
+        name=fitted.name,
+        keeps_decisions=fitted.keeps_decisions,
+        direct=direct,
+        repaired=repaired,
+        changes=fitted.changes,
+        gain={
+            measure: interval_of(direct[measure] - repaired[measure], values - second[measure])
+            for measure, values in first.items()
+        },
+        fit_seconds=fitted.fit_seconds,
+        apply_seconds=fitted.apply_seconds,
+        notes=fitted.notes,
+        pictures=fitted.pictures,
+    )
+
+
+def _pictures(
+    split: _Split,
+    reports: Reports,
+    columns: list[str],
+    direct: MeasuredReport,
+    repaired: MeasuredReport,
+) -> Pictures:
+    return Pictures.of(
+        split.original,
+        reports,
+        columns,
+        {"direct": direct.reliability(), "repaired": repaired.reliability()},
+        labels=split.labels,
+        row_numbers=split.rows,
+    )
+
+
+def _measured(report: Matrix, split: _Split, name: str) -> MeasuredReport:
+    return measure_report(Report.of(report, name), split.labels, None)
+
+
+def _means(measured: Sequence[MeasuredReport]) -> dict[str, float]:
+    """Return each measure's mean over the splits."""
+    values = [each.measures.to_dict() for each in measured]
+    return {
+        name: float(np.mean([each[name] for each in values])) for name in values[0] if name != "n"
+    }
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ Replicates = Mapping[str, npt.NDArray[np.float64]]
 
 # Higher is better for accuracy alone.
 _HIGHER = "accuracy"
+# Means of float64 rows agree to about this; no measure is reported as finely.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Interval:
     def clear(self) -> bool:
         """Whether the interval leaves zero out."""
         return self.low > 0.0 or self.high < 0.0
+
+    def __post_init__(self) -> None:
+        # A repair that has nothing to do still rounds; that is no difference.
+        for name in ("estimate", "low", "high"):
+            if abs(getattr(self, name)) < _ROUNDING:
+                object.__setattr__(self, name, 0.0)
 
     def to_dict(self) -> dict[str, float]:
         """Return the record as plain Python values."""

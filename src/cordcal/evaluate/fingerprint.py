@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics._rows import Report
+from cordcal import arrays
 
 _MASK = (1 << 64) - 1
+# Any other start of the mixing: the golden ratio in 64 bits.
+_OTHER_HALF = np.uint64(0x9E3779B97F4A7C15)
+# 4 MB of float64 a block.
+_BLOCK_ENTRIES = 2**19
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +40,21 @@ class Fingerprint:
     @classmethod
     def of(cls, original: Any) -> Fingerprint:
         """Digest the classifier's reports."""
-        report = Report.of(original, "original")
-        # Fixed random odd multipliers, one a column for each half: a multilinear hash.
-        factors = np.random.default_rng(0).integers(
-            0, 2**64, (2, report.classes), dtype=np.uint64
-        ) | np.uint64(1)
-        halves = [0, 0]
-        for _, block in report.blocks():
+        values = arrays.to_numpy(arrays.as_matrix(original, "original"))
+        rows, classes = values.shape
+        # A multilinear hash: fixed random odd multipliers, one a column, modulo 2^64.
+        factors = np.random.default_rng(0).integers(0, 2**64, classes, dtype=np.uint64)
+        factors |= np.uint64(1)
+        high = low = 0
+        size = max(1, _BLOCK_ENTRIES // classes)
+        for start in range(0, rows, size):
             # Adding zero turns -0.0 into 0.0, which is the same number.
-            bits = (block.astype(np.float64) + 0.0).view(np.uint64)
-            for place, column_factors in enumerate(factors):
-                # Sums of products modulo 2^64, mixed so that rows cannot trade parts.
-                hashed = _mix(np.einsum("ij,j->i", bits, column_factors))
-                halves[place] = (halves[place] + int(hashed.sum(dtype=np.uint64))) & _MASK
-        return cls(report.rows, halves[0] << 64 | halves[1])
+            bits = (values[start : start + size].astype(np.float64) + 0.0).view(np.uint64)
+            hashed = np.einsum("ij,j->i", bits, factors)
+            # Mixed before they are added, so that rows cannot trade parts.
+            high += int(_mix(hashed).sum(dtype=np.uint64))
+            low += int(_mix(hashed ^ _OTHER_HALF).sum(dtype=np.uint64))
+        return cls(rows, (high & _MASK) << 64 | (low & _MASK))
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
         high = (self.digest >> 64) + (other.digest >> 64)

@@ -11,7 +11,7 @@ from cordcal.metrics._equal_mass import equal_mass_gap
 from cordcal.metrics._rows import LabelledRows, Report
 from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream
 from cordcal.metrics._smooth import smooth_gap
-from cordcal.metrics._stream import Stream
+from cordcal.metrics._stream import RowStream
 
 
 @dataclass(frozen=True)
@@ -42,33 +42,38 @@ class Measures:
 
 @dataclass(frozen=True)
 class MeasuredReport:
-    """A report's measures, with the rows and bins they were computed from."""
+    """A report's measures, with the rows they were computed from."""
 
     measures: Measures
-    reliability: Reliability
     rows: LabelledRows
+
+    def reliability(self) -> Reliability:
+        """Return the bins of the report's diagram."""
+        bins = ReliabilityStream()
+        bins.add(self.rows)
+        return bins.result()
+
+
+def _value(stream: RowStream, rows: LabelledRows) -> float:
+    stream.add(rows)
+    return float(stream.result())
 
 
 def measure_report(report: Report, labels: Any, sample_weight: Any) -> MeasuredReport:
     """Measure a report and keep its rows, for resampling and diagrams."""
     classwise = ClasswiseECEStream()
     rows = report.labelled(labels, sample_weight, visit=classwise.visit)
-
-    def value(stream: Stream) -> Any:
-        stream.add(rows)
-        return stream.result()
-
     measures = Measures(
         n=len(rows),
-        accuracy=value(AccuracyStream()),
-        nll=value(NLLStream()),
-        brier=value(BrierStream()),
-        ece=value(ECEStream()),
+        accuracy=_value(AccuracyStream(), rows),
+        nll=_value(NLLStream(), rows),
+        brier=_value(BrierStream(), rows),
+        ece=_value(ECEStream(), rows),
         ece_equal_mass=equal_mass_gap(rows, BINS),
         smooth_ece=smooth_gap(rows)[0],
         classwise_ece=classwise.result(),
     )
-    return MeasuredReport(measures, value(ReliabilityStream()), rows)
+    return MeasuredReport(measures, rows)
 
 
 def measure_all(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> Measures:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics._rows import Classes, LabelledRows, Vector
-from cordcal.metrics._stream import Stream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows
 
 # The paper's number of bins.
 BINS = 15
@@ -91,7 +91,7 @@ class Reliability:
         return f"Reliability({len(self)} bins, {int(self.count.sum()):,} rows, ECE {self.ece:.4f})"
 
 
-class _BinStream(Stream):
+class _BinStream(RowStream):
     """Sums of confidence and correctness in equal-width bins."""
 
     def __init__(self, bins: int = BINS) -> None:

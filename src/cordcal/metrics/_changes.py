@@ -16,7 +16,7 @@ from cordcal.repair._exact import ExactSum, total_weight
 
 @dataclass(frozen=True)
 class DecisionChanges:
-    """How an evaluated report's decisions differ from the original ones (Eq. 9 of the paper).
+    """How an evaluated report's decisions differ from the original ones.
 
     Counts are numbers of rows; rates are shares of the rows' weight.  What needs labels is
     None without them.
@@ -165,8 +165,15 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
     """
     if np.ndim(values) == 1:
         vector = arrays.to_numpy(values)
-        limit = int(vector.max(initial=0)) + 1 if vector.dtype.kind in "iuf" else 1
-        return arrays.check_decisions(vector, len(vector), limit, name), None
+        whole = vector.dtype.kind in "iu" or (
+            vector.dtype.kind == "f" and np.array_equal(vector, np.round(vector))
+        )
+        if not whole or not vector.size:
+            raise ValueError(
+                f"{name} has shape {vector.shape} and dtype {vector.dtype}; pass scores of shape "
+                f"(rows, classes), or one class index for each row"
+            )
+        return arrays.check_decisions(vector, len(vector), int(vector.max()) + 1, name), None
     report = Report.of(values, name)
     chosen = np.empty(report.rows, dtype=np.intp)
     for at, block in report.blocks():

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from cordcal.metrics._bins import BINS, bin_edges, bin_index, check_bins
 from cordcal.metrics._rows import Classes, Report, Vector
-from cordcal.metrics._stream import require_rows
+from cordcal.metrics._stream import Stream, require_rows
 
 
-class ClasswiseECEStream:
+class ClasswiseECEStream(Stream):
     """`classwise_ece` of blocks of rows in O(bins · classes) memory.
 
     Parameters
@@ -33,25 +33,9 @@ class ClasswiseECEStream:
         # By bin and class: Σ w (p − 1[y = class]).
         self._gaps: Vector | None = None
 
-    def update(self, probabilities: Any, labels: Any, *, sample_weight: Any = None) -> Self:
-        """Add a block of rows.
-
-        Parameters
-        ----------
-        probabilities : array_like of shape (n, K)
-            The report to measure.
-        labels : array_like of int
-            The true class of each row, 0..K-1.
-        sample_weight : array_like, optional
-            Weights of the rows.
-
-        Returns
-        -------
-        self : ClasswiseECEStream
-            The stream, so that calls can be chained.
-        """
-        Report.of(probabilities, "probabilities").labelled(labels, sample_weight, visit=self.visit)
-        return self
+    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
+        """Add a report that was taken in already."""
+        report.labelled(labels, sample_weight, visit=self.visit)
 
     def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
         """Add a checked block, as given and in float64."""
@@ -63,18 +47,15 @@ class ClasswiseECEStream:
         gaps[0] += weight @ wide
         large = np.flatnonzero(block >= block.dtype.type(bin_edges(self.bins)[1]))
         row = large // classes
+        column = large - row * classes
         mass = wide.ravel()[large]
-        self._move(mass, large - row * classes, weight[row] * mass)
-        gaps[0] -= np.bincount(labels, weight, minlength=classes)
-        self._move(wide[np.arange(len(wide)), labels], labels, -weight)
-        self._weight += float(weight.sum())
-
-    def _move(self, mass: Vector, column: Classes, values: Vector) -> None:
-        """Move values from the first bin to the one that their probability belongs to."""
-        gaps = self._sized(0)
         # One flat index: the fast path of ufunc.at is for one dimension.
-        np.add.at(gaps.reshape(-1), bin_index(mass, self.bins) * gaps.shape[1] + column, values)
-        np.subtract.at(gaps[0], column, values)
+        flat = gaps.reshape(-1)
+        np.add.at(flat, bin_index(mass, self.bins) * classes + column, weight[row] * mass)
+        np.subtract.at(flat, column, weight[row] * mass)
+        true_mass = wide[np.arange(len(wide)), labels]
+        np.subtract.at(flat, bin_index(true_mass, self.bins) * classes + labels, weight)
+        self._weight += float(weight.sum())
 
     def _sized(self, classes: int) -> Vector:
         if self._gaps is None:
@@ -87,7 +68,7 @@ class ClasswiseECEStream:
         return self._gaps
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
             raise ValueError(f"streams of {self.bins} and {other.bins} bins cannot be merged")
         if other._gaps is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cordcal.metrics._bins import BINS, check_bins
 from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
-from cordcal.metrics._stream import Stream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows
 
 # The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
 # confidences of a good classifier crowd at 1.  Rows below 2^-53 count as certain.
@@ -17,8 +17,8 @@ _EXPONENTS = 54
 _CELLS = (_EXPONENTS << _CELL_BITS) + 1
 
 
-def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
-    """Return the equal-mass ECE of rows in the order of their confidence.
+def rank_bins(weight: Vector, bins: int) -> Classes:
+    """Return the bins of rows in the order of their confidence.
 
     Bin m starts at the row where m / bins of the weight lies behind; for rows that count
     once each, the row of rank r is in bin ⌊bins · r / n⌋.
@@ -26,14 +26,19 @@ def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> ranked_gap(np.array([0.6, -0.3, -0.2, 0.9]), np.ones(4), 2)
-    0.25
+    >>> rank_bins(np.ones(5), 2)
+    array([0, 0, 0, 1, 1])
     """
     running = np.cumsum(weight)
-    require_rows(running[-1])
     behind = np.concatenate([[0.0], running[:-1]])
-    index = np.minimum(bins * behind / running[-1], bins - 1).astype(np.intp)
-    return float(np.abs(np.bincount(index, residual)).sum() / running[-1])
+    index = np.minimum(bins * behind / running[-1], bins - 1)
+    return np.asarray(index, dtype=np.intp)
+
+
+def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
+    """Return the equal-mass ECE of rows in the order of their confidence."""
+    gaps = np.bincount(rank_bins(weight, bins), residual)
+    return float(np.abs(gaps).sum() / weight.sum())
 
 
 def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
@@ -44,7 +49,7 @@ def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
     return ranked_gap(residual[order], weight[order], bins)
 
 
-class EqualMassECEStream(Stream):
+class EqualMassECEStream(RowStream):
     """`ece_equal_mass` of blocks of rows in constant memory, with a bound on its error.
 
     Equal mass needs all confidences in order, which no constant memory holds exactly.

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
-from cordcal.metrics._stream import Stream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows
 
 Spectrum = npt.NDArray[np.complex128]
 Normalization = Literal["count", "density", "corrected"]
@@ -171,12 +171,12 @@ def check_normalization(normalization: str) -> Normalization:
     return normalization  # type: ignore[return-value]
 
 
-class SmoothECEStream(Stream):
+class SmoothECEStream(RowStream):
     """`smooth_ece` of blocks of rows in constant memory, with a bound on its error.
 
     Residuals are kept on a grid of 65,537 confidences, each shared between its two
     neighbours.  `error_bound` says how far the result can be from `smooth_ece` of the same
-    rows; it is of the order of 1e-5.
+    rows; it is mostly of the order of 1e-5.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ class SmoothECEStream(Stream):
         width, error, tried = fixed_point(points.error_at)
 
         def bound(at: float) -> float:
-            return _sharing_bound(at, points.grid_step(at), self.normalization)
+            return self._sharing_bound(at, points.grid_step(at))
 
         # Where a width's error is too close to the width to tell which is larger, the search
         # may end one step away.
@@ -235,20 +235,24 @@ class SmoothECEStream(Stream):
         near = [at for at in (width - step, width + step) if _SMALLEST_WIDTH <= at <= 1.0]
         return max(abs(points.error_at(at) - error) + bound(at) for at in near)
 
+    def _sharing_bound(self, width: float, step: float) -> float:
+        """Bound how much sharing residuals between the stream's nodes can move the error.
 
-def _sharing_bound(width: float, step: float, normalization: Normalization) -> float:
-    """Bound how much sharing a residual between the stream's nodes can move the error.
-
-    Sharing changes anything only where a node of the coarse grid lies inside a cell of the
-    stream's: the mass there then moves by at most cell / (2 step), half to either side, and
-    its smoothed trace by the kernel's second difference.  Summed over the grid that is at
-    most step² ∫|k″| = 0.97 step² / width², and four times the kernel's jump at its cut-off.
-    """
-    cell = 1.0 / _STREAM_CELLS
-    # 0.3 instead of 0.97 / 4: the second difference is summed over grid points, not integrated.
-    moved = cell * (0.3 * step / (width * width) + float(gaussian(0.5, width)))
-    # A density enters twice, above and below, and may be half as large at the boundary.
-    return moved if normalization == "count" else 4.0 * moved
+        Sharing changes anything only where a node of the coarse grid lies inside a cell of
+        the stream's: the mass there then moves by at most cell / (2 step), half to either
+        side, and its smoothed trace by the kernel's second difference.  Summed over the grid
+        that is at most step² ∫|k″| = 0.97 step² / width², and four times the kernel's jump
+        at its cut-off.  Next to the boundary, half of what moves to the end node is lost.
+        """
+        cell = 1.0 / _STREAM_CELLS
+        # 0.3 instead of 0.97 / 4: second differences are summed over grid points.
+        moved = cell * (0.3 * step / (width * width) + float(gaussian(0.5, width)))
+        if self.normalization != "corrected":
+            left = int(step * _STREAM_CELLS)
+            around = [left, left + 1, -left - 2, -left - 1]
+            moved += cell / (8.0 * step) * float(self._mass[around].sum() / self._mass.sum())
+        # A density enters twice, above and below, and may be half as large at the boundary.
+        return moved if self.normalization == "count" else 4.0 * moved
 
 
 def smooth_ece(

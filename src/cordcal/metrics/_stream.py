@@ -29,12 +29,12 @@ class Stream(ABC):
         self
             The stream, so that calls can be chained.
         """
-        self.add(Report.of(probabilities, "probabilities").labelled(labels, sample_weight))
+        self.read(Report.of(probabilities, "probabilities"), labels, sample_weight)
         return self
 
     @abstractmethod
-    def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
+        """Add a report that was taken in already."""
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
@@ -43,6 +43,18 @@ class Stream(ABC):
     @abstractmethod
     def result(self) -> Any:
         """Return the measure of all rows seen so far."""
+
+
+class RowStream(Stream):
+    """A measure that needs only the few numbers a row."""
+
+    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
+        """Add a report that was taken in already."""
+        self.add(report.labelled(labels, sample_weight))
+
+    @abstractmethod
+    def add(self, rows: LabelledRows) -> None:
+        """Add rows that were reduced already."""
 
 
 class WeightedMean:
@@ -69,7 +81,7 @@ class WeightedMean:
         return self.total.mean(self.weight)
 
 
-class MeanStream(Stream):
+class MeanStream(RowStream):
     """A measure that is the mean of one number a row."""
 
     def __init__(self) -> None:

@@ -2,6 +2,15 @@
 
 from cordcal.repair._compiled import warmup
 from cordcal.repair._cord import CORD
-from cordcal.repair._results import Construction, Explanation
+from cordcal.repair._results import Construction, Explanation, RankingConstruction
+from cordcal.repair._variants import MinimalRepair, VariantCORD
 
-__all__ = ["CORD", "Construction", "Explanation", "warmup"]
+__all__ = [
+    "CORD",
+    "Construction",
+    "Explanation",
+    "MinimalRepair",
+    "RankingConstruction",
+    "VariantCORD",
+    "warmup",
+]

@@ -70,6 +70,14 @@ class RowState:
     changed: Array
 
 
+def tiny_tail(values: Array, *, xp: Any = None) -> tuple[float, float]:
+    """Return below which size a tail needs scaling in this dtype, and by how much."""
+    xp = namespace(values) if xp is None else xp
+    if values.dtype == xp.float32:
+        return TINY_TAIL_32, TINY_TAIL_SCALE_32
+    return TINY_TAIL, TINY_TAIL_SCALE
+
+
 def chosen_entries(values: Array, decision: Array, *, xp: Any) -> Array:
     """Return where each row's decision is."""
     columns = xp.arange(values.shape[1], device=values.device)
@@ -91,8 +99,7 @@ def split(
     rest = row_sum(tail)
     boundary = xp.any(values == 0, axis=1)
 
-    single = values.dtype == xp.float32
-    tiny, lift = (TINY_TAIL_32, TINY_TAIL_SCALE_32) if single else (TINY_TAIL, TINY_TAIL_SCALE)
+    tiny, lift = tiny_tail(values, xp=xp)
     one, zero = xp.ones_like(mass), xp.zeros_like(mass)
     scale = xp.where(rest < tiny, one * lift, one)
     # The order-preserving stabilisation of Appendix A, on the normalised row.

@@ -19,12 +19,14 @@ from cordcal.repair import _rows
 from cordcal.repair._exact import ExactSum
 from cordcal.repair._rows import Decisions, Description, Vector
 from cordcal.repair._scalar import Probe
+from cordcal.repair._tile import SUM_ROWS
 
 # A block that must be copied (another layout, half precision) is about 1 MB.
 _COPY_ENTRIES = 2**17
 # Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
 _THREAD_ENTRIES = 2**20
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
+_NO_ORDER = np.empty((0, 0), dtype=np.intp)
 _NO_WEIGHTS = np.empty(0)
 _IMPORTED_IN = os.getpid()
 
@@ -83,15 +85,16 @@ def _run(work: Callable[[slice], Any], chunks: list[slice], threads: int) -> Ite
         yield from pool.map(work, chunks)
 
 
-def _kernel_dtype(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> np.dtype[Any]:
+@functools.cache
+def _kernel_dtype(original: np.dtype[Any], direct: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype both inputs are read in: widening is exact and keeps every tie."""
-    wide = np.result_type(original.dtype, direct.dtype, np.float32)
-    return wide.newbyteorder("=")
+    return np.result_type(original, direct, np.float32).newbyteorder("=")
 
 
-def _limits(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> Vector:
-    classes = direct.shape[1]
-    both = (original.dtype, direct.dtype)
+@functools.cache
+def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vector:
+    """Return the tolerated and the unremarkable deviations of both reports' row sums."""
+    both = (original, direct)
     return np.array(
         [arrays.sum_tolerance(dtype) for dtype in both]
         + [arrays.sum_warning_level(dtype, classes) for dtype in both]
@@ -117,8 +120,8 @@ class _Inputs:
         decision: Decisions | None,
     ) -> None:
         self.original, self.direct, self.decision = original, direct, decision
-        self.dtype = _kernel_dtype(original, direct)
-        self.limits = _limits(original, direct)
+        self.dtype = _kernel_dtype(original.dtype, direct.dtype)
+        self.limits = _limits(original.dtype, direct.dtype, direct.shape[1])
         rows, classes = direct.shape
         as_is = all(x.dtype == self.dtype and x.flags.c_contiguous for x in (original, direct))
         self.most = rows if as_is else max(1, _COPY_ENTRIES // classes)
@@ -140,7 +143,7 @@ def describe(
     """Check and describe every calibration row; see `_rows.describe`."""
     inputs = _Inputs(original, direct, decision)
     rows, classes = direct.shape
-    kernel = module.describe(inputs.dtype.name)
+    kernel = module.describe(arrays.dtype_name(inputs.dtype))
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
 
     def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]] | None:
@@ -156,7 +159,7 @@ def describe(
 
     totals = [ExactSum()] * 3
     n_changed, sloppy = 0, np.zeros(2, dtype=np.int64)
-    chunks = _chunks(rows, classes, threads, min(inputs.most, module.SUM_ROWS))
+    chunks = _chunks(rows, classes, threads, min(inputs.most, SUM_ROWS))
     for result in _run(work, chunks, threads):
         if result is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
@@ -167,7 +170,9 @@ def describe(
     _warn_about_sums(original, "original", int(sloppy[0]))
     _warn_about_sums(direct, "direct", int(sloppy[1]))
     direct_sum, lower_sum, shift = totals
-    return Description(reference, reference_rest, lower, direct_sum, lower_sum, shift, n_changed)
+    return Description(
+        reference, reference_rest, lower, direct_sum, lower_sum, direct_sum, shift, n_changed
+    )
 
 
 def _exact(sums: Vector, bins: npt.NDArray[np.int64]) -> ExactSum:
@@ -196,7 +201,7 @@ def probe(
 
     excess, slope, low, high = ExactSum(), 0.0, 0, 0
     # Ten entries stand for the arithmetic of one row here.
-    for part in _run(work, _chunks(reference.shape[0], 10, threads, module.SUM_ROWS), threads):
+    for part in _run(work, _chunks(reference.shape[0], 10, threads, SUM_ROWS), threads):
         excess += part[0]
         slope += part[1]
         low += part[2]
@@ -215,24 +220,74 @@ def repair(
 ) -> None:
     """Write the repaired rows to ``out``; see `_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    rows, classes = direct.shape
-    kernel = module.repair(inputs.dtype.name, out.dtype.name)
+    kernel = module.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
+
+    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
+        return int(kernel(*inputs.block(at), eta, inputs.limits, target, sloppy))
+
+    def take_over(at: slice, target: npt.NDArray[Any]) -> None:
+        keep = None if decision is None else decision[at]
+        _rows.repair(original[at], direct[at], keep, eta, target, first=at.start)
+
+    _repair_blocks(inputs, out, threads, inputs.most, run, take_over)
+
+
+def repair_ranked(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    etas: Vector,
+    out: npt.NDArray[Any],
+    threads: int,
+) -> None:
+    """Write the rows repaired by the nested rule to ``out``; see `_nested.repair_blocks`."""
+    from cordcal.repair import _nested, _ranked_kernels
+
+    inputs = _Inputs(original, direct, decision)
+    kernel = _ranked_kernels.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
+    sort = len(etas) > _ranked_kernels.PICKED_LEVELS
+
+    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
+        p, q, keep = inputs.block(at)
+        ascending = np.argsort(p, axis=1) if sort else _NO_ORDER
+        return int(kernel(p, q, keep, ascending, etas, inputs.limits, target, sloppy))
+
+    def take_over(at: slice, target: npt.NDArray[Any]) -> None:
+        keep = None if decision is None else decision[at]
+        _nested.repair_blocks(original[at], direct[at], keep, etas.tolist(), target, first=at.start)
+
+    # The order of a block is an array of its own; keep it as small as a copied block.
+    most = min(inputs.most, max(1, _COPY_ENTRIES // direct.shape[1])) if sort else inputs.most
+    _repair_blocks(inputs, out, threads, most, run, take_over)
+
+
+def _repair_blocks(
+    inputs: _Inputs,
+    out: npt.NDArray[Any],
+    threads: int,
+    most: int,
+    run: Callable[[slice, npt.NDArray[Any], npt.NDArray[np.int64]], int],
+    take_over: Callable[[slice, npt.NDArray[Any]], None],
+) -> None:
+    """Run a repair kernel over all rows.
+
+    ``run(rows, target, sloppy)`` returns a row it refuses, or -1; from there on
+    ``take_over(rows, target)`` runs the array version, which names the row in an error, or
+    accepts it at the edge of a tolerance.
+    """
+    rows, classes = inputs.direct.shape
     contiguous = out.flags.c_contiguous and out.dtype.isnative
-    most = inputs.most if contiguous else min(inputs.most, max(1, _COPY_ENTRIES // classes))
+    if not contiguous:
+        most = min(most, max(1, _COPY_ENTRIES // classes))
 
     def work(at: slice) -> npt.NDArray[np.int64]:
-        p, q, keep = inputs.block(at)
         sloppy = np.zeros(2, dtype=np.int64)
-        target = out[at] if contiguous else np.empty(q.shape, dtype=out.dtype.newbyteorder("="))
+        shape = (at.stop - at.start, classes)
+        target = out[at] if contiguous else np.empty(shape, dtype=out.dtype.newbyteorder("="))
         bits = target.view(np.uint16) if target.dtype == np.float16 else target
-        refused = kernel(p, q, keep, eta, inputs.limits, bits, sloppy)
+        refused = run(at, bits, sloppy)
         if refused >= 0:
-            # The array version names the row, or takes over at the edge of a tolerance.
-            left = slice(at.start + refused, at.stop)
-            rest = None if decision is None else decision[left]
-            _rows.repair(
-                original[left], direct[left], rest, eta, target[refused:], first=left.start
-            )
+            take_over(slice(at.start + refused, at.stop), target[refused:])
         if not contiguous:
             out[at] = target
         return sloppy
@@ -240,5 +295,5 @@ def repair(
     sloppy = np.zeros(2, dtype=np.int64)
     for part in _run(work, _chunks(rows, classes, threads, most), threads):
         sloppy += part
-    _warn_about_sums(original, "original", int(sloppy[0]))
-    _warn_about_sums(direct, "direct", int(sloppy[1]))
+    _warn_about_sums(inputs.original, "original", int(sloppy[0]))
+    _warn_about_sums(inputs.direct, "direct", int(sloppy[1]))

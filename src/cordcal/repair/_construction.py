@@ -12,7 +12,7 @@ from cordcal.repair._array import EPSILON
 from cordcal.repair._exact import ExactSum, total_weight
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import Decisions, Description, Vector
-from cordcal.repair._scalar import Constraint, Probe, solve
+from cordcal.repair._scalar import Constraint, Probe, Solution, solve
 
 # Sums of n doubles that differ by more than this share of n differ truly: every summand
 # carries a rounding error of at most 2^-52.
@@ -51,7 +51,7 @@ class CalibrationRows:
         return int(self.description.lower.shape[0])
 
     def probe(self, eta: float) -> Probe:
-        """Evaluate Σ w (s(η) − b), its derivative, and the rows at each bound."""
+        """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound."""
         found = self.description
         vectors = (found.reference, found.reference_rest, found.lower, self.weight)
         kernels = _compiled.kernels()
@@ -75,32 +75,41 @@ class CalibrationRows:
             return None
         return float(beyond.min() if upwards else beyond.max())
 
-    def construct(self, *, decision_given: bool) -> Construction:
-        """Find the shared scalar (Eq. 8) and record what was done."""
-        found = self.description
-        total = total_weight(len(self), self.weight)
-        direct_mean = found.direct_sum.mean(total)
-        lowest_mean, highest_mean = found.lower_sum.mean(total), 1.0 - EPSILON
-        solution = solve(
+    def _solve(self, lowest_mean: float, highest_mean: float, total: ExactSum) -> Solution:
+        wanted = self.description.target_sum.mean(total)
+        inside = lowest_mean + _CLEAR_MARGIN < wanted < highest_mean - _CLEAR_MARGIN
+        return solve(
             Constraint(
                 self.probe,
                 self.next_edge,
                 # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε).
                 lowest=-float(self.classes),
                 highest=1.0 / (EPSILON * (1.0 - EPSILON)),
-                surely_attainable=(
-                    lowest_mean + _CLEAR_MARGIN < direct_mean < highest_mean - _CLEAR_MARGIN
-                ),
+                surely_attainable=inside,
             )
         )
 
+    def _unconstrained(self) -> Solution:
+        probe = self.probe(0.0)
+        return Solution(0.0, probe.excess, probe, 1)
+
+    def construct(self, *, decision_given: bool, free: bool = False) -> Construction:
+        """Find the shared scalar (Eq. 8) and record what was done.
+
+        With ``free`` the mean is not constrained: the scalar is zero.
+        """
+        found = self.description
+        total = total_weight(len(self), self.weight)
+        lowest_mean, highest_mean = found.lower_sum.mean(total), 1.0 - EPSILON
+        solution = self._unconstrained() if free else self._solve(lowest_mean, highest_mean, total)
+
         def mean(excess: ExactSum) -> float:
-            return (found.direct_sum + excess).mean(total)
+            return (found.target_sum + excess).mean(total)
 
         return Construction(
             n=len(self),
             n_classes=self.classes,
-            direct_mean=direct_mean,
+            direct_mean=found.direct_sum.mean(total),
             target=mean(solution.target),
             attainable=(lowest_mean, highest_mean),
             attained=mean(solution.reached.excess),
@@ -110,4 +119,13 @@ class CalibrationRows:
             n_at_upper=solution.reached.at_upper,
             decision_given=decision_given,
             passes=solution.passes,
+            effective_n=_effective_n(len(self), self.weight),
         )
+
+
+def _effective_n(rows: int, weight: Vector | None) -> float:
+    """Return (Σw)² / Σw², from exact sums so that the order of rows does not show."""
+    if weight is None:
+        return float(rows)
+    total, square = ExactSum.of(weight), ExactSum.of_products(weight, weight)
+    return float(total) ** 2 / float(square)

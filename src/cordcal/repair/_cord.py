@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays
-from cordcal.repair import _array, _compiled, _foreign, _rows
+from cordcal.repair import _array, _compiled, _foreign, _nested, _rows
 from cordcal.repair._array import RowState
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._exact import moderate
-from cordcal.repair._results import Construction, Explanation
+from cordcal.repair._results import Construction, Explanation, RankingConstruction
+from cordcal.repair._rows import Decisions, Vector
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
@@ -28,14 +29,17 @@ class CORD:
 
     Parameters
     ----------
+    preserve : int or "ranking"
+        How many of the original's first ranks to keep: 1 keeps the decision (the paper's
+        CORD), k keeps the order of the first k classes, ``"ranking"`` the whole order.
     threads : int, optional
         Cores to use.  By default all of them, but one inside a worker process or thread.
 
     Attributes
     ----------
-    eta_ : float
-        The shared scalar η*.
-    construction_ : Construction
+    eta_ : float, or ndarray of shape (k,) when more than one rank is kept
+        The shared scalar η*, one a level.
+    construction_ : Construction or RankingConstruction
         What `fit` did.
     n_classes_ : int
         Number of classes seen by `fit`.
@@ -55,11 +59,14 @@ class CORD:
            [0.455, 0.455, 0.091]])
     """
 
-    eta_: float
-    construction_: Construction
+    eta_: Any
+    construction_: Construction | RankingConstruction
     n_classes_: int
 
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(
+        self, preserve: int | Literal["ranking"] = 1, *, threads: int | None = None
+    ) -> None:
+        self.preserve = preserve
         self.threads = threads
 
     def fit(
@@ -89,17 +96,38 @@ class CORD:
         self : CORD
             The fitted repair.
         """
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
         weight = None
         if sample_weight is not None:
             weight = moderate(arrays.check_weights(sample_weight, rows))
-        calibration = CalibrationRows.of(p, q, keep, weight, self._threads())
-        self.construction_ = calibration.construct(decision_given=decision is not None)
+        self.construction_ = self._construct(p, q, keep, weight)
         self.eta_ = self.construction_.eta
         self.n_classes_ = classes
         return self
+
+    def _construct(
+        self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
+    ) -> Construction | RankingConstruction:
+        levels, threads = self._levels(direct.shape[1]), self._threads()
+        if levels > 1:
+            return _nested.construct(original, direct, decision, weight, levels, threads)
+        rows = CalibrationRows.of(original, direct, decision, weight, threads)
+        return rows.construct(decision_given=decision is not None)
+
+    def _levels(self, classes: int) -> int:
+        """Return how many ranks to keep; the last one follows from the others."""
+        if self.preserve == "ranking":
+            return classes - 1
+        if not isinstance(self.preserve, int) or self.preserve < 1:
+            raise ValueError(f"preserve is {self.preserve!r}; pass a positive integer or 'ranking'")
+        if self.preserve >= classes:
+            raise ValueError(
+                f"preserve is {self.preserve} but there are {classes} classes; pass at most "
+                f"{classes - 1}, or 'ranking'"
+            )
+        return self.preserve
 
     def _threads(self) -> int:
         if self.threads is None:
@@ -138,7 +166,7 @@ class CORD:
             The repaired probabilities, ``out`` if that was given.
         """
         self._check_fitted()
-        p, q = _pair(original, direct, allow_row=True)
+        p, q = report_pair(original, direct, allow_row=True)
         single = q.ndim == 1
         if single:
             p, q = p[None, :], q[None, :]
@@ -146,13 +174,39 @@ class CORD:
         if not isinstance(q, np.ndarray):
             if out is not None:
                 raise ValueError("out is served for NumPy arrays only; leave it out")
-            repaired = _foreign.repair(p, q, keep, self.eta_, q.dtype if dtype is None else dtype)
+            wanted = q.dtype if dtype is None else dtype
+            if np.ndim(self.eta_):
+                repaired = _nested.repair_foreign(p, q, keep, self.eta_.tolist(), wanted)
+            else:
+                repaired = _foreign.repair(p, q, keep, self.eta_, wanted)
             return repaired[0, :] if single else repaired
-        target = _output(q, dtype, out, single)
-        _repair_into(p, q, keep, self.eta_, target, self._threads())
+        target = output_array(q, dtype, out, single)
+        self._repair_into(p, q, keep, target)
         if out is not None:
             return out
         return target[0] if single else target
+
+    def _repair_into(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Repair NumPy rows into ``out``, which may be an input, or overlap one."""
+        inputs = (original, direct)
+        if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in inputs):
+            copy = np.empty(out.shape, out.dtype)
+            self._repair_into(original, direct, decision, copy)
+            out[...] = copy
+            return
+        kernels, threads = _compiled.kernels(), self._threads()
+        if np.ndim(self.eta_):
+            _nested.repair(original, direct, decision, self.eta_, out, threads)
+        elif kernels is None:
+            _rows.repair(original, direct, decision, self.eta_, out)
+        else:
+            _compiled.repair(kernels, original, direct, decision, self.eta_, out, threads)
 
     def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.
@@ -168,8 +222,12 @@ class CORD:
             Vectors with one entry a row.
         """
         self._check_fitted()
-        p, q = _pair(original, direct)
+        p, q = report_pair(original, direct)
         keep = self._check_against_fit(q, decision)
+        if np.ndim(self.eta_):
+            raise ValueError(
+                "explain tells the story of one level; fit a CORD with preserve=1 to ask for it"
+            )
         if not isinstance(q, np.ndarray):
             return self._tell([_foreign.describe_rows(p, q, keep)[0]])
         return self._tell([block.state for block in _rows.described_blocks(p, q, keep)])
@@ -190,9 +248,7 @@ class CORD:
         if not hasattr(self, "eta_"):
             _raise_not_fitted()
 
-    def _check_against_fit(
-        self, direct: arrays.Array, decision: Any
-    ) -> npt.NDArray[np.intp] | None:
+    def _check_against_fit(self, direct: arrays.Array, decision: Any) -> Decisions | None:
         rows, classes = direct.shape
         if classes != self.n_classes_:
             raise ValueError(
@@ -212,42 +268,27 @@ class CORD:
         """Return what a model file holds: the shared scalar, and how it was found."""
         self._check_fitted()
         return {"eta": np.atleast_1d(self.eta_)}, {
-            "preserve": 1,
+            "preserve": self.preserve,
             "construction": self.construction_.to_dict(),
         }
 
     @classmethod
     def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
         """Rebuild a fitted repair from what `_state` returned."""
-        cord = cls()
-        cord.construction_ = Construction.from_dict(meta["construction"])
-        cord.eta_ = float(held["eta"][0])
+        cord = cls(meta["preserve"])
+        record = meta["construction"]
+        nested = "levels" in record
+        cord.construction_ = (RankingConstruction if nested else Construction).from_dict(record)
+        cord.eta_ = held["eta"] if nested else float(held["eta"][0])
         cord.n_classes_ = cord.construction_.n_classes
         return cord
 
     def __repr__(self) -> str:
-        return f"CORD(eta={self.eta_!r})" if hasattr(self, "eta_") else "CORD()"
-
-
-def _repair_into(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
-    decision: npt.NDArray[np.intp] | None,
-    eta: float,
-    out: npt.NDArray[Any],
-    threads: int,
-) -> None:
-    """Repair NumPy rows into ``out``, which may be either input but not overlap it otherwise."""
-    if any(np.may_share_memory(out, x) and not _same_array(out, x) for x in (original, direct)):
-        copy = np.empty(out.shape, out.dtype)
-        _repair_into(original, direct, decision, eta, copy, threads)
-        out[...] = copy
-        return
-    kernels = _compiled.kernels()
-    if kernels is None:
-        _rows.repair(original, direct, decision, eta, out)
-    else:
-        _compiled.repair(kernels, original, direct, decision, eta, out, threads)
+        kept = "" if self.preserve == 1 else f"preserve={self.preserve!r}"
+        if not hasattr(self, "eta_"):
+            return f"CORD({kept})"
+        eta = f"{len(self.eta_)} scalars" if np.ndim(self.eta_) else f"eta={self.eta_!r}"
+        return f"CORD({kept + ', ' if kept else ''}{eta})"
 
 
 def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
@@ -257,7 +298,8 @@ def _same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
     )
 
 
-def _pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+    """Return both reports as arrays of one shape and one library."""
     p = arrays.as_matrix(original, "original", allow_row=allow_row)
     q = arrays.as_matrix(direct, "direct", allow_row=allow_row)
     arrays.check_same_shape(p, "original", q, "direct")
@@ -269,7 +311,7 @@ def _pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, 
     return p, q
 
 
-def _output(
+def output_array(
     direct: npt.NDArray[Any],
     dtype: npt.DTypeLike | None,
     out: npt.NDArray[Any] | None,

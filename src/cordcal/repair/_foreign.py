@@ -19,10 +19,8 @@ from cordcal.repair._exact import weighted
 from cordcal.repair._rows import Decisions, Description, Vector
 
 
-def describe_rows(
-    original: Array, direct: Array, decision: Decisions | None
-) -> tuple[RowState, Split, Array]:
-    """Check and describe all rows; return the state, the split and the widened direct rows."""
+def checked(original: Array, direct: Array) -> tuple[Array, Array]:
+    """Check that all rows are distributions; return both reports widened."""
     xp = arrays.namespace(original, direct)
     wide = arrays.wide_dtype(xp, direct)
     p, q = xp.astype(original, wide), xp.astype(direct, wide)
@@ -30,10 +28,20 @@ def describe_rows(
         arrays.check_entries(given, name)
         deviation = arrays.check_sums(arrays.lane_sum(widened), name, given.dtype)
         arrays.warn_about_sums(deviation, name, given.dtype, given.shape[1])
-    if decision is None:
-        keep = arrays.first_argmax(original)
-    else:
-        keep = xp.asarray(decision, device=array_api_compat.device(direct))
+    return p, q
+
+
+def on_device(decision: Decisions, like: Array) -> Array:
+    """Return the decisions as an array beside ``like``."""
+    return arrays.namespace(like).asarray(decision, device=array_api_compat.device(like))
+
+
+def describe_rows(
+    original: Array, direct: Array, decision: Decisions | None
+) -> tuple[RowState, Split, Array]:
+    """Check and describe all rows; return the state, the split and the widened direct rows."""
+    p, q = checked(original, direct)
+    keep = arrays.first_argmax(original) if decision is None else on_device(decision, direct)
     moved = arrays.first_argmax(direct) != keep
     state, part = _array.row_state(p, q, keep, moved)
     return state, part, q
@@ -50,12 +58,14 @@ def describe(
 
     g, g_rest, lower = map(vector, (state.reference, state.reference_rest, state.lower))
     b, b_rest = vector(state.direct_mass), vector(state.direct_rest)
+    direct_sum = weighted(b, weight)
     return Description(
         g,
         g_rest,
         lower,
-        weighted(b, weight),
+        direct_sum,
         weighted(lower, weight),
+        direct_sum,
         weighted(_array.gap(g, g_rest, b, b_rest), weight),
         int(np.count_nonzero(arrays.to_numpy(state.changed))),
     )

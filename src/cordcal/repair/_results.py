@@ -37,6 +37,8 @@ class Construction:
         Whether the caller passed ``decision=``.
     passes : int
         How often the rows were visited to find the scalar.
+    effective_n : float
+        (Σw)² / Σw²: how many equally weighted rows the weighted ones are worth.
     """
 
     n: int
@@ -51,6 +53,7 @@ class Construction:
     n_at_upper: int
     decision_given: bool
     passes: int
+    effective_n: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
@@ -79,6 +82,67 @@ class Construction:
             f"  decisions                           "
             f"{'given by the caller' if self.decision_given else 'argmax of the original'}"
         )
+
+
+@dataclass(frozen=True)
+class RankingConstruction:
+    """What `CORD.fit` did at each level, when it keeps more than the first rank.
+
+    Attributes
+    ----------
+    levels : tuple of Construction
+        One record a level, the first rank's first.  Means are weighted by the mass the
+        calibrator leaves to the level.
+    """
+
+    levels: tuple[Construction, ...]
+
+    @property
+    def eta(self) -> npt.NDArray[np.float64]:
+        """The shared scalars, one a level."""
+        return np.array([level.eta for level in self.levels])
+
+    @property
+    def n(self) -> int:
+        """Rows seen."""
+        return self.levels[0].n
+
+    @property
+    def n_classes(self) -> int:
+        """Classes (columns)."""
+        return self.levels[0].n_classes
+
+    @property
+    def n_changed(self) -> int:
+        """Rows whose direct report decides otherwise than the repaired tail lets it."""
+        return self.levels[0].n_changed
+
+    @property
+    def decision_given(self) -> bool:
+        """Whether the caller passed ``decision=``."""
+        return self.levels[0].decision_given
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the records as plain Python values."""
+        return {"levels": [level.to_dict() for level in self.levels]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RankingConstruction:
+        """Rebuild the records from what `to_dict` returned."""
+        return cls(tuple(Construction.from_dict(level) for level in values["levels"]))
+
+    def __repr__(self) -> str:
+        lines = [f"Construction of {len(self.levels)} levels on {self.n:,} rows"]
+        shown = self.levels if len(self.levels) <= 10 else self.levels[:9]
+        lines.append("  rank   changed   mean direct → repaired   effective n   η*")
+        for rank, level in enumerate(shown, start=1):
+            lines.append(
+                f"  {rank:>4}  {level.n_changed / level.n:>7.2%}   {level.direct_mean:.6f} → "
+                f"{level.attained:.6f}    {level.effective_n:>11,.1f}   {level.eta:.9g}"
+            )
+        if len(shown) < len(self.levels):
+            lines.append(f"  … and {len(self.levels) - len(shown)} more")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)

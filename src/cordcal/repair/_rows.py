@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,50 @@ class Block:
     part: Split
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedBlock:
+    """One block of rows that are distributions: as supplied, and widened to float64."""
+
+    rows: slice
+    original: npt.NDArray[Any]
+    direct: npt.NDArray[Any]
+    decision: Decisions | None
+    wide_original: Vector
+    wide_direct: Vector
+
+
+def checked_blocks(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    *,
+    first: int = 0,
+) -> Iterator[CheckedBlock]:
+    """Check the rows block by block; warn once about sloppy sums at the end.
+
+    ``first`` is the number of the first row in the caller's arrays, for error messages.
+    """
+    rows, classes = direct.shape
+    size = max(1, _BLOCK_ENTRIES // classes)
+    worst = {"original": 0.0, "direct": 0.0}
+    for start in range(0, rows, size):
+        at = slice(start, min(start + size, rows))
+        given = {"original": original[at], "direct": direct[at]}
+        wide = {}
+        for name, report in given.items():
+            arrays.check_entries(report, name, first=first + start)
+            wide[name] = report.astype(np.float64)
+            totals = arrays.lane_sum(wide[name])
+            deviation = arrays.check_sums(totals, name, report.dtype, first=first + start)
+            worst[name] = max(worst[name], deviation)
+        keep = None if decision is None else decision[at]
+        yield CheckedBlock(
+            at, given["original"], given["direct"], keep, wide["original"], wide["direct"]
+        )
+    arrays.warn_about_sums(worst["original"], "original", original.dtype, classes)
+    arrays.warn_about_sums(worst["direct"], "direct", direct.dtype, classes)
+
+
 def described_blocks(
     original: npt.NDArray[Any],
     direct: npt.NDArray[Any],
@@ -47,39 +91,23 @@ def described_blocks(
     reference_weight: float = 0.5,
     first: int = 0,
 ) -> Iterator[Block]:
-    """Check and describe the rows block by block; warn once about sloppy sums at the end.
-
-    ``first`` is the number of the first row in the caller's arrays, for error messages.
-    """
-    rows, classes = direct.shape
-    size = max(1, _BLOCK_ENTRIES // classes)
-    worst = {"original": 0.0, "direct": 0.0}
-    for start in range(0, rows, size):
-        block = slice(start, min(start + size, rows))
-        p, q = original[block], direct[block]
-        arrays.check_entries(p, "original", first=first + start)
-        arrays.check_entries(q, "direct", first=first + start)
-        wide = {"original": p.astype(np.float64), "direct": q.astype(np.float64)}
-        for name, given in (("original", p), ("direct", q)):
-            totals = arrays.lane_sum(wide[name])
-            deviation = arrays.check_sums(totals, name, given.dtype, first=first + start)
-            worst[name] = max(worst[name], deviation)
-        keep = np.argmax(p, axis=1) if decision is None else decision[block]
-        moved = np.argmax(q, axis=1) != keep
+    """Check and describe the rows block by block; see `checked_blocks`."""
+    for block in checked_blocks(original, direct, decision, first=first):
+        keep = np.argmax(block.original, axis=1) if block.decision is None else block.decision
+        moved = np.argmax(block.direct, axis=1) != keep
         state, part = _array.row_state(
-            wide["original"], wide["direct"], keep, moved, reference_weight=reference_weight
+            block.wide_original, block.wide_direct, keep, moved, reference_weight=reference_weight
         )
-        yield Block(block, wide["direct"], state, part)
-    arrays.warn_about_sums(worst["original"], "original", original.dtype, classes)
-    arrays.warn_about_sums(worst["direct"], "direct", direct.dtype, classes)
+        yield Block(block.rows, block.wide_direct, state, part)
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Calibration rows reduced to three numbers each and three exact sums.
+    """Calibration rows reduced to three numbers each and some exact sums.
 
-    ``reference_shift`` is Σ w (g − b): with it the constraint Σ w (s − b) needs the
-    references only.
+    ``target_sum`` is Σ w τ for the masses τ whose mean is to be retained: the direct ones
+    (b) for CORD.  ``reference_shift`` is Σ w (g − τ): with it the constraint Σ w (s − τ)
+    needs the references only.
     """
 
     reference: Vector
@@ -87,8 +115,14 @@ class Description:
     lower: Vector
     direct_sum: ExactSum
     lower_sum: ExactSum
+    target_sum: ExactSum
     reference_shift: ExactSum
     n_changed: int
+
+
+# What a mean target may follow: the direct mass, the local reference, or the direct mass
+# moved to the nearest end of its interval.
+MeanTarget = Literal["direct", "reference", "projected"]
 
 
 def describe(
@@ -98,11 +132,12 @@ def describe(
     weight: Vector | None,
     *,
     reference_weight: float = 0.5,
+    target: MeanTarget = "direct",
 ) -> Description:
     """Check and describe every calibration row."""
     rows = direct.shape[0]
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
-    direct_sum = lower_sum = shift = ExactSum()
+    direct_sum = lower_sum = target_sum = shift = ExactSum()
     changed = 0
     for block in described_blocks(original, direct, decision, reference_weight=reference_weight):
         state, at = block.state, block.rows
@@ -111,12 +146,23 @@ def describe(
         w = None if weight is None else weight[at]
         direct_sum += weighted(state.direct_mass, w)
         lower_sum += weighted(state.lower, w)
-        moved_by = _array.gap(
-            state.reference, state.reference_rest, state.direct_mass, state.direct_rest
-        )
-        shift += weighted(moved_by, w)
+        mass, rest = _target(state, target)
+        target_sum += weighted(mass, w)
+        shift += weighted(_array.gap(state.reference, state.reference_rest, mass, rest), w)
         changed += int(np.count_nonzero(state.changed))
-    return Description(reference, reference_rest, lower, direct_sum, lower_sum, shift, changed)
+    return Description(
+        reference, reference_rest, lower, direct_sum, lower_sum, target_sum, shift, changed
+    )
+
+
+def _target(state: RowState, target: MeanTarget) -> tuple[Vector, Vector]:
+    """Return the masses whose mean is to be retained, and their complements."""
+    if target == "direct":
+        return state.direct_mass, state.direct_rest
+    if target == "reference":
+        return state.reference, state.reference_rest
+    mass, rest, _ = _array.response(0.0, state.direct_mass, state.direct_rest, state.lower)
+    return mass, rest
 
 
 def probe(
@@ -150,10 +196,13 @@ def repair(
     eta: float,
     out: npt.NDArray[Any],
     *,
+    reference_weight: float = 0.5,
     first: int = 0,
 ) -> None:
     """Write the repaired rows to ``out``, in its dtype, the decision strictly on top."""
-    for block in described_blocks(original, direct, decision, first=first):
+    for block in described_blocks(
+        original, direct, decision, reference_weight=reference_weight, first=first
+    ):
         state, part = block.state, block.part
         mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower)
         repaired = _array.rebuild(block.direct, state.decision, part, mass, rest)

@@ -170,77 +170,92 @@ def scan_without(typingctx: Any, array: Any, row: Any, skip: Any) -> Any:
     return _SCAN_RESULT(array, types.uintp, types.uintp), codegen
 
 
-@intrinsic
-def first_equal(typingctx: Any, array: Any, row: Any, value: Any) -> Any:
-    """Return the first index whose entry equals ``value``; the last index if none does.
+def _search(comparison: str) -> Any:
+    """Make a search for the first entry, from ``start`` on, that compares so with a value."""
 
-    A row with NaN has a maximum that no entry equals, so the search must end by itself.
-    """
+    def search(typingctx: Any, array: Any, row: Any, start: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _Row(context, builder, signature.args[0], args[0], args[1])
+            wanted = args[3]
+            index = cgutils.alloca_once_value(builder, args[2])
+            target = _spread(builder, wanted)
+            names = ("chunks", "test", "hit", "tail", "compare", "advance", "done")
+            block = {name: builder.append_basic_block(name) for name in names}
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _Row(context, builder, signature.args[0], args[0], args[1])
-        wanted = args[2]
-        last = builder.sub(place.length, ir.Constant(_INDEX, 1))
-        index = cgutils.alloca_once_value(builder, ir.Constant(_INDEX, 0))
-        found = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(8), 0))
-        whole = builder.and_(place.length, ir.Constant(_INDEX, -_LANES))
-        target = _spread(builder, wanted)
-        chunks = builder.append_basic_block("chunks")
-        test = builder.append_basic_block("test")
-        tail = builder.append_basic_block("tail")
-        compare = builder.append_basic_block("compare")
-        advance = builder.append_basic_block("advance")
-        hit = builder.append_basic_block("hit")
-        done = builder.append_basic_block("done")
-        builder.branch(chunks)
+            def here() -> ir.Value:
+                return builder.load(index)
 
-        builder.position_at_end(chunks)
-        builder.cbranch(builder.icmp_unsigned("<", builder.load(index), whole), test, tail)
+            def step(size: int) -> None:
+                builder.store(builder.add(here(), ir.Constant(_INDEX, size)), index)
 
-        builder.position_at_end(test)
-        equal = builder.fcmp_ordered("==", place.chunk(builder.load(index)), target)
-        mask = builder.bitcast(equal, ir.IntType(8))
-        builder.store(mask, found)
-        stepped = builder.add(builder.load(index), ir.Constant(_INDEX, _LANES))
-        some = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(8), 0))
-        builder.store(builder.select(some, builder.load(index), stepped), index)
-        builder.cbranch(some, hit, chunks)
+            def goto_if(condition: ir.Value, yes: str, no: str) -> None:
+                builder.cbranch(condition, block[yes], block[no])
 
-        builder.position_at_end(hit)
-        zeros = builder.cttz(builder.load(found), ir.Constant(ir.IntType(1), 1))
-        builder.store(builder.add(builder.load(index), builder.zext(zeros, _INDEX)), index)
-        builder.branch(done)
+            builder.branch(block["chunks"])
+            builder.position_at_end(block["chunks"])
+            end = builder.add(here(), ir.Constant(_INDEX, _LANES))
+            goto_if(builder.icmp_unsigned("<=", end, place.length), "test", "tail")
 
-        builder.position_at_end(tail)
-        builder.cbranch(builder.icmp_unsigned("<", builder.load(index), last), compare, done)
-        builder.position_at_end(compare)
-        same = builder.fcmp_ordered("==", place.scalar(builder.load(index)), wanted)
-        builder.cbranch(same, done, advance)
-        builder.position_at_end(advance)
-        builder.store(builder.add(builder.load(index), ir.Constant(_INDEX, 1)), index)
-        builder.branch(tail)
+            builder.position_at_end(block["test"])
+            found = builder.fcmp_ordered(comparison, place.chunk(here()), target)
+            mask = builder.bitcast(found, ir.IntType(_LANES))
+            some = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(_LANES), 0))
+            skip = builder.append_basic_block("skip")
+            builder.cbranch(some, block["hit"], skip)
+            builder.position_at_end(skip)
+            step(_LANES)
+            builder.branch(block["chunks"])
 
-        builder.position_at_end(done)
-        # No chunk and no tail: the index may have run one past the end.
-        final = builder.load(index)
-        return builder.select(builder.icmp_unsigned(">", final, last), last, final)
+            builder.position_at_end(block["hit"])
+            zeros = builder.cttz(mask, ir.Constant(ir.IntType(1), 1))
+            builder.store(builder.add(here(), builder.zext(zeros, _INDEX)), index)
+            builder.branch(block["done"])
 
-    return types.uintp(array, types.uintp, types.float64), codegen
+            builder.position_at_end(block["tail"])
+            goto_if(builder.icmp_unsigned("<", here(), place.length), "compare", "done")
+            builder.position_at_end(block["compare"])
+            same = builder.fcmp_ordered(comparison, place.scalar(here()), wanted)
+            goto_if(same, "done", "advance")
+            builder.position_at_end(block["advance"])
+            step(1)
+            builder.branch(block["tail"])
+
+            builder.position_at_end(block["done"])
+            return here()
+
+        return types.uintp(array, types.uintp, types.uintp, types.float64), codegen
+
+    return search
+
+
+# Both return the row's length where no entry fits, as in a row with NaN, whose maximum no
+# entry equals: callers must not read there.
+first_equal = intrinsic(_search("=="))
+first_above = intrinsic(_search(">"))
 
 
 @intrinsic
 def write_scaled(
-    typingctx: Any, source: Any, row: Any, scale: Any, factor: Any, offset: Any, target: Any
+    typingctx: Any,
+    source: Any,
+    row: Any,
+    scale: Any,
+    factor: Any,
+    offset: Any,
+    target: Any,
+    target_row: Any,
 ) -> Any:
-    """Store ``(source[row] * scale) * factor + offset`` to ``target[row]``, in its dtype.
+    """Store ``(source[row] * scale) * factor + offset`` to ``target[target_row]``.
+
+    Only as many entries as the target's row has are written, rounded to its dtype.
 
     Source and target may be one array: each chunk is loaded before it is stored.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, row, scale, factor, offset, target = args
+        source, row, scale, factor, offset, target, target_row = args
         read = _Row(context, builder, signature.args[0], source, row)
-        write = _Row(context, builder, signature.args[5], target, row)
+        write = _Row(context, builder, signature.args[5], target, target_row)
 
         def scaled(value: ir.Value, terms: list[ir.Value]) -> ir.Value:
             product = builder.fmul(builder.fmul(value, terms[0]), terms[1])
@@ -248,19 +263,20 @@ def write_scaled(
 
         terms = [scale, factor, offset]
         vectors = [_spread(builder, value) for value in terms]
-        whole = builder.and_(read.length, ir.Constant(_INDEX, -_LANES))
+        whole = builder.and_(write.length, ir.Constant(_INDEX, -_LANES))
         with cgutils.for_range_slice(
             builder, ir.Constant(_INDEX, 0), whole, ir.Constant(_INDEX, _LANES), _INDEX, inc=True
         ) as (index, _):
             write.store_chunk(index, scaled(read.chunk(index), vectors))
         with cgutils.for_range_slice(
-            builder, whole, read.length, ir.Constant(_INDEX, 1), _INDEX, inc=True
+            builder, whole, write.length, ir.Constant(_INDEX, 1), _INDEX, inc=True
         ) as (index, _):
             write.store_scalar(index, scaled(read.scalar(index), terms))
         return context.get_dummy_value()
 
     double = types.float64
-    return types.void(source, types.uintp, double, double, double, target), codegen
+    arguments = (source, types.uintp, double, double, double, target, types.uintp)
+    return types.void(*arguments), codegen
 
 
 @intrinsic

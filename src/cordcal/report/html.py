@@ -15,16 +15,7 @@ import cordcal
 from cordcal.io.writing import replacing
 from cordcal.report import charts
 from cordcal.report._svg import Markup
-from cordcal.report.words import MEASURES, number
-
-# What a change is called: the field of the decision changes, its sign, and the words.
-_CHANGE_KINDS = (
-    ("gained", "C⁺", "wrong to right"),
-    ("lost", "C⁻", "right to wrong"),
-    ("neutral", "C⁰", "wrong to wrong"),
-)
-_KIND_CLASS = {"C+": "gained", "C-": "lost", "C0": "neutral"}
-_KIND_SIGN = {"C+": "C⁺", "C-": "C⁻", "C0": "C⁰"}
+from cordcal.report.words import CHANGE_KINDS, MEASURES, number
 
 
 @cache
@@ -60,7 +51,6 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
     """
     entries = data["calibrators"]
     widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
-    names = data["class_names"]
     script = _asset("script.js")
     return str(
         _environment()
@@ -74,6 +64,7 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             facts=_facts(data, source),
             tiles=_tiles(data),
+            timed=all(entry["seconds"] for entry in entries),
             movers=[entry for entry in entries if entry["changes"]["n_changed"]],
             keepers=[entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
             settings=_settings(data, source),
@@ -81,16 +72,15 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             specs=MEASURES,
             charts=charts,
             focus=_focus(data),
-            change_kinds=_CHANGE_KINDS,
-            kind_class=_KIND_CLASS,
-            kind_sign=_KIND_SIGN,
+            change_kinds=CHANGE_KINDS,
+            change_kind=_change_kind,
+            kind_sign={kind: sign for kind, sign, _ in CHANGE_KINDS},
             number=number,
             bare=lambda measure, value: number(measure, value).split(" ")[0],
             signed=lambda value: f"{value:+d}".replace("-", "−") if value else "0",
             share=lambda part: f"{100 * part / widest:.3f}",
             verdict=_verdict,
             filled=charts.filled,
-            class_name=lambda index: str(index) if names is None else names[index],
             is_best=lambda measure, entry: _is_best(data, measure, entry),
         )
     )
@@ -171,14 +161,21 @@ def _verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
     """Return the sign of a clear gain or cost of the repair; nothing where chance explains it."""
     if gain is None:
         return Markup("")
-    low, high = gain["low"], gain["high"]
-    if not MEASURES[measure].lower_is_better:
-        low, high = -high, -low
-    if low > 0:
-        return Markup('<span class="better" aria-label="better">▼</span>')
-    if high < 0:
-        return Markup('<span class="worse" aria-label="worse">▲</span>')
-    return Markup("")
+    falls, rises = gain["low"] > 0, gain["high"] < 0  # the gain is direct minus repaired
+    if not (falls or rises):
+        return Markup("")
+    word = "better" if falls == MEASURES[measure].lower_is_better else "worse"
+    arrow = "▼" if falls else "▲"
+    return Markup('<span class="{}" role="img" aria-label="{}">{}</span>').format(word, word, arrow)
+
+
+def _change_kind(row: Mapping[str, Any]) -> str | None:
+    """Return the name of a changed row's kind, None without a label."""
+    if row["label"] is None:
+        return None
+    if row["label"] == row["direct_decision"]:
+        return "gained"
+    return "lost" if row["label"] == row["decision"] else "neutral"
 
 
 def _is_best(data: Mapping[str, Any], measure: str, entry: Mapping[str, Any]) -> bool:

@@ -17,7 +17,10 @@
   label();
 
   // Sorting: numbers by value, words by name; a second click turns the order round.
-  const value = (row, column) => row.cells[column].dataset.sort ?? "";
+  const value = (row, column) => {
+    const cell = row.cells[column];
+    return cell.dataset.sort ?? cell.textContent.replaceAll(",", "").replace("−", "-");
+  };
   const sort = (table, column, down) => {
     const body = table.tBodies[0];
     const rows = [...body.rows].filter((row) => !row.classList.contains("base"));

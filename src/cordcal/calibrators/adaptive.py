@@ -1,0 +1,366 @@
+"""Adaptive temperature: a variational autoencoder of the features sets each row's temperature."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+
+from cordcal import arrays
+from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._progress import progress
+from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector, row_blocks
+
+# Scales and temperatures are kept above this, as published.
+_SMALLEST = 1e-3
+# Width of the two hidden layers of the temperature head, as published.
+_HEAD = (128, 128)
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class AdaptiveTemperature(Calibrator):
+    """AdaTS: ``softmax(z / T(x))``, where T depends on the penultimate features x.
+
+    A variational autoencoder with a Gaussian prior for each class is fitted to the
+    features; a small network turns the class-conditional log-densities of the latent code
+    into a temperature.  Both are trained together, as published: the negative ELBO plus
+    the cross-entropy of the tempered logits, Adam, 100 epochs in batches of 128.  Pass the
+    features as ``features=`` to `fit` and to `predict_proba`.  Needs torch.
+
+    The published code draws the latent code at random also at test time.  Here the default
+    is the posterior mean, so that a report does not depend on chance or on the batch;
+    ``sample=True`` draws, from a seed made of ``seed`` and the row's features.
+
+    | Works on logits; log-probabilities give the same map.
+    | Keeps the argmax and the whole order; equal logits stay equal.
+    | −inf logits keep probability 0.
+    | Cost: O(n·epochs) with the size of the networks, minutes at n = 5,000; K hardly matters.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        What the scores are; logarithms of probabilities are floored at 1e-12.
+    latent : int
+        Dimension of the latent code.
+    hidden : tuple of int
+        Widths of the encoder's and the decoder's hidden layers.
+    epochs, batch_size, learning_rate
+        Of the training with Adam.
+    sample : bool
+        Draw the latent code instead of taking its mean.
+    seed : int
+        Of the initial weights, the batches and the draws.
+
+    Attributes
+    ----------
+    weights_ : ndarray
+        All weights, one network after the other.
+    n_features_ : int
+        Number of features.
+    objective_ : float
+        The mean training loss of the last epoch.
+
+    References
+    ----------
+    Joy, Pinto, Lim, Torr, Dokania (2023). Sample-dependent adaptive temperature scaling for
+    improved calibration. AAAI.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=200)
+    >>> features = np.eye(3)[labels] + rng.normal(size=(200, 3))
+    >>> model = AdaptiveTemperature(epochs=1, hidden=(8,))
+    >>> model = model.fit(3.0 * features, labels, features=features)
+    >>> q = model.predict_proba(3.0 * features, features=features)
+    >>> bool((q.argmax(axis=1) == features.argmax(axis=1)).all())
+    True
+    """
+
+    key = "adats"
+    title = "Adaptive temperature scaling"
+    parameters = "networks"
+    works_on = "shifted"
+    keeps_argmax = True
+    keeps_order = True
+    takes_masked = True
+    cost = "O(n) an epoch, 100 epochs"
+    reference = "Joy et al. 2023, AAAI"
+
+    weights_: Vector
+    n_features_: int
+    objective_: float
+
+    def __init__(
+        self,
+        *,
+        input: Kind = "logits",
+        latent: int = 16,
+        hidden: tuple[int, ...] = (1024, 512, 512),
+        epochs: int = 100,
+        batch_size: int = 128,
+        learning_rate: float = 5e-4,
+        sample: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(input=input)
+        self.latent = latent
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.sample = sample
+        self.seed = seed
+
+    def fit(
+        self, scores: Any, labels: Any, *, sample_weight: Any = None, features: Any = None
+    ) -> Self:
+        """Train the networks on calibration rows.
+
+        Parameters
+        ----------
+        scores, labels, sample_weight
+            As for every calibrator.
+        features : array_like of shape (n, D)
+            The classifier's penultimate features of the same rows.
+
+        Returns
+        -------
+        self : AdaptiveTemperature
+            The fitted calibrator.
+        """
+        _torch()
+        given, y, weight = self._checked(scores, labels, sample_weight)
+        x = _check_features(features, given.shape[0])
+        self.n_features_ = x.shape[1]
+        self._train(self._read(given, fitting=True), y, weight, x)
+        return self
+
+    def predict_proba(self, scores: Any, *, features: Any = None) -> Matrix:
+        """Return the direct report: calibrated probabilities in float64.
+
+        Parameters
+        ----------
+        scores : array_like of shape (n, K)
+            Scores of the kind that `fit` was given.
+        features : array_like of shape (n, D)
+            The penultimate features of the same rows.
+
+        Returns
+        -------
+        direct : ndarray of shape (n, K)
+            Rows that sum to one.
+        """
+        given = self._checked_again(scores)
+        x = _check_features(features, given.shape[0], self.n_features_)
+        shifted = self._read(given)
+        shifted /= self._temperatures(x)[:, None]
+        return arrays.softmax(shifted)
+
+    def temperatures(self, features: Any) -> Vector:
+        """Return each row's temperature.
+
+        Parameters
+        ----------
+        features : array_like of shape (n, D)
+            Penultimate features.
+
+        Returns
+        -------
+        temperatures : ndarray of shape (n,)
+            Positive numbers.
+        """
+        rows = np.shape(features)[0]
+        return self._temperatures(_check_features(features, rows, self.n_features_))
+
+    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+        raise NotImplementedError  # the features are needed too: see fit
+
+    def _predict(self, working: Matrix) -> Matrix:
+        raise NotImplementedError  # see predict_proba
+
+    def _shapes(self) -> Shapes:
+        """Return the shape of every weight, in the order in which they are stored."""
+        widths = tuple(self.hidden)
+        chains = {
+            "encode": (self.n_features_, *widths),
+            "decode": (self.latent, *widths, self.n_features_),
+            "head": (self.n_classes_, *_HEAD, 1),
+            "mean": (widths[-1], self.latent),
+            "scale": (widths[-1], self.latent),
+        }
+        shapes: Shapes = {}
+        for name, chain in chains.items():
+            for i, (inner, outer) in enumerate(itertools.pairwise(chain)):
+                shapes[f"{name}.{i}.weight"] = (outer, inner)
+                shapes[f"{name}.{i}.bias"] = (outer,)
+        shapes["prior.mean"] = shapes["prior.scale"] = (self.n_classes_, self.latent)
+        return shapes
+
+    def _train(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> None:
+        torch = _torch()
+        generator = torch.Generator().manual_seed(self.seed)
+        net = {
+            name: _initial(shape, generator).requires_grad_()
+            for name, shape in self._shapes().items()
+        }
+        optimiser = torch.optim.Adam(net.values(), lr=self.learning_rate)
+        z, inputs = torch.tensor(shifted).float(), torch.tensor(x).float()
+        y = torch.tensor(labels)
+        w = torch.ones(len(y)) if weight is None else torch.tensor(weight / weight.mean()).float()
+        size = sum(value.numel() for value in net.values())
+        work = size * len(y) * self.epochs
+        with _one_thread(), progress(self.key, work) as report:
+            for epoch in range(self.epochs):
+                total = 0.0
+                for at in torch.randperm(len(y), generator=generator).split(self.batch_size):
+                    loss = _loss(net, inputs[at], z[at], y[at], generator)
+                    loss = (loss * w[at]).mean()
+                    optimiser.zero_grad()
+                    loss.backward()
+                    optimiser.step()
+                    total += loss.item() * len(at)
+                self.objective_ = total / len(y)
+                report(epoch + 1, self.objective_, math.nan)
+        flat = torch.cat([value.detach().reshape(-1) for value in net.values()])
+        self.weights_ = flat.double().numpy()
+        if not np.isfinite(self.weights_).all():
+            raise ValueError(
+                "adats: the training diverged; standardise the features or lower learning_rate"
+            )
+
+    def _temperatures(self, x: Matrix) -> Vector:
+        torch = _torch()
+        shapes = self._shapes()
+        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1]
+        parts = np.split(self.weights_, ends)
+        net = {
+            name: torch.tensor(part.reshape(shape))
+            for (name, shape), part in zip(shapes.items(), parts, strict=True)
+        }
+        result = np.empty(x.shape[0])
+        # float64 here: a row's temperature must not depend on the rows beside it.
+        with torch.no_grad():
+            for at in row_blocks(x.shape[0], max(x.shape[1], *self.hidden)):
+                mean, scale = _posterior(net, torch.tensor(x[at]))
+                code = mean
+                if self.sample:
+                    code = mean + scale * torch.tensor(_noise(x[at], self.latent, self.seed))
+                result[at] = _temperature(net, code).numpy()
+        return result
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(
+            "the calibrator 'adats' needs torch; install it with: pip install 'cordcal[torch]'"
+        ) from None
+    return torch
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Train on one thread: small batches gain nothing from more, and sums keep their order."""
+    torch = _torch()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _check_features(features: Any, rows: int, columns: int | None = None) -> Matrix:
+    if features is None:
+        raise ValueError(
+            "features is missing: adats needs the classifier's penultimate features; pass "
+            "features= to fit and to every prediction"
+        )
+    x = np.ascontiguousarray(arrays.to_numpy(features), dtype=np.float64)
+    if x.ndim != 2 or x.shape[0] != rows:
+        raise ValueError(
+            f"features has shape {x.shape} but scores has {rows} rows; pass one row of features "
+            f"for each row of scores"
+        )
+    if columns is not None and x.shape[1] != columns:
+        raise ValueError(
+            f"features has {x.shape[1]} columns but fit saw {columns}; pass the same features"
+        )
+    bad = ~np.isfinite(x).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"features: row {arrays.first_row(bad)} contains NaN or an infinite value; "
+            f"drop or fix such rows before calling"
+        )
+    return x
+
+
+def _noise(x: Matrix, size: int, seed: int) -> Matrix:
+    """Return standard normal noise that depends on the seed and on each row's features alone."""
+    rows = []
+    for row in x.astype(np.float32):
+        digest = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+        generator = np.random.default_rng([seed, int.from_bytes(digest, "little")])
+        rows.append(generator.standard_normal(size))
+    return np.stack(rows)
+
+
+def _initial(shape: tuple[int, ...], generator: Any) -> Any:
+    """Return uniform weights in ±1/√inputs, torch's own rule for linear layers."""
+    torch = _torch()
+    bound = 1.0 / math.sqrt(shape[-1])
+    return (2.0 * torch.rand(shape, generator=generator) - 1.0) * bound
+
+
+def _chain(net: dict[str, Any], name: str, x: Any) -> Any:
+    """Apply linear layers with ELU between them."""
+    linear, elu = _torch().nn.functional.linear, _torch().nn.functional.elu
+    layer = 0
+    while f"{name}.{layer}.weight" in net:
+        x = elu(x) if layer else x
+        x = linear(x, net[f"{name}.{layer}.weight"], net[f"{name}.{layer}.bias"])
+        layer += 1
+    return x
+
+
+def _positive(x: Any) -> Any:
+    return _torch().nn.functional.softplus(x).clamp(min=_SMALLEST)
+
+
+def _posterior(net: dict[str, Any], x: Any) -> tuple[Any, Any]:
+    """Return mean and scale of the latent code."""
+    hidden = _torch().nn.functional.softplus(_chain(net, "encode", x))
+    return _chain(net, "mean", hidden), _positive(_chain(net, "scale", hidden))
+
+
+def _temperature(net: dict[str, Any], code: Any) -> Any:
+    """Return the temperatures of latent codes, from their log-densities under each class."""
+    prior = _torch().distributions.Normal(net["prior.mean"], _positive(net["prior.scale"]))
+    densities = prior.log_prob(code[:, None, :]).sum(dim=2)
+    return _positive(_chain(net, "head", densities))[:, 0]
+
+
+def _loss(net: dict[str, Any], x: Any, z: Any, y: Any, generator: Any) -> Any:
+    """Return each row's negative ELBO plus the cross-entropy of its tempered logits."""
+    torch = _torch()
+    mean, scale = _posterior(net, x)
+    code = mean + scale * torch.randn(mean.shape, generator=generator)
+    prior_mean, prior_scale = net["prior.mean"][y], _positive(net["prior.scale"])[y]
+    # KL divergence between two diagonal Gaussians.
+    ratio = scale / prior_scale
+    shift = (mean - prior_mean) / prior_scale
+    divergence = 0.5 * (ratio**2 + shift**2 - 1.0).sum(dim=1) - ratio.log().sum(dim=1)
+    # Laplace likelihood with unit scale.
+    misfit = (x - _chain(net, "decode", code)).abs().sum(dim=1) + x.shape[1] * math.log(2.0)
+    tempered = z / _temperature(net, code)[:, None]
+    entropy = torch.nn.functional.cross_entropy(tempered, y, reduction="none")
+    return misfit + divergence + entropy

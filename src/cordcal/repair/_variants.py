@@ -1,0 +1,123 @@
+"""The paper's other repairs, for comparison: minimal repair, other mean targets, other weights.
+
+They share every step with CORD but the one that is being varied.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal import arrays
+from cordcal.repair import _array, _rows
+from cordcal.repair._construction import CalibrationRows
+from cordcal.repair._cord import CORD, output_array, report_pair
+from cordcal.repair._results import Construction
+from cordcal.repair._rows import Decisions, MeanTarget, Vector
+
+
+class VariantCORD(CORD):
+    """CORD with another mean target or another weight in the local reference.
+
+    Parameters
+    ----------
+    target : {"direct", "reference", "projected", "none"}
+        Whose mean the repaired masses retain: the direct masses' (CORD), the local
+        references', the direct masses' after projection to their intervals, or nobody's
+        (every row is projected on its own).
+    reference_weight : float
+        λ of Appendix B: the direct mass's weight in a changed row's reference.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> original, direct = rng.dirichlet(np.ones(3), 50), rng.dirichlet(np.ones(3), 50)
+    >>> VariantCORD(target="none").fit(original, direct).eta_
+    0.0
+    >>> VariantCORD().fit(original, direct).eta_ == CORD().fit(original, direct).eta_
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        target: MeanTarget | Literal["none"] = "direct",
+        reference_weight: float = 0.5,
+    ) -> None:
+        super().__init__(threads=1)
+        self.target = target
+        self.reference_weight = reference_weight
+
+    def _construct(
+        self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
+    ) -> Construction:
+        if self.target not in ("direct", "reference", "projected", "none"):
+            raise ValueError(
+                f"target is {self.target!r}; pass 'direct', 'reference', 'projected' or 'none'"
+            )
+        if not 0.0 <= self.reference_weight <= 1.0:
+            raise ValueError(
+                f"reference_weight is {self.reference_weight}; pass a number between 0 and 1"
+            )
+        free = self.target == "none"
+        description = _rows.describe(
+            original,
+            direct,
+            decision,
+            weight,
+            reference_weight=self.reference_weight,
+            target="direct" if self.target == "none" else self.target,
+        )
+        rows = CalibrationRows(description, weight, direct.shape[1], 1)
+        return rows.construct(decision_given=decision is not None, free=free)
+
+    def _repair_into(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        _rows.repair(
+            original, direct, decision, self.eta_, out, reference_weight=self.reference_weight
+        )
+
+
+class MinimalRepair:
+    """The smallest change that keeps each decision: changed rows go to their lower bound.
+
+    Rows whose direct report keeps the decision are returned as they are; there is nothing
+    to fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> original, direct = np.array([[0.6, 0.4], [0.7, 0.3]]), np.array([[0.2, 0.8], [0.9, 0.1]])
+    >>> MinimalRepair().fit(original, direct).transform(original, direct).round(3)
+    array([[0.5, 0.5],
+           [0.9, 0.1]])
+    """
+
+    def fit(self, original: Any, direct: Any, *, decision: Any = None) -> Self:
+        """Do nothing; there to be called like `CORD.fit`."""
+        return self
+
+    def transform(
+        self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
+    ) -> npt.NDArray[Any]:
+        """Repair reports; see `CORD.transform`."""
+        p, q = report_pair(original, direct)
+        keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
+        out = output_array(q, dtype, None, False)
+        for block in _rows.described_blocks(p, q, keep):
+            state = block.state
+            rebuilt = _array.rebuild(
+                block.direct, state.decision, block.part, state.lower, 1.0 - state.lower
+            )
+            moved = state.changed[:, None]
+            lifted = _array.lift_decision(rebuilt.astype(out.dtype), state.decision)
+            out[block.rows] = np.where(moved, lifted, block.direct.astype(out.dtype))
+        return out

@@ -1,0 +1,220 @@
+"""Whole rankings: the nested rule against its slow twin, and its promises."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ranking_reference
+from cases import CASES, Case, random_pair, with_zeros
+
+import cordcal
+from cordcal.repair import CORD, _compiled
+
+NAMES = sorted(set(CASES) - {"not quite normalised"})
+
+
+@pytest.fixture(params=["compiled", "array"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "array":
+        monkeypatch.setattr(_compiled, "kernels", lambda: None)
+
+
+def order_of(case: Case) -> np.ndarray:
+    keys = case.original.copy()
+    if case.decision is not None:
+        keys[np.arange(len(keys)), case.decision] = 2.0
+    return np.argsort(-keys, axis=1, kind="stable")
+
+
+def some_levels(classes: int) -> list[int]:
+    return sorted({k for k in (2, 3, 5, classes - 1) if 1 < k < classes and k <= 20})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_against_the_twin(name: str, engine: None) -> None:
+    case = CASES[name]
+    for k in some_levels(case.direct.shape[1]):
+        cord = CORD(k).fit(case.original, case.direct, decision=case.decision)
+        assert cord.eta_.shape == (k,)
+        twin = ranking_reference.construct(case.original, case.direct, k, case.decision)
+        for found, expected in zip(cord.eta_, twin, strict=True):
+            assert abs(found - float(expected)) <= 1e-9 * max(1.0, abs(found))
+        repaired = cord.transform(case.original, case.direct, decision=case.decision)
+        expected = ranking_reference.transform(case.original, case.direct, cord.eta_, case.decision)
+        assert np.abs(repaired - np.array(expected, dtype=np.float64)).max() <= 1e-12
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("name", NAMES)
+def test_order_is_kept(name: str, dtype: type, engine: None) -> None:
+    case = CASES[name]
+    classes = case.direct.shape[1]
+    for k in [*some_levels(classes), "ranking"]:
+        cord = CORD(k).fit(case.original, case.direct, decision=case.decision)
+        repaired = cord.transform(case.original, case.direct, decision=case.decision, dtype=dtype)
+        levels = classes - 1 if k == "ranking" else k
+        ranked = np.take_along_axis(repaired, order_of(case), axis=1)
+        head = np.column_stack([ranked[:, :levels], ranked[:, levels:].max(axis=1)])
+        if dtype is np.float16:
+            assert (head[:, :-1] >= head[:, 1:]).all()
+            assert (head[:, 0] > head[:, 1]).all()
+        else:
+            assert (head[:, :-1] > head[:, 1:]).all()
+        if dtype is np.float16:
+            continue  # a thousand halves do not fit below one: the order is the promise here
+        # A chain of ties lifts rank l by at most as many steps as ranks lie below it.
+        steps = np.arange(levels, 0, -1) * np.spacing(ranked[:, :levels]).astype(np.float64)
+        bound = np.finfo(dtype).eps / 2 + steps.sum(axis=1) + levels * 2.0**-52
+        bound += classes * float(np.finfo(dtype).smallest_normal)
+        sums = np.array([math.fsum(row) for row in repaired.astype(np.float64)])
+        assert (np.abs(sums - 1.0) <= bound).all()
+
+
+def test_one_level_is_cord_to_the_bit(engine: None) -> None:
+    case = with_zeros(random_pair(60, 7, noise=2.0))
+    one, plain = CORD(1).fit(case.original, case.direct), CORD().fit(case.original, case.direct)
+    assert one.eta_ == plain.eta_
+    np.testing.assert_array_equal(
+        one.transform(case.original, case.direct), plain.transform(case.original, case.direct)
+    )
+    two = random_pair(40, 2)
+    whole = CORD("ranking").fit(two.original, two.direct)
+    assert whole.eta_ == CORD().fit(two.original, two.direct).eta_
+
+
+def test_innermost_level_sees_the_direct_tail(engine: None) -> None:
+    case = random_pair(80, 9, noise=2.0)
+    repaired = CORD(3).fit(case.original, case.direct).transform(case.original, case.direct)
+    tail = order_of(case)[:, 3:]
+    for report in (repaired, case.direct):
+        picked = np.take_along_axis(report, tail, axis=1)
+        share = picked / picked.sum(axis=1, keepdims=True)
+        if report is repaired:
+            mine = share
+    np.testing.assert_allclose(mine, share, rtol=1e-12)
+
+
+def test_means_of_the_conditionals_are_retained(engine: None) -> None:
+    case = random_pair(400, 8, noise=1.5)
+    cord = CORD(4).fit(case.original, case.direct)
+    repaired = cord.transform(case.original, case.direct)
+    order = order_of(case)
+    q = np.take_along_axis(case.direct, order, axis=1)
+    p = np.take_along_axis(repaired, order, axis=1)
+    left_q = q[:, ::-1].cumsum(axis=1)[:, ::-1]
+    left_p = p[:, ::-1].cumsum(axis=1)[:, ::-1]
+    for level, record in enumerate(cord.construction_.levels):
+        weight = left_q[:, level]
+        mean = np.average(p[:, level] / left_p[:, level], weights=weight)
+        assert mean == pytest.approx(record.target, abs=1e-12)
+        assert record.effective_n == pytest.approx(weight.sum() ** 2 / (weight**2).sum())
+    # Rank 1 retains its mean mass.
+    assert p[:, 0].mean() == pytest.approx(q[:, 0].mean(), abs=1e-12)
+
+
+def test_ordered_reports_come_back_bit_for_bit(engine: None) -> None:
+    case = random_pair(50, 6)
+    cord = CORD("ranking").fit(case.original, case.original)
+    assert not cord.eta_.any()
+    np.testing.assert_array_equal(cord.transform(case.original, case.original), case.original)
+
+
+def test_integer_weights_equal_repeated_rows(engine: None) -> None:
+    case = with_zeros(random_pair(50, 6, noise=2.0))
+    counts = np.random.default_rng(1).integers(1, 4, 50)
+    weighted = CORD(3).fit(case.original, case.direct, sample_weight=counts)
+    repeated = CORD(3).fit(
+        np.repeat(case.original, counts, axis=0), np.repeat(case.direct, counts, axis=0)
+    )
+    np.testing.assert_allclose(weighted.eta_, repeated.eta_, rtol=0, atol=1e-13)
+
+
+def test_order_of_rows_does_not_matter(engine: None) -> None:
+    case = with_zeros(random_pair(300, 6, noise=2.0))
+    shuffled = np.random.default_rng(0).permutation(300)
+    first = CORD("ranking").fit(case.original, case.direct)
+    second = CORD("ranking").fit(case.original[shuffled], case.direct[shuffled])
+    np.testing.assert_array_equal(first.eta_, second.eta_)
+
+
+def test_engines_agree_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        case = CASES[name]
+        for k in some_levels(case.direct.shape[1]):
+            fast = CORD(k).fit(case.original, case.direct, decision=case.decision)
+            made = {
+                dtype: fast.transform(
+                    case.original, case.direct, decision=case.decision, dtype=dtype
+                )
+                for dtype in ("float64", "float32", "float16")
+            }
+            with monkeypatch.context() as patch:
+                patch.setattr(_compiled, "kernels", lambda: None)
+                slow = CORD(k).fit(case.original, case.direct, decision=case.decision)
+                np.testing.assert_array_equal(fast.eta_, slow.eta_)
+                for dtype, rows in made.items():
+                    again = slow.transform(
+                        case.original, case.direct, decision=case.decision, dtype=dtype
+                    )
+                    np.testing.assert_array_equal(rows, again)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("k", [40, "ranking"])
+def test_long_rankings_with_ties(k: object, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that come from a sort: runs of equal entries, across the last rank too."""
+    rng = np.random.default_rng(7)
+    counts = rng.integers(0, 4, (60, 70)) + (rng.random((60, 70)) < 0.02) * 9.0
+    original = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
+    direct = rng.dirichlet(np.full(70, 0.3), 60)
+    decision = rng.integers(0, 70, 60) if given else None
+    fast = CORD(k).fit(original, direct, decision=decision)
+    rows = fast.transform(original, direct, decision=decision)
+    with monkeypatch.context() as patch:
+        patch.setattr(_compiled, "kernels", lambda: None)
+        slow = CORD(k).fit(original, direct, decision=decision)
+        np.testing.assert_array_equal(fast.eta_, slow.eta_)
+        np.testing.assert_array_equal(rows, slow.transform(original, direct, decision=decision))
+    case = Case(original, direct, decision)
+    ranked = np.take_along_axis(rows, order_of(case), axis=1)[:, : len(fast.eta_)]
+    assert (ranked[:, :-1] > ranked[:, 1:]).all()
+
+
+@pytest.mark.parametrize("library", ["array_api_strict", "torch"])
+def test_other_libraries(library: str) -> None:
+    xp = pytest.importorskip(library)
+    case = with_zeros(random_pair(40, 6, noise=2.0))
+    p, q = xp.asarray(case.original), xp.asarray(case.direct)
+    cord = CORD(3).fit(p, q)
+    expected = CORD(3).fit(case.original, case.direct)
+    np.testing.assert_array_equal(cord.eta_, expected.eta_)
+    repaired = cord.transform(p, q)
+    assert type(repaired) is type(q)
+    np.testing.assert_allclose(
+        np.asarray(repaired), expected.transform(case.original, case.direct), rtol=3e-15, atol=0
+    )
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    case = random_pair(40, 6, noise=2.0)
+    for preserve in (3, "ranking"):
+        cord = CORD(preserve).fit(case.original, case.direct)
+        cordcal.save(cord, tmp_path / "m")
+        loaded = cordcal.load(tmp_path / "m")
+        np.testing.assert_array_equal(loaded.eta_, cord.eta_)
+        assert loaded.construction_ == cord.construction_
+        assert loaded.preserve == preserve
+        np.testing.assert_array_equal(
+            loaded.transform(case.original, case.direct),
+            cord.transform(case.original, case.direct),
+        )
+
+
+@pytest.mark.parametrize("preserve", [0, -1, 1.5, "all", 6, None])
+def test_bad_preserve(preserve: object) -> None:
+    case = random_pair(5, 6)
+    with pytest.raises(ValueError, match="preserve is"):
+        CORD(preserve).fit(case.original, case.direct)  # type: ignore[arg-type]

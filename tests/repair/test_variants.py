@@ -1,0 +1,85 @@
+"""The paper's variants against the slow twin and against CORD."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+from cases import random_pair, with_zeros
+
+import reference
+from cordcal.repair import CORD, MinimalRepair, VariantCORD
+
+CASE = with_zeros(random_pair(40, 6, noise=2.0))
+P, Q = CASE.original, CASE.direct
+KEEP = P.argmax(axis=1)
+
+
+def rows(weight: str = "0.5") -> list[reference.Row]:
+    return [reference.describe(p, q, weight=Decimal(weight)) for p, q in zip(P, Q, strict=True)]
+
+
+def test_default_is_cord_to_the_bit() -> None:
+    cord, variant = CORD().fit(P, Q), VariantCORD().fit(P, Q)
+    assert variant.construction_ == cord.construction_
+    np.testing.assert_array_equal(variant.transform(P, Q), cord.transform(P, Q))
+
+
+@pytest.mark.parametrize("weight", ["0", "0.1", "0.3", "0.7", "1"])
+def test_reference_weight(weight: str) -> None:
+    variant = VariantCORD(reference_weight=float(weight)).fit(P, Q)
+    with localcontext(prec=reference.DIGITS):
+        described = rows(weight)
+        assert variant.eta_ == pytest.approx(float(reference.shared_scalar(described)), abs=1e-9)
+        expected = [reference.repair(row, Decimal(variant.eta_)) for row in described]
+    found = variant.transform(P, Q)
+    assert np.abs(found - np.array(expected, dtype=float)).max() <= 1e-13
+    np.testing.assert_array_equal(found.argmax(axis=1), KEEP)
+
+
+def mean_of(target: str) -> float:
+    described = rows()
+    if target == "reference":
+        return float(sum(row.g for row in described)) / len(described)
+    return float(sum(min(max(row.b, row.lower), row.upper) for row in described)) / len(described)
+
+
+@pytest.mark.parametrize("target", ["reference", "projected"])
+def test_mean_targets(target: str) -> None:
+    variant = VariantCORD(target=target).fit(P, Q)
+    masses = variant.transform(P, Q)[np.arange(40), KEEP]
+    low, high = variant.construction_.attainable
+    wanted = min(max(mean_of(target), low), high)
+    assert variant.construction_.target == pytest.approx(wanted, abs=1e-14)
+    assert masses.mean() == pytest.approx(wanted, abs=1e-14)
+
+
+def test_no_target_projects_each_row() -> None:
+    variant = VariantCORD(target="none").fit(P, Q)
+    assert variant.eta_ == 0.0
+    expected = [min(max(row.g, row.lower), row.upper) for row in rows()]
+    masses = variant.transform(P, Q)[np.arange(40), KEEP]
+    np.testing.assert_allclose(masses, np.array(expected, dtype=float), rtol=0, atol=1e-14)
+
+
+def test_minimal_repair() -> None:
+    repaired = MinimalRepair().fit(P, Q).transform(P, Q)
+    kept = Q.argmax(axis=1) == KEEP
+    assert 0 < kept.sum() < 40
+    np.testing.assert_array_equal(repaired[kept], Q[kept])
+    np.testing.assert_array_equal(repaired.argmax(axis=1), KEEP)
+    expected = np.array([row.lower for row in rows()], dtype=float)
+    masses = repaired[np.arange(40), KEEP]
+    np.testing.assert_allclose(masses[~kept], expected[~kept], rtol=0, atol=1e-14)
+    narrow = MinimalRepair().transform(P, Q, dtype=np.float16)
+    np.testing.assert_array_equal(narrow.argmax(axis=1), KEEP)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"target": "mean"}, "target is 'mean'"), ({"reference_weight": 1.5}, "between 0 and 1")],
+)
+def test_bad_options(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        VariantCORD(**options).fit(P, Q)

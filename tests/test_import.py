@@ -1,0 +1,57 @@
+"""Importing cordcal is cheap, and its surface is what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cordcal
+
+HEAVY = (
+    "sklearn",
+    "numba",
+    "matplotlib",
+    "torch",
+    "dask",
+    "onnx",
+    "onnxruntime",
+    "pyarrow",
+    "scipy",
+    "pandas",
+)
+
+
+def run(code: str) -> str:
+    source = str(Path(__file__).parents[1] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = run("import sys, cordcal; dir(cordcal); print(*sys.modules)").split()
+    assert not [name for name in loaded if name.split(".")[0] in HEAVY]
+
+
+def test_cord_needs_numpy_only_until_it_runs() -> None:
+    loaded = run("import sys, cordcal; cordcal.CORD(); print(*sys.modules)").split()
+    assert not [name for name in loaded if name.split(".")[0] in HEAVY]
+
+
+def test_every_public_name_resolves() -> None:
+    assert dir(cordcal) == sorted(cordcal.__all__)
+    for name in cordcal.__all__:
+        if name not in ("onnx", "torch"):  # their frameworks are extras
+            assert getattr(cordcal, name) is not None
+
+
+def test_unknown_names_fail_as_usual() -> None:
+    assert not hasattr(cordcal, "nonsense")

@@ -1,0 +1,209 @@
+"""Preserved: the decision of the scores as given, kept in every dtype by every calibrator."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+
+import cordcal
+from cordcal import CORD, Preserved, calibrators
+
+DTYPES = (np.float64, np.float32, np.float16)
+# adats needs features; test_adaptive has its turn.
+KEYS = [key for key in calibrators.available() if key != "adats"]
+# Fits that take minutes with a thousand classes.
+WIDE = ("ms", "sms", "dir-odir", "mcct-i")
+
+
+def noisy(rows: int = 600, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=rows)
+    logits = 10.0 + 3.0 * np.eye(classes)[labels] + 2.0 * rng.normal(size=(rows, classes))
+    return logits, labels
+
+
+def assert_decisions_are_kept(model: Preserved, scores: np.ndarray, **extra: object) -> None:
+    decision = scores.argmax(axis=1)
+    for dtype in DTYPES:
+        repaired = model.predict_proba(scores, dtype, **extra)
+        assert repaired.dtype == dtype
+        np.testing.assert_array_equal(repaired.argmax(axis=1), decision)
+        others = repaired.copy()
+        others[np.arange(len(others)), decision] = -1
+        assert (others.max(axis=1) < repaired.max(axis=1)).all()
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("given", [np.float64, np.float32, np.float16])
+def test_every_calibrator_keeps_decisions(key: str, given: type) -> None:
+    logits, labels = noisy()
+    scores = logits.astype(given)
+    model = Preserved(key).fit(scores, labels)
+    new = noisy(seed=1)[0].astype(given)
+    assert_decisions_are_kept(model, new)
+    np.testing.assert_array_equal(model.predict(new), new.argmax(axis=1))
+
+
+def check_real(real_set, keys: list[str], rows: int | None) -> None:
+    order = np.random.default_rng(0).permutation(len(real_set.labels))[:rows]
+    scores, labels = real_set.scores[order], real_set.labels[order]
+    half = len(order) // 2
+    for key in keys:
+        with warnings.catch_warnings():
+            # Sums in float16, separable samples and log-probabilities as logits are all there.
+            warnings.simplefilter("ignore")
+            model = Preserved(key, input=real_set.kind).fit(scores[:half], labels[:half])
+            assert_decisions_are_kept(model, scores[half:])
+
+
+def test_real_outputs_sampled(real_set) -> None:
+    wide = real_set.scores.shape[1] > 100
+    check_real(real_set, [k for k in KEYS if not (wide and k in WIDE)], rows=600)
+
+
+def test_real_outputs_whole_with_temperature_and_isotonic(real_set) -> None:
+    check_real(real_set, ["ts", "irova"], rows=None)
+
+
+@pytest.mark.slow
+def test_real_outputs_whole(real_set) -> None:
+    check_real(real_set, KEYS, rows=None)
+
+
+def test_the_decision_is_read_from_the_scores_not_from_a_softmax() -> None:
+    logits, labels = noisy(classes=3)
+    model = Preserved("ts").fit(logits, labels)
+    # The second logit is the largest; in the softmax it ties with the first.
+    close = np.array([[0.0, 1e-20, -9.0]])
+    p = np.exp(close - close.max())
+    assert (p / p.sum()).argmax() == 0
+    assert model.predict(close)[0] == 1
+    assert_decisions_are_kept(model, close)
+
+
+def test_reports_hold_both() -> None:
+    logits, labels = noisy()
+    model = Preserved("irova").fit(logits, labels)
+    both = model.reports(logits, np.float32)
+    np.testing.assert_array_equal(both.direct, model.direct_proba(logits))
+    np.testing.assert_array_equal(both.repaired, model.predict_proba(logits, np.float32))
+    np.testing.assert_array_equal(both.decision, logits.argmax(axis=1))
+    assert set(both.to_dict()) == {"direct", "repaired", "decision"}
+    assert (both.direct.argmax(axis=1) != both.decision).any()
+    assert model.construction_.decision_given
+    assert model.construction_.n == 600
+
+
+def test_it_is_calibrator_then_cord_on_the_same_rows() -> None:
+    logits, labels = noisy()
+    weight = np.random.default_rng(3).random(600)
+    model = Preserved("vs").fit(logits, labels, sample_weight=weight)
+    calibrator = calibrators.make("vs").fit(logits, labels, sample_weight=weight)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    direct = calibrator.predict_proba(logits)
+    cord = CORD().fit(p, direct, decision=logits.argmax(axis=1), sample_weight=weight)
+    assert model.cord_.eta_ == pytest.approx(cord.eta_, rel=1e-12)
+    np.testing.assert_array_equal(model.direct_proba(logits), direct)
+
+
+def test_class_names() -> None:
+    logits, labels = noisy()
+    names = ["ant", "bee", "cat", "dog"]
+    model = Preserved("ts", class_names=names).fit(logits, labels)
+    np.testing.assert_array_equal(model.predict(logits), np.array(names)[logits.argmax(axis=1)])
+    with pytest.raises(ValueError, match="class_names has 2 names but scores has 4 columns"):
+        Preserved("ts", class_names=["a", "b"]).fit(logits, labels)
+
+
+def test_prefit() -> None:
+    logits, labels = noisy()
+    fitted = calibrators.make("irova").fit(logits[:300], labels[:300])
+    model = Preserved(fitted, prefit=True).fit(logits[300:])
+    assert model.calibrator_ is fitted
+    assert_decisions_are_kept(model, logits)
+    with pytest.raises(ValueError, match="prefit=True needs a fitted calibrator, not the key"):
+        Preserved("ts", prefit=True).fit(logits)
+    with pytest.raises(NotFittedError):
+        Preserved(calibrators.make("ts"), prefit=True).fit(logits)
+
+
+class Foreign:
+    """Somebody's own calibrator: no estimator, no params."""
+
+    def fit(self, scores: np.ndarray, labels: np.ndarray) -> Foreign:
+        self.model = LogisticRegression(max_iter=2000).fit(scores, labels)
+        return self
+
+    def predict_proba(self, scores: np.ndarray) -> np.ndarray:
+        return self.model.predict_proba(scores).astype(np.float32)
+
+
+@pytest.mark.parametrize("foreign", [Foreign(), LogisticRegression(max_iter=2000)])
+def test_foreign_calibrators(foreign: object, tmp_path) -> None:
+    logits, labels = noisy()
+    model = Preserved(foreign).fit(logits, labels)
+    assert model.calibrator_ is not foreign
+    assert_decisions_are_kept(model, logits)
+    assert model.predict_proba(logits).dtype == np.float64
+    with pytest.raises(ValueError, match=rf"{type(foreign).__name__}; save model\.cord_"):
+        cordcal.save(model, tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_saved_whole(key: str, tmp_path) -> None:
+    logits, labels = noisy()
+    model = Preserved(key, class_names=list("abcd")).fit(logits, labels)
+    cordcal.save(model, tmp_path / "model.safetensors")
+    loaded = cordcal.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(logits), model.predict_proba(logits))
+    np.testing.assert_array_equal(loaded.predict(logits), model.predict(logits))
+    assert loaded.construction_ == model.construction_
+
+
+@pytest.mark.parametrize("preserve", [2, "ranking"])
+def test_more_ranks(preserve: int | str, tmp_path) -> None:
+    logits, labels = noisy()
+    model = Preserved("irova", preserve=preserve).fit(logits, labels)
+    repaired = model.predict_proba(logits)
+    for rank in range(2):
+        expected = np.argsort(-logits, axis=1, kind="stable")[:, rank]
+        np.testing.assert_array_equal(
+            np.argsort(-repaired, axis=1, kind="stable")[:, rank], expected
+        )
+    cordcal.save(model, tmp_path / "model.safetensors")
+    loaded = cordcal.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(logits), repaired)
+
+
+def test_contract_and_refusals() -> None:
+    logits, labels = noisy()
+    model = Preserved("ts", input="logits")
+    assert clone(model).get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        model.predict_proba(logits)
+    with pytest.raises(ValueError, match="labels is missing; pass the true classes, or prefit"):
+        model.fit(logits)
+    with pytest.raises(ValueError, match="scores look like probabilities"):
+        model.fit(np.eye(4)[labels], labels)
+    with pytest.raises(ValueError, match="input is 'logits' but the calibrator was made with inp"):
+        Preserved(calibrators.make("ts", input="probabilities"), input="logits").fit(logits, labels)
+    with pytest.raises(ValueError, match="calibrator 'object' has no method 'fit'"):
+        Preserved(object()).fit(logits, labels)
+    fitted = model.fit(logits, labels)
+    with pytest.raises(ValueError, match="scores has 3 columns but fit saw 4"):
+        fitted.predict(logits[:, :3])
+    with pytest.raises(ValueError, match="scores: row 2 contains NaN"):
+        fitted.predict(np.where(np.arange(600)[:, None] == 2, np.nan, logits))
+
+
+def test_warnings_point_at_the_caller() -> None:
+    p = np.round(np.full((4, 3), 1 / 3), 3)
+    with pytest.warns(UserWarning, match="some rows sum") as raised:
+        Preserved("ts", input="probabilities").fit(np.repeat(p, 5, axis=0), np.arange(20) % 3)
+    assert {warning.filename for warning in raised} == {__file__}
