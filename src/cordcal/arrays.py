@@ -299,7 +299,7 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
     return np.asarray(values)
 
 
-def first_argmax(array: Array) -> Array:
+def first_argmax(array: Array, *, xp: Any = None) -> Array:
     """Return each row's largest entry's index, the smallest index on ties (the paper's rule).
 
     Examples
@@ -308,11 +308,11 @@ def first_argmax(array: Array) -> Array:
     >>> first_argmax(np.array([[0.4, 0.4, 0.2], [0.1, 0.2, 0.7]]))
     array([0, 2])
     """
-    xp = namespace(array)
+    xp = namespace(array) if xp is None else xp
     if xp is np:
         return np.argmax(array, axis=1)
     # Other libraries leave the choice among ties open, so it is spelled out.
-    columns = xp.arange(array.shape[1], device=array_api_compat.device(array))
+    columns = xp.arange(array.shape[1], device=array.device)
     top = array == xp.max(array, axis=1, keepdims=True)
     return xp.min(xp.where(top, columns[None, :], array.shape[1]), axis=1)
 

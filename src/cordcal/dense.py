@@ -136,3 +136,31 @@ def _unignored(
         some = reports if kept.size == truth.size else [arrays.to_numpy(x)[kept] for x in reports]
         weights = None if weight is None else arrays.to_numpy(weight)[kept]
         yield (kept + first).tolist(), some, truth[kept], weights
+
+
+def chosen_rows(
+    axis: int | None,
+    ignore_index: int | None,
+    scores: Any,
+    labels: Any,
+    sample_weight: Any,
+    features: Any,
+) -> tuple[Any, Any, Any, Any]:
+    """Return the rows of dense scores, and what goes with them, without those to ignore.
+
+    For fits, which need all rows in one matrix: they are copied.
+    """
+    blocks = list(labelled_rows(axis, ignore_index, [scores], labels, sample_weight))
+    if not blocks:
+        raise ValueError(f"labels are all {ignore_index}, the ignore_index; there are no rows left")
+    rows, reports, truths, weights = zip(*blocks, strict=True)
+    kept = None
+    if features is not None:
+        codes = arrays.to_numpy(features)
+        kept = codes.reshape(-1, codes.shape[-1])[np.concatenate([np.array(at) for at in rows])]
+    return (
+        np.concatenate([arrays.to_numpy(report) for (report,) in reports]),
+        None if labels is None else np.concatenate(truths),
+        None if sample_weight is None else np.concatenate(weights),
+        kept,
+    )

@@ -157,6 +157,7 @@ def test_own_calibrators_are_compared_by_their_name(data) -> None:
 def test_it_says_when_changes_are_worth_having() -> None:
     found = cordcal.compare(*rows(3000, bias=2.0), ["ts", "vs"])
     assert found.recommendation.changes_pay == "vs"
+    assert found.recommendation.headline.endswith(", if decisions must stay")
     reading = found.interpret()
     assert "The changes that vs makes are worth having" in reading
     assert found["vs"].gain["accuracy"].low > 0

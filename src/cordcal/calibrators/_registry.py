@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
@@ -50,9 +51,9 @@ def calibrator_class(key: str) -> type[Calibrator]:
     try:
         module, name = _CLASSES[key]
     except (KeyError, TypeError):
-        raise ValueError(
-            f"there is no calibrator {key!r}; choose one of {', '.join(_CLASSES)}"
-        ) from None
+        near = difflib.get_close_matches(str(key).lower(), _CLASSES, n=1)
+        hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
+        raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(_CLASSES)}") from None
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     return found
 

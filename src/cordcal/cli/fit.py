@@ -17,7 +17,6 @@ from cordcal.cli._options import (
     OnErrorOption,
     OriginalOption,
     PreserveOption,
-    check_calibrator,
     check_on_error,
     check_output,
     need_labels,
@@ -99,13 +98,13 @@ def _calibrator(
     *,
     quiet: bool,
 ) -> Any:
-    check_calibrator(key)
+    import cordcal
+
+    cordcal.calibrators.calibrator_class(key)  # refuses an unknown key before anything is read
     if not quiet:
         note(f"fitting {key} on {path}")
     found = read(path, key=matrix, labels=labels, kind=input)
     truth = need_labels(found)
-    import cordcal
-
     model = cordcal.Preserved(
         key, input=found.kind, preserve=preserve, class_names=found.class_names
     )

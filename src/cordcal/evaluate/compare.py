@@ -6,6 +6,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +30,9 @@ Classes = npt.NDArray[np.intp]
 # From here on, maps with K² numbers take minutes and gigabytes.
 _MANY_CLASSES = 1000
 _QUADRATIC = ("ms", "sms", "dir-odir")
+# Below this many classes a product is over before a second BLAS thread has woken up, and on a
+# busy machine threads that wait for a core made fits thirty times slower.
+_WIDE_PRODUCTS = 300
 # The rank-wise program's dense solver grows as K³.
 _MANY_RANKS = 100
 
@@ -146,7 +150,8 @@ def compare(
         if progress is not None:
             progress(name)
         try:
-            fitted.append(_fit(name, candidate, parts, input, preserve, columns))
+            with _blas_threads(classes):
+                fitted.append(_fit(name, candidate, parts, input, preserve, columns))
         except ValueError as error:
             if chosen.explicit:
                 raise
@@ -176,6 +181,16 @@ def compare(
         seconds=time.perf_counter() - started,
         _replicates=replicates,
     )
+
+
+def _blas_threads(classes: int) -> AbstractContextManager[Any]:
+    """Use one BLAS thread for small products."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[Any] = threadpool_limits(
+        1 if classes < _WIDE_PRODUCTS else None, user_api="blas"
+    )
+    return limits
 
 
 def _fit(

@@ -19,6 +19,7 @@ from cordcal.repair import _rows
 from cordcal.repair._exact import ExactSum
 from cordcal.repair._rows import Decisions, Description, Vector
 from cordcal.repair._scalar import Probe
+from cordcal.repair._tile import SUM_ROWS
 
 # A block that must be copied (another layout, half precision) is about 1 MB.
 _COPY_ENTRIES = 2**17
@@ -158,7 +159,7 @@ def describe(
 
     totals = [ExactSum()] * 3
     n_changed, sloppy = 0, np.zeros(2, dtype=np.int64)
-    chunks = _chunks(rows, classes, threads, min(inputs.most, module.SUM_ROWS))
+    chunks = _chunks(rows, classes, threads, min(inputs.most, SUM_ROWS))
     for result in _run(work, chunks, threads):
         if result is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
@@ -200,7 +201,7 @@ def probe(
 
     excess, slope, low, high = ExactSum(), 0.0, 0, 0
     # Ten entries stand for the arithmetic of one row here.
-    for part in _run(work, _chunks(reference.shape[0], 10, threads, module.SUM_ROWS), threads):
+    for part in _run(work, _chunks(reference.shape[0], 10, threads, SUM_ROWS), threads):
         excess += part[0]
         slope += part[1]
         low += part[2]

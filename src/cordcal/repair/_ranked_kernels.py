@@ -15,16 +15,16 @@ from numba import types
 from numba.extending import overload
 
 from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
-from cordcal.repair._kernels import (
-    _F64,
-    _OUTPUTS,
-    _above,
-    _compile,
-    _input,
-    _output,
-    _rounded,
-    _write_scaled,
+from cordcal.repair._jit import (
+    F64,
+    KINDS,
+    above,
+    compile_for,
     compiled,
+    input_array,
+    output_array,
+    rounded,
+    write_row_scaled,
 )
 from cordcal.repair._simd import first_above, scan
 
@@ -155,7 +155,7 @@ def _tail_wins_tie(q, i, chosen, levels, seen):
 
 
 # Levels go through the arithmetic in pieces of this many, each quantity in a stretch of one
-# flat array, so that the loops are vectorised (see ``_kernels``).
+# flat array, so that the loops are vectorised (see ``_tile.py``).
 _PIECE = 64
 (_G, _G_REST, _ETA, _MASS, _REST) = (_U(i * _PIECE) for i in range(5))
 
@@ -242,8 +242,8 @@ def _ordered_in(value, bound, out, smallest, strict):
             return value
         if not strict:
             return bound
-        above = _above(bound, out)
-        return above if above > smallest else smallest
+        higher = above(bound, out)
+        return higher if higher > smallest else smallest
 
     return lifted
 
@@ -346,13 +346,13 @@ def _write(q, i, row, chosen, levels, s, s_rest, tail, top, same, out):
         scale, factor = 1.0, 1.0
         for r in range(levels):
             s[r] = np.float64(q[i, chosen[r]])
-    _write_scaled(row, _U(0), scale, factor, 0.0, out, i)
+    write_row_scaled(row, _U(0), scale, factor, 0.0, out, i)
     smallest, strict = _smallest_normal(out)
-    bound = _rounded((top * scale) * factor, out)
+    bound = rounded((top * scale) * factor, out)
     r = levels
     while r > _U(0):
         r -= _U(1)
-        value = _rounded(s[r], out)
+        value = rounded(s[r], out)
         bound = _ordered(value, bound, out, smallest, strict or r == _U(0))
         out[i, chosen[r]] = bound
 
@@ -373,15 +373,15 @@ def _smallest_normal_of(out):
 @functools.cache
 def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
     """Return the compiled nested repair."""
-    kind = _OUTPUTS[input_dtype]
+    kind = KINDS[input_dtype]
     signature = types.int64(
-        _input(kind, 2),
-        _input(kind, 2),
-        _input(types.intp, 1),
-        _input(types.intp, 2),
-        _input(_F64, 1),
-        _input(_F64, 1),
-        _output(_OUTPUTS[output_dtype], 2),
-        _output(types.int64, 1),
+        input_array(kind, 2),
+        input_array(kind, 2),
+        input_array(types.intp, 1),
+        input_array(types.intp, 2),
+        input_array(F64, 1),
+        input_array(F64, 1),
+        output_array(KINDS[output_dtype], 2),
+        output_array(types.int64, 1),
     )
-    return _compile(_repair, signature)
+    return compile_for(_repair, signature)
