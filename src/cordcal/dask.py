@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from dask.delayed import Delayed, delayed
 
 from cordcal import arrays, dense
-from cordcal.repair._construction import Tally, common_exponent
+from cordcal.repair._construction import Tally, common_exponent, sum_of
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rounds import solve_in_rounds
 from cordcal.repair._scalar import Probe
@@ -159,9 +158,9 @@ def _on_blocks(function: Callable[..., Any], names: tuple[str, ...], *blocks: An
     return _numbered(function, first, 0, (), dict(zip(names, given, strict=True)))
 
 
-def _total(parts: Sequence[Delayed], add: Callable[[Any, Any], Any] = operator.add) -> Any:
+def _total(parts: Sequence[Delayed], add: Callable[[list[Any]], Any]) -> Any:
     """Add up what the blocks return, in a tree on the workers."""
-    combine = delayed(functools.partial(functools.reduce, add), pure=False)
+    combine = delayed(add, pure=False)
     while len(parts) > 1:
         parts = [combine(list(parts[at : at + _FAN_IN])) for at in range(0, len(parts), _FAN_IN)]
     return dask.compute(parts[0])[0]
@@ -215,8 +214,9 @@ def _is_there(block: Any) -> bool:
     return block is not None
 
 
-def _add_lists(first: list[Probe], second: list[Probe]) -> list[Probe]:
-    return [x + y for x, y in zip(first, second, strict=True)]
+def _sums(rounds: list[list[Probe]]) -> list[Probe]:
+    """Add up the probes of several blocks, candidate by candidate."""
+    return [sum_of(probes) for probes in zip(*rounds, strict=True)]
 
 
 def _construct_level(
@@ -224,10 +224,10 @@ def _construct_level(
 ) -> Construction:
     shared = common_exponent(dask.compute(*[block.exponent for block in blocks]))
     rows = dask.persist(*[block.rescaled(shared) for block in blocks])
-    tally: Tally = _total([block.tally() for block in rows])
+    tally: Tally = _total([block.tally() for block in rows], sum_of)
 
     def probe(etas: Sequence[float]) -> list[Probe]:
-        found: list[Probe] = _total([block.probes(list(etas)) for block in rows], _add_lists)
+        found: list[Probe] = _total([block.probes(list(etas)) for block in rows], _sums)
         return found
 
     solution = solve_in_rounds(tally.bounds(classes), probe, free=free)
@@ -319,6 +319,30 @@ def _seen(
     return own
 
 
-def _merged(first: Any, second: Any) -> Any:
+def _merged(streams: list[Any]) -> Any:
     # Merging changes its left side, which dask may still hold for somebody else.
-    return copy.deepcopy(first).merge(second)
+    total = copy.deepcopy(streams[0])
+    for stream in streams[1:]:
+        total.merge(stream)
+    return total
+
+
+def audited(
+    cord: Any, original: Any, direct: Any, labels: Any, *, decision: Any, sample_weight: Any
+) -> Any:
+    """Return an audit's stream that has seen every block; a few numbers a row travel."""
+    rows = Rows.of(
+        direct=direct,
+        original=original,
+        labels=labels,
+        decision=decision,
+        sample_weight=sample_weight,
+    )
+    return _total(rows.map(_audit_block, cord), _merged)
+
+
+def _audit_block(cord: Any, *, original: Any, direct: Any, labels: Any = None, **given: Any) -> Any:
+    from cordcal.evaluate._audit_rows import AuditStream
+
+    stream = AuditStream(cord)
+    return stream.update(original, direct, labels, **given) if len(direct) else stream
