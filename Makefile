@@ -30,6 +30,7 @@ bench: $(VENV)/.bench-installed
 	$(BIN)/python benchmarks/repair.py
 	$(BIN)/python benchmarks/fits.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/scale.py --most 1
 
 $(VENV)/bin/python:
 	@echo "Making a virtual environment in $(VENV) ..."
