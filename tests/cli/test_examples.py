@@ -35,7 +35,7 @@ def test_example(
     np.savez(tmp_path / "q.npz", direct=direct)
     np.save(tmp_path / "y.npy", labels)
     arguments = shlex.split(example)
-    if arguments[0] == "apply":
+    if arguments[0] in ("apply", "export"):
         repair = arguments[1].startswith("cord")
         made = next(
             text for text in EXAMPLES if text.startswith("fit") and ("--original" in text) == repair
