@@ -30,6 +30,7 @@ def assert_agree(found: np.ndarray, expected: np.ndarray, decision: np.ndarray) 
     assert apart.mean() <= 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_adapters_agree_with_the_library(real_set, name: str, tmp_path: Path) -> None:
     some = np.random.default_rng(0).permutation(len(real_set.labels))
