@@ -31,8 +31,8 @@ Classes = npt.NDArray[np.intp]
 # From here on, maps with K² numbers take minutes and gigabytes.
 _MANY_CLASSES = 1000
 _QUADRATIC = ("ms", "sms", "dir-odir")
-# Below this many classes a product is over before a second BLAS thread has woken up, and on a
-# busy machine threads that wait for a core made fits thirty times slower.
+# Below this many classes one BLAS thread is enough; on a busy machine, threads that spin while
+# they wait for a core made fits several times slower.
 _WIDE_PRODUCTS = 300
 # The rank-wise program's dense solver grows as K³.
 _MANY_RANKS = 100
