@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators._registry import takes_features
 from cordcal.calibrators._scores import as_scores, check_kind, check_labels, original_probabilities
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate._resamples import Replicates, replicates_of
@@ -30,8 +31,8 @@ Classes = npt.NDArray[np.intp]
 # From here on, maps with K² numbers take minutes and gigabytes.
 _MANY_CLASSES = 1000
 _QUADRATIC = ("ms", "sms", "dir-odir")
-# Below this many classes a product is over before a second BLAS thread has woken up, and on a
-# busy machine threads that wait for a core made fits thirty times slower.
+# Below this many classes one BLAS thread is enough; on a busy machine, threads that spin while
+# they wait for a core made fits several times slower.
 _WIDE_PRODUCTS = 300
 # The rank-wise program's dense solver grows as K³.
 _MANY_RANKS = 100
@@ -207,14 +208,17 @@ def _fit(
     pictures: list[Pictures] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
+    with_features = takes_features(candidate)
     for split in parts:
         model = Preserved(candidate, input=input, preserve=preserve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             begun = time.perf_counter()
-            model.fit(split.fit_scores, split.fit_labels, features=split.fit_features)
+            features = split.fit_features if with_features else None
+            model.fit(split.fit_scores, split.fit_labels, features=features)
             ended = time.perf_counter()
-            reports = model.reports(split.scores, features=split.features)
+            features = split.features if with_features else None
+            reports = model.reports(split.scores, features=features)
             fit_seconds += ended - begun
             apply_seconds += time.perf_counter() - ended
         notes += [str(warning.message) for warning in caught]
