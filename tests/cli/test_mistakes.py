@@ -43,7 +43,7 @@ TS = ("--calibrator", "ts")
         (("compare", "bare.npz", "--labels", "truth"), "no key or column of that name"),
         (("compare", "bad_labels.npz"), "the label of row 0 is 3; with 3 columns"),
         (("compare", "topk.npz"), "top-5 log-probabilities"),
-        (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean irova?"),
+        (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean 'irova'? There are"),
         (("compare", "s.npz", "--report", "there.html"), "there.html exists already; pass --force"),
         (("compare", "s.npz", "--report", "no/r.html"), "the folder no does not exist"),
         (("compare", "s.npz", "--share", "2"), "evaluation is 2.0; pass a share between 0 and 1"),
@@ -96,8 +96,9 @@ def test_a_model_of_the_other_kind(call, folder: Path) -> None:
     assert "holds a repair alone" in errors
 
 
-def test_classes_in_another_order(call, tmp_path: Path, logits: np.ndarray) -> None:
-    labels = logits.argmax(axis=1)
+def test_classes_in_another_order(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
     np.savez(tmp_path / "a.npz", logits=logits, labels=labels, class_names=["x", "y", "z"])
     np.savez(tmp_path / "b.npz", logits=logits, class_names=["x", "z", "y"])
     call("fit", "a.npz", *TS, "--output", "m.safetensors")

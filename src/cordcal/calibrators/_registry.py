@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
@@ -50,11 +52,23 @@ def calibrator_class(key: str) -> type[Calibrator]:
     try:
         module, name = _CLASSES[key]
     except (KeyError, TypeError):
-        raise ValueError(
-            f"there is no calibrator {key!r}; choose one of {', '.join(_CLASSES)}"
-        ) from None
+        near = difflib.get_close_matches(str(key).lower(), _CLASSES, n=1)
+        hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
+        raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(_CLASSES)}") from None
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     return found
+
+
+def takes_features(calibrator: Any) -> bool:
+    """Tell whether a calibrator, or the one behind a key, is fitted on features as well.
+
+    Examples
+    --------
+    >>> takes_features("ts"), takes_features("adats")
+    (False, True)
+    """
+    found = calibrator_class(calibrator) if isinstance(calibrator, str) else type(calibrator)
+    return "features" in inspect.signature(found.fit).parameters
 
 
 def make(key: str, **params: Any) -> Calibrator:

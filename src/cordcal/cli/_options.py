@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -86,19 +85,6 @@ def parse_preserve(text: str) -> int | Literal["ranking"]:
     if text.isdecimal() and int(text) >= 1:
         return int(text)
     raise ValueError(f"--preserve is {text!r}; write 1, another number of classes, or ranking")
-
-
-def check_calibrator(key: str) -> str:
-    """Return the key of a calibrator, or refuse it with the nearest one."""
-    from cordcal import calibrators
-
-    known = calibrators.available()
-    if key in known:
-        return key
-    near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.0)[0]
-    raise ValueError(
-        f"there is no calibrator {key!r}; did you mean {near}? There are {', '.join(known)}"
-    )
 
 
 def read(

@@ -123,6 +123,7 @@ def _with_calibrator(
     dtype: str | None,
     explain: bool,
 ) -> tuple[dict[str, Any], Any, Any, dict[str, Any] | None]:
+    from cordcal.calibrators._registry import takes_features
     from cordcal.calibrators._scores import original_probabilities
 
     found = read(path, key=key, kind=input)
@@ -134,7 +135,8 @@ def _with_calibrator(
         )
     own = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
     check_names(own, model, found.class_names, found.path)
-    reports = fitted.reports(found.values, dtype, features=found.features)
+    features = found.features if takes_features(fitted.calibrator_) else None
+    reports = fitted.reports(found.values, dtype, features=features)
     story = None
     if explain:
         story = fitted.cord_.explain(

@@ -16,7 +16,6 @@ from cordcal.cli._options import (
     LabelsOption,
     OriginalOption,
     PreserveOption,
-    check_calibrator,
     check_output,
     need_labels,
     parse_preserve,
@@ -96,19 +95,21 @@ def _calibrator(
     *,
     quiet: bool,
 ) -> Any:
-    check_calibrator(key)
+    import cordcal
+    from cordcal.calibrators._registry import takes_features
+
+    cordcal.calibrators.calibrator_class(key)  # refuses an unknown key before anything is read
     if not quiet:
         note(f"fitting {key} on {path}")
     found = read(path, key=matrix, labels=labels, kind=input)
     truth = need_labels(found)
-    import cordcal
-
     model = cordcal.Preserved(
         key, input=found.kind, preserve=preserve, class_names=found.class_names
     )
     with progress("fitting", 1) as advance:
         advance(key)
-        return model.fit(found.values, truth, features=found.features)
+        features = found.features if takes_features(key) else None
+        return model.fit(found.values, truth, features=features)
 
 
 def _repair(

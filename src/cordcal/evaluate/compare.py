@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators._registry import takes_features
 from cordcal.calibrators._scores import as_scores, check_kind, check_labels, original_probabilities
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate._resamples import Replicates, replicates_of
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
+from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
@@ -172,7 +173,7 @@ def compare(
         splits=splits,
         seed=seed,
         preserve=preserve,
-        fingerprint=_fingerprint(given, truth),
+        fingerprint=str(Fingerprint.of(given)),
         seconds=time.perf_counter() - started,
         _replicates=replicates,
     )
@@ -192,14 +193,17 @@ def _fit(
     pictures: list[Pictures] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
+    with_features = takes_features(candidate)
     for split in parts:
         model = Preserved(candidate, input=input, preserve=preserve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             begun = time.perf_counter()
-            model.fit(split.fit_scores, split.fit_labels, features=split.fit_features)
+            features = split.fit_features if with_features else None
+            model.fit(split.fit_scores, split.fit_labels, features=features)
             ended = time.perf_counter()
-            reports = model.reports(split.scores, features=split.features)
+            features = split.features if with_features else None
+            reports = model.reports(split.scores, features=features)
             fit_seconds += ended - begun
             apply_seconds += time.perf_counter() - ended
         notes += [str(warning.message) for warning in caught]
@@ -380,10 +384,3 @@ def _checked_names(names: Sequence[str] | None, classes: int) -> tuple[str, ...]
             f"name for each column"
         )
     return tuple(str(name) for name in names)
-
-
-def _fingerprint(scores: Matrix, labels: Classes) -> str:
-    digest = hashlib.sha256(f"{scores.shape}{scores.dtype.str}".encode())
-    digest.update(np.ascontiguousarray(scores).tobytes())
-    digest.update(labels.astype("<i8").tobytes())
-    return digest.hexdigest()[:16]

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from cordcal.evaluate._audit_result import Audit
     from cordcal.evaluate._pictures import Pictures
 
-_KEY = "direct"
-
 
 def audit_data(
     audit: Audit,
@@ -40,8 +38,8 @@ def audit_data(
         return {each.measure: getattr(each, report) for each in audit.measures}
 
     entry = {
-        "key": _KEY,
-        "name": name,
+        "key": name,
+        "name": "the audited calibrator",
         "keeps_decisions": False,
         "direct": values("direct"),
         "repaired": values("repaired"),

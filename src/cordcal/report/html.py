@@ -112,9 +112,9 @@ def _tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
         {
             "label": "Decisions changed, direct",
             "value": f"{100 * most['changes']['tpcr']:.2f} %",
-            "note": f"{most['key']}, the most" if len(entries) > 1 else most["name"],
+            "note": f"{most['key']}, the most" if len(entries) > 1 else most["key"],
         },
-        {"label": "Decisions changed, repaired", "value": "0", "note": "every calibrator"},
+        {"label": "Decisions changed, repaired", "value": "0", "note": "by construction"},
     ]
     before = data["uncalibrated"]
     if not before:
@@ -122,12 +122,13 @@ def _tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
     advice = data.get("recommendation")
     key, report = (advice["key"], advice["report"]) if advice else (most["key"], "repaired")
     after = before if key == "uncalibrated" else entries[key][report]
+    shown = key if advice else report
     tiles.append(
         {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"}
     )
     return tiles + [
         {
-            "label": f"{MEASURES[measure].short}, {key}",
+            "label": f"{MEASURES[measure].short}, {shown}",
             "value": number(measure, after[measure]),
             "note": f"uncalibrated {number(measure, before[measure])}",
         }
