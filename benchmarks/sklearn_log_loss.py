@@ -3,8 +3,11 @@
     python benchmarks/sklearn_log_loss.py
 
 Each cell is the relative difference of the mean log loss on held-out rows, both fitted
-with the same method, folds and data.  Cells above +2 % are marked and listed again with
-the accuracies: keeping a wrong decision that the calibrator corrects has a price.
+with the same method, folds and data.  Cells above +2 % are marked and listed again.  Two
+things cost loss: a wrong decision that the calibrator would have corrected is kept (its
+accuracy is then the higher one), and what lifts changed rows is taken, by the one shared
+scalar, from rows that were moderately sure.  The second shows on few rows: wine has 133 to
+calibrate on and 45 to evaluate.
 """
 
 from __future__ import annotations
@@ -72,7 +75,9 @@ def main() -> None:
                     accuracies = accuracy_score(new_y, moved), accuracy_score(new_y, kept)
                     mark = " *" if b / a - 1.0 > MARK else ""
                     if mark:
-                        marked.append((f"{data}, {name}, {method}, {ensemble}", *accuracies))
+                        marked.append(
+                            (f"{data}, {name}, {method}, ensemble={ensemble}", b - a, *accuracies)
+                        )
                     print(
                         f"{data:<14} {name:<12} {method:<12} {ensemble!s:<9} {a:7.4f} {b:7.4f}"
                         f"   {b / a - 1.0:+8.2%}{mark:<3} {np.mean(kept != moved):12.2%}"
@@ -80,9 +85,9 @@ def main() -> None:
                         flush=True,
                     )
     print(f"\n{len(marked)} cells above {MARK:+.0%}:")
-    for cell, theirs_right, ours_right in marked:
-        gained = theirs_right - ours_right
-        print(f"  {cell}: changing decisions gains {gained:+.2%} accuracy there")
+    for cell, cost, theirs_right, ours_right in marked:
+        gain = theirs_right - ours_right
+        print(f"  {cell}: {cost:+.4f} nats; changing decisions gains {gain:+.2%} accuracy")
 
 
 if __name__ == "__main__":
