@@ -17,7 +17,7 @@ from cordcal.io.kinds import Kind, check_whole_vectors, looks_like
 _LOGIT_NAMES = ("logits", "logit")
 _PROBABILITY_NAMES = ("probabilities", "probs", "proba", "prob", "y_prob")
 _SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
-_FEATURE_NAMES = ("features", "embeddings")
+FEATURE_NAMES = ("features", "embeddings")
 _LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt")
 
 
@@ -105,7 +105,7 @@ def read_scores(
         labels=None if found is None else as_indices(found, values.shape, names, contents.path),
         class_names=names,
         features=next(
-            (contents.matrices[name] for name in _FEATURE_NAMES if name in contents.matrices), None
+            (contents.matrices[name] for name in FEATURE_NAMES if name in contents.matrices), None
         ),
     )
 
@@ -191,7 +191,7 @@ def _choose(contents: Contents, key: str | None, role: str, input: Kind | None) 
     for name in (role, *first, *_SCORE_NAMES):
         if name in matrices:
             return name
-    candidates = [name for name in matrices if name not in _FEATURE_NAMES]
+    candidates = [name for name in matrices if name not in FEATURE_NAMES]
     if len(candidates) == 1:
         return candidates[0]
     raise ValueError(
