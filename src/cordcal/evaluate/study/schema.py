@@ -33,7 +33,7 @@ EXPERIMENTS = (
 SEEDS = (0, 1, 2, 3, 4)
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
-_STUDY_FIELDS = [
+_STUDY_FIELDS = (
     "title",
     "data",
     "seeds",
@@ -42,10 +42,10 @@ _STUDY_FIELDS = [
     "rival_groups",
     "experiments",
     "format",
-    "set",
     "size",
-]
-_SET_FIELDS = [
+    "set",
+)
+_SET_FIELDS = (
     "name",
     "group",
     "file",
@@ -57,7 +57,7 @@ _SET_FIELDS = [
     "scale",
     "calibrators",
     "shifted",
-]
+)
 _SHIFTED_FIELDS = ("file", "kind", "severity")
 _SIZE_FIELDS = ("fractions", "groups", "calibrators")
 
