@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ def _computed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Cell]
         ProcessPoolExecutor(
             min(workers, len(tasks)),
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=_ignore_interrupts,
+            initializer=_start_worker,
         ) as pool,
     ):
         waiting: dict[Future[Cell], Task] = {pool.submit(compute, task): task for task in tasks}
@@ -101,9 +102,17 @@ def _cost(task: Task, data: SetData) -> float:
     return rows * classes * (1.0 + _SLOW.get(task.fit.calibrator, 0.0) * classes)
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which ends the workers."""
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, which ends the workers; and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 @contextmanager
