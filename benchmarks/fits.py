@@ -180,17 +180,20 @@ def measure(name: str, peer: str, size: str, answer: multiprocessing.Queue) -> N
         warm = rows("200x5")
         fit(*warm)(warm[0])  # imports and compilation are not the fit
         logits, labels = rows(size)
+        seconds = []
+        while len(seconds) < 3 and sum(seconds) < 10.0:  # the best of three, if they are short
+            start = time.perf_counter()
+            predict = fit(logits, labels)
+            seconds.append(time.perf_counter() - start)
         start = time.perf_counter()
-        predict = fit(logits, labels)
-        fitted = time.perf_counter()
         q = predict(logits)
-        done = time.perf_counter()
+        predicting = time.perf_counter() - start
     except Exception as error:
         answer.put(f"{type(error).__name__}: {error}"[:70])
         return
     own = np.maximum(np.asarray(q, dtype=np.float64)[np.arange(len(labels)), labels], 1e-12)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    answer.put((fitted - start, done - fitted, float(-np.log(own).mean()), peak))
+    answer.put((min(seconds), predicting, float(-np.log(own).mean()), peak))
 
 
 def run(name: str, peer: str, size: str, limit: float) -> tuple[float, float, float, float] | str:

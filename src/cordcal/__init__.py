@@ -21,8 +21,11 @@ _EXPORTS: dict[str, str | None] = {
     "io": None,
     "load": "cordcal.io.models",
     "metrics": None,
+    "onnx": None,
     "repair": None,
     "save": "cordcal.io.models",
+    "sklearn": None,
+    "torch": None,
     "warmup": "cordcal.repair",
 }
 
@@ -36,13 +39,16 @@ __all__ = [
     "io",
     "load",
     "metrics",
+    "onnx",
     "repair",
     "save",
+    "sklearn",
+    "torch",
     "warmup",
 ]
 
 if TYPE_CHECKING:
-    from cordcal import calibrators, io, metrics, repair
+    from cordcal import calibrators, io, metrics, onnx, repair, sklearn, torch
     from cordcal.evaluate.audit import audit
     from cordcal.evaluate.compare import compare
     from cordcal.io.models import load, save

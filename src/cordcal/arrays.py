@@ -8,6 +8,7 @@ so that NumPy, torch and JAX arrays share them.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -30,8 +31,8 @@ _SUM_LANES = 8
 
 def namespace(*arrays: Array) -> Any:
     """Return the array namespace the arrays share; NumPy for lists and data frames."""
-    foreign = [x for x in arrays if array_api_compat.is_array_api_obj(x)]
-    foreign = [x for x in foreign if not isinstance(x, np.ndarray | np.generic)]
+    foreign = [x for x in arrays if not isinstance(x, np.ndarray | np.generic)]
+    foreign = [x for x in foreign if array_api_compat.is_array_api_obj(x)]
     if not foreign:
         return np
     try:
@@ -45,10 +46,18 @@ def namespace(*arrays: Array) -> Any:
 
 def dtype_name(dtype: Any) -> str:
     """Return the bare name of a dtype: ``float32`` for NumPy's, torch's and JAX's alike."""
+    if isinstance(dtype, np.dtype):
+        return _numpy_name(dtype)
     try:
         return str(np.dtype(dtype).name)
     except TypeError:
         return str(dtype).rsplit(".", 1)[-1]
+
+
+@functools.cache
+def _numpy_name(dtype: np.dtype[Any]) -> str:
+    # NumPy makes the name up anew each time it is asked for, in ten microseconds.
+    return str(dtype.name)
 
 
 def wide_dtype(xp: Any, like: Array | None = None) -> Any:
@@ -255,7 +264,7 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
     return np.asarray(values)
 
 
-def first_argmax(array: Array) -> Array:
+def first_argmax(array: Array, *, xp: Any = None) -> Array:
     """Return each row's largest entry's index, the smallest index on ties (the paper's rule).
 
     Examples
@@ -264,11 +273,11 @@ def first_argmax(array: Array) -> Array:
     >>> first_argmax(np.array([[0.4, 0.4, 0.2], [0.1, 0.2, 0.7]]))
     array([0, 2])
     """
-    xp = namespace(array)
+    xp = namespace(array) if xp is None else xp
     if xp is np:
         return np.argmax(array, axis=1)
     # Other libraries leave the choice among ties open, so it is spelled out.
-    columns = xp.arange(array.shape[1], device=array_api_compat.device(array))
+    columns = xp.arange(array.shape[1], device=array.device)
     top = array == xp.max(array, axis=1, keepdims=True)
     return xp.min(xp.where(top, columns[None, :], array.shape[1]), axis=1)
 

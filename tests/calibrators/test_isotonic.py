@@ -7,6 +7,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from cordcal import calibrators
+from cordcal.calibrators import _pav
 from cordcal.calibrators._pav import fit_knots, group_starts
 
 from .conftest import noisy_logits, softmax
@@ -35,6 +36,25 @@ def test_irova_is_scikit_learns(scale: float, weighted: bool) -> None:
     assert np.abs(model.predict_proba(new) - expected).max() < 1e-12
 
 
+def reference_irm(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:
+    own = np.eye(p.shape[1])[y].ravel()
+    each = None if weight is None else np.repeat(weight, p.shape[1])
+    model = IsotonicRegression(out_of_bounds="clip").fit(p.ravel(), own, sample_weight=each)
+    q = model.predict(new.ravel()).reshape(new.shape) + 1e-9 * new
+    return q / q.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 6.0, 60.0])
+def test_irm_is_scikit_learns_made_strict(scale: float, weighted: bool) -> None:
+    logits, labels = noisy_logits(1500, 6, scale=scale)
+    weight = np.random.default_rng(1).integers(0, 4, size=1500) * 0.5 if weighted else None
+    new = noisy_logits(700, 6, seed=2, scale=scale)[0]
+    model = calibrators.make("irm").fit(logits, labels, sample_weight=weight)
+    expected = reference_irm(softmax(logits), labels, softmax(new), weight)
+    assert np.abs(model.predict_proba(new) - expected).max() < 1e-12
+
+
 def greedy_starts(x: np.ndarray) -> list[int]:
     starts = [0]
     for i, value in enumerate(x):
@@ -45,7 +65,10 @@ def greedy_starts(x: np.ndarray) -> list[int]:
 
 @pytest.mark.parametrize("offset", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("spread", [1e-17, 2e-16, 1e-15, 5e-15])
-def test_close_values_are_grouped_greedily(spread: float, offset: float) -> None:
+def test_close_values_are_grouped_greedily(
+    spread: float, offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pav, "_CHAIN_PIECE", 37)
     rng = np.random.default_rng(3)
     x = np.sort(offset + np.cumsum(rng.exponential(spread, size=400)))
     assert group_starts(x).tolist() == greedy_starts(x)

@@ -1,4 +1,4 @@
-"""Run the command as a person does: as a process of its own."""
+"""Run the command as a person does: as a process of its own, or in this one where many run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from cordcal.cli import main
+
 SOURCE = Path(__file__).parents[2] / "src"
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., "subprocess.CompletedProcess[Any]"]
+NAMES = ("ant", "bee", '<i>wasp</i>, "W"')
 
 
 @pytest.fixture
@@ -24,16 +29,48 @@ def environment() -> dict[str, str]:
 def run(tmp_path: Path, environment: dict[str, str]) -> Run:
     """Run ``cordcal`` in the test's own folder."""
 
-    def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-        options.setdefault("text", True)
-        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+    def run(*arguments: object, text: bool = True, **options: Any) -> Any:
+        return subprocess.run(
             [sys.executable, "-m", "cordcal", *map(str, arguments)],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
             timeout=120,
             check=False,
+            text=text,
             **options,
         )
 
     return run
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the command in this process; return its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warnings.showwarning", lambda *_, **__: None)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def logits() -> np.ndarray:
+    """Scores of a classifier that is right more often than not, and too sure of it."""
+    rng = np.random.default_rng(3)
+    return 3.0 * (np.eye(3)[labels_of(400)] + 0.7 * rng.normal(size=(400, 3)))
+
+
+def labels_of(rows: int) -> np.ndarray:
+    return np.random.default_rng(2).integers(3, size=rows)
+
+
+@pytest.fixture
+def labels() -> np.ndarray:
+    return labels_of(400)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from .conftest import Run
 
 
-def test_demo_prints_direct_against_repaired(run: Run) -> None:
+def test_demo_compares_and_ends_with_the_report(run: Run, tmp_path: Path) -> None:
     result = run("demo")
     assert result.returncode == 0, result.stderr
-    lines = {
-        line.split("│")[1].strip(): line.split("│")[2:-1]
-        for line in result.stdout.splitlines()
-        if "│" in line
-    }
-    accuracy = lines["uncalibrated"][0]
-    assert lines["irova, repaired"][0] == accuracy
-    assert lines["irova, repaired"][1].strip() == "0.00"
-    assert float(lines["irova, direct"][1]) > 0
+    assert result.stderr == ""
+    rows = [line.split("│")[1:-1] for line in result.stdout.splitlines() if line.startswith("│")]
+    cells = {(row[0].strip(), row[1].strip()): [cell.strip() for cell in row[2:]] for row in rows}
+    accuracy = cells["uncalibrated", "original"][0]
+    assert cells["irova", "repaired"][:2] == [accuracy, "0.00"]
+    assert float(cells["irova", "direct"][1]) > 0
+    assert result.stdout.endswith("report: cordcal-demo.html\n")
+    assert (tmp_path / "cordcal-demo.html").stat().st_size < 1.5e6

@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cordcal.calibrators._scores import Labels, Matrix, Vector, row_blocks, row_weights
+from cordcal.calibrators._scores import (
+    Labels,
+    Matrix,
+    Vector,
+    block_buffer,
+    row_blocks,
+    row_weights,
+)
 
 # Keeps divisions finite when every row is certain; far below any curvature that matters.
 _TINY = 1e-100
@@ -36,6 +43,7 @@ class AffineProblem(ABC):
         self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
         self.weight = row_weights(scores.shape[0], weight)
         self._probabilities = np.empty_like(scores)
+        self._buffer = block_buffer(*scores.shape)
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
         """Return the objective and its gradient, and remember the probabilities."""
@@ -50,7 +58,7 @@ class AffineProblem(ABC):
             total = p.sum(axis=1)
             p /= total[:, None]
             value += float(w @ (np.log(total) - own_logit))
-            error = p * w[:, None]
+            error = np.multiply(p, w[:, None], out=self._buffer[: p.shape[0]])
             error[own] -= w
             self._accumulate(error, x, gradient)
         away = theta - self.identity
@@ -63,7 +71,7 @@ class AffineProblem(ABC):
         result = 2.0 * self.ridge * direction
         for at in row_blocks(*self.scores.shape):
             x, p = self.scores[at], self._probabilities[at]
-            a = np.empty_like(p)
+            a = self._buffer[: p.shape[0]]
             self._map(direction, x, out=a)
             a -= np.vecdot(p, a)[:, None]
             a *= p

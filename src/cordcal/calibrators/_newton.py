@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 # it leaves the parameter within about 1e-7 of the optimum.
 _RELATIVE_DECREASE = 1e-15
 
-# The same for many parameters, where the decrement itself is known to fewer digits.
-_DECREMENT = 1e-12
-# A line search that fails with less than this to win is at the optimum to rounding.
-_HIDDEN = 1e-10
+# With many parameters a step that promises less than this share is the last one.
+_DECREMENT = 1e-10
+# Steps are solved for at least to this accuracy near the optimum; more costs products only.
+_FINEST = 1e-3
 # Armijo's condition and the shortest step worth trying.
 _SUFFICIENT, _SHORTEST = 1e-4, 1e-10
 # Products a Newton step may cost; ten times what a well-posed problem needs.
@@ -125,7 +125,7 @@ def newton_cg(
         first = first or norm
         problem.refresh()
         # Solve coarsely far away and ever more exactly: the convergence is superlinear.
-        accuracy = 0.1 * math.sqrt(min(1.0, norm / first)) if first > 0.0 else 0.1
+        accuracy = max(_FINEST, 0.1 * math.sqrt(min(1.0, norm / first))) if first > 0.0 else 0.1
         return _conjugate_gradients(problem, gradient, accuracy)
 
     return damped_newton(problem, start, step, max_iter=max_iter, floor=floor, report=report)
@@ -153,8 +153,7 @@ def damped_newton(
             return Optimum(theta, value, _size(gradient), iteration, False)
         step = step_from(theta, gradient)
         promise = -0.5 * float(np.vdot(gradient, step))
-        if promise <= _DECREMENT * value:
-            return Optimum(theta, value, _size(gradient), iteration, True)
+        last = promise <= _DECREMENT * value
         length = 1.0
         while True:
             candidate = theta + length * step
@@ -162,12 +161,12 @@ def damped_newton(
             if tried <= value - 2.0 * _SUFFICIENT * length * promise:
                 break
             length *= 0.5
-            if length < _SHORTEST:
-                # Rounding hides the last digits of the descent.
-                hidden = promise <= _HIDDEN * value
-                return Optimum(theta, value, _size(gradient), iteration, hidden)
+            if last or length < _SHORTEST:  # rounding hides the last digits of the descent
+                return Optimum(theta, value, _size(gradient), iteration, last)
         theta, value, gradient = candidate, tried, slope
         report(iteration + 1, value, _size(gradient))
+        if last:
+            return Optimum(theta, value, _size(gradient), iteration + 1, True)
     return Optimum(theta, value, _size(gradient), max_iter, False)
 
 

@@ -18,7 +18,7 @@ from cordcal.calibrators._scores import Vector
 # What float64 resolves near one in decimal digits; closer abscissas count as equal.
 _RESOLUTION = 1e-15
 
-# Points of a chain looked at together.
+# Points of chains looked at together.
 _CHAIN_PIECE = 2**18
 
 Positions = npt.NDArray[np.intp]
@@ -83,32 +83,22 @@ def group_starts(x: Vector) -> Positions:
     chained = x[end - 1] - x[start] >= _RESOLUTION
     if not chained.any():
         return start
-    for first, last in zip(start[chained].tolist(), end[chained].tolist(), strict=True):
-        _cut_chain(x[first:last], apart[first:last])
+    points = np.flatnonzero(np.repeat(chained, end - start))
+    for piece in range(0, points.size, _CHAIN_PIECE):
+        _cut_chains(x, apart, points[piece : piece + _CHAIN_PIECE])
     return np.flatnonzero(apart)
 
 
-def _cut_chain(x: Vector, apart: npt.NDArray[np.bool_]) -> None:
-    """Mark the greedy group starts inside one chain of close neighbours."""
-    here, size = 0, x.size
-    while here < size:
-        first, last = here, min(here + _CHAIN_PIECE, size)
-        following = _jumps(x, first, last).tolist()
-        found = []
-        while here < last:
-            found.append(here)
-            here = following[here - first]
-        apart[found] = True
-
-
-def _jumps(x: Vector, first: int, last: int) -> Positions:
-    """Return, for each point of a piece, the first point at least the resolution beyond it."""
-    piece = x[first:last]
-    jump = np.searchsorted(x, piece + _RESOLUTION)
-    # The sum was rounded, and the rule is on differences, which are exact: step to its answer.
-    while True:
-        short = (jump < x.size) & (x[np.minimum(jump, x.size - 1)] - piece < _RESOLUTION)
-        long = x[jump - 1] - piece >= _RESOLUTION
-        if not (short.any() or long.any()):
-            return jump
-        jump = jump + short - long
+def _cut_chains(x: Vector, apart: npt.NDArray[np.bool_], points: Positions) -> None:
+    """Mark the greedy group starts among points of chains of close neighbours."""
+    # A piece may begin inside a group: its start is the last one marked before.
+    first = int(points[0])
+    while not apart[first]:
+        first -= 1
+    start, found = float(x[first]), []
+    values = zip(points.tolist(), x[points].tolist(), apart[points].tolist(), strict=True)
+    for point, value, begins in values:
+        if begins or value - start >= _RESOLUTION:
+            start = value
+            found.append(point)
+    apart[found] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
@@ -25,6 +26,14 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "adats": ("adaptive", "AdaptiveTemperature"),
 }
 
+# The domains in a reader's words; a map of shifted logits does not see a row's shift.
+_WORKS_ON = {
+    "logits": "raw logits",
+    "shifted": "logits",
+    "log-probabilities": "log-probabilities",
+    "probabilities": "probabilities",
+}
+
 
 def available() -> tuple[str, ...]:
     """Return the keys of all calibrators.
@@ -42,9 +51,9 @@ def calibrator_class(key: str) -> type[Calibrator]:
     try:
         module, name = _CLASSES[key]
     except (KeyError, TypeError):
-        raise ValueError(
-            f"there is no calibrator {key!r}; choose one of {', '.join(_CLASSES)}"
-        ) from None
+        near = difflib.get_close_matches(str(key).lower(), _CLASSES, n=1)
+        hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
+        raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(_CLASSES)}") from None
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     return found
 
@@ -130,7 +139,5 @@ def describe() -> FactTable:
     ['ts']
     """
     names = Facts.__dataclass_fields__
-    return FactTable(
-        Facts(**{name: getattr(calibrator_class(key), name) for name in names})
-        for key in available()
-    )
+    rows = [{name: getattr(calibrator_class(key), name) for name in names} for key in available()]
+    return FactTable(Facts(**{**row, "works_on": _WORKS_ON[row["works_on"]]}) for row in rows)

@@ -41,6 +41,11 @@ def row_blocks(rows: int, classes: int) -> Iterator[slice]:
         yield slice(start, min(start + size, rows))
 
 
+def block_buffer(rows: int, classes: int) -> Matrix:
+    """Return room for one block: reusing it spares the system a fresh page for every entry."""
+    return np.empty((min(rows, max(1, _BLOCK_ENTRIES // classes)), classes))
+
+
 def row_weights(rows: int, weight: Vector | None) -> Vector:
     """Return weights that sum to one."""
     return np.full(rows, 1.0 / rows) if weight is None else weight / weight.sum()
@@ -153,15 +158,15 @@ def read_scores(
     for at in row_blocks(rows, classes):
         block = scores[at]
         low = _check_entries(block, at.start)
+        wide = out[at]
+        wide[:] = block
         if kind == "logits":
             if not masked and np.isneginf(low).any():
                 _raise_masked(low, at.start, owner)
             suspicious = suspicious and _like_probabilities(block, loose=fitting)
-            wide = block.astype(np.float64)
         else:
-            wide, deviation = _normalised(block, low, at.start)
-            worst = max(worst, deviation)
-        out[at] = _in_domain(wide, kind, domain, log_floor)
+            worst = max(worst, _normalise(wide, low, at.start, block.dtype))
+        _into_domain(wide, kind, domain, log_floor)
     if suspicious:
         raise ValueError(
             "scores look like probabilities: every row lies in [0, 1] and sums to 1; "
@@ -177,18 +182,22 @@ def original_probabilities(scores: npt.NDArray[Any], kind: Kind) -> Matrix:
     return read_scores(scores, kind, "probabilities", masked=True, owner="Preserved")
 
 
-def _in_domain(wide: Matrix, kind: Kind, domain: Domain, log_floor: float) -> Matrix:
-    """Turn one checked float64 block into the domain; it may be overwritten."""
-    if domain == "probabilities":
-        return arrays.softmax(wide) if kind == "logits" else wide
+def _into_domain(wide: Matrix, kind: Kind, domain: Domain, log_floor: float) -> None:
+    """Turn one checked float64 block into the domain, in place."""
     if kind == "probabilities":
+        if domain == "probabilities":
+            return
         np.log(np.maximum(wide, log_floor, out=wide), out=wide)
+    elif domain in ("probabilities", "log-probabilities"):
+        wide -= wide.max(axis=1, keepdims=True)
+        if domain == "log-probabilities":
+            wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
+            return
+        np.exp(wide, out=wide)
+        wide /= wide.sum(axis=1, keepdims=True)
     if domain == "shifted":
         wide -= wide.max(axis=1, keepdims=True)
         np.maximum(wide, LOWEST_SHIFTED, out=wide)
-    elif domain == "log-probabilities" and kind == "logits":
-        return arrays.log_softmax(wide)
-    return wide
 
 
 def _check_entries(block: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
@@ -228,8 +237,8 @@ def _like_probabilities(block: npt.NDArray[Any], *, loose: bool) -> bool:
     return bool((deviation <= tolerance).all())
 
 
-def _normalised(block: npt.NDArray[Any], low: npt.NDArray[Any], first: int) -> tuple[Matrix, float]:
-    """Return the rows divided by their sums, and the largest deviation of a sum from one."""
+def _normalise(wide: Matrix, low: npt.NDArray[Any], first: int, dtype: Any) -> float:
+    """Divide the rows by their sums; return the largest deviation of a sum from one."""
     negative = low < 0.0
     if negative.any():
         row = arrays.first_row(negative)
@@ -237,10 +246,9 @@ def _normalised(block: npt.NDArray[Any], low: npt.NDArray[Any], first: int) -> t
             f"scores: row {first + row} contains a negative number ({float(low[row]):.6g}), so "
             f'these are not probabilities; write input="logits" if they are logits'
         )
-    wide = block.astype(np.float64)
     total = wide.sum(axis=1, keepdims=True)
     deviation = np.abs(total[:, 0] - 1.0)
-    bad = deviation > arrays.sum_tolerance(block.dtype)
+    bad = deviation > arrays.sum_tolerance(dtype)
     if bad.any():
         row = arrays.first_row(bad)
         raise ValueError(
@@ -249,4 +257,4 @@ def _normalised(block: npt.NDArray[Any], low: npt.NDArray[Any], first: int) -> t
             f"by its sum"
         )
     wide /= total
-    return wide, float(deviation.max())
+    return float(deviation.max())

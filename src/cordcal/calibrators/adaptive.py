@@ -7,14 +7,14 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from cordcal import arrays
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._progress import progress
-from cordcal.calibrators._scores import Domain, Kind, Labels, Matrix, Vector, row_blocks
+from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector, row_blocks
 
 # Scales and temperatures are kept above this, as published.
 _SMALLEST = 1e-3
@@ -84,15 +84,15 @@ class AdaptiveTemperature(Calibrator):
     True
     """
 
-    key: ClassVar[str] = "adats"
-    title: ClassVar[str] = "Adaptive temperature scaling"
-    parameters: ClassVar[str] = "networks"
-    works_on: ClassVar[Domain] = "shifted"
-    keeps_argmax: ClassVar[bool] = True
-    keeps_order: ClassVar[bool] = True
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(n) an epoch, 100 epochs"
-    reference: ClassVar[str] = "Joy et al. 2023, AAAI"
+    key = "adats"
+    title = "Adaptive temperature scaling"
+    parameters = "networks"
+    works_on = "shifted"
+    keeps_argmax = True
+    keeps_order = True
+    takes_masked = True
+    cost = "O(n) an epoch, 100 epochs"
+    reference = "Joy et al. 2023, AAAI"
 
     weights_: Vector
     n_features_: int

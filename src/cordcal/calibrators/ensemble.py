@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +11,6 @@ import numpy.typing as npt
 from cordcal import arrays
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._scores import (
-    Domain,
-    Kind,
     Labels,
     Matrix,
     Vector,
@@ -68,22 +65,19 @@ class EnsembleTemperature(Calibrator):
     True
     """
 
-    key: ClassVar[str] = "ets"
-    title: ClassVar[str] = "Ensemble temperature scaling"
-    parameters: ClassVar[str] = "4"
-    works_on: ClassVar[Domain] = "shifted"
-    keeps_argmax: ClassVar[bool] = True
-    keeps_order: ClassVar[bool] = True
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(nK) a pass, about 10 passes"
-    reference: ClassVar[str] = "Zhang et al. 2020, ICML"
+    key = "ets"
+    title = "Ensemble temperature scaling"
+    parameters = "4"
+    works_on = "shifted"
+    keeps_argmax = True
+    keeps_order = True
+    takes_masked = True
+    cost = "O(nK) a pass, about 10 passes"
+    reference = "Zhang et al. 2020, ICML"
 
     temperature_: float
     weights_: Vector
     objective_: float
-
-    def __init__(self, *, input: Kind = "logits") -> None:
-        super().__init__(input=input)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         best = fit_temperature(squared_error, working, labels, weight)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cordcal import arrays
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._pav import fit_knots
-from cordcal.calibrators._scores import Domain, Kind, Labels, Matrix, Vector, row_blocks
+from cordcal.calibrators._scores import Domain, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators.temperature import (
     cross_entropy,
     fit_temperature,
@@ -68,22 +68,19 @@ class IsotonicOneVsAll(Calibrator):
            [0. , 1. ]])
     """
 
-    key: ClassVar[str] = "irova"
-    title: ClassVar[str] = "Isotonic regression, one versus all"
-    parameters: ClassVar[str] = "knots"
+    key = "irova"
+    title = "Isotonic regression, one versus all"
+    parameters = "knots"
     works_on: ClassVar[Domain] = "probabilities"
-    keeps_argmax: ClassVar[bool] = False
-    keeps_order: ClassVar[bool] = False
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(Kn log n)"
-    reference: ClassVar[str] = "Zadrozny and Elkan 2002, KDD"
+    keeps_argmax = False
+    keeps_order = False
+    takes_masked = True
+    cost = "O(Kn log n)"
+    reference = "Zadrozny and Elkan 2002, KDD"
 
     knot_x_: Vector
     knot_y_: Vector
     knot_start_: npt.NDArray[np.int64]
-
-    def __init__(self, *, input: Kind = "logits") -> None:
-        super().__init__(input=input)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         probabilities = self._inputs(working)
@@ -158,12 +155,12 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
            [0.5, 0.5]])
     """
 
-    key: ClassVar[str] = "irova-ts"
-    title: ClassVar[str] = "Temperature, then isotonic one versus all"
-    parameters: ClassVar[str] = "1 + knots"
-    works_on: ClassVar[Domain] = "shifted"
-    cost: ClassVar[str] = "O(Kn log n)"
-    reference: ClassVar[str] = "Zhang et al. 2020, ICML"
+    key = "irova-ts"
+    title = "Temperature, then isotonic one versus all"
+    parameters = "1 + knots"
+    works_on = "shifted"
+    cost = "O(Kn log n)"
+    reference = "Zhang et al. 2020, ICML"
 
     temperature_: float
 
@@ -220,21 +217,18 @@ class IsotonicPooled(Calibrator):
            [0. , 1. ]])
     """
 
-    key: ClassVar[str] = "irm"
-    title: ClassVar[str] = "Isotonic regression, all classes pooled"
-    parameters: ClassVar[str] = "knots"
-    works_on: ClassVar[Domain] = "probabilities"
-    keeps_argmax: ClassVar[bool] = True
-    keeps_order: ClassVar[bool] = True
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(nK log nK)"
-    reference: ClassVar[str] = "Zhang et al. 2020, ICML"
+    key = "irm"
+    title = "Isotonic regression, all classes pooled"
+    parameters = "knots"
+    works_on = "probabilities"
+    keeps_argmax = True
+    keeps_order = True
+    takes_masked = True
+    cost = "O(nK log nK)"
+    reference = "Zhang et al. 2020, ICML"
 
     knot_x_: Vector
     knot_y_: Vector
-
-    def __init__(self, *, input: Kind = "logits") -> None:
-        super().__init__(input=input)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows, classes = working.shape

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from cordcal.calibrators._affine import AffineProblem, MatrixProblem
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
 from cordcal.calibrators._newton import Optimum, Report, lbfgs
-from cordcal.calibrators._scores import Domain, Kind, Labels, Matrix, Vector
+from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 # Up to this many parameters `ms` is taken to its optimum; beyond, calibration rows are
@@ -20,10 +18,10 @@ _SMALL = 1000
 class _MatrixMap(AffineCalibrator):
     """Parameters and prediction of ``softmax(W x + b)``."""
 
-    keeps_argmax: ClassVar[bool] = False
-    keeps_order: ClassVar[bool] = False
-    takes_masked: ClassVar[bool] = False
-    parameters: ClassVar[str] = "K² + K"
+    keeps_argmax = False
+    keeps_order = False
+    takes_masked = False
+    parameters = "K² + K"
 
     weight_: Matrix
     bias_: Vector
@@ -83,11 +81,11 @@ class MatrixScaling(_MatrixMap):
     array([[0.003, 0.   , 0.997]])
     """
 
-    key: ClassVar[str] = "ms"
-    title: ClassVar[str] = "Matrix scaling"
-    works_on: ClassVar[Domain] = "logits"
-    cost: ClassVar[str] = "O(nK²) a pass, up to 200 passes"
-    reference: ClassVar[str] = "Guo et al. 2017, ICML"
+    key = "ms"
+    title = "Matrix scaling"
+    works_on = "logits"
+    cost = "O(nK²) a pass, up to 200 passes"
+    reference = "Guo et al. 2017, ICML"
 
     def __init__(self, *, input: Kind = "logits", max_iter: int = 200) -> None:
         super().__init__(input=input, max_iter=max_iter)
@@ -160,16 +158,13 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
     array([[0.003, 0.001, 0.996]])
     """
 
-    key: ClassVar[str] = "sms"
-    title: ClassVar[str] = "Structured matrix scaling"
-    parameters: ClassVar[str] = "K² + K + 1"
-    works_on: ClassVar[Domain] = "shifted"
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(nK²) a pass, about 100 passes"
-    reference: ClassVar[str] = "Berta et al. 2025, arXiv"
-
-    def __init__(self, *, input: Kind = "logits", max_iter: int = 100) -> None:
-        super().__init__(input=input, max_iter=max_iter)
+    key = "sms"
+    title = "Structured matrix scaling"
+    parameters = "K² + K + 1"
+    works_on = "shifted"
+    takes_masked = True
+    cost = "O(nK²) a pass, about 100 passes"
+    reference = "Berta et al. 2025, arXiv"
 
     def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
         rows = working.shape[0] if weight is None else float(weight.sum())
@@ -235,11 +230,11 @@ class DirichletODIR(_MatrixMap):
     array([[0.003, 0.   , 0.997]])
     """
 
-    key: ClassVar[str] = "dir-odir"
-    title: ClassVar[str] = "Dirichlet calibration with ODIR"
-    works_on: ClassVar[Domain] = "log-probabilities"
-    cost: ClassVar[str] = "O(nK²) a pass, about 300 passes"
-    reference: ClassVar[str] = "Kull et al. 2019, NeurIPS"
+    key = "dir-odir"
+    title = "Dirichlet calibration with ODIR"
+    works_on = "log-probabilities"
+    cost = "O(nK²) a pass, about 300 passes"
+    reference = "Kull et al. 2019, NeurIPS"
 
     def __init__(
         self,

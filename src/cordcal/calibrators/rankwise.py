@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._logistic import check_max_iter, tempered_start, warn_about_search
 from cordcal.calibrators._newton import damped_newton
 from cordcal.calibrators._progress import progress
-from cordcal.calibrators._scores import Domain, Kind, Labels, Matrix, Vector, row_blocks
+from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 # Relative size of the ridge under a flat model; it moves no digit that matters.
@@ -76,15 +75,15 @@ class RankwiseTransformation(Calibrator):
     True
     """
 
-    key: ClassVar[str] = "mcct-i"
-    title: ClassVar[str] = "Rank-wise constrained transformation"
-    parameters: ClassVar[str] = "2K"
-    works_on: ClassVar[Domain] = "logits"
-    keeps_argmax: ClassVar[bool] = False  # only where the top logit is positive
-    keeps_order: ClassVar[bool] = False
-    takes_masked: ClassVar[bool] = False
-    cost: ClassVar[str] = "O(nK² + K³) a step, about 10 steps"
-    reference: ClassVar[str] = "Zhang et al. 2024"
+    key = "mcct-i"
+    title = "Rank-wise constrained transformation"
+    parameters = "2K"
+    works_on = "logits"
+    keeps_argmax = False  # only where the top logit is positive
+    keeps_order = False
+    takes_masked = False
+    cost = "O(nK² + K³) a step, about 10 steps"
+    reference = "Zhang et al. 2024"
 
     scale_: Vector
     bias_: Vector

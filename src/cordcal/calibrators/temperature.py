@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -13,11 +12,10 @@ from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 from cordcal.calibrators._scores import (
     LOWEST_SHIFTED,
-    Domain,
-    Kind,
     Labels,
     Matrix,
     Vector,
+    block_buffer,
     row_blocks,
     row_weights,
 )
@@ -79,22 +77,19 @@ class TemperatureScaling(Calibrator):
     array([[0.6698, 0.3302]])
     """
 
-    key: ClassVar[str] = "ts"
-    title: ClassVar[str] = "Temperature scaling"
-    parameters: ClassVar[str] = "1"
-    works_on: ClassVar[Domain] = "shifted"
-    keeps_argmax: ClassVar[bool] = True
-    keeps_order: ClassVar[bool] = True
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(nK) a pass, 3–6 passes"
-    reference: ClassVar[str] = "Guo et al. 2017, ICML"
+    key = "ts"
+    title = "Temperature scaling"
+    parameters = "1"
+    works_on = "shifted"
+    keeps_argmax = True
+    keeps_order = True
+    takes_masked = True
+    cost = "O(nK) a pass, 3–6 passes"
+    reference = "Guo et al. 2017, ICML"
 
     temperature_: float
     objective_: float
     n_iter_: int
-
-    def __init__(self, *, input: Kind = "logits") -> None:
-        super().__init__(input=input)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         best = fit_temperature(self._objective, working, labels, weight)
@@ -150,10 +145,10 @@ class TopVersusAllTemperature(TemperatureScaling):
     1.4126
     """
 
-    key: ClassVar[str] = "ts-tva"
-    title: ClassVar[str] = "Top-versus-all temperature"
-    cost: ClassVar[str] = "O(nK) a pass, 4–8 passes"
-    reference: ClassVar[str] = "Le Coz et al. 2024, NeurIPS"
+    key = "ts-tva"
+    title = "Top-versus-all temperature"
+    cost = "O(nK) a pass, 4–8 passes"
+    reference = "Le Coz et al. 2024, NeurIPS"
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows = np.arange(labels.size)
@@ -239,13 +234,14 @@ def cross_entropy(shifted: Matrix, labels: Labels, weight: Vector | None) -> Obj
     rows, classes = shifted.shape
     own = shifted[np.arange(rows), labels]
     w = row_weights(rows, weight)
+    buffer = block_buffer(rows, classes)
 
     def objective(log_beta: float) -> tuple[float, float, float]:
         beta = math.exp(log_beta)
         value = slope = curvature = 0.0
         for at in row_blocks(rows, classes):
             z = shifted[at]
-            e = np.multiply(z, beta)
+            e = np.multiply(z, beta, out=buffer[: z.shape[0]])
             np.exp(e, out=e)
             total = e.sum(axis=1)
             e *= z
@@ -268,13 +264,14 @@ def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Obje
     rows, classes = others.shape
     highest = others.max(axis=1)
     w = row_weights(rows, weight)
+    buffer = block_buffer(rows, classes)
 
     def objective(log_beta: float) -> tuple[float, float, float]:
         beta = math.exp(log_beta)
         value = slope = curvature = convex = 0.0
         for at in row_blocks(rows, classes):
             z, high, miss = others[at], highest[at], wrong[at]
-            e = np.subtract(z, high[:, None])
+            e = np.subtract(z, high[:, None], out=buffer[: z.shape[0]])
             e *= beta
             np.exp(e, out=e)
             total = e.sum(axis=1)

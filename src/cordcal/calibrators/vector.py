@@ -8,7 +8,7 @@ import numpy as np
 
 from cordcal.calibrators._affine import AffineProblem, VectorProblem
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
-from cordcal.calibrators._scores import Domain, Kind, Labels, Matrix, Vector
+from cordcal.calibrators._scores import Domain, Labels, Matrix, Vector
 
 
 class VectorScaling(AffineCalibrator):
@@ -54,21 +54,18 @@ class VectorScaling(AffineCalibrator):
     (array([2.01, 1.65, 2.06]), True)
     """
 
-    key: ClassVar[str] = "vs"
-    title: ClassVar[str] = "Vector scaling"
-    parameters: ClassVar[str] = "2K"
+    key = "vs"
+    title = "Vector scaling"
+    parameters = "2K"
     works_on: ClassVar[Domain] = "logits"
-    keeps_argmax: ClassVar[bool] = False
-    keeps_order: ClassVar[bool] = False
-    takes_masked: ClassVar[bool] = False
-    cost: ClassVar[str] = "O(nK) a pass, about 100 passes"
-    reference: ClassVar[str] = "Guo et al. 2017, ICML"
+    keeps_argmax = False
+    keeps_order = False
+    takes_masked = False
+    cost = "O(nK) a pass, about 100 passes"
+    reference = "Guo et al. 2017, ICML"
 
     scale_: Vector
     bias_: Vector
-
-    def __init__(self, *, input: Kind = "logits", max_iter: int = 100) -> None:
-        super().__init__(input=input, max_iter=max_iter)
 
     def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
         return VectorProblem(working, labels, weight)
@@ -127,13 +124,13 @@ class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
     array([1.05, 1.03, 1.  ])
     """
 
-    key: ClassVar[str] = "svs"
-    title: ClassVar[str] = "Structured vector scaling"
-    parameters: ClassVar[str] = "2K + 1"
-    works_on: ClassVar[Domain] = "shifted"
-    takes_masked: ClassVar[bool] = True
-    cost: ClassVar[str] = "O(nK) a pass, about 40 passes"
-    reference: ClassVar[str] = "Berta et al. 2025, arXiv"
+    key = "svs"
+    title = "Structured vector scaling"
+    parameters = "2K + 1"
+    works_on = "shifted"
+    takes_masked = True
+    cost = "O(nK) a pass, about 40 passes"
+    reference = "Berta et al. 2025, arXiv"
 
     def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
         rows = working.shape[0] if weight is None else float(weight.sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import cordcal
-from cordcal.cli import apply, audit, compare, demo, fit, info, study
+from cordcal.cli import apply, audit, compare, demo, export, fit, info, study
 
 EPILOG = (
     "Exit codes: 0 done; 2 the input or an option is wrong (one sentence on stderr, nothing "
@@ -52,7 +53,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, compare, study, fit, apply, info):
+for _command in (demo, audit, compare, study, fit, apply, export, info):
     _command.register(app)
 
 
@@ -78,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> int:
-    one_line = " ".join(str(message).split())
+    # The library's sentences name its own arguments; here they are options.
+    message = re.sub(r'\binput="(\w+)"', r"--input \1", message)
+    one_line = " ".join(message.split())
     print(f"cordcal: {one_line}", file=sys.stderr)
     return BAD_INPUT
 

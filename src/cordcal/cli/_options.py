@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from cordcal.io import Scores
+    from cordcal.io.kinds import Kind
 
 
 class InputKind(StrEnum):
@@ -72,7 +72,7 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
         raise ValueError(f"{target} cannot be written: the folder {folder} is not writable")
 
 
-def parse_preserve(text: str) -> int | str:
+def parse_preserve(text: str) -> int | Literal["ranking"]:
     """Return a number of classes, or ``"ranking"``.
 
     Examples
@@ -81,23 +81,10 @@ def parse_preserve(text: str) -> int | str:
     (5, 'ranking')
     """
     if text == "ranking":
-        return text
+        return "ranking"
     if text.isdecimal() and int(text) >= 1:
         return int(text)
     raise ValueError(f"--preserve is {text!r}; write 1, another number of classes, or ranking")
-
-
-def check_calibrator(key: str) -> str:
-    """Return the key of a calibrator, or refuse it with the nearest one."""
-    from cordcal import calibrators
-
-    known = calibrators.available()
-    if key in known:
-        return key
-    near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.0)[0]
-    raise ValueError(
-        f"there is no calibrator {key!r}; did you mean {near}? There are {', '.join(known)}"
-    )
 
 
 def read(
@@ -111,7 +98,9 @@ def read(
     """Read scores for a command."""
     from cordcal.io import read_scores
 
-    wanted = None if kind is None else kind.value
+    wanted: Kind | None = None
+    if kind is not None:
+        wanted = "logits" if kind is InputKind.logits else "probabilities"
     return read_scores(path, key=key, role=role, labels=labels, input=wanted)
 
 

@@ -16,7 +16,6 @@ from cordcal.cli._options import (
     LabelsOption,
     PreserveOption,
     ReportOption,
-    check_calibrator,
     check_names,
     check_output,
     need_labels,
@@ -60,7 +59,6 @@ def compare(
     if report is not None:
         check_output(report, force=force)
     (note if json else say)(f"cordcal compare: {scores}")
-    keys = None if calibrator is None else [check_calibrator(each) for each in calibrator]
     found = read(scores, key=key, labels=labels, kind=input)
     truth = need_labels(found)
     held_out: Any = share
@@ -71,11 +69,12 @@ def compare(
     from cordcal import calibrators
     from cordcal.evaluate.compare import compare as run
 
-    with progress("comparing", len(keys or calibrators.available())) as advance:
+    keys = calibrator or calibrators.available()
+    with progress("comparing", len(keys) + 1) as advance:
         comparison = run(
             found.values,
             truth,
-            "all" if keys is None else keys,
+            calibrator or "all",
             input=found.kind,
             evaluation=held_out,
             splits=splits,

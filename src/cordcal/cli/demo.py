@@ -41,7 +41,7 @@ def demo(
         )
     import cordcal
 
-    with progress("comparing", len(cordcal.calibrators.available())) as advance:
+    with progress("comparing", len(cordcal.calibrators.available()) + 1) as advance:
         comparison = cordcal.compare(
             logits[:_CALIBRATION],
             labels[:_CALIBRATION],

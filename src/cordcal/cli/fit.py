@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +16,6 @@ from cordcal.cli._options import (
     LabelsOption,
     OriginalOption,
     PreserveOption,
-    check_calibrator,
     check_output,
     need_labels,
     parse_preserve,
@@ -92,17 +91,17 @@ def _calibrator(
     labels: str | None,
     matrix: str | None,
     input: Any,
-    preserve: int | str,
+    preserve: int | Literal["ranking"],
     *,
     quiet: bool,
 ) -> Any:
-    check_calibrator(key)
+    import cordcal
+
+    cordcal.calibrators.calibrator_class(key)  # refuses an unknown key before anything is read
     if not quiet:
         note(f"fitting {key} on {path}")
     found = read(path, key=matrix, labels=labels, kind=input)
     truth = need_labels(found)
-    import cordcal
-
     model = cordcal.Preserved(
         key, input=found.kind, preserve=preserve, class_names=found.class_names
     )
@@ -111,7 +110,9 @@ def _calibrator(
         return model.fit(found.values, truth, features=found.features)
 
 
-def _repair(original: str | None, direct: str | None, input: Any, preserve: int | str) -> Any:
+def _repair(
+    original: str | None, direct: str | None, input: Any, preserve: int | Literal["ranking"]
+) -> Any:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise ValueError(f"{missing} is missing; the repair needs both reports of the same rows")
@@ -120,5 +121,4 @@ def _repair(original: str | None, direct: str | None, input: Any, preserve: int 
 
     # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
     decision = first.values.argmax(axis=1) if first.kind == "logits" else None
-    options: dict[str, Any] = {} if preserve == 1 else {"preserve": preserve}
-    return cordcal.CORD(**options).fit(probabilities_of(first), second.values, decision=decision)
+    return cordcal.CORD(preserve).fit(probabilities_of(first), second.values, decision=decision)

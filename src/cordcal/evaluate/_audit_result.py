@@ -215,8 +215,8 @@ class Audit:
                 lines.append(f"{words} {_listed(found)}.")
         if self.fitted_here:
             lines.append(
-                "The repair was fitted on these same rows (one number, no labels); pass cord= to "
-                "audit a repair that was fitted on calibration rows."
+                "The repair was fitted on these same rows (one number, no labels); one that was "
+                "fitted on calibration rows can be audited instead."
             )
         return lines
 

@@ -68,7 +68,7 @@ def recommend(comparison: Comparison) -> Recommendation:
     return Recommendation(
         key=chosen[0],
         report=chosen[1],
-        headline=_headline(comparison, chosen),
+        headline=_headline(comparison, chosen, decisions_may_pay=payer is not None),
         reason=_reason(comparison, chosen, lowest),
         changes_pay=None if payer is None else payer.key,
     )
@@ -111,12 +111,17 @@ def _about_changes(comparison: Comparison) -> list[str]:
     net = most.changes.delta_accuracy or 0.0
     return [
         f"{said}; accuracy shows only the net of it, {_points(net)} for {most.key}.",
-        "Repaired, every one of them keeps every decision.",
+        "The repaired reports keep every decision.",
     ]
 
 
-def _headline(comparison: Comparison, chosen: Report) -> str:
+def _headline(comparison: Comparison, chosen: Report, *, decisions_may_pay: bool) -> str:
     key, report = chosen
+    advice = _advice(comparison, key, report)
+    return f"{advice}, if decisions must stay" if decisions_may_pay else advice
+
+
+def _advice(comparison: Comparison, key: str, report: str) -> str:
     if key == "uncalibrated":
         return "Keep the classifier's own probabilities"
     name = comparison[key].name

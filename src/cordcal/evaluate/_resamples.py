@@ -57,7 +57,7 @@ class _Report:
                 smoothed[:, : self.nodes] / self.nodes,
             )
         ]
-        return np.concatenate([counts @ self.means, *gaps], axis=1) / total
+        return np.asarray(np.concatenate([counts @ self.means, *gaps], axis=1) / total)
 
 
 def _bin_matrix(rows: LabelledRows, nodes: int) -> Any:

@@ -6,6 +6,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +30,9 @@ Classes = npt.NDArray[np.intp]
 # From here on, maps with K² numbers take minutes and gigabytes.
 _MANY_CLASSES = 1000
 _QUADRATIC = ("ms", "sms", "dir-odir")
+# Below this many classes a product is over before a second BLAS thread has woken up, and on a
+# busy machine threads that wait for a core made fits thirty times slower.
+_WIDE_PRODUCTS = 300
 # The rank-wise program's dense solver grows as K³.
 _MANY_RANKS = 100
 
@@ -79,7 +83,7 @@ def compare(
     evaluation: float | tuple[Any, Any] = 0.5,
     splits: int = 1,
     seed: int = 0,
-    preserve: int | str = 1,
+    preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
     features: Any = None,
     progress: Callable[[str], None] | None = None,
@@ -146,7 +150,8 @@ def compare(
         if progress is not None:
             progress(name)
         try:
-            fitted.append(_fit(name, candidate, parts, input, preserve, columns))
+            with _blas_threads(classes):
+                fitted.append(_fit(name, candidate, parts, input, preserve, columns))
         except ValueError as error:
             if chosen.explicit:
                 raise
@@ -178,17 +183,28 @@ def compare(
     )
 
 
+def _blas_threads(classes: int) -> AbstractContextManager[Any]:
+    """Use one BLAS thread for small products."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[Any] = threadpool_limits(
+        1 if classes < _WIDE_PRODUCTS else None, user_api="blas"
+    )
+    return limits
+
+
 def _fit(
     name: str,
     candidate: Any,
     parts: list[_Split],
     input: Kind,
-    preserve: int | str,
+    preserve: int | Literal["ranking"],
     columns: list[str],
 ) -> _Fitted:
     """Fit one calibrator on every split and measure both of its reports."""
     changes = DecisionChangesStream()
-    direct, repaired, pictures = [], [], []
+    direct, repaired = [], []
+    pictures: list[Pictures] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     for split in parts:

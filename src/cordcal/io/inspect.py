@@ -119,7 +119,7 @@ def _matrix_problems(matrix: npt.NDArray[Any], name: str) -> list[str]:
     missing = np.isnan(matrix).any(axis=1)
     if missing.any():
         return [f"{name}: {_rows(missing)} NaN"]
-    infinite = np.isposinf(matrix).any(axis=1)
+    infinite = (matrix == np.inf).any(axis=1)
     if infinite.any():
         problems.append(f"{name}: {_rows(infinite)} an infinite value")
     try:
@@ -127,7 +127,7 @@ def _matrix_problems(matrix: npt.NDArray[Any], name: str) -> list[str]:
     except ValueError as error:
         problems.append(str(error))
     top = matrix.max(axis=1, keepdims=True)
-    tied = np.count_nonzero(matrix == top, axis=1) > 1
+    tied = np.asarray((matrix == top).sum(axis=1) > 1)
     if tied.any():
         problems.append(f"{name}: {_rows(tied)} a tie for the top; the smallest index decides")
     if looks_like(matrix) == "probabilities":

@@ -4,10 +4,14 @@ Section 3 of the paper, one function a step.  Any array library can run it; for
 NumPy arrays the compiled kernel in ``_kernels.py`` computes the same bits.
 Names ending in ``_rest`` are complements (``1 - x``) carried on their own, because
 confident rows would lose them to cancellation.
+
+What traces instead of computing (compiled torch modules, ONNX graphs) runs the same
+functions: it names its namespace, since it cannot be asked, and its own row sum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +31,10 @@ TINY_TAIL_SCALE = 2.0**900
 # The same for libraries whose widest float is float32.
 TINY_TAIL_32 = 2.0**-80
 TINY_TAIL_SCALE_32 = 2.0**100
+
+
+RowSum = Callable[[Array], Array]
+"""Adds up each row of a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +70,36 @@ class RowState:
     changed: Array
 
 
-def tiny_tail(values: Array) -> tuple[float, float]:
+def tiny_tail(values: Array, *, xp: Any = None) -> tuple[float, float]:
     """Return below which size a tail needs scaling in this dtype, and by how much."""
-    if values.dtype == namespace(values).float32:
+    xp = namespace(values) if xp is None else xp
+    if values.dtype == xp.float32:
         return TINY_TAIL_32, TINY_TAIL_SCALE_32
     return TINY_TAIL, TINY_TAIL_SCALE
 
 
-def split(values: Array, decision: Array) -> tuple[Split, Array]:
+def chosen_entries(values: Array, decision: Array, *, xp: Any) -> Array:
+    """Return where each row's decision is."""
+    columns = xp.arange(values.shape[1], device=values.device)
+    return columns[None, :] == decision[:, None]
+
+
+def split(
+    values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = lane_sum
+) -> tuple[Split, Array]:
     """Split each row between its decision and the rest; return it with the bare tail.
 
     The tail is the row with the decision's entry set to zero.
     """
-    xp = namespace(values)
-    columns = xp.arange(values.shape[1], device=array_api_compat.device(values))
-    chosen = columns[None, :] == decision[:, None]
+    xp = namespace(values) if xp is None else xp
+    chosen = chosen_entries(values, decision, xp=xp)
     tail = xp.where(chosen, xp.zeros_like(values), values)
     # Exactly one entry of each row is chosen, so this sum reads it without rounding.
     mass = xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1)
-    rest = lane_sum(tail)
+    rest = row_sum(tail)
     boundary = xp.any(values == 0, axis=1)
 
-    tiny, lift = tiny_tail(values)
+    tiny, lift = tiny_tail(values, xp=xp)
     one, zero = xp.ones_like(mass), xp.zeros_like(mass)
     scale = xp.where(rest < tiny, one * lift, one)
     # The order-preserving stabilisation of Appendix A, on the normalised row.
@@ -101,6 +117,8 @@ def row_state(
     moved: Array,
     *,
     reference_weight: float = 0.5,
+    xp: Any = None,
+    row_sum: RowSum = lane_sum,
 ) -> tuple[RowState, Split]:
     """Compute each row's interval and local reference (Eqs. 4 and 5).
 
@@ -114,10 +132,12 @@ def row_state(
         Whether the direct report, read as supplied, decides otherwise.
     reference_weight : float
         λ of Appendix B, the weight of the direct mass in a changed row's reference.
+    xp, row_sum
+        The namespace and the row sum of what traces.
     """
-    xp = namespace(direct)
-    here, tail = split(direct, decision)
-    there, _ = split(original, decision)
+    xp = namespace(direct) if xp is None else xp
+    here, tail = split(direct, decision, xp=xp, row_sum=row_sum)
+    there, _ = split(original, decision, xp=xp, row_sum=row_sum)
     direct_mass, direct_rest = _normalise(here)
     original_mass, original_rest = _normalise(there)
 
@@ -145,7 +165,7 @@ def _normalise(part: Split) -> tuple[Array, Array]:
 
 
 def response(
-    eta: float, reference: Array, reference_rest: Array, lower: Array
+    eta: float, reference: Array, reference_rest: Array, lower: Array, *, xp: Any = None
 ) -> tuple[Array, Array, Array]:
     """Return the repaired mass s, its complement 1 − s, and the derivative ds/dη.
 
@@ -153,7 +173,7 @@ def response(
     the complement from the mirror ``1 − H(g, η) = H(1 − g, −η)``, clipped to the interval
     of Eq. (4).
     """
-    xp = namespace(reference)
+    xp = namespace(reference) if xp is None else xp
     g, g_rest = reference, reference_rest
     if eta == 0.0:  # H(g, 0) = g, to the bit
         mass, rest = g, g_rest
@@ -192,12 +212,13 @@ def gap(mass: Array, rest: Array, reference: Array, reference_rest: Array) -> Ar
     return xp.where(rest < mass, reference_rest - rest, mass - reference)
 
 
-def rebuild(direct: Array, decision: Array, part: Split, mass: Array, rest: Array) -> Array:
+def rebuild(
+    direct: Array, decision: Array, part: Split, mass: Array, rest: Array, *, xp: Any = None
+) -> Array:
     """Put the repaired mass on the decision, share the rest as the direct report does (Eq. 2)."""
-    xp = namespace(direct)
+    xp = namespace(direct) if xp is None else xp
     factor = rest / part.rest
-    columns = xp.arange(direct.shape[1], device=array_api_compat.device(direct))
-    chosen = columns[None, :] == decision[:, None]
+    chosen = chosen_entries(direct, decision, xp=xp)
     tail = xp.where(chosen, xp.zeros_like(direct), direct)
     # Two products: scale times factor alone would overflow for a tiny tail.
     others = (tail * part.scale[:, None]) * factor[:, None] + (part.offset * factor)[:, None]
@@ -217,8 +238,7 @@ def lift_decision(rounded: Array, decision: Array) -> Array:
     representable number.
     """
     xp = namespace(rounded)
-    columns = xp.arange(rounded.shape[1], device=array_api_compat.device(rounded))
-    chosen = columns[None, :] == decision[:, None]
+    chosen = chosen_entries(rounded, decision, xp=xp)
     rival = xp.max(xp.where(chosen, xp.zeros_like(rounded), rounded), axis=1)
     mass = xp.max(xp.where(chosen, rounded, xp.zeros_like(rounded)), axis=1)
     tied = mass <= rival

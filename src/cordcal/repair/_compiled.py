@@ -19,6 +19,7 @@ from cordcal.repair import _rows
 from cordcal.repair._exact import ExactSum
 from cordcal.repair._rows import Decisions, Description, Vector
 from cordcal.repair._scalar import Probe
+from cordcal.repair._tile import SUM_ROWS
 
 # A block that must be copied (another layout, half precision) is about 1 MB.
 _COPY_ENTRIES = 2**17
@@ -84,15 +85,16 @@ def _run(work: Callable[[slice], Any], chunks: list[slice], threads: int) -> Ite
         yield from pool.map(work, chunks)
 
 
-def _kernel_dtype(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> np.dtype[Any]:
+@functools.cache
+def _kernel_dtype(original: np.dtype[Any], direct: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype both inputs are read in: widening is exact and keeps every tie."""
-    wide = np.result_type(original.dtype, direct.dtype, np.float32)
-    return wide.newbyteorder("=")
+    return np.result_type(original, direct, np.float32).newbyteorder("=")
 
 
-def _limits(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> Vector:
-    classes = direct.shape[1]
-    both = (original.dtype, direct.dtype)
+@functools.cache
+def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vector:
+    """Return the tolerated and the unremarkable deviations of both reports' row sums."""
+    both = (original, direct)
     return np.array(
         [arrays.sum_tolerance(dtype) for dtype in both]
         + [arrays.sum_warning_level(dtype, classes) for dtype in both]
@@ -118,8 +120,8 @@ class _Inputs:
         decision: Decisions | None,
     ) -> None:
         self.original, self.direct, self.decision = original, direct, decision
-        self.dtype = _kernel_dtype(original, direct)
-        self.limits = _limits(original, direct)
+        self.dtype = _kernel_dtype(original.dtype, direct.dtype)
+        self.limits = _limits(original.dtype, direct.dtype, direct.shape[1])
         rows, classes = direct.shape
         as_is = all(x.dtype == self.dtype and x.flags.c_contiguous for x in (original, direct))
         self.most = rows if as_is else max(1, _COPY_ENTRIES // classes)
@@ -141,7 +143,7 @@ def describe(
     """Check and describe every calibration row; see `_rows.describe`."""
     inputs = _Inputs(original, direct, decision)
     rows, classes = direct.shape
-    kernel = module.describe(inputs.dtype.name)
+    kernel = module.describe(arrays.dtype_name(inputs.dtype))
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
 
     def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]] | None:
@@ -157,7 +159,7 @@ def describe(
 
     totals = [ExactSum()] * 3
     n_changed, sloppy = 0, np.zeros(2, dtype=np.int64)
-    chunks = _chunks(rows, classes, threads, min(inputs.most, module.SUM_ROWS))
+    chunks = _chunks(rows, classes, threads, min(inputs.most, SUM_ROWS))
     for result in _run(work, chunks, threads):
         if result is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
@@ -199,7 +201,7 @@ def probe(
 
     excess, slope, low, high = ExactSum(), 0.0, 0, 0
     # Ten entries stand for the arithmetic of one row here.
-    for part in _run(work, _chunks(reference.shape[0], 10, threads, module.SUM_ROWS), threads):
+    for part in _run(work, _chunks(reference.shape[0], 10, threads, SUM_ROWS), threads):
         excess += part[0]
         slope += part[1]
         low += part[2]
@@ -218,7 +220,7 @@ def repair(
 ) -> None:
     """Write the repaired rows to ``out``; see `_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    kernel = module.repair(inputs.dtype.name, out.dtype.name)
+    kernel = module.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
 
     def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
         return int(kernel(*inputs.block(at), eta, inputs.limits, target, sloppy))
@@ -242,7 +244,7 @@ def repair_ranked(
     from cordcal.repair import _nested, _ranked_kernels
 
     inputs = _Inputs(original, direct, decision)
-    kernel = _ranked_kernels.repair(inputs.dtype.name, out.dtype.name)
+    kernel = _ranked_kernels.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
     sort = len(etas) > _ranked_kernels.PICKED_LEVELS
 
     def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:

@@ -15,16 +15,16 @@ from numba import types
 from numba.extending import overload
 
 from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
-from cordcal.repair._kernels import (
-    _F64,
-    _OUTPUTS,
-    _above,
-    _compile,
-    _input,
-    _output,
-    _rounded,
-    _write_scaled,
+from cordcal.repair._jit import (
+    F64,
+    KINDS,
+    above,
+    compile_for,
     compiled,
+    input_array,
+    output_array,
+    rounded,
+    write_row_scaled,
 )
 from cordcal.repair._simd import first_above, scan
 
@@ -135,8 +135,11 @@ def _spread_row(values, i, scale, offset, chosen, levels, entry, left, row):
 
 
 @compiled
-def _tail_is_ahead(q, i, chosen, levels, seen):
-    """Whether a class below the kept ranks beats the last of them in the supplied report."""
+def _tail_wins_tie(q, i, chosen, levels, seen):
+    """Whether a class below the kept ranks beats the last of them in the supplied report.
+
+    Asked only where the stabilised copies tie: the supplied entries decide, then the index.
+    """
     last = chosen[levels - _U(1)]
     entry = q[i, last]
     for r in range(levels):
@@ -151,21 +154,81 @@ def _tail_is_ahead(q, i, chosen, levels, seen):
     return ahead
 
 
+# Levels go through the arithmetic in pieces of this many, each quantity in a stretch of one
+# flat array, so that the loops are vectorised (see ``_tile.py``).
+_PIECE = 64
+(_G, _G_REST, _ETA, _MASS, _REST) = (_U(i * _PIECE) for i in range(5))
+
+
 @compiled
-def _prepare_levels(etas, g, g_rest, mass, rest, levels):
-    """Evaluate the free response of every level at its scalar (see ``_array.response``)."""
-    for r in range(levels):
-        eta = etas[r]
-        shift = eta + (g[r] - g_rest[r])
-        radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
-        near = 2.0 * g[r] / ((1.0 - eta) + radius)
-        far = ((eta - 1.0) + radius) / (2.0 * eta)
-        inner = near if eta <= 1.0 else far
-        mass[r] = g[r] if eta == 0.0 else inner
-        near = 2.0 * g_rest[r] / ((1.0 + eta) + radius)
-        far = ((-eta - 1.0) + radius) / (-2.0 * eta)
-        inner = near if eta >= -1.0 else far
-        rest[r] = g_rest[r] if eta == 0.0 else inner
+def _respond_piece(tile, count, tame):
+    """Evaluate the free response of some levels (see ``_array.response``).
+
+    ``tame`` says that all scalars lie in [-1, 1], where one form serves.
+    """
+    for r in range(count):
+        g, g_rest, eta = tile[_G + r], tile[_G_REST + r], tile[_ETA + r]
+        shift = eta + (g - g_rest)
+        radius = np.sqrt(shift * shift + 4.0 * (g * g_rest))
+        mass = 2.0 * g / ((1.0 - eta) + radius)
+        rest = 2.0 * g_rest / ((1.0 + eta) + radius)
+        tile[_MASS + r] = g if eta == 0.0 else mass
+        tile[_REST + r] = g_rest if eta == 0.0 else rest
+    if not tame:
+        for r in range(count):
+            eta = tile[_ETA + r]
+            if abs(eta) > 1.0:
+                g, g_rest = tile[_G + r], tile[_G_REST + r]
+                shift = eta + (g - g_rest)
+                radius = np.sqrt(shift * shift + 4.0 * (g * g_rest))
+                if eta > 1.0:
+                    tile[_MASS + r] = ((eta - 1.0) + radius) / (2.0 * eta)
+                else:
+                    tile[_REST + r] = ((-eta - 1.0) + radius) / (-2.0 * eta)
+
+
+@compiled
+def _normalise_piece(tile, count):
+    """Turn entries and what is left below them into shares of their sum."""
+    for r in range(count):
+        whole = tile[_G + r] + tile[_G_REST + r]
+        tile[_MASS + r] = tile[_G + r] / whole
+        tile[_REST + r] = tile[_G_REST + r] / whole
+
+
+@compiled
+def _normalise(entry, left, share, rest, tile):
+    """Return each level's conditional mass and its complement, piece by piece."""
+    levels = _U(entry.shape[0])
+    start = _U(0)
+    while start < levels:
+        count = min(_U(_PIECE), levels - start)
+        for r in range(count):
+            tile[_G + r] = entry[start + r]
+            tile[_G_REST + r] = left[start + r]
+        _normalise_piece(tile, count)
+        for r in range(count):
+            share[start + r] = tile[_MASS + r]
+            rest[start + r] = tile[_REST + r]
+        start += count
+
+
+@compiled
+def _respond(etas, g, g_rest, mass, rest, tame, tile):
+    """Evaluate the free response of all levels, piece by piece."""
+    levels = _U(etas.shape[0])
+    start = _U(0)
+    while start < levels:
+        count = min(_U(_PIECE), levels - start)
+        for r in range(count):
+            tile[_G + r] = g[start + r]
+            tile[_G_REST + r] = g_rest[start + r]
+            tile[_ETA + r] = etas[start + r]
+        _respond_piece(tile, count, tame)
+        for r in range(count):
+            mass[start + r] = tile[_MASS + r]
+            rest[start + r] = tile[_REST + r]
+        start += count
 
 
 def _ordered(value, bound, out, smallest, strict):
@@ -179,8 +242,8 @@ def _ordered_in(value, bound, out, smallest, strict):
             return value
         if not strict:
             return bound
-        above = _above(bound, out)
-        return above if above > smallest else smallest
+        higher = above(bound, out)
+        return higher if higher > smallest else smallest
 
     return lifted
 
@@ -206,10 +269,11 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
     kept_s, kept_rest = np.empty(levels), np.empty(levels)
     moved_s, moved_rest = np.empty(levels), np.empty(levels)
     s, s_rest = np.empty(levels), np.empty(levels)
-    all_zero = True
+    tile = np.empty(5 * _PIECE)
+    all_zero = tame = True
     for r in range(levels):
-        if etas[r] != 0.0:
-            all_zero = False
+        all_zero = all_zero and etas[r] == 0.0
+        tame = tame and abs(etas[r]) <= 1.0
     picked = ascending.shape[0] == 0
     none = classes
     for i in range(rows):
@@ -228,10 +292,8 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
             _read_order(p, i, first, levels, ascending[i], chosen)
         scale, offset = _inner_scale(least, q_sum, classes)
         top, tail = _spread_row(q, i, scale, offset, chosen, levels, entry, left, row)
-        for r in range(levels):
-            b[r] = entry[r] / (entry[r] + left[r])
-            b_rest[r] = left[r] / (entry[r] + left[r])
-        _prepare_levels(etas, b, b_rest, kept_s, kept_rest, levels)
+        _normalise(entry, left, b, b_rest, tile)
+        _respond(etas, b, b_rest, kept_s, kept_rest, tame, tile)
         known = False
 
         same = all_zero and least > 0.0
@@ -240,7 +302,9 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
             at = levels - _U(1) - step
             if step == _U(0):
                 lower = top / (top + left[at]) + EPSILON
-                changed = _tail_is_ahead(q, i, chosen, levels, seen)
+                changed = top > entry[at] or (
+                    top == entry[at] and _tail_wins_tie(q, i, chosen, levels, seen)
+                )
             else:
                 lower = inside / (inside + 1.0) + EPSILON
                 rival = b_rest[at] * inside
@@ -250,11 +314,11 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
                 # The original's conditional masses are needed only now.
                 p_scale, p_offset = _inner_scale(p_least, p_sum, classes)
                 _spread_row(p, i, p_scale, p_offset, chosen, levels, p_entry, p_left, p_row)
+                _normalise(p_entry, p_left, g, g_rest, tile)
                 for m in range(levels):
-                    whole = p_entry[m] + p_left[m]
-                    g[m] = 0.5 * b[m] + 0.5 * (p_entry[m] / whole)
-                    g_rest[m] = 0.5 * b_rest[m] + 0.5 * (p_left[m] / whole)
-                _prepare_levels(etas, g, g_rest, moved_s, moved_rest, levels)
+                    g[m] = 0.5 * b[m] + 0.5 * g[m]
+                    g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
+                _respond(etas, g, g_rest, moved_s, moved_rest, tame, tile)
                 known = True
             mass = moved_s[at] if changed else kept_s[at]
             rest = moved_rest[at] if changed else kept_rest[at]
@@ -282,13 +346,13 @@ def _write(q, i, row, chosen, levels, s, s_rest, tail, top, same, out):
         scale, factor = 1.0, 1.0
         for r in range(levels):
             s[r] = np.float64(q[i, chosen[r]])
-    _write_scaled(row, _U(0), scale, factor, 0.0, out, i)
+    write_row_scaled(row, _U(0), scale, factor, 0.0, out, i)
     smallest, strict = _smallest_normal(out)
-    bound = _rounded((top * scale) * factor, out)
+    bound = rounded((top * scale) * factor, out)
     r = levels
     while r > _U(0):
         r -= _U(1)
-        value = _rounded(s[r], out)
+        value = rounded(s[r], out)
         bound = _ordered(value, bound, out, smallest, strict or r == _U(0))
         out[i, chosen[r]] = bound
 
@@ -309,15 +373,15 @@ def _smallest_normal_of(out):
 @functools.cache
 def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
     """Return the compiled nested repair."""
-    kind = _OUTPUTS[input_dtype]
+    kind = KINDS[input_dtype]
     signature = types.int64(
-        _input(kind, 2),
-        _input(kind, 2),
-        _input(types.intp, 1),
-        _input(types.intp, 2),
-        _input(_F64, 1),
-        _input(_F64, 1),
-        _output(_OUTPUTS[output_dtype], 2),
-        _output(types.int64, 1),
+        input_array(kind, 2),
+        input_array(kind, 2),
+        input_array(types.intp, 1),
+        input_array(types.intp, 2),
+        input_array(F64, 1),
+        input_array(F64, 1),
+        output_array(KINDS[output_dtype], 2),
+        output_array(types.int64, 1),
     )
-    return _compile(_repair, signature)
+    return compile_for(_repair, signature)

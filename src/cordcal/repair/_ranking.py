@@ -8,15 +8,15 @@ same reference and the same response.  One level is CORD itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import array_api_compat
 import numpy as np
 
 from cordcal.arrays import Array, dtype_name, first_argmax, lane_sum, namespace
 from cordcal.repair import _array
-from cordcal.repair._array import DELTA, EPSILON
+from cordcal.repair._array import DELTA, EPSILON, RowSum
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,43 +73,51 @@ class Level:
     weight: Array
 
 
-def kept_order(original: Array, decision: Array | None) -> Array:
+def kept_order(original: Array, decision: Array | None, *, xp: Any = None) -> Array:
     """Return the classes of each row from first to last, ties to the smallest index.
 
     A given decision comes first, the rest follow the original report.
     """
-    xp = namespace(original)
+    xp = namespace(original) if xp is None else xp
     keys = original
     if decision is not None:
-        columns = xp.arange(original.shape[1], device=array_api_compat.device(original))
+        chosen = _array.chosen_entries(original, decision, xp=xp)
         # Two is above any probability.
-        keys = xp.where(columns[None, :] == decision[:, None], xp.ones_like(original) * 2, original)
+        keys = xp.where(chosen, xp.ones_like(original) * 2, original)
     if xp is np:  # NumPy has no descending sort; negation is exact
         return np.argsort(-keys, axis=1, kind="stable")
     return xp.argsort(keys, axis=1, descending=True, stable=True)
 
 
-def rank_rows(original: Array, direct: Array, order: Array, levels: int) -> RankedRows:
+def rank_rows(
+    original: Array,
+    direct: Array,
+    order: Array,
+    levels: int,
+    *,
+    xp: Any = None,
+    row_sum: RowSum = lane_sum,
+) -> RankedRows:
     """Look at wide copies of both reports along the kept order."""
-    xp = namespace(direct)
+    xp = namespace(direct) if xp is None else xp
     rank = xp.argsort(order, axis=1)
     below = rank >= levels
-    q, inner = _inner_copy(direct)
-    p, _ = _inner_copy(original)
+    q, inner = _inner_copy(direct, xp, row_sum)
+    p, _ = _inner_copy(original, xp, row_sum)
 
     tail = xp.where(below, q, xp.zeros_like(q))
     kept = xp.take_along_axis(q, order[:, :levels], axis=1)
-    left = _suffix_sums(kept, lane_sum(tail))
+    left = _suffix_sums(kept, row_sum(tail), xp)
 
     p_kept = xp.take_along_axis(p, order[:, :levels], axis=1)
-    p_left = _suffix_sums(p_kept, lane_sum(xp.where(below, p, xp.zeros_like(p))))
+    p_left = _suffix_sums(p_kept, row_sum(xp.where(below, p, xp.zeros_like(p))), xp)
 
     # At rank k the supplied entries themselves are compared: isotonic reports tie exactly.
     supplied = xp.where(below, direct, xp.zeros_like(direct) - 1.0)
     last = order[:, levels - 1]
     entry = xp.take_along_axis(direct, last[:, None], axis=1)[:, 0]
     rival = xp.max(supplied, axis=1)
-    ahead = (rival > entry) | ((rival == entry) & (first_argmax(supplied) < last))
+    ahead = (rival > entry) | ((rival == entry) & (first_argmax(supplied, xp=xp) < last))
     return RankedRows(
         order=order,
         rank=rank,
@@ -124,31 +132,31 @@ def rank_rows(original: Array, direct: Array, order: Array, levels: int) -> Rank
     )
 
 
-def _inner_copy(values: Array) -> tuple[Array, Array]:
+def _inner_copy(values: Array, xp: Any, row_sum: RowSum) -> tuple[Array, Array]:
     """Return the rows in the interior of the simplex, and which were there already."""
-    xp = namespace(values)
     inner = xp.all(values != 0, axis=1)
-    total = lane_sum(values)[:, None]
+    total = row_sum(values)[:, None]
     ones = xp.ones_like(total)
     mixed = values * (ones * (1.0 - DELTA) / total) + DELTA / values.shape[1]
     return xp.where(inner[:, None], values, mixed), inner
 
 
-def _suffix_sums(kept: Array, last: Array) -> Array:
+def _suffix_sums(kept: Array, last: Array, xp: Any) -> Array:
     """Return, for each kept rank, the sum of all later ranks, from the last one up."""
-    xp = namespace(kept)
     sums = [last]
     for level in range(kept.shape[1] - 1, 0, -1):
         sums.append(sums[-1] + kept[:, level])
     return xp.stack(sums[::-1], axis=1)
 
 
-def level_state(rows: RankedRows, level: int, inside: tuple[Array, Array] | None) -> Level:
+def level_state(
+    rows: RankedRows, level: int, inside: tuple[Array, Array] | None, *, xp: Any = None
+) -> Level:
     """Describe one level, counted from 0, given the repaired masses of the next one inside.
 
     ``inside`` is None at the innermost level, whose tail is the direct one.
     """
-    xp = namespace(rows.entry)
+    xp = namespace(rows.entry) if xp is None else xp
     entry, left = rows.entry[:, level], rows.left[:, level]
     whole = entry + left
     b, b_rest = entry / whole, left / whole
@@ -175,17 +183,19 @@ def level_state(rows: RankedRows, level: int, inside: tuple[Array, Array] | None
     )
 
 
-def respond(rows: RankedRows, etas: list[float]) -> tuple[list[Array], list[Array], Array]:
+def respond(
+    rows: RankedRows, etas: Sequence[float], *, xp: Any = None
+) -> tuple[list[Array], list[Array], Array]:
     """Return each level's repaired mass and complement, and which rows come back unchanged."""
-    xp = namespace(rows.entry)
+    xp = namespace(rows.entry) if xp is None else xp
     masses: list[Array] = []
     rests: list[Array] = []
     same = rows.inner & (xp.ones_like(rows.inner) if not any(etas) else xp.zeros_like(rows.inner))
     inside = None
     for level in range(len(etas) - 1, -1, -1):
-        state = level_state(rows, level, inside)
+        state = level_state(rows, level, inside, xp=xp)
         mass, rest, _ = _array.response(
-            etas[level], state.reference, state.reference_rest, state.lower
+            etas[level], state.reference, state.reference_rest, state.lower, xp=xp
         )
         same = same & (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
         masses.insert(0, mass)
@@ -194,9 +204,9 @@ def respond(rows: RankedRows, etas: list[float]) -> tuple[list[Array], list[Arra
     return masses, rests, same
 
 
-def rebuild(rows: RankedRows, masses: list[Array], rests: list[Array]) -> Array:
+def rebuild(rows: RankedRows, masses: list[Array], rests: list[Array], *, xp: Any = None) -> Array:
     """Multiply the levels out; return the rows by class, in the wide dtype."""
-    xp = namespace(rows.entry)
+    xp = namespace(rows.entry) if xp is None else xp
     levels = len(masses)
     remaining = xp.ones_like(masses[0])
     ranked = []
@@ -206,7 +216,8 @@ def rebuild(rows: RankedRows, masses: list[Array], rests: list[Array]) -> Array:
     # A tiny tail is scaled up before it is divided by: its inverse would overflow.
     left = rows.left[:, levels - 1]
     ones = xp.ones_like(left)
-    scale = xp.where(left < _array.tiny_tail(left)[0], ones * _array.tiny_tail(left)[1], ones)
+    tiny, lift = _array.tiny_tail(left, xp=xp)
+    scale = xp.where(left < tiny, ones * lift, ones)
     factor = remaining / (left * scale)
     tail = (rows.tail * scale[:, None]) * factor[:, None]
     head = xp.stack(ranked, axis=1)

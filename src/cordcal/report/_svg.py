@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 # Room for tick labels and axis titles, in the drawing's own units.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 14, 12, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
 # Labels closer than this would cover one another.
 _LABEL_WIDTH, _LABEL_HEIGHT = 70, 12
 

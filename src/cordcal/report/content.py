@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cordcal.evaluate._audit_result import Audit
     from cordcal.evaluate._pictures import Pictures
-    from cordcal.evaluate.audit import Audit
-
-_KEY = "direct"
 
 
 def audit_data(
@@ -40,8 +38,8 @@ def audit_data(
         return {each.measure: getattr(each, report) for each in audit.measures}
 
     entry = {
-        "key": _KEY,
-        "name": name,
+        "key": name,
+        "name": "the audited calibrator",
         "keeps_decisions": False,
         "direct": values("direct"),
         "repaired": values("repaired"),

@@ -15,14 +15,7 @@ import cordcal
 from cordcal.io.writing import replacing
 from cordcal.report import charts
 from cordcal.report._svg import Markup
-from cordcal.report.words import MEASURES, number
-
-# What a change is called: the field of the decision changes, its sign, and the words.
-_CHANGE_KINDS = (
-    ("gained", "C⁺", "wrong to right"),
-    ("lost", "C⁻", "right to wrong"),
-    ("neutral", "C⁰", "wrong to wrong"),
-)
+from cordcal.report.words import CHANGE_KINDS, MEASURES, number
 
 
 @cache
@@ -80,9 +73,9 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             specs=MEASURES,
             charts=charts,
             focus=_focus(data),
-            change_kinds=_CHANGE_KINDS,
+            change_kinds=CHANGE_KINDS,
             change_kind=_change_kind,
-            kind_sign={kind: sign for kind, sign, _ in _CHANGE_KINDS},
+            kind_sign={kind: sign for kind, sign, _ in CHANGE_KINDS},
             number=number,
             bare=lambda measure, value: number(measure, value).split(" ")[0],
             signed=lambda value: f"{value:+d}".replace("-", "−") if value else "0",
@@ -120,9 +113,9 @@ def _tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
         {
             "label": "Decisions changed, direct",
             "value": f"{100 * most['changes']['tpcr']:.2f} %",
-            "note": f"{most['key']}, the most" if len(entries) > 1 else most["name"],
+            "note": f"{most['key']}, the most" if len(entries) > 1 else most["key"],
         },
-        {"label": "Decisions changed, repaired", "value": "0", "note": "every calibrator"},
+        {"label": "Decisions changed, repaired", "value": "0", "note": "by construction"},
     ]
     before = data["uncalibrated"]
     if not before:
@@ -130,12 +123,13 @@ def _tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
     advice = data.get("recommendation")
     key, report = (advice["key"], advice["report"]) if advice else (most["key"], "repaired")
     after = before if key == "uncalibrated" else entries[key][report]
+    shown = key if advice else report
     tiles.append(
         {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"}
     )
     return tiles + [
         {
-            "label": f"{MEASURES[measure].short}, {key}",
+            "label": f"{MEASURES[measure].short}, {shown}",
             "value": number(measure, after[measure]),
             "note": f"uncalibrated {number(measure, before[measure])}",
         }

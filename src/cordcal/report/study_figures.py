@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cordcal.report.figures import COLOURS
+from cordcal.report.words import CHANGE_KINDS
+
 if TYPE_CHECKING:
     from cordcal.evaluate.study.chapters import Figure
 
-# The report's own colours on paper.
-_COLOURS = {
-    "direct": "#c4601a",
-    "repaired": "#1f5fa8",
-    "cord": "#1f5fa8",
-    "reduction": "#1f5fa8",
-    "original": "#6f7680",
-    "gained": "#2f8f6b",
-    "lost": "#c2453f",
-    "neutral": "#a6a29a",
-}
-_NAMES = {"gained": "C⁺ wrong → right", "lost": "C⁻ right → wrong", "neutral": "C⁰ wrong → wrong"}
+_COLOURS = {**COLOURS, "cord": COLOURS["repaired"], "reduction": COLOURS["repaired"]}
 # Above this ratio of largest to smallest, a linear axis hides everything but the largest.
 _LOG_RATIO = 8.0
 # Sharp enough on a screen, small enough to keep beside the text.
@@ -69,8 +61,9 @@ def _changes(canvas: Any, data: Mapping[str, Any]) -> None:
     for axis, panel in zip(axes, panels, strict=True):
         places = range(len(panel["labels"]))
         floor = [0.0] * len(panel["labels"])
-        for kind in ("gained", "lost", "neutral"):
-            axis.bar(places, panel[kind], 0.7, floor, color=_COLOURS[kind], label=_NAMES[kind])
+        for kind, sign, words in CHANGE_KINDS:
+            name = f"{sign} {words}"
+            axis.bar(places, panel[kind], 0.7, floor, color=_COLOURS[kind], label=name)
             floor = [low + high for low, high in zip(floor, panel[kind], strict=True)]
         net = [up - down for up, down in zip(panel["gained"], panel["lost"], strict=True)]
         axis.plot(places, net, "D", color="black", markersize=4, label="change in accuracy (pp)")

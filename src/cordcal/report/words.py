@@ -35,6 +35,14 @@ MEASURES = {
 """What is measured, in the order it is shown; scores are fractions, shown in percent."""
 
 
+CHANGE_KINDS = (
+    ("gained", "C⁺", "wrong to right"),
+    ("lost", "C⁻", "right to wrong"),
+    ("neutral", "C⁰", "wrong to wrong"),
+)
+"""The kinds of change: the field of the decision changes, the paper's sign, and the words."""
+
+
 def number(measure: str, value: float | None, *, signed: bool = False) -> str:
     """Return a measure's value as people read it.
 

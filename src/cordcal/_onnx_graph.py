@@ -1,0 +1,313 @@
+"""An array namespace that writes down ONNX nodes instead of computing.
+
+A `Graph` is what the array expressions of cordcal see as their namespace, and `Value` as
+their arrays: operators and functions append nodes.  Only what those expressions use is
+here.  Rows are the batch, of unknown size; everything else has a fixed shape.  Operations
+on constants are carried out at once, with NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+Shape = tuple[int | None, ...]
+
+# 18 is the first opset in which all reductions take their axes alike; onnxruntime has run
+# it since 1.14.
+OPSET = 18
+
+_UFUNCS = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Log": np.log,
+}
+
+
+class Value:
+    """A tensor of the graph: its name, dtype and shape, and its data if it is a constant."""
+
+    device = None
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        dtype: Any,
+        shape: Shape,
+        data: npt.NDArray[Any] | None = None,
+    ) -> None:
+        self.graph, self.name, self.dtype, self.shape = graph, name, np.dtype(dtype), shape
+        self.data = data
+
+    def __add__(self, other: Any) -> Value:
+        return self.graph.binary("Add", self, other)
+
+    def __radd__(self, other: Any) -> Value:
+        return self.graph.binary("Add", other, self)
+
+    def __sub__(self, other: Any) -> Value:
+        return self.graph.binary("Sub", self, other)
+
+    def __rsub__(self, other: Any) -> Value:
+        return self.graph.binary("Sub", other, self)
+
+    def __mul__(self, other: Any) -> Value:
+        return self.graph.binary("Mul", self, other)
+
+    def __rmul__(self, other: Any) -> Value:
+        return self.graph.binary("Mul", other, self)
+
+    def __truediv__(self, other: Any) -> Value:
+        return self.graph.binary("Div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return self.graph.binary("Div", other, self)
+
+    def __lt__(self, other: Any) -> Value:
+        return self.graph.binary("Less", self, other, bool)
+
+    def __le__(self, other: Any) -> Value:
+        return self.graph.binary("LessOrEqual", self, other, bool)
+
+    def __gt__(self, other: Any) -> Value:
+        return self.graph.binary("Greater", self, other, bool)
+
+    def __ge__(self, other: Any) -> Value:
+        return self.graph.binary("GreaterOrEqual", self, other, bool)
+
+    def __eq__(self, other: Any) -> Value:  # type: ignore[override]
+        return self.graph.binary("Equal", self, other, bool)
+
+    def __ne__(self, other: Any) -> Value:  # type: ignore[override]
+        return ~(self == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __and__(self, other: Any) -> Value:
+        return self.graph.binary("And", self, other, bool)
+
+    def __or__(self, other: Any) -> Value:
+        return self.graph.binary("Or", self, other, bool)
+
+    def __invert__(self) -> Value:
+        return self.graph.node("Not", [self], bool, self.shape)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a graph has no branches: this expression depends on the data")
+
+    @property
+    def T(self) -> Value:
+        """The transpose, of a constant."""
+        return self.graph.constant(self._constant().T)
+
+    def __getitem__(self, key: Any) -> Value:
+        graph, shape = self.graph, self.shape
+        if isinstance(key, Value):
+            return graph.node("Gather", [self, key], self.dtype, key.shape, axis=0)
+        if self.data is not None:
+            return graph.constant(self.data[key])
+        match key:
+            case (slice(), None):
+                return graph.node("Unsqueeze", [self, graph.axis(1)], self.dtype, (*shape, 1))
+            case (slice(), int() as column):
+                return graph.node(
+                    "Gather",
+                    [self, graph.constant(np.int64(column))],
+                    self.dtype,
+                    shape[:1],
+                    axis=1,
+                )
+            case (slice(), slice(start=None, stop=int() as stop)):
+                bounds = [graph.axis(0), graph.axis(stop), graph.axis(1)]
+                return graph.node("Slice", [self, *bounds], self.dtype, (shape[0], stop))
+        raise NotImplementedError(f"index {key!r} of a tensor in a graph")
+
+    def _constant(self) -> npt.NDArray[Any]:
+        if self.data is None:
+            raise NotImplementedError("only constants of a graph can be transposed")
+        return self.data
+
+
+class Graph:
+    """The nodes and constants written down so far; the namespace of its values."""
+
+    float32, float64, int64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.initializers: dict[tuple[str, Shape, bytes], tuple[str, TensorProto]] = {}
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+
+    def node(
+        self, operator: str, inputs: Sequence[Value], dtype: Any, shape: Shape, **attributes: Any
+    ) -> Value:
+        """Append a node and return its first output."""
+        return self._append(operator, inputs, [(dtype, shape)], **attributes)[0]
+
+    def _append(
+        self,
+        operator: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[tuple[Any, Shape]],
+        **attributes: Any,
+    ) -> list[Value]:
+        made = [
+            Value(self, f"v{len(self.nodes)}_{place}", dtype, shape)
+            for place, (dtype, shape) in enumerate(outputs)
+        ]
+        names = [value.name for value in inputs]
+        node = helper.make_node(operator, names, [value.name for value in made], **attributes)
+        self.nodes.append(node)
+        return made
+
+    def constant(self, array: Any) -> Value:
+        """Return a constant; equal ones are stored once."""
+        data = np.array(array, order="C")
+        key = data.dtype.str, data.shape, data.tobytes()
+        if key not in self.initializers:
+            name = f"c{len(self.initializers)}"
+            self.initializers[key] = name, numpy_helper.from_array(data, name)
+        return Value(self, self.initializers[key][0], data.dtype, data.shape, data)
+
+    def axis(self, number: int) -> Value:
+        return self.constant(np.array([number], dtype=np.int64))
+
+    def binary(self, operator: str, x: Any, y: Any, dtype: Any = None) -> Value:
+        """Append an operation of two values, or of a value and a number."""
+        like = x if isinstance(x, Value) else y
+        x, y = (v if isinstance(v, Value) else self.constant(like.dtype.type(v)) for v in (x, y))
+        if operator in _UFUNCS and x.data is not None and y.data is not None:
+            return self.constant(_UFUNCS[operator](x.data, y.data))
+        return self.node(operator, [x, y], dtype or like.dtype, _broadcast(x.shape, y.shape))
+
+    def input(self, name: str, dtype: Any, classes: int) -> Value:
+        """Declare the graph's input, a batch of rows."""
+        self.inputs.append(_declared(name, dtype, ("batch", classes)))
+        return Value(self, name, dtype, (None, classes))
+
+    def output(self, name: str, value: Value) -> None:
+        """Declare an output."""
+        self.nodes.append(helper.make_node("Identity", [value.name], [name]))
+        shape = tuple("batch" if size is None else size for size in value.shape)
+        self.outputs.append(_declared(name, value.dtype, shape))
+
+    def model(self, name: str, producer: str, version: str, facts: dict[str, str]) -> ModelProto:
+        """Return what the outputs need, as a model."""
+        needed = {output.name for output in self.outputs}
+        nodes = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                nodes.insert(0, node)
+        constants = [tensor for name, tensor in self.initializers.values() if name in needed]
+        graph = helper.make_graph(nodes, name, self.inputs, self.outputs, constants)
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(
+            graph, opset_imports=opsets, producer_name=producer, producer_version=version
+        )
+        model.ir_version = helper.find_min_ir_version_for(opsets)
+        helper.set_model_props(model, facts)
+        return model
+
+    # The array API, as far as it is used.
+
+    def exp(self, x: Value) -> Value:
+        return self.node("Exp", [x], x.dtype, x.shape)
+
+    def log(self, x: Value) -> Value:
+        if x.data is not None:
+            return self.constant(np.log(x.data))
+        return self.node("Log", [x], x.dtype, x.shape)
+
+    def sqrt(self, x: Value) -> Value:
+        return self.node("Sqrt", [x], x.dtype, x.shape)
+
+    def astype(self, x: Value, dtype: Any) -> Value:
+        return self.node("Cast", [x], dtype, x.shape, to=_element(dtype))
+
+    def where(self, condition: Value, x: Value, y: Any) -> Value:
+        if not isinstance(y, Value):
+            y = self.constant(x.dtype.type(y))
+        shape = _broadcast(condition.shape, _broadcast(x.shape, y.shape))
+        return self.node("Where", [condition, x, y], x.dtype, shape)
+
+    # Broadcasting makes a scalar serve as a whole array of zeros or ones.
+    def zeros_like(self, x: Value) -> Value:
+        return self.constant(x.dtype.type(0))
+
+    def ones_like(self, x: Value) -> Value:
+        return self.constant(x.dtype.type(1))
+
+    def arange(self, stop: int, *, device: None = None) -> Value:
+        return self.constant(np.arange(stop, dtype=np.int64))
+
+    def sum(self, x: Value, *, axis: int, keepdims: bool = False) -> Value:
+        return self._reduce("ReduceSum", x, axis, keepdims)
+
+    def max(self, x: Value, *, axis: int, keepdims: bool = False) -> Value:
+        return self._reduce("ReduceMax", x, axis, keepdims)
+
+    def min(self, x: Value, *, axis: int) -> Value:
+        return self._reduce("ReduceMin", x, axis, False)
+
+    def any(self, x: Value, *, axis: int) -> Value:
+        return self.astype(self._reduce("ReduceMax", self.astype(x, np.int64), axis, False), bool)
+
+    def all(self, x: Value, *, axis: int) -> Value:
+        return self.astype(self._reduce("ReduceMin", self.astype(x, np.int64), axis, False), bool)
+
+    def argmax(self, x: Value, *, axis: int) -> Value:
+        return self.node("ArgMax", [x], np.int64, x.shape[:1], axis=axis, keepdims=0)
+
+    def argsort(
+        self, x: Value, *, axis: int, descending: bool = False, stable: bool = True
+    ) -> Value:
+        # TopK puts the smaller index first among equals, as a stable sort does.
+        count = x.shape[axis]
+        assert count is not None
+        outputs = [(x.dtype, x.shape), (np.int64, x.shape)]
+        return self._append(
+            "TopK", [x, self.axis(count)], outputs, axis=axis, largest=int(descending)
+        )[1]
+
+    def take_along_axis(self, x: Value, indices: Value, *, axis: int) -> Value:
+        return self.node("GatherElements", [x, indices], x.dtype, indices.shape, axis=axis)
+
+    def stack(self, values: Sequence[Value], *, axis: int) -> Value:
+        columns = [value[:, None] for value in values]
+        shape = (columns[0].shape[0], len(columns))
+        return self.node("Concat", columns, columns[0].dtype, shape, axis=axis)
+
+    def matmul(self, x: Value, y: Value) -> Value:
+        return self.node("MatMul", [x, y], x.dtype, (x.shape[0], y.shape[1]))
+
+    def _reduce(self, operator: str, x: Value, axis: int, keepdims: bool) -> Value:
+        shape = tuple(
+            1 if place == axis else size
+            for place, size in enumerate(x.shape)
+            if keepdims or place != axis
+        )
+        return self.node(operator, [x, self.axis(axis)], x.dtype, shape, keepdims=int(keepdims))
+
+
+def _broadcast(x: Shape, y: Shape) -> Shape:
+    """Return the shape of two broadcast together; None is the batch."""
+    size = max(len(x), len(y))
+    x, y = ((1,) * (size - len(shape)) + shape for shape in (x, y))
+    return tuple(b if a == 1 else a for a, b in zip(x, y, strict=True))
+
+
+def _element(dtype: Any) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def _declared(name: str, dtype: Any, shape: Sequence[int | str]) -> Any:
+    return helper.make_tensor_value_info(name, _element(dtype), shape)

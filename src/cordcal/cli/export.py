@@ -1,0 +1,49 @@
+"""``cordcal export``: a model file as an ONNX graph."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cordcal.cli._console import say, show_json
+from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype, check_output
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: cordcal export model.safetensors model.onnx")(export)
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
+    output: Annotated[str, typer.Argument(help="The ONNX file to write.")],
+    dtype: Annotated[
+        OutputDtype, typer.Option("--dtype", help="Of the scores that go in and the reports.")
+    ] = OutputDtype.float32,
+    input: Annotated[
+        InputKind | None,
+        typer.Option("--input", help="What goes into the graph; by default what the model takes."),
+    ] = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a model as one ONNX graph with outputs direct, repaired and label.
+
+    onnxruntime runs the graph before the file is kept; one that decides otherwise than the
+    library is refused.
+    """
+    check_output(output, force=force)
+    import cordcal
+    from cordcal.onnx import export as write
+
+    fitted = cordcal.load(model)
+    kind = input or InputKind(getattr(fitted, "input", None) or InputKind.logits)
+    written = write(fitted, output, dtype=dtype.value, from_logits=kind is InputKind.logits)
+    if json:
+        show_json(written.to_dict())
+        return
+    say(
+        f"{written.path}: {written.bytes:,} bytes, {written.nodes:,} nodes, {written.input} in, "
+        f"direct, repaired and label out; {written.rows_checked:,} rows checked in onnxruntime"
+    )

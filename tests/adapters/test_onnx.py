@@ -1,0 +1,161 @@
+"""ONNX graphs: onnxruntime gives the library's numbers and never another decision."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import cordcal
+from cordcal import _maps
+from cordcal.arrays import UNIT_ROUNDOFF
+from cordcal.onnx import export
+
+from .conftest import CLASSES, KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
+
+DTYPES = ("float64", "float32", "float16")
+
+
+def run(path: Path, rows: np.ndarray) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    assert names == ["direct", "repaired", "label"]
+    outputs = session.run(names, {session.get_inputs()[0].name: rows})
+    return dict(zip(names, outputs, strict=True))
+
+
+def assert_on_top(repaired: np.ndarray, decision: np.ndarray) -> None:
+    mass = repaired[np.arange(len(decision)), decision]
+    assert ((repaired >= mass[:, None]).sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", KEYS)
+def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -> None:
+    model, path = fitted(key, kind), tmp_path / "model.onnx"
+    written = export(model, path, dtype=dtype, from_logits=kind == "logits")
+    assert written.bytes == path.stat().st_size < 50_000
+    assert written.input == kind
+    rows = noisy_scores(300, kind, seed=1)[0].astype(dtype)
+    found, expected = run(path, rows), library(model, rows, dtype)
+    tolerance = 1e-14 * steepness(model) + 4.0 * UNIT_ROUNDOFF[dtype]
+    for name in ("direct", "repaired"):
+        assert found[name].dtype == dtype
+        difference = found[name].astype(np.float64) - getattr(expected, name)
+        assert np.abs(difference).max() <= tolerance
+    assert np.array_equal(found["label"], expected.decision)
+
+    hard = hard_rows(kind).astype(dtype)
+    found = run(path, hard)
+    assert np.array_equal(found["label"], hard.argmax(axis=1))
+    assert_on_top(found["repaired"], hard.argmax(axis=1))
+
+
+@pytest.mark.parametrize("key", ["ts", "vs", "irova"])
+def test_probability_model_behind_logits(key: str, tmp_path: Path) -> None:
+    model, path = fitted(key, "probabilities"), tmp_path / "model.onnx"
+    export(model, path)
+    rows = np.concatenate([noisy_scores(100, "logits")[0], hard_rows("logits")]).astype(np.float32)
+    found = run(path, rows)
+    assert np.array_equal(found["label"], rows.argmax(axis=1))
+    assert_on_top(found["repaired"], rows.argmax(axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("preserve", [2, 3, "ranking"])
+@pytest.mark.parametrize("key", ["vs", "irova", "ms"])
+def test_kept_ranks(key: str, preserve: int | str, dtype: str, tmp_path: Path) -> None:
+    scores, labels = noisy_scores(500, "logits")
+    model = cordcal.Preserved(key, preserve=preserve).fit(scores, labels)
+    path = tmp_path / "model.onnx"
+    assert export(model, path, dtype=dtype).bytes < 50_000
+    rows = noisy_scores(200, "logits", seed=1)[0].astype(dtype)
+    found = run(path, rows)["repaired"]
+    expected = model.predict_proba(rows, dtype)
+    tolerance = 1e-13 * steepness(model) + 8.0 * UNIT_ROUNDOFF[dtype]
+    assert np.abs(found.astype(np.float64) - expected).max() <= tolerance
+    order = np.argsort(-rows, axis=1, kind="stable")
+    ranked = np.take_along_axis(found, order, axis=1)
+    kept = CLASSES - 1 if preserve == "ranking" else preserve
+    assert (ranked[:, : kept - 1] > ranked[:, 1:kept]).all()
+    assert (ranked[:, kept - 1, None] > ranked[:, kept:]).all()
+
+
+def test_masked_classes(tmp_path: Path) -> None:
+    model, path = fitted("svs"), tmp_path / "model.onnx"
+    export(model, path, dtype="float64")
+    rows = noisy_scores(20, "logits")[0]
+    rows[:, ::2] = -np.inf
+    expected = library(model, rows)
+    np.testing.assert_allclose(run(path, rows)["repaired"], expected.repaired, atol=1e-13)
+
+
+def test_class_names_travel(tmp_path: Path) -> None:
+    scores, labels = noisy_scores(200, "logits")
+    names = [f"name {k}" for k in range(CLASSES)]
+    export(cordcal.Preserved("ts", class_names=names).fit(scores, labels), tmp_path / "m.onnx")
+    facts = {each.key: each.value for each in onnx.load(tmp_path / "m.onnx").metadata_props}
+    assert json.loads(facts["class_names"]) == names
+    assert facts["calibrator"] == "ts"
+
+
+class TestRefusal:
+    """A graph that does not do what the library does leaves no file behind."""
+
+    def test_another_decision(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_margin(repaired, decision, dtype, *, xp):
+            return repaired
+
+        monkeypatch.setattr(_maps, "strictly_top", no_margin)
+        with pytest.raises(RuntimeError, match="decides otherwise than the library"):
+            export(fitted("irova"), tmp_path / "m.onnx", dtype="float16")
+        assert not list(tmp_path.iterdir())
+
+    def test_other_numbers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(_maps._MAPS, "vs", lambda x, held, xp: _maps.softmax(x, xp))
+        with pytest.raises(RuntimeError, match="direct report is not the library's"):
+            export(fitted("vs"), tmp_path / "m.onnx")
+        assert not list(tmp_path.iterdir())
+
+    def test_keeps_an_earlier_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "m.onnx"
+        export(fitted("vs"), path)
+        before = path.read_bytes()
+        monkeypatch.setitem(_maps._MAPS, "vs", lambda x, held, xp: _maps.softmax(x, xp))
+        with pytest.raises(RuntimeError):
+            export(fitted("vs"), path)
+        assert path.read_bytes() == before
+
+
+class TestBadInput:
+    def test_probabilities_for_a_model_of_logits(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="from_logits is False but the model was fitted on"):
+            export(fitted("ts"), tmp_path / "m.onnx", from_logits=False)
+
+    def test_dtype(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"dtype is 'int8'; pass one of float64"):
+            export(fitted("ts"), tmp_path / "m.onnx", dtype="int8")
+
+    def test_too_many_ranks(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        scores, labels = 3.0 * rng.normal(size=(200, 14)), rng.integers(14, size=200)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = cordcal.Preserved("ts", preserve=11).fit(scores, labels)
+        with pytest.raises(ValueError, match="keeps 11 ranks, and a graph holds at most 10"):
+            export(model, tmp_path / "m.onnx")
+
+    def test_repair_alone(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"model is a CORD; pass a fitted cordcal.Preserved"):
+            export(cordcal.CORD(), tmp_path / "m.onnx")
+
+    def test_unexportable_calibrator(self, tmp_path: Path, monkeypatch) -> None:
+        monkeypatch.delitem(_maps._MAPS, "ms")
+        with pytest.raises(ValueError, match="the calibrator 'ms' cannot leave NumPy"):
+            export(fitted("ms"), tmp_path / "m.onnx")

@@ -1,0 +1,349 @@
+"""The scikit-learn adapter: its contract, its predictions, and CalibratedClassifierCV's reports."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+import skops.io
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Perceptron
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneOut,
+    StratifiedKFold,
+)
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cordcal import calibrators
+from cordcal.sklearn import PreservingCalibratedClassifierCV
+
+SKLEARN_METHODS = ("isotonic", "sigmoid", "temperature")
+KEYS = tuple(key for key in calibrators.available() if key != "adats")
+
+
+def thinned(X: np.ndarray, y: np.ndarray, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Return some rows in random order, each class among them."""
+    some = np.random.default_rng(0).permutation(len(y))[:rows]
+    return X[some], y[some]
+
+
+DATA = {
+    "digits": lambda: thinned(*load_digits(return_X_y=True)),
+    "wine": lambda: thinned(*load_wine(return_X_y=True)),
+    "breast cancer": lambda: thinned(*load_breast_cancer(return_X_y=True)),
+    "30 classes": lambda: make_classification(
+        900, 20, n_informative=12, n_classes=30, n_clusters_per_class=1, random_state=0
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=DATA)
+def data(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray]:
+    return DATA[request.param]()
+
+
+@pytest.fixture
+def wine() -> tuple[np.ndarray, np.ndarray]:
+    return DATA["wine"]()
+
+
+def calibrated(*args: object, **kwargs: object) -> PreservingCalibratedClassifierCV:
+    return PreservingCalibratedClassifierCV(*args, **kwargs)
+
+
+def fit_quietly(model: object, *args: object, **kwargs: object):
+    """Fit a model whose map may warn that a small fold is separable."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(*args, **kwargs)
+
+
+def assert_report(report: np.ndarray, model: object, X: np.ndarray) -> None:
+    """Rows sum to one, and the strict argmax is the prediction."""
+    assert report.dtype == np.float64
+    np.testing.assert_allclose(report.sum(axis=1), 1.0, rtol=0, atol=1e-11)
+    assert np.array_equal(model.classes_[report.argmax(axis=1)], model.predict(X))
+    assert ((report == report.max(axis=1, keepdims=True)).sum(axis=1) == 1).all()
+
+
+@parametrize_with_checks(
+    [
+        PreservingCalibratedClassifierCV(),
+        PreservingCalibratedClassifierCV(
+            LogisticRegression(), method="irova", cv=3, ensemble=False
+        ),
+    ]
+)
+def test_contract(estimator: object, check: object) -> None:
+    check(estimator)
+
+
+ESTIMATORS = {"probabilities": GaussianNB(), "decision values": LinearSVC(C=0.01)}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("mode", ["ensemble", "no ensemble", "prefit"])
+@pytest.mark.parametrize("method", [*SKLEARN_METHODS, "svs", "irova"])
+def test_no_prediction_changes(data, method: str, mode: str, dtype: type) -> None:
+    X, y = data[0].astype(dtype), data[1]
+    base = GaussianNB()
+    if mode == "prefit":
+        base = FrozenEstimator(base.fit(X[::2], y[::2]))
+    model = fit_quietly(calibrated(base, method=method, cv=3, ensemble=mode == "ensemble"), X, y)
+    assert_report(model.predict_proba(X), model, X)
+    if mode == "prefit":
+        assert np.array_equal(model.predict(X), base.predict(X))
+    if mode == "no ensemble":
+        assert np.array_equal(model.predict(X), GaussianNB().fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("scores", ESTIMATORS)
+def test_every_cordcal_key(wine, key: str, scores: str) -> None:
+    X, y = StandardScaler().fit_transform(wine[0]), wine[1]
+    model = calibrated(ESTIMATORS[scores], method=key, cv=2, ensemble=False)
+    fit_quietly(model, X, y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="mcct-i")
+        assert_report(model.predict_proba(X), model, X)
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+@pytest.mark.parametrize("method", SKLEARN_METHODS)
+@pytest.mark.parametrize("scores", ESTIMATORS)
+def test_direct_report_is_scikit_learns(data, method: str, ensemble: bool, scores: str) -> None:
+    X, y = data
+    arguments = {"method": method, "cv": StratifiedKFold(3), "ensemble": ensemble}
+    ours = calibrated(ESTIMATORS[scores], **arguments).fit(X, y)
+    theirs = CalibratedClassifierCV(ESTIMATORS[scores], **arguments).fit(X, y)
+    np.testing.assert_allclose(ours.direct_proba(X), theirs.predict_proba(X), atol=1e-12)
+
+
+def test_direct_report_with_weights_and_a_class_missing_from_a_test_fold() -> None:
+    X, y = DATA["wine"]()
+    rare = np.flatnonzero(y == 2)
+    X, y = np.delete(X, rare[2:], axis=0), np.delete(y, rare[2:])
+    weight = np.random.default_rng(0).integers(1, 4, len(y)).astype(float)
+    everything = np.arange(len(y))
+    tests = [everything[start::3] for start in range(3)]
+    splits = [(np.setdiff1d(everything, test), test) for test in tests]
+    without = [test for test in tests if not (y[test] == 2).any()]
+    assert without
+    assert all((y[train] == 2).any() for train, _ in splits)
+    for method in SKLEARN_METHODS:
+        arguments = {"method": method, "cv": splits}
+        ours = calibrated(GaussianNB(), **arguments).fit(X, y, sample_weight=weight)
+        theirs = CalibratedClassifierCV(GaussianNB(), **arguments)
+        theirs.fit(X, y, sample_weight=weight)
+        np.testing.assert_allclose(ours.direct_proba(X), theirs.predict_proba(X), atol=1e-12)
+
+
+class TestPredictionsThatAreNotTheArgmax:
+    """Estimators whose own predict is not the argmax of what they score."""
+
+    @pytest.mark.parametrize("method", ["isotonic", "svs"])
+    def test_threshold_wrapper(self, method: str) -> None:
+        X, y = DATA["breast cancer"]()
+        base = FixedThresholdClassifier(GaussianNB(), threshold=0.9999, pos_label=1)
+        model = calibrated(base, method=method, ensemble=False, cv=3).fit(X, y)
+        own = base.fit(X, y).predict(X)
+        assert (own != GaussianNB().fit(X, y).predict(X)).any()
+        assert np.array_equal(model.predict(X), own)
+        assert_report(model.predict_proba(X), model, X)
+
+    def test_svc_breaking_ties_its_own_way(self) -> None:
+        # One-versus-one votes decide, not the one-versus-rest values they are folded into.
+        X, y = make_classification(
+            400, 5, n_informative=4, n_redundant=0, n_classes=6, n_clusters_per_class=1,
+            class_sep=0.3, random_state=1,
+        )  # fmt: skip
+        base = SVC(C=0.3).fit(X[:200], y[:200])
+        own = base.predict(X)
+        assert (own != base.decision_function(X).argmax(axis=1)).any()
+        model = calibrated(FrozenEstimator(base), method="sigmoid").fit(X[200:], y[200:])
+        assert np.array_equal(model.predict(X), own)
+        assert_report(model.predict_proba(X), model, X)
+
+    def test_exact_ties(self) -> None:
+        X, y = DATA["wine"]()
+        base = KNeighborsClassifier(4).fit(X[::2], y[::2])
+        tied = np.sort(base.predict_proba(X), axis=1)
+        assert (tied[:, -1] == tied[:, -2]).any()
+        model = calibrated(FrozenEstimator(base)).fit(X, y)
+        assert np.array_equal(model.predict(X), base.predict(X))
+        assert_report(model.predict_proba(X), model, X)
+
+
+class TestEnsemble:
+    def test_decision_is_the_members_vote(self) -> None:
+        X, y = DATA["30 classes"]()
+        model = calibrated(DecisionTreeClassifier(max_depth=6, random_state=0), cv=5).fit(X, y)
+        votes = np.stack([member.predict(X) for member in model.calibrated_classifiers_])
+        counts = np.stack([np.bincount(column, minlength=30) for column in votes.T])
+        chosen = model.predict(X)
+        assert (counts[np.arange(len(y)), chosen] == counts.max(axis=1)).all()
+        own = [member.estimator.predict_proba(X) for member in model.calibrated_classifiers_]
+        tied = (counts == counts.max(axis=1, keepdims=True)).sum(axis=1) > 1
+        assert tied.any()
+        likeliest = np.where(counts == counts.max(axis=1, keepdims=True), np.mean(own, axis=0), -1)
+        assert np.array_equal(chosen, likeliest.argmax(axis=1))
+        assert_report(model.predict_proba(X), model, X)
+
+    def test_agreeing_members_are_never_overruled(self, wine) -> None:
+        X, y = wine
+        model = calibrated(GaussianNB(), cv=3).fit(X, y)
+        votes = np.stack([member.predict(X) for member in model.calibrated_classifiers_])
+        agreed = (votes == votes[0]).all(axis=0)
+        assert np.array_equal(model.predict(X)[agreed], votes[0][agreed])
+
+    def test_attributes(self, wine) -> None:
+        X, y = wine
+        model = calibrated(GaussianNB(), cv=4).fit(X, y)
+        assert len(model.calibrated_classifiers_) == 4
+        assert np.array_equal(model.classes_, [0, 1, 2])
+        assert model.n_features_in_ == X.shape[1]
+        assert model.cord_.construction_.n == len(y)
+        jobs = calibrated(GaussianNB(), cv=4, n_jobs=2).fit(X, y)
+        assert np.array_equal(jobs.predict_proba(X), model.predict_proba(X))
+
+
+class TestManners:
+    def test_string_labels_frames_and_feature_names(self, wine) -> None:
+        frame = pd.DataFrame(wine[0], columns=load_wine().feature_names)
+        names = pd.Series(np.array(["red", "green", "blue"])[wine[1]])
+        base = make_pipeline(StandardScaler(), LogisticRegression()).set_output(transform="pandas")
+        model = calibrated(base, method="svs", cv=3).fit(frame, names)
+        assert list(model.classes_) == ["blue", "green", "red"]
+        assert list(model.feature_names_in_) == list(frame.columns)
+        assert set(model.predict(frame)) == {"blue", "green", "red"}
+        assert_report(model.predict_proba(frame), model, frame)
+        with pytest.raises(ValueError, match="feature names"):
+            model.predict(frame[frame.columns[::-1]])
+
+    def test_grid_search(self, wine) -> None:
+        grid = {"method": ["isotonic", "irova"], "estimator__var_smoothing": [1e-9, 1e-3]}
+        search = GridSearchCV(calibrated(GaussianNB(), cv=3), grid, cv=2, scoring="neg_log_loss")
+        search.fit(*wine)
+        assert np.isfinite(search.best_score_)
+        assert set(search.best_params_) == set(grid)
+
+    def test_pickle(self, wine) -> None:
+        model = calibrated(GaussianNB(), method="irova", cv=3).fit(*wine)
+        again = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(again.predict_proba(wine[0]), model.predict_proba(wine[0]))
+
+    @pytest.mark.parametrize("method", ["isotonic", "svs"])
+    def test_skops(self, wine, method: str) -> None:
+        model = calibrated(GaussianNB(), method=method, cv=2).fit(*wine)
+        data = skops.io.dumps(model)
+        trusted = skops.io.get_untrusted_types(data=data)
+        foreign = [name for name in trusted if not name.startswith(("cordcal.", "sklearn."))]
+        assert not foreign
+        again = skops.io.loads(data, trusted=trusted)
+        assert np.array_equal(again.predict_proba(wine[0]), model.predict_proba(wine[0]))
+
+    def test_weights_reach_estimator_calibrator_and_repair(self) -> None:
+        X, y = DATA["breast cancer"]()
+        X, base = StandardScaler().fit_transform(X), LogisticRegression(C=0.01, tol=1e-10)
+        counts = np.random.default_rng(0).integers(1, 4, len(y))
+        splits = list(StratifiedKFold(3).split(X, y))
+        weighted = calibrated(base, method="ts", cv=splits, ensemble=False)
+        weighted.fit(X, y, sample_weight=counts)
+        place = np.repeat(np.arange(len(y)), counts)
+        repeated_splits = [
+            (np.flatnonzero(np.isin(place, train)), np.flatnonzero(np.isin(place, test)))
+            for train, test in splits
+        ]
+        repeated = calibrated(base, method="ts", cv=repeated_splits, ensemble=False)
+        repeated.fit(X[place], y[place])
+        np.testing.assert_allclose(
+            weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-6, atol=1e-9
+        )
+
+    def test_metadata_routing(self, wine) -> None:
+        X, y = wine
+        weight = np.random.default_rng(0).random(len(y)) + 0.5
+        groups = np.arange(len(y)) % 7
+        with sklearn.config_context(enable_metadata_routing=True):
+            base = GaussianNB().set_fit_request(sample_weight=True)
+            model = calibrated(base, cv=GroupKFold(3)).set_fit_request(sample_weight=True)
+            model.fit(X, y, sample_weight=weight, groups=groups)
+        splits = list(GroupKFold(3).split(X, y, groups))
+        expected = calibrated(GaussianNB(), cv=splits).fit(X, y, sample_weight=weight)
+        assert np.array_equal(model.predict_proba(X), expected.predict_proba(X))
+
+    def test_estimator_without_weights_warns(self, wine) -> None:
+        model = calibrated(KNeighborsClassifier(), method="ts", cv=3)
+        with pytest.warns(UserWarning, match=r"KNeighborsClassifier.fit takes no sample_weight"):
+            model.fit(*wine, sample_weight=np.ones(len(wine[1])))
+
+    def test_prefit_classes_without_a_calibration_row(self) -> None:
+        X, y = DATA["digits"]()
+        base = FrozenEstimator(GaussianNB().fit(X, y))
+        some = y != 4
+        for method in ("isotonic", "svs"):
+            model = fit_quietly(calibrated(base, method=method), X[some], y[some])
+            assert len(model.classes_) == 10
+            assert_report(model.predict_proba(X), model, X)
+
+
+class TestBadInput:
+    def test_nothing_to_calibrate(self, wine) -> None:
+        class Silent(Perceptron):
+            decision_function = property()
+
+        with pytest.raises(ValueError, match="neither decision_function nor predict_proba"):
+            calibrated(Silent()).fit(*wine)
+
+    def test_unknown_method(self, wine) -> None:
+        with pytest.raises(ValueError, match=r"no method 'platt' here; choose one of isotonic"):
+            calibrated(method="platt").fit(*wine)
+
+    def test_method_that_needs_features(self, wine) -> None:
+        with pytest.raises(ValueError, match="no method 'adats' here"):
+            calibrated(method="adats").fit(*wine)
+
+    def test_class_missing_from_a_fold(self, wine) -> None:
+        X, y = wine[0], np.array(["a", "b", "c"])[np.sort(wine[1])]
+        with pytest.raises(ValueError, match=r"training rows of fold 0 hold no row of class 'a'"):
+            calibrated(GaussianNB(), cv=KFold(3)).fit(X, y)
+
+    def test_fewer_rows_than_folds(self, wine) -> None:
+        X, y = wine[0][:20], np.array([0] * 10 + [1] * 8 + [2] * 2)
+        with pytest.raises(ValueError, match=r"class 2 has 2 row\(s\) but cv asks for 5 folds"):
+            calibrated(GaussianNB(), cv=5).fit(X, y)
+
+    def test_leave_one_out(self, wine) -> None:
+        with pytest.raises(ValueError, match="LeaveOneOut leaves folds of one class"):
+            calibrated(GaussianNB(), cv=LeaveOneOut()).fit(*wine)
+
+    def test_one_versus_one_scores(self) -> None:
+        X, y = DATA["digits"]()
+        with pytest.raises(ValueError, match="gives 45 scores a row but there are 10 classes"):
+            calibrated(SVC(decision_function_shape="ovo"), cv=2).fit(X, y)
+
+    def test_label_the_prefit_estimator_does_not_know(self, wine) -> None:
+        X, y = wine
+        base = FrozenEstimator(GaussianNB().fit(X[y < 2], y[y < 2]))
+        with pytest.raises(ValueError, match="a class the estimator was not fitted on"):
+            calibrated(base).fit(X, y)
+
+    def test_ensemble(self, wine) -> None:
+        with pytest.raises(ValueError, match='ensemble is 3; pass True, False or "auto"'):
+            calibrated(GaussianNB(), ensemble=3).fit(*wine)

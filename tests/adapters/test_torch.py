@@ -1,0 +1,196 @@
+"""The torch module: the library's numbers, exact decisions in every dtype, and torch's manners."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import numpy as np
+import pytest
+import torch
+
+import cordcal
+from cordcal.arrays import UNIT_ROUNDOFF
+from cordcal.torch import PreservedModule
+
+from .conftest import KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
+
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+
+
+@pytest.fixture
+def fresh_compiler() -> None:
+    """Forget earlier compilations: torch counts them for each code object."""
+    torch.compiler.reset()
+
+
+def as_given(scores: np.ndarray, dtype: str) -> tuple[torch.Tensor, np.ndarray]:
+    """Return scores in a dtype, and the same numbers in float64 for the library."""
+    tensor = torch.tensor(scores).to(getattr(torch, dtype))
+    return tensor, tensor.double().numpy()
+
+
+def assert_on_top(repaired: torch.Tensor, decision: np.ndarray) -> None:
+    """The decision is strictly the largest entry, in the tensor's own dtype."""
+    mass = repaired.gather(1, torch.tensor(decision)[:, None])
+    assert int((repaired >= mass).sum()) == len(decision)
+    assert np.array_equal(repaired.argmax(dim=1).numpy(), decision)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", KEYS)
+def test_float64_is_the_library(key: str, kind: str) -> None:
+    model = fitted(key, kind)
+    scores, _ = noisy_scores(400, kind, seed=1)
+    expected = library(model, scores)
+    module = PreservedModule(model)
+    tolerance = 1e-14 * steepness(model)
+    tensor = torch.tensor(scores)
+    np.testing.assert_allclose(module.direct(tensor).numpy(), expected.direct, atol=tolerance)
+    np.testing.assert_allclose(module(tensor).numpy(), expected.repaired, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", KEYS)
+def test_decisions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> None:
+    model = fitted(key, kind)
+    given, wide = as_given(np.concatenate([hard_rows(kind), noisy_scores(200, kind)[0]]), dtype)
+    repaired = PreservedModule(model)(given)
+    assert repaired.dtype == given.dtype
+    assert_on_top(repaired, wide.argmax(axis=1))
+    sums = repaired.double().sum(dim=1).numpy()
+    assert np.abs(sums - 1.0).max() <= 8.0 * UNIT_ROUNDOFF[dtype] + 1e-11
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("key", ["ts", "svs", "ms", "irova", "mcct-i"])
+def test_narrow_dtypes_agree_to_their_rounding(key: str, dtype: str) -> None:
+    model = fitted(key)
+    given, wide = as_given(noisy_scores(300, "logits", seed=2)[0], dtype)
+    expected = library(model, wide, dtype).repaired.astype(np.float64)
+    found = PreservedModule(model)(given).double().numpy()
+    # One rounding each, and a tie is broken by up to two gaps instead of one.
+    np.testing.assert_allclose(found, expected, rtol=4 * UNIT_ROUNDOFF[dtype], atol=1e-7)
+
+
+def test_uniform_half_precision_rows_of_many_classes() -> None:
+    # 1/20000 is a subnormal float16.
+    rng = np.random.default_rng(0)
+    labels = rng.integers(20_000, size=40)
+    scores = rng.normal(size=(40, 20_000))
+    scores[np.arange(40), labels] += 4.0
+    module = PreservedModule(cordcal.Preserved("ts").fit(scores, labels))
+    repaired = module(torch.zeros(2, 20_000, dtype=torch.float16))
+    assert_on_top(repaired, np.zeros(2, dtype=np.int64))
+
+
+def test_any_batch_shape() -> None:
+    model = fitted("irova")
+    scores = torch.tensor(noisy_scores(24, "logits")[0])
+    flat = PreservedModule(model)(scores)
+    images = scores.reshape(2, 3, 4, -1).movedim(-1, 1)
+    dense = PreservedModule(model, class_axis=1)
+    assert images.shape == dense(images).shape == dense.direct(images).shape
+    assert torch.equal(dense(images).movedim(1, -1).reshape(24, -1), flat)
+    assert torch.equal(PreservedModule(model)(scores[0]), flat[0])
+    assert PreservedModule(model)(scores[:0]).shape == (0, scores.shape[1])
+
+
+def test_casting_a_network_leaves_the_state_wide() -> None:
+    scores = torch.tensor(noisy_scores(50, "logits")[0])
+    module = PreservedModule(fitted("svs"))
+    expected = module(scores)
+    for cast in ("half", "bfloat16", "float", "double"):
+        network = getattr(torch.nn.Sequential(torch.nn.Identity(), module), cast)()
+        assert torch.equal(network(scores), expected)
+    assert not list(module.parameters())
+
+
+def test_state_travels_by_state_dict_pickle_and_copy() -> None:
+    scores = torch.tensor(noisy_scores(50, "logits")[0])
+    module = PreservedModule(fitted("vs"))
+    expected = module(scores)
+    labels = np.random.default_rng(5).integers(6, size=50)
+    other = PreservedModule(cordcal.Preserved("vs").fit(scores.numpy(), labels))
+    assert not torch.equal(other(scores), expected)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other(scores), expected)
+    assert torch.equal(copy.deepcopy(module)(scores), expected)
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(scores), expected)
+
+
+@pytest.mark.parametrize("key", ["ms", "irova", "mcct-i"])
+def test_autocast_changes_nothing(key: str) -> None:
+    module = PreservedModule(fitted(key))
+    scores = torch.tensor(noisy_scores(50, "logits")[0]).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = module(scores)
+    assert inside.dtype == torch.bfloat16
+    assert torch.equal(inside, module(scores))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_exports_with_any_batch_size(key: str) -> None:
+    module = PreservedModule(fitted(key)).eval()
+    scores = torch.tensor(hard_rows("logits")).float()
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(module, (scores,), dynamic_shapes=({0: batch},))
+    for rows in (1, 33):
+        assert torch.equal(program.module()(scores[:rows]), module(scores[:rows]))
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.usefixtures("fresh_compiler")
+def test_traces_whole(key: str) -> None:
+    module = PreservedModule(fitted(key)).eval()
+    scores = torch.tensor(hard_rows("logits")).float()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(scores), module(scores))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("key", ["svs", "irova"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_code_keeps_decisions(key: str, dtype: str) -> None:
+    given, wide = as_given(hard_rows("logits"), dtype)
+    compiled = torch.compile(PreservedModule(fitted(key)).eval(), fullgraph=True)
+    assert_on_top(compiled(given), wide.argmax(axis=1))
+
+
+class TestBadInput:
+    def test_integers(self) -> None:
+        with pytest.raises(ValueError, match=r"logits has dtype torch.int64; pass float64"):
+            PreservedModule(fitted("ts"))(torch.zeros(2, 6, dtype=torch.int64))
+
+    def test_class_axis_out_of_range(self) -> None:
+        with pytest.raises(ValueError, match=r"class_axis is 2 but logits has 2 dimension"):
+            PreservedModule(fitted("ts"), class_axis=2)(torch.zeros(2, 6))
+
+    def test_wrong_number_of_classes(self) -> None:
+        with pytest.raises(ValueError, match=r"has 5 entries along class axis -1"):
+            PreservedModule(fitted("ts"))(torch.zeros(2, 5))
+
+    def test_not_a_model(self) -> None:
+        with pytest.raises(ValueError, match=r"model is a CORD; pass a fitted cordcal.Preserved"):
+            PreservedModule(cordcal.CORD())
+
+    def test_not_fitted(self) -> None:
+        with pytest.raises(ValueError, match="not fitted yet"):
+            PreservedModule(cordcal.Preserved("ts"))
+
+    def test_foreign_calibrator(self) -> None:
+        class Softmax:
+            def predict_proba(self, scores: np.ndarray) -> np.ndarray:
+                return np.full(scores.shape, 1.0 / scores.shape[1])
+
+        scores = noisy_scores(20, "logits")[0]
+        model = cordcal.Preserved(Softmax(), prefit=True).fit(scores)
+        with pytest.raises(ValueError, match="the calibrator Softmax is not cordcal's"):
+            PreservedModule(model)

@@ -1,0 +1,157 @@
+"""The report in real Chromium: it loads alone, sorts, filters, tells its numbers, stays safe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cordcal.report.words import MEASURES, number
+
+from .conftest import EVIL, opened
+
+
+def column(page: Any, table: str, index: int) -> list[str]:
+    return page.locator(f"{table} tbody tr:not(.base)").evaluate_all(
+        "(rows, at) => rows.map((row) => row.cells[at].dataset.sort ?? row.cells[at].textContent)",
+        index,
+    )
+
+
+def test_loads_alone_and_says_the_reading(page: Any, comparison: Any, report: Path) -> None:
+    text = page.inner_text("main")
+    assert comparison.recommendation.headline in text
+    for sentence in comparison.to_dict()["reading"]:
+        assert sentence in text
+    assert report.stat().st_size < 1.5e6
+
+
+def test_sorting_by_numbers_and_by_names(page: Any, comparison: Any) -> None:
+    heads = page.locator("#calibrators thead button")
+    nll = 2 + list(MEASURES).index("nll")
+    heads.nth(nll).click()
+    values = [float(value) for value in column(page, "#calibrators", nll)]
+    assert values == sorted(entry.repaired["nll"] for entry in comparison)
+    assert page.locator("#calibrators th").nth(nll).get_attribute("aria-sort") == "ascending"
+    heads.nth(nll).press("Enter")
+    values = [float(value) for value in column(page, "#calibrators", nll)]
+    assert values == sorted((entry.repaired["nll"] for entry in comparison), reverse=True)
+    heads.nth(0).click()
+    assert column(page, "#calibrators", 0) == sorted(comparison.keys())
+    assert page.locator("#calibrators tbody tr").first.get_attribute("class") == "base"
+
+
+def test_the_table_tells_the_result_objects_numbers(page: Any, comparison: Any) -> None:
+    for entry in comparison:
+        row = page.locator(
+            "#calibrators tbody tr", has=page.locator(f"th[data-sort='{entry.key}']")
+        )
+        cells = row.locator("td")
+        for index, measure in enumerate(MEASURES):
+            written = cells.nth(1 + index).inner_text()
+            assert number(measure, entry.repaired[measure]).split(" ")[0] in written
+            if not entry.keeps_decisions:
+                assert number(measure, entry.direct[measure]).split(" ")[0] in written
+
+
+def test_choosing_a_calibrator_and_filtering_its_rows(page: Any, comparison: Any) -> None:
+    index = comparison.keys().index("irova")
+    page.select_option("#picker", str(index))
+    assert page.locator(".detail:visible").count() == 1
+    detail = page.locator(".detail:visible")
+    rows = comparison["irova"].pictures.rows
+    shown = detail.locator("table.rows tbody tr:visible")
+    assert shown.count() == len(rows)
+    detail.locator("select.kind").select_option("gained")
+    gained = [row for row in rows if row.label == row.direct_decision]
+    assert shown.count() == len(gained) > 0
+    detail.locator(".find").fill("ELK")
+    both = [row for row in gained if "elk" in (row.label, row.decision, row.direct_decision)]
+    assert shown.count() == len(both) < len(gained)
+    assert detail.locator(".shown").inner_text() == f"{len(both)} of {len(rows)} rows"
+    detail.locator("select.kind").select_option("")
+    detail.locator(".find").fill(str(rows[0].row))
+    assert shown.count() == 1
+    detail.locator(".find").fill("no such class")
+    assert shown.count() == 0
+
+
+def test_hover_shows_the_numbers_of_the_result(page: Any, comparison: Any) -> None:
+    page.select_option("#picker", str(comparison.keys().index("irova")))
+    bins = comparison["irova"].pictures.reliability["repaired"]
+    last = max(index for index, count in enumerate(bins.count) if count)
+    marks = page.locator(".detail:visible figure").first.locator(".mark.repaired")
+    marks.last.hover()
+    tip = page.inner_text("#tip")
+    assert f"confidence {bins.confidence[last]:.3f}, accuracy {bins.accuracy[last]:.3f}" in tip
+    assert f"[{bins.accuracy_low[last]:.3f}, {bins.accuracy_high[last]:.3f}]" in tip
+    assert f"{bins.count[last]:,} rows" in tip
+    bar = page.locator("#changes .bar-row", has_text="irova").locator("i.lost")
+    bar.hover()
+    changes = comparison["irova"].changes
+    assert f"{changes.n_lost:,} of {changes.n:,} rows" in page.inner_text("#tip")
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
+
+
+def test_arrow_keys_walk_through_a_picture(page: Any) -> None:
+    picture = page.locator(".detail:visible svg").first
+    picture.focus()
+    picture.press("ArrowRight")
+    first = page.inner_text("#tip")
+    picture.press("ArrowRight")
+    second = page.inner_text("#tip")
+    assert first.startswith("direct: confidence")
+    assert second != first
+    picture.press("ArrowLeft")
+    assert page.inner_text("#tip") == first
+
+
+def test_an_injected_name_stays_text(page: Any) -> None:
+    assert EVIL in page.inner_text("main")
+    assert EVIL in page.inner_text("h1")
+    assert EVIL in page.title()
+    assert page.locator("script").count() == 1
+    assert page.evaluate("document.body.innerHTML.includes('<script>alert')") is False
+
+
+def test_every_control_and_picture_has_a_name(page: Any) -> None:
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll('button, select, input, svg, [role=region]')].filter(
+            (each) => !(each.getAttribute('aria-label') || each.textContent.trim()
+                || each.closest('label') || each.getAttribute('aria-labelledby')))
+            .map((each) => each.outerHTML.slice(0, 80))"""
+    )
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_fits_the_screen_in_both_themes(
+    browser: Any, report: Path, width: int, scheme: str
+) -> None:
+    size = {"width": width, "height": 900}
+    with opened(browser, report, viewport=size, color_scheme=scheme) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        ink = page.evaluate("getComputedStyle(document.body).color")
+        brightness = [sum(map(int, text[4:-1].split(","))) for text in (paper, ink)]
+        assert (brightness[0] < brightness[1]) == (scheme == "dark")
+        page.click("#theme")
+        turned = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert turned != paper
+
+
+def test_without_scripts_everything_is_there(browser: Any, report: Path, comparison: Any) -> None:
+    with opened(browser, report, java_script_enabled=False) as page:
+        assert page.locator(".detail:visible").count() == len(comparison)
+
+
+def test_prints(browser: Any, report: Path) -> None:
+    with opened(browser, report, color_scheme="dark") as page:
+        page.emulate_media(media="print")
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert paper == "rgb(255, 255, 255)"
+        assert page.locator("#theme").is_hidden()
+        assert page.pdf()[:4] == b"%PDF"

@@ -1,0 +1,74 @@
+"""Every example of ``--help`` runs as it is written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from cordcal.cli._app import app
+
+COMMANDS = {command.callback.__name__: command for command in app.registered_commands}
+EXAMPLES = [
+    example
+    for command in COMMANDS.values()
+    for example in re.findall(r"Example: cordcal (.*)", command.epilog or "")
+]
+
+
+def test_every_command_has_an_example() -> None:
+    assert all("Example: cordcal" in (command.epilog or "") for command in COMMANDS.values())
+
+
+@pytest.fixture
+def _files(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
+    """The files that the examples speak of."""
+    direct = softmax(0.5 * logits + [0.0, 0.4, -0.4], axis=1)
+    np.savez(tmp_path / "scores.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "new.npz", logits=logits[:50])
+    np.savez(tmp_path / "p.npz", probs=softmax(logits, axis=1))
+    np.savez(tmp_path / "q.npz", direct=direct)
+    np.save(tmp_path / "y.npy", labels)
+
+
+def outputs(arguments: list[str]) -> list[str]:
+    return [
+        following
+        for option, following in pairwise(arguments)
+        if option in ("--output", "--report") and following != "-"
+    ]
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("example", [text for text in EXAMPLES if text != "demo"])
+def test_example(call, tmp_path: Path, example: str) -> None:
+    arguments = shlex.split(example)
+    if arguments[0] == "apply":
+        repair = arguments[1].startswith("cord")
+        fits = [text for text in EXAMPLES if text.startswith("fit")]
+        made = next(text for text in fits if ("--original" in text) == repair)
+        assert call(*shlex.split(made))[0] == 0
+    code, _, errors = call(*arguments)
+    assert code == 0, errors
+    assert all((tmp_path / output).stat().st_size > 0 for output in outputs(arguments))
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_commands_of_the_readme_run_in_order(call, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    fences = "\n".join(re.findall(r"^```(?:console|sh|bash)\n(.*?)^```", text, re.M | re.S))
+    commands = re.findall(r"^(?:\$ )?cordcal (.*)$", fences.replace("\\\n", " "), re.M)
+    for command in commands:
+        arguments = shlex.split(command, comments=True)
+        if arguments[0] == "demo":  # test_demo runs it
+            continue
+        code, _, errors = call(*arguments)
+        assert code == 0, f"{command}: {errors}"
+        assert all((tmp_path / output).stat().st_size > 0 for output in outputs(arguments))

@@ -1,0 +1,127 @@
+"""Every mistake gets one sentence on stderr, exit code 2, and leaves nothing half written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+
+@pytest.fixture
+def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "bare.npz", logits=logits)
+    np.savez(tmp_path / "p.npz", probs=softmax(logits, axis=1))
+    np.savez(tmp_path / "short.npz", direct=softmax(logits[:9], axis=1))
+    np.savez(tmp_path / "q.npz", direct=softmax(logits * [0.2, 1.0, 1.0], axis=1))
+    np.savez(tmp_path / "bad_labels.npz", logits=logits, labels=labels + 1)
+    top = np.sort(softmax(logits @ np.random.default_rng(0).normal(size=(3, 40)), axis=1), axis=1)
+    np.savez(tmp_path / "topk.npz", logprobs=np.log(top[:, ::-1][:, :5]))
+    (tmp_path / "there.html").write_text("mine")
+    (tmp_path / "there.safetensors").write_text("mine")
+    (tmp_path / "page.npz").write_text("<html><body>Not found</body></html>")
+    return tmp_path
+
+
+TS = ("--calibrator", "ts")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compare", "nowhere.npz"), "nowhere.npz does not exist"),
+        (("compare", "."), ". is a folder, not a file"),
+        (("compare", "page.npz"), "page.npz holds no numbers"),
+        (
+            ("compare", "s.npz", "--key", "probs"),
+            "no matrix called 'probs'; it has logits (400, 3)",
+        ),
+        (("compare", "bare.npz"), "bare.npz holds no labels; pass a file with --labels"),
+        (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
+        (("compare", "bare.npz", "--labels", "truth"), "no key or column of that name"),
+        (("compare", "bad_labels.npz"), "the label of row 0 is 3; with 3 columns"),
+        (("compare", "topk.npz"), "top-5 log-probabilities"),
+        (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean 'irova'? There are"),
+        (("compare", "s.npz", "--report", "there.html"), "there.html exists already; pass --force"),
+        (("compare", "s.npz", "--report", "no/r.html"), "the folder no does not exist"),
+        (("compare", "s.npz", "--share", "2"), "evaluation is 2.0; pass a share between 0 and 1"),
+        (("compare", "s.npz", "--preserve", "some"), "--preserve is 'some'; write 1"),
+        (("compare", "s.npz", *TS, "--input", "probabilities"), "write --input logits"),
+        (("compare", "s.npz", "--input", "odds"), "'--input'"),
+        (("fit", "s.npz", *TS, "--output", "there.safetensors"), "pass --force to replace it"),
+        (("fit", "s.npz"), "pass a file of scores and --calibrator, or --original and --direct"),
+        (("fit", "--original", "p.npz"), "--direct is missing"),
+        (("fit", "--original", "p.npz", "--direct", "short.npz"), "(400, 3) but short.npz has"),
+        (("fit", "--original", "p.npz", "--direct", "s.npz"), "negative number"),
+        (("fit", "s.npz", *TS, "--original", "p.npz"), "but not both"),
+        (("audit", "--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),
+        (("audit", "--original", "-", "--direct", "-"), "only one of --original and --direct"),
+        (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
+        (("apply", "s.npz", "s.npz"), "is not a whole safetensors file"),
+        (("info", "nowhere.npz"), "nowhere.npz does not exist"),
+        (("apply",), "Missing argument 'model'"),
+    ],
+)
+def test_one_sentence(call, folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, _, errors = call(*arguments)
+    assert code == 2
+    assert message in errors
+    assert errors.startswith("cordcal: ")
+    assert errors.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_an_output_of_an_unknown_format(call, folder: Path) -> None:
+    assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
+    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "out.xlsx")
+    assert code == 2
+    assert "use one of .npz, .npy, .csv, .parquet" in errors
+    assert not (folder / "out.xlsx").exists()
+
+
+def test_a_model_of_the_other_kind(call, folder: Path) -> None:
+    call("fit", "s.npz", *TS, "--output", "m.safetensors")
+    code, _, errors = call("apply", "m.safetensors", "p.npz")
+    assert code == 2
+    assert "p.npz looks like probabilities but m.safetensors was fitted on logits" in errors
+    code, _, errors = call("apply", "m.safetensors", "--original", "p.npz", "--direct", "q.npz")
+    assert code == 2
+    assert "holds a calibrator with its repair" in errors
+    call("fit", "--original", "p.npz", "--direct", "q.npz", "--output", "c.safetensors")
+    code, _, errors = call("apply", "c.safetensors", "s.npz")
+    assert code == 2
+    assert "holds a repair alone" in errors
+
+
+def test_classes_in_another_order(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "a.npz", logits=logits, labels=labels, class_names=["x", "y", "z"])
+    np.savez(tmp_path / "b.npz", logits=logits, class_names=["x", "z", "y"])
+    call("fit", "a.npz", *TS, "--output", "m.safetensors")
+    code, _, errors = call("apply", "m.safetensors", "b.npz")
+    assert code == 2
+    assert "column 1 is 'y' in m.safetensors but 'z' in b.npz" in errors
+
+
+def test_force_replaces(call, folder: Path) -> None:
+    code, _, errors = call("fit", "s.npz", *TS, "--output", "there.safetensors", "--force")
+    assert code == 0, errors
+    assert (folder / "there.safetensors").read_bytes() != b"mine"
+
+
+def test_an_interrupt_leaves_the_old_report(
+    call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cordcal.evaluate.compare._fit", stop)
+    code, _, errors = call("compare", "s.npz", *TS, "--report", "there.html", "--force")
+    assert code == 130
+    assert errors == ""
+    assert (folder / "there.html").read_text() == "mine"
+    assert not [path for path in folder.iterdir() if path.name.startswith(".there")]

@@ -1,0 +1,228 @@
+"""The comparison: splits, measures, intervals, what is left out, and what it advises."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal import metrics
+from cordcal.arrays import softmax
+
+
+def rows(count: int, classes: int = 4, *, seed: int = 0, bias: float = 0.0):
+    """The true log-odds of noisy rows, but for a ``bias`` towards the first class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=count)
+    logits = 2.0 * np.eye(classes)[labels] + rng.normal(size=(count, classes))
+    logits[:, 0] += bias
+    return 2.0 * logits, labels
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[np.ndarray, np.ndarray]:
+    return rows(1500, bias=1.0)
+
+
+@pytest.fixture(scope="module")
+def comparison(data) -> cordcal.evaluate.comparison.Comparison:
+    return cordcal.compare(*data, ["ts", "vs", "irova"], class_names=list("abcd"))
+
+
+def test_measures_are_those_of_the_reports(data) -> None:
+    logits, labels = data
+    fit, test = slice(0, 700), slice(700, None)
+    found = cordcal.compare(
+        logits[fit], labels[fit], ["vs"], evaluation=(logits[test], labels[test])
+    )
+    reports = cordcal.Preserved("vs").fit(logits[fit], labels[fit]).reports(logits[test])
+    entry = found["vs"]
+    for report, measured in (
+        (reports.direct, entry.direct),
+        (reports.repaired, entry.repaired),
+        (softmax(logits[test]), found.uncalibrated),
+    ):
+        expected = metrics.measure_all(report, labels[test]).to_dict()
+        del expected["n"]
+        assert dict(measured) == expected
+    assert entry.changes == metrics.decision_changes(logits[test], reports.direct, labels[test])
+
+
+def test_repaired_keeps_the_accuracy_and_rivals_are_one_report(comparison) -> None:
+    for entry in comparison:
+        assert entry.repaired["accuracy"] == comparison.uncalibrated["accuracy"]
+    assert comparison["ts"].keeps_decisions
+    assert comparison["ts"].changes.n_changed == 0
+    assert comparison["ts"].gain["nll"].to_dict() == {"estimate": 0.0, "low": 0.0, "high": 0.0}
+    assert comparison["vs"].changes.n_changed > 0
+
+
+def test_intervals_hold_the_estimate_and_pair_the_rows(comparison) -> None:
+    for entry in comparison:
+        for measure in ("accuracy", "nll", "brier"):
+            gain = entry.gain[measure]
+            assert gain.low <= gain.estimate <= gain.high
+            assert gain.estimate == pytest.approx(
+                entry.direct[measure] - entry.repaired[measure], abs=1e-9
+            )
+    # Accuracy changes only in changed rows: the paired interval cannot exceed their share.
+    gain, changes = comparison["vs"].gain["accuracy"], comparison["vs"].changes
+    unpaired = 2 * 1.96 * np.sqrt(2 * 0.25 / comparison.n_evaluation)
+    assert 0 < gain.high - gain.low < unpaired
+    assert abs(gain.estimate - changes.delta_accuracy) < 1e-12
+
+
+def test_replicates_agree_with_plain_resampling(data) -> None:
+    from cordcal.evaluate._resamples import _Report
+    from cordcal.metrics._all import measure_report
+    from cordcal.metrics._rows import Report
+
+    logits, labels = data
+    report = softmax(logits)
+    own = _Report(measure_report(Report.of(report, "report"), labels, None).rows)
+    rng = np.random.default_rng(5)
+    drawn = rng.integers(len(labels), size=(3, len(labels)))
+    counts = np.array([np.bincount(draw, minlength=len(labels)) for draw in drawn], dtype=float)
+    found = own.measures(counts)
+    for line, draw in zip(found, drawn, strict=True):
+        exact = metrics.measure_all(report[draw], labels[draw])
+        np.testing.assert_allclose(line[:4], [exact.accuracy, exact.nll, exact.brier, exact.ece])
+        # Bins of equal mass and the kernel's width are the sample's, not the resample's.
+        np.testing.assert_allclose(line[4:], [exact.ece_equal_mass, exact.smooth_ece], atol=0.005)
+
+
+def test_a_seed_gives_the_same_comparison_again(data) -> None:
+    first, second, other = (
+        cordcal.compare(*data, "irova", seed=seed).to_dict() for seed in (1, 1, 2)
+    )
+    for found in (first, second, other):
+        del found["seconds"], found["calibrators"][0]["seconds"]
+    assert first == second
+    assert first["uncalibrated"] != other["uncalibrated"]
+
+
+def test_splits_are_averaged_and_resampled_together(data) -> None:
+    one = cordcal.compare(*data, "irova", splits=1)
+    four = cordcal.compare(*data, "irova", splits=4)
+    assert four.splits == 4
+    assert four["irova"].changes.n == 4 * one["irova"].changes.n
+    assert four.uncalibrated["nll"] != one.uncalibrated["nll"]
+    # Four overlapping halves of one set do not make the interval half as wide.
+    width = [
+        found["irova"].gain["nll"].high - found["irova"].gain["nll"].low for found in (one, four)
+    ]
+    assert width[1] > 0.5 * width[0]
+
+
+def test_all_leaves_out_what_cannot_run() -> None:
+    from cordcal.evaluate.compare import _left_out
+
+    keys = dict.fromkeys(["ts", "ms", "sms", "dir-odir", "mcct-i", "adats"])
+    assert set(_left_out(keys, 1000, True)) == {"ms", "sms", "dir-odir", "mcct-i"}
+    assert set(_left_out(keys, 101, False)) == {"mcct-i", "adats"}
+    assert _left_out(keys, 100, True) == {}
+    logits, labels = rows(300, 3)
+    logits[5, (labels[5] + 1) % 3] = -np.inf  # a masked class, which some maps cannot take
+    found = cordcal.compare(logits, labels)
+    assert "−inf" in found.left_out["vs"]
+    assert "ts" in found.keys()  # noqa: SIM118 - the comparison iterates over entries
+    assert any("Not run: " in sentence for sentence in found.to_dict()["reading"])
+
+
+def test_a_named_calibrator_that_fails_is_an_error() -> None:
+    logits, labels = rows(300, 3)
+    logits[5, (labels[5] + 1) % 3] = -np.inf
+    with pytest.raises(ValueError, match="masked"):
+        cordcal.compare(logits, labels, ["vs"])
+
+
+def test_own_calibrators_are_compared_by_their_name(data) -> None:
+    class Flat:
+        def fit(self, scores, labels):
+            return self
+
+        def predict_proba(self, scores):
+            return np.full(scores.shape, 1.0 / scores.shape[1])
+
+        def get_params(self, deep=True):
+            return {}
+
+    found = cordcal.compare(*data, [Flat(), "ts"])
+    assert found.keys() == ["Flat", "ts"]
+    assert found["Flat"].changes.tpcr > 0.5
+
+
+def test_it_says_when_changes_are_worth_having() -> None:
+    found = cordcal.compare(*rows(3000, bias=2.0), ["ts", "vs"])
+    assert found.recommendation.changes_pay == "vs"
+    assert found.recommendation.headline.endswith(", if decisions must stay")
+    reading = found.interpret()
+    assert "The changes that vs makes are worth having" in reading
+    assert found["vs"].gain["accuracy"].low > 0
+    cost = -found["vs"].gain["nll"].estimate
+    assert f"costs {cost:.4f}" in reading
+
+
+def test_it_says_when_a_plain_scaler_wins() -> None:
+    # No class is favoured, so one temperature is all there is to learn; isotonic maps overfit.
+    logits, labels = rows(1500, 10, seed=4)
+    found = cordcal.compare(2.0 * logits, labels, ["ts", "irova"])
+    assert found.recommendation.key == "ts"
+    assert found.recommendation.report == "direct"
+    assert "ts, which keeps decisions by itself, beats every repaired calibrator" in (
+        found.interpret()
+    )
+
+
+def test_it_says_when_nothing_is_gained() -> None:
+    rng = np.random.default_rng(9)
+    probabilities = rng.dirichlet(np.ones(3), 2000)
+    labels = (probabilities.cumsum(axis=1) < rng.random((2000, 1))).sum(axis=1)
+    found = cordcal.compare(probabilities, labels, ["ts", "irova"], input="probabilities")
+    assert found.recommendation.key == "uncalibrated"
+    assert found.recommendation.headline == "Keep the classifier's own probabilities"
+
+
+def test_best_names_the_lowest_that_keeps_decisions(comparison) -> None:
+    best = comparison.best["nll"]
+    assert best.value == min(
+        comparison.uncalibrated["nll"],
+        comparison["ts"].direct["nll"],
+        *(comparison[key].repaired["nll"] for key in ("vs", "irova")),
+    )
+    assert "accuracy" not in comparison.best
+
+
+def test_results_are_plain(comparison) -> None:
+    json.dumps(comparison.to_dict(), allow_nan=False)
+    frame = comparison.to_frame()
+    assert len(frame) == 1 + 2 * len(comparison)
+    assert frame.loc[frame.report == "repaired", "tpcr"].eq(0).all()
+    assert repr(comparison).startswith("Comparison of 3 calibrators on 750 rows × 4 classes: Use ")
+    with pytest.raises(KeyError, match="'ms' was not compared; there are ts, vs, irova"):
+        comparison["ms"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"calibrators": "tz"}, "there is no calibrator 'tz'"),
+        ({"calibrators": []}, "calibrators is empty"),
+        ({"calibrators": ["ts", "ts"]}, "calibrators names 'ts' twice"),
+        ({"evaluation": 1.0}, "evaluation is 1.0; pass a share between 0 and 1"),
+        ({"evaluation": (np.zeros((5, 3)), np.zeros(5, int))}, "evaluation has 3 classes"),
+        ({"splits": 0}, "splits is 0; pass 1 or more"),
+        ({"class_names": ["a"]}, "class_names has 1 names but scores has 4 columns"),
+        ({"input": "odds"}, "input is 'odds'"),
+    ],
+)
+def test_bad_input(data, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cordcal.compare(*data, **{"calibrators": ["ts"], **options})
+
+
+def test_splits_of_given_evaluation_rows_are_refused(data) -> None:
+    with pytest.raises(ValueError, match="splits is above 1 but the evaluation rows are given"):
+        cordcal.compare(*data, "ts", evaluation=data, splits=2)
