@@ -46,7 +46,7 @@ def save_figure(figure: Figure, path: Any) -> None:
 def _panels(canvas: Any, count: int, columns: int, width: float, height: float) -> list[Any]:
     lines = -(-count // columns)
     canvas.set_size_inches(width * columns, height * lines)
-    axes = canvas.subplots(lines, columns, squeeze=False).ravel().tolist()
+    axes: list[Any] = canvas.subplots(lines, columns, squeeze=False).ravel().tolist()
     for axis in axes[count:]:
         axis.set_visible(False)
     for axis in axes:

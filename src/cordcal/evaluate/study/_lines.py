@@ -16,7 +16,7 @@ def find_lines(text: str) -> dict[Place, int]:
 
     Examples
     --------
-    >>> lines = find_lines('title = "t"\\n[[set]]\\nfile = "a"\\n[[set]]\\nfile = "b"')
+    >>> lines = find_lines('title = "t"\n[[set]]\nfile = "a"\n[[set]]\nfile = "b"')
     >>> lines[("title",)], lines[("set", 1)], lines[("set", 1, "file")]
     (1, 4, 5)
     """
