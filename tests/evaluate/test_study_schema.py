@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from cordcal.evaluate.study import read_study, run_study
 from cordcal.evaluate.study._lines import find_lines, line_of
+from cordcal.evaluate.study.data import load_set
+from cordcal.evaluate.study.plan import Plan
 from cordcal.evaluate.study.schema import BASES, EXPERIMENTS, FRACTIONS, RIVALS
 
 MINIMAL = """\
@@ -50,6 +53,14 @@ def test_defaults_are_the_paper_s(folder: Path) -> None:
     assert (study.sets[0].name, study.sets[0].group, study.sets[0].scale) == ("a", "all", 1.0)
 
 
+def test_a_set_may_have_seeds_of_its_own(folder: Path) -> None:
+    study = read_study(written(folder, MINIMAL + "seeds = [7]\n"))
+    plan = Plan(study, {("all", "a"): load_set(study.sets[0])})
+    assert plan.splits(study.sets[0]) == (7,)
+    assert plan.splits(replace(study.sets[0], seeds=None)) == (0, 1, 2, 3, 4)
+    assert plan.splits(replace(study.sets[0], evaluation=Path("b.npz"))) == (None,)
+
+
 def test_data_folder_is_relative_to_the_file_and_can_be_given(folder: Path) -> None:
     inner = folder / "inner"
     inner.mkdir()
@@ -71,6 +82,7 @@ def test_data_folder_is_relative_to_the_file_and_can_be_given(folder: Path) -> N
         ('title = "only"\n', 1, "no data set"),
         ('[[set]]\nname = "x"\n', 1, "names no file"),
         (MINIMAL + "scale = -1\n", 5, "a number above 0"),
+        (MINIMAL + "seeds = [-1]\n", 5, "distinct whole numbers"),
         (MINIMAL + 'input = "scores"\n', 5, "'logits', 'probabilities'"),
         (MINIMAL + '\n[[set]]\nfile = "a.npz"\n', 6, "already"),
         (MINIMAL + "\n[size]\nfractions = [0.5, 0.1]\n", 7, "increasing shares"),

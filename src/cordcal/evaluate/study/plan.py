@@ -27,7 +27,9 @@ class Plan:
 
     def splits(self, spec: SetSpec) -> tuple[int | None, ...]:
         """Return the seeds of a set's splits, or None alone where the split is given."""
-        return self.study.seeds if spec.evaluation is None else (None,)
+        if spec.evaluation is not None:
+            return (None,)
+        return self.study.seeds if spec.seeds is None else spec.seeds
 
     def bases(self, spec: SetSpec) -> list[str]:
         """Return the bases that run on a set."""

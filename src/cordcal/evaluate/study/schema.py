@@ -55,6 +55,7 @@ _SET_FIELDS = (
     "labels",
     "features",
     "scale",
+    "seeds",
     "calibrators",
     "shifted",
 )
@@ -96,6 +97,8 @@ class SetSpec:
         A file of penultimate features of the same rows.
     scale : float
         What the logits are multiplied by.
+    seeds : tuple of int or None
+        The splits of this set, where not the study's.
     calibrators : tuple of str or None
         The bases to run here, where not the study's.
     shifted : tuple of Shifted
@@ -113,6 +116,7 @@ class SetSpec:
     labels: str | None = None
     features: Path | None = None
     scale: float = 1.0
+    seeds: tuple[int, ...] | None = None
     calibrators: tuple[str, ...] | None = None
     shifted: tuple[Shifted, ...] = ()
     place: str = ""
@@ -200,7 +204,7 @@ class _Reader:
         return Study(
             title=self.text(content, (), "title", self.file.stem),
             sets=sets,
-            seeds=self.seeds(),
+            seeds=self.seeds(content, ()) or SEEDS,
             calibrators=self.choices(content, (), "calibrators", available()) or BASES,
             rivals=self.choices(content, (), "rivals", available()) or RIVALS,
             experiments=self.choices(content, (), "experiments", EXPERIMENTS) or EXPERIMENTS,
@@ -258,6 +262,7 @@ class _Reader:
             labels=self.text(table, place, "labels", None),
             features=self.existing(table, place, "features"),
             scale=float(scale),
+            seeds=self.seeds(table, place),
             calibrators=self.choices(table, place, "calibrators", available()),
             shifted=shifted,
             place=self.place(*place),
@@ -281,14 +286,17 @@ class _Reader:
             found.append(Shifted(str(self.text(entry, here, "kind", "")), severity, file))
         return tuple(found)
 
-    def seeds(self) -> tuple[int, ...]:
-        seeds = self.content.get("seeds", list(SEEDS))
+    def seeds(self, table: dict[str, Any], place: Place) -> tuple[int, ...] | None:
+        seeds = table.get("seeds")
+        if seeds is None:
+            return None
         fine = isinstance(seeds, list) and all(
             isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds
         )
         if not fine or not seeds or len(set(seeds)) != len(seeds):
             self.fail(
-                ("seeds",), f"seeds is {seeds!r}; write distinct whole numbers such as [0, 1, 2]"
+                (*place, "seeds"),
+                f"seeds is {seeds!r}; write distinct whole numbers such as [0, 1, 2]",
             )
         return tuple(seeds)
 
