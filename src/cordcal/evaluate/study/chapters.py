@@ -119,6 +119,8 @@ SHOWN = {
 }
 MAIN = ("ece", "nll", "brier")
 """The measures of the paper's figures and tests."""
+COMPARED = (*MAIN, "tpcr", "mean_gap")
+"""What experiments that compare repairs keep in their data."""
 
 TITLES = {
     "uncalibrated": "Uncal.",

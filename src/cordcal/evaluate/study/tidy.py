@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cordcal.evaluate.study.cells import Cell, Fit, Request
@@ -37,8 +37,13 @@ class Bins(NamedTuple):
     bins: Mapping[str, Sequence[float]]
 
 
-def tidy_rows(requests: Iterable[Request], cells: Mapping[Fit, Cell]) -> list[Row]:
-    """Return the numbers that were asked for, in the order of the requests."""
+def tidy_rows(
+    requests: Iterable[Request], cells: Mapping[Fit, Cell], measures: Container[str] | None = None
+) -> list[Row]:
+    """Return the numbers that were asked for, in the order of the requests.
+
+    ``measures`` are those to keep, all where left out.
+    """
     rows = []
     for request in requests:
         for repair, measured in _answers(request, cells):
@@ -46,7 +51,7 @@ def tidy_rows(requests: Iterable[Request], cells: Mapping[Fit, Cell]) -> list[Ro
             rows += [
                 Row(*where, name, float(value))
                 for name, value in measured.items()
-                if name != "reliability"
+                if name != "reliability" and (measures is None or name in measures)
             ]
     return rows
 

@@ -8,6 +8,7 @@ from typing import Any
 from cordcal.evaluate.statistics import Test, wilcoxon_table
 from cordcal.evaluate.study.cells import Cell, Fit, Request
 from cordcal.evaluate.study.chapters import (
+    COMPARED,
     MAIN,
     Chapter,
     Entry,
@@ -18,11 +19,10 @@ from cordcal.evaluate.study.chapters import (
     number,
     text,
 )
-from cordcal.evaluate.study.experiments.main import main_rows
 from cordcal.evaluate.study.experiments.paired import REDUCTIONS
 from cordcal.evaluate.study.plan import Plan
 from cordcal.evaluate.study.repairs import CORDS, DIRECT, MINIMAL, TARGETS, weighted
-from cordcal.evaluate.study.tidy import Row, means, over_splits, reductions
+from cordcal.evaluate.study.tidy import Row, means, over_splits, reductions, tidy_rows
 
 WEIGHTS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 # One digit more than the main tables: the differences are small.
@@ -48,7 +48,7 @@ def minimal_requests(plan: Plan) -> list[Request]:
 
 def minimal_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell CORD against minimal repair."""
-    rows = main_rows(asked, cells)
+    rows = tidy_rows(asked, cells, COMPARED)
     return Chapter(
         key="minimal",
         title="CORD against minimal repair",
@@ -69,7 +69,7 @@ def target_requests(plan: Plan) -> list[Request]:
 
 def target_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell the mean targets."""
-    rows = main_rows(asked, cells)
+    rows = tidy_rows(asked, cells, COMPARED)
     caption = (
         "|s̄ − b̄| is the distance, on evaluation rows, between the mean repaired mass and the "
         f"mean direct mass on the decisions, in percentage points. {_TESTED}"
@@ -151,7 +151,7 @@ def lambda_requests(plan: Plan) -> list[Request]:
 
 def lambda_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell the sensitivity to λ."""
-    rows = main_rows(asked, cells)
+    rows = tidy_rows(asked, cells, COMPARED)
     conditions = over_splits(rows)
     reduced: dict[tuple[float, str], float] = {}
     for weight in WEIGHTS:

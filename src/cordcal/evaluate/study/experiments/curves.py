@@ -6,13 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cordcal.evaluate.study.cells import Cell, Fit, Request
-from cordcal.evaluate.study.chapters import MAIN, SHOWN, Chapter, Figure, Table, number, text
+from cordcal.evaluate.study.chapters import (
+    COMPARED,
+    MAIN,
+    SHOWN,
+    Chapter,
+    Figure,
+    Table,
+    number,
+    text,
+)
 from cordcal.evaluate.study.data import CLEAN
-from cordcal.evaluate.study.experiments.main import main_rows
 from cordcal.evaluate.study.experiments.paired import REDUCTIONS
 from cordcal.evaluate.study.plan import Plan, SetKey
 from cordcal.evaluate.study.repairs import CORDS, DIRECT
-from cordcal.evaluate.study.tidy import Row, mean_interval, means, reductions
+from cordcal.evaluate.study.tidy import Row, mean_interval, means, reductions, tidy_rows
 
 _MEASURES = ("tpcr", *MAIN)
 _INTERVALS = (
@@ -40,7 +48,7 @@ def size_requests(plan: Plan) -> list[Request]:
 
 def size_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell the sizes of the calibration set."""
-    rows = main_rows(asked, cells)
+    rows = tidy_rows(asked, cells, COMPARED)
     families = {
         group: [row for row in rows if row.group == group]
         for group in dict.fromkeys(row.group for row in rows)
@@ -75,7 +83,7 @@ def shift_requests(plan: Plan) -> list[Request]:
 
 def shift_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell the shifts."""
-    rows = main_rows(asked, cells)
+    rows = tidy_rows(asked, cells, COMPARED)
     known = {each.name: each for spec in plan.study.sets for each in spec.shifted}
     kinds = list(dict.fromkeys(each.kind for each in known.values()))
     severities = {

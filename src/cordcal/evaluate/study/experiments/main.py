@@ -22,7 +22,6 @@ from cordcal.evaluate.study.plan import Plan
 from cordcal.evaluate.study.repairs import CORDS, DIRECT
 from cordcal.evaluate.study.tidy import (
     Bins,
-    Row,
     diagrams,
     mean_interval,
     means,
@@ -254,8 +253,3 @@ def averaged_diagram(splits: Sequence[Mapping[str, Sequence[float]]]) -> dict[st
         ):
             curve[name].append(value)
     return curve
-
-
-def main_rows(asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> list[Row]:
-    """Return the rows of the measures that the paper tests."""
-    return [row for row in tidy_rows(asked, cells) if row.measure in (*MAIN, "tpcr", "mean_gap")]

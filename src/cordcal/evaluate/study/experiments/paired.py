@@ -9,11 +9,10 @@ from dataclasses import replace
 
 from cordcal.evaluate.statistics import simultaneous_intervals
 from cordcal.evaluate.study.cells import Cell, Fit, Request
-from cordcal.evaluate.study.chapters import MAIN, Chapter, Table, change, number, text
-from cordcal.evaluate.study.experiments.main import main_rows
+from cordcal.evaluate.study.chapters import COMPARED, MAIN, Chapter, Table, change, number, text
 from cordcal.evaluate.study.plan import Plan
 from cordcal.evaluate.study.repairs import CORDS, DIRECT
-from cordcal.evaluate.study.tidy import Row, means, over_splits, reductions
+from cordcal.evaluate.study.tidy import Row, means, over_splits, reductions, tidy_rows
 
 # How reductions are printed: the paper's units.
 REDUCTIONS = {
@@ -32,7 +31,7 @@ def requests(plan: Plan) -> list[Request]:
 
 def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell the paired effects."""
-    rows = main_rows(asked, cells)
+    rows = tidy_rows(asked, cells, COMPARED)
     conditions = over_splits(rows)
     reduced = reductions(conditions, base=DIRECT, repair=CORDS)
     return Chapter(

@@ -30,7 +30,7 @@ def requests(plan: Plan) -> list[Request]:
 
 def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell the rankings."""
-    rows = [row for row in tidy_rows(asked, cells) if row.measure in (*_CHANGED, *MAIN)]
+    rows = tidy_rows(asked, cells, (*_CHANGED, *MAIN))
     values = means(over_splits(rows), "group", "repair", "measure")
     lines: list[tuple[Entry, ...]] = []
     for group in plan.study.groups:

@@ -43,8 +43,7 @@ def requests(plan: Plan) -> list[Request]:
 
 def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
     """Tell the comparison with rivals."""
-    names = (*_ERRORS, *_SCORES, "tpcr", "accuracy")
-    rows = [row for row in tidy_rows(asked, cells) if row.measure in names]
+    rows = tidy_rows(asked, cells, (*_ERRORS, *_SCORES, "tpcr", "accuracy"))
     values = means(over_splits(rows), "group", "set", "calibrator", "repair", "measure")
     tables = []
     for index, group in enumerate(plan.study.groups):
