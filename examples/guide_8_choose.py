@@ -2,8 +2,8 @@
 Choose a calibrator
 ===================
 
-`compare` fits every calibrator on one part of the rows, measures the direct and the repaired
-report on the other, and says in words which to deploy.
+:func:`~cordcal.compare` fits every calibrator on one part of the rows, measures the direct and
+the repaired report on the other, and says in words which to deploy.
 """
 
 # %%
