@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -135,7 +135,7 @@ def compare(
     truth = check_labels(labels, rows, classes)
     names = _checked_names(class_names, classes)
     chosen = _chosen(calibrators)
-    left_out = {} if chosen.explicit else _left_out(chosen.maps, classes, features is not None)
+    left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = _splits(given, truth, features, input, evaluation, splits, seed)
     original = [_measured(part.original, part, "original") for part in parts]
@@ -301,7 +301,8 @@ def _chosen(calibrators: str | Sequence[Any]) -> _Chosen:
     return _Chosen(maps, explicit=True)
 
 
-def _left_out(maps: Mapping[str, Any], classes: int, has_features: bool) -> dict[str, str]:
+def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
+    """Return the calibrators that the data do not allow, each with the reason."""
     reasons = {}
     for key in maps:
         if key in _QUADRATIC and classes >= _MANY_CLASSES:

@@ -3,7 +3,7 @@
 from cordcal.repair._compiled import warmup
 from cordcal.repair._cord import CORD
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
-from cordcal.repair._variants import MinimalRepair, VariantCORD
+from cordcal.repair._variants import MinimalRepair, RankingProjection, VariantCORD
 
 __all__ = [
     "CORD",
@@ -11,6 +11,7 @@ __all__ = [
     "Explanation",
     "MinimalRepair",
     "RankingConstruction",
+    "RankingProjection",
     "VariantCORD",
     "warmup",
 ]
