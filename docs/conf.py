@@ -31,6 +31,7 @@ default_role = "py:obj"
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 # The scores are arrays with a stated shape; the words need no links.
 numpydoc_xref_param_type = False
