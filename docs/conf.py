@@ -31,11 +31,12 @@ default_role = "py:obj"
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 # The scores are arrays with a stated shape; the words need no links.
 numpydoc_xref_param_type = False
 
-myst_enable_extensions = ["amsmath", "attrs_inline", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 sphinx_gallery_conf = {
@@ -88,6 +89,13 @@ def draw_pictures(app):
     runpy.run_path(str(HERE / "pictures" / "method.py"))["draw"](folder)
 
 
+def skip_foreign(app, what, name, obj, skip, options):
+    """Leave out what a class inherits from scikit-learn or torch; those document it."""
+    home = getattr(getattr(obj, "fget", obj), "__module__", None) or "cordcal"
+    return skip or not home.startswith("cordcal") or name.endswith("_request")
+
+
 def setup(app):
     """Register what this site adds to Sphinx."""
+    app.connect("autodoc-skip-member", skip_foreign)
     app.connect("builder-inited", draw_pictures)

@@ -5,8 +5,8 @@ Calibrate a neural network's logits
 You have a trained network, its logits on a calibration set and the labels. You want honest
 probabilities for new inputs, and the network's predictions must stay what they are.
 
-`Preserved` fits a calibrator and the repair on the same rows. Any of cordcal's calibrators
-can be named by its key; here it is ``"svs"``, structured vector scaling.
+:class:`~cordcal.Preserved` fits a calibrator and the repair on the same rows. Any of cordcal's
+calibrators can be named by its key; here it is ``"svs"``, structured vector scaling.
 """
 
 # %%

@@ -3,7 +3,8 @@ Repair outputs you already have
 ===============================
 
 You have two tables: the classifier's probabilities and a calibrator's, for the same rows. Where
-the calibrator came from does not matter. `CORD` needs no labels, no model and no logits.
+the calibrator came from does not matter. :class:`~cordcal.CORD` needs no labels, no model and
+no logits.
 """
 
 # %%
@@ -24,8 +25,8 @@ print(f"{cordcal.metrics.tpcr(original, direct):.2%} of the decisions change")
 # %%
 # Fit on calibration rows, repair the others
 # ------------------------------------------
-# `CORD.fit` finds one number, the shared scalar, on rows you set aside for calibration: those the
-# calibrator itself was fitted on are the right ones.
+# :meth:`CORD.fit <cordcal.CORD.fit>` finds one number, the shared scalar, on rows you set aside
+# for calibration: those the calibrator itself was fitted on are the right ones.
 cord = cordcal.CORD().fit(original[:2000], direct[:2000])
 repaired = cord.transform(original[2000:], direct[2000:])
 print(cord)
@@ -52,7 +53,8 @@ print("repaired", repaired[row].round(4))
 # Decisions that are not the argmax
 # ---------------------------------
 # If your system decides otherwise than by the argmax of ``original`` (a threshold, a rule, an
-# argmax taken of the logits), pass what it decided. Then `transform` needs it too.
+# argmax taken of the logits), pass what it decided. Then :meth:`transform
+# <cordcal.CORD.transform>` needs it too.
 decided = original.argmax(axis=1)
 decided[original[:, 3] > 0.3] = 3
 careful = cordcal.CORD().fit(original[:2000], direct[:2000], decision=decided[:2000])

@@ -3,8 +3,8 @@ Audit the calibrator you have
 =============================
 
 A calibrator is in production. How many predictions does it change, which ones, and is that good
-or bad? `audit` answers from its outputs alone; with labels it also says what the changes are
-worth.
+or bad? :func:`~cordcal.audit` answers from its outputs alone; with labels it also says what the
+changes are worth.
 """
 
 # %%

@@ -45,9 +45,9 @@ print(pixels(torch.zeros(2, 5, 4, 4)).shape)
 # %%
 # As an ONNX file
 # ---------------
-# `export` writes one graph with the outputs ``direct``, ``repaired`` and ``label``. Before the file
-# is left behind, onnxruntime runs it on ordinary and on adversarial rows; a graph that disagrees
-# with the library is not written.
+# :func:`~cordcal.onnx.export` writes one graph with the outputs ``direct``, ``repaired`` and
+# ``label``. Before the file is left behind, onnxruntime runs it on ordinary and on adversarial
+# rows; a graph that disagrees with the library is not written.
 import tempfile
 from pathlib import Path
 

@@ -2,8 +2,8 @@
 Choose a calibrator
 ===================
 
-`compare` fits every calibrator on one part of the rows, measures the direct and the repaired
-report on the other, and says in words which to deploy.
+:func:`~cordcal.compare` fits every calibrator on one part of the rows, measures the direct and
+the repaired report on the other, and says in words which to deploy.
 """
 
 # %%
@@ -14,7 +14,7 @@ import cordcal
 
 for facts in cordcal.calibrators.describe():
     keeps = "order" if facts.keeps_order else "argmax" if facts.keeps_argmax else "-"
-    print(f"{facts.key:<9} {facts.title:<42} keeps {keeps:<7} {facts.cost}")
+    print(f"{facts.key:<9} keeps {keeps:<7} works on {facts.works_on:<18} {facts.cost}")
 
 # %%
 # The comparison

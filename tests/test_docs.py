@@ -22,7 +22,7 @@ PAGES = sorted(
 )
 GUIDES = sorted((ROOT / "examples").glob("guide_*.py"))
 # What a guide cannot do without.
-NEEDS = {"guide_5_deploy": ("torch", "onnxruntime")}
+NEEDS = {"guide_5_deploy": ("torch", "onnxruntime"), "guide_6_large": ("dask.array",)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
