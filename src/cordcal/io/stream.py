@@ -259,9 +259,10 @@ def _open(path: str, column: str | None) -> _Source:
 
 
 def _spans(rows: int, row_bytes: int, first: int = 0) -> list[Span]:
-    """Cut rows into spans of at most `BATCH_BYTES`."""
-    size = max(1, BATCH_BYTES // max(1, row_bytes))
-    return [(first + at, first + min(at + size, rows)) for at in range(0, rows, size)]
+    """Cut rows into spans of nearly one length, of at most `BATCH_BYTES`."""
+    most = max(1, BATCH_BYTES // row_bytes)
+    size = -(-rows // max(1, -(-rows // most)))
+    return [(first + at, first + min(at + size, rows)) for at in range(0, rows, max(1, size))]
 
 
 class _Whole(_Source):
@@ -347,17 +348,20 @@ class _Parquet(_Source):
         try:
             # Reading ahead is the pipeline's business, with a bound that Arrow has not.
             self.file = parquet.ParquetFile(path, pre_buffer=False)
-            self.first = next(self.file.iter_batches(_SAMPLE_ROWS), None)
+            sizes = [
+                self.file.metadata.row_group(at).num_rows for at in range(self.file.num_row_groups)
+            ]
+            filled = [at for at, size in enumerate(sizes) if size][:1]
+            self.first = next(self.file.iter_batches(_SAMPLE_ROWS, filled), None)
         except (self.arrow.ArrowException, OSError) as error:
             raise ValueError(parquet_message(path, error)) from error
         if self.first is None:
             raise ValueError(f"{path} has no rows; pass at least one")
-        # Sliced batches report the bytes of their own rows.
-        row_bytes = -(-self.first.nbytes // len(self.first))
+        matrices = self.sample().matrices.values()
+        row_bytes = max((each.itemsize * each.shape[1] for each in matrices), default=1)
         self.groups: list[list[Span]] = []
         rows = 0
-        for at in range(self.file.num_row_groups):
-            size = self.file.metadata.row_group(at).num_rows
+        for size in sizes:
             self.groups.append(_spans(size, row_bytes, rows))
             rows += size
         self.spans = tuple(span for group in self.groups for span in group)
@@ -375,7 +379,7 @@ class _Parquet(_Source):
                 try:
                     for at, batch in enumerate(self._group(group, spans, wanted)):
                         if done + at >= first:
-                            yield self._contents(batch)
+                            yield self._contents(batch, spans[at][0])
                 except (self.arrow.ArrowException, OSError) as error:
                     start = spans[0][0]
                     message = parquet_message(f"{self.path}, from row {start} on,", error)
@@ -401,12 +405,15 @@ class _Parquet(_Source):
             if name == matrix or name in files.FEATURE_NAMES or not is_list(kind)
         ]
 
-    def _contents(self, batch: Any) -> Contents:
+    def _contents(self, batch: Any, first: int = 0) -> Contents:
         table = batch
         if isinstance(batch, self.arrow.RecordBatch):
             schema = batch.schema.with_metadata(self.file.schema_arrow.metadata)
             table = self.arrow.Table.from_batches([batch]).cast(schema)
-        return table_contents(self.path, table, self.column)
+        try:
+            return table_contents(self.path, table, self.column)
+        except ValueError as error:
+            raise ValueError(arrays.renumbered(str(error), first)) from error
 
 
 def _joined(parts: list[Batch]) -> Batch:
