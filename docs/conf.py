@@ -43,7 +43,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "guides",
     "filename_pattern": r"/guide_",
-    "ignore_pattern": r"export_logits\.py",  # a tool to run, not a guide to read
+    "ignore_pattern": r"^(?!guide_)",  # scripts to copy are not pages
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "show_memory": False,

@@ -56,11 +56,17 @@ def interval(path: Path) -> None:
     b, g = ROW_DIRECT[DECISION], 0.5 * (ROW_DIRECT[DECISION] + ROW_ORIGINAL[DECISION])
     for value, word in ((b, "b"), (g, "g"), (lower, "ρ / (1 + ρ)")):
         ax.axvline(value, color="#5b6570", linewidth=0.8, linestyle=":")
+        side = "left" if word == "g" else "right"
         ax.annotate(
-            word, (value, 0.98), ha="right" if word == "b" else "left", va="top",
-            xytext=(-3 if word == "b" else 3, -12 if word == "g" else 0),
-            textcoords="offset points", fontsize="small",
-        )  # fmt: skip
+            word,
+            (value, 0.97),
+            ha=side,
+            va="top",
+            # b stands left of the bound: a line lower, so that the two words do not meet.
+            xytext=(3 if side == "left" else -3, -14 if word == "b" else 0),
+            textcoords="offset points",
+            fontsize="small",
+        )
     ax.text(0.72, 0.30, "decision kept", color=COLOURS["repaired"])
     ax.set(xlabel="mass s on the decision", ylabel="probability", xlim=(0, 1), ylim=(0, 1))
     ax.legend(loc="center right", bbox_to_anchor=(1, 0.62), fontsize="small")
