@@ -10,8 +10,7 @@ PIP := $(BIN)/python $(INSTALL) constraints.txt
 PYTEST := $(BIN)/python -m pytest
 # What must work with the lowest versions: all but other libraries, browsers and documents.
 MIN_TESTS := tests/repair tests/properties tests/metrics tests/calibrators tests/io \
-  tests/cli/test_app.py tests/cli/test_examples.py tests/report/test_html.py \
-  tests/test_preserved.py tests/test_import.py
+  tests/cli/test_app.py tests/report/test_html.py tests/test_preserved.py tests/test_import.py
 
 .PHONY: demo test test-all test-min test-install lint types bench docs clean
 
