@@ -68,9 +68,10 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Run:
-    """How long a process took, and how much memory it had at most."""
+    """How long a process took, on all cores together, and how much memory it had at most."""
 
     seconds: float
+    cpu: float
     megabytes: float
 
 
@@ -86,7 +87,8 @@ def run(code: str, *arguments: object) -> Run:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(errors.decode())
-    return Run(time.perf_counter() - start, usage.ru_maxrss / 1024)
+    cpu = usage.ru_utime + usage.ru_stime
+    return Run(time.perf_counter() - start, cpu, usage.ru_maxrss / 1024)
 
 
 def make_scores(path: Path, rows: int, classes: int) -> None:
@@ -136,7 +138,8 @@ def measure(folder: Path, rows: int, classes: int, *, check: bool = False) -> tu
     gigabytes = scores.stat().st_size / 1e9
     print(
         f"{rows:>11,} × {classes:<5} {gigabytes:6.2f} GB   copy {copied.seconds:7.2f} s "
-        f"{copied.megabytes:5.0f} MB   apply {applied.seconds:7.2f} s {applied.megabytes:5.0f} MB"
+        f"(cpu {copied.cpu:.2f}) {copied.megabytes:5.0f} MB   apply {applied.seconds:7.2f} s "
+        f"(cpu {applied.cpu:.2f}) {applied.megabytes:5.0f} MB"
         f"   {1e6 * applied.seconds / rows:8.2f} µs a row"
         f"   throughput {copied.seconds / applied.seconds:6.1%} of the copy's{kept}",
         flush=True,

@@ -32,11 +32,22 @@ Struct = dict[int, Field]
 """Field number to type and value; a list's value is its element type and its elements."""
 
 
-def split(encoded: memoryview) -> tuple[memoryview, bytes]:
-    """Return the row groups of a whole Parquet file, and its footer."""
-    length = int.from_bytes(encoded[-_TAIL:-4], "little")
-    start = len(encoded) - _TAIL - length
-    return encoded[len(MAGIC) : start], bytes(encoded[start:-_TAIL])
+def split(parts: Sequence[bytes | memoryview]) -> tuple[list[bytes | memoryview], bytes]:
+    """Return the row groups of a whole Parquet file in pieces, and its footer."""
+    rest = list(parts)
+    tail = b""
+    wanted = _TAIL
+    while len(tail) < wanted:
+        tail = bytes(rest.pop()) + tail
+        if len(tail) >= _TAIL:
+            wanted = _TAIL + int.from_bytes(tail[-_TAIL:-4], "little")
+    rest.append(tail[:-wanted])
+    # The magic at the head stands once in the joined file.
+    skip = len(MAGIC)
+    while skip > len(rest[0]):
+        skip -= len(rest.pop(0))
+    rest[0] = rest[0][skip:]
+    return rest, tail[-wanted:-_TAIL]
 
 
 def joined(footers: Sequence[bytes], starts: Sequence[int]) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal.io._memory import empty
 from cordcal.io.encoding import ReportBlock, encoder_for
 from cordcal.io.growing import NOTHING_LEFT, Record, growing
 from cordcal.io.pairs import batches_of, read_original
@@ -24,8 +25,8 @@ from cordcal.io.refusals import OnError, Parts, Refusals
 from cordcal.io.stream import ScoreFile
 from cordcal.io.writing import write_reports
 
-# 4 MB of float64: the temporaries of a block stay in the cache.
-_BLOCK_ENTRIES = 2**19
+# 1 MB of float64: the temporaries of a block stay in the cache.
+_BLOCK_ENTRIES = 2**17
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,9 @@ class _Worker:
     ) -> None:
         self.repairer, self.encode, self.on_error = repairer, encode, on_error
 
-    def __call__(self, batches: Parts) -> _Worked:
+    def __call__(self, hand: list[Parts]) -> _Worked:
+        """Take a batch out of the hand that holds it, so that it is gone before it is encoded."""
+        batches = hand.pop()
         rows, classes = batches[0].values.shape
         pieces = -(-rows * classes // _BLOCK_ENTRIES)
         edges = np.linspace(0, rows, pieces + 1).astype(int).tolist()
@@ -176,8 +179,10 @@ class _Worker:
         gathered = _Gathered(rows, with_rows=self.on_error == "skip")
         for start, stop in pairwise(edges):
             parts = tuple(batch.rows(start, stop) for batch in batches)
-            for sound, (block, direct) in refusals.around(parts, self.repairer.reports):
-                gathered.add(sound[0].first, block, direct)
+            for sound, found in refusals.around(parts, self.repairer.reports):
+                gathered.add(sound[0].first, *found)
+                del sound, found
+        del batches, parts
         block = gathered.block(self.repairer)
         return _Worked(self.encode(block), gathered.changed, refusals.counts)
 
@@ -199,7 +204,7 @@ class _Gathered:
         at = slice(self.filled, self.filled + len(block))
         for name, column in columns.items():
             if name not in self.columns:
-                self.columns[name] = np.empty((self.capacity, *column.shape[1:]), column.dtype)
+                self.columns[name] = empty((self.capacity, *column.shape[1:]), column.dtype)
             self.columns[name][at] = column
         self.filled = at.stop
         self.changed += int(np.count_nonzero(direct.argmax(axis=1) != block.decision))
@@ -258,9 +263,15 @@ def apply_model(
         job = _job(repairer, class_names, on_error)
         with growing(output, encoder, job, resume=resume) as file:
             there = file.rows
-            for done in overlapped(repairer.batches(len(file.records)), work):
+            for done in overlapped(_hands(repairer.batches(len(file.records))), work):
                 file.append(done.encoded, changed=done.changed, skipped=done.skipped)
+                del done
     return _summary(file.records, repairer.classes, there)
+
+
+def _hands(batches: Iterator[Parts]) -> Iterator[list[Parts]]:
+    """Wrap each batch so that whoever takes it is the only one who holds it."""
+    return map(lambda parts: [parts], batches)  # noqa: C417 - a comprehension holds the last one
 
 
 def _apply_at_once(
@@ -268,7 +279,7 @@ def _apply_at_once(
 ) -> Applied:
     """Write what cannot grow: a npz archive, or lines to stdout."""
     work = _Worker(repairer, lambda block: block, on_error)
-    done = list(overlapped(repairer.batches(0), work))
+    done = list(overlapped(_hands(repairer.batches(0)), work))
     blocks = [each.encoded for each in done if len(each.encoded)]
     if not blocks:
         raise ValueError(NOTHING_LEFT)

@@ -20,6 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.io import _footers
+from cordcal.io._memory import Sink
+
+# Rows that Arrow encodes at a time.
+_SLICE_ROWS = 256
 
 SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
 
@@ -40,10 +44,11 @@ class ReportBlock:
 class Encoded:
     """Bytes to append, what would stand before them at the head of a file, and a footer.
 
-    The footer is what the encoder needs to know of the block at the end.
+    The body comes in pieces; the footer is what the encoder needs to know of the block at
+    the end.
     """
 
-    body: Any
+    body: Sequence[bytes | memoryview]
     head: bytes
     footer: bytes = b""
     rows: int = 0
@@ -96,7 +101,7 @@ class CSV(Encoder):
             [name, *(cell for row in rows for cell in row[at]), *(column[at] for column in more)]
             for at, name in enumerate(kept)
         )
-        return Encoded(_lines(lines), self._head(block), rows=len(block))
+        return Encoded([_lines(lines)], self._head(block), rows=len(block))
 
     def finish(self, file: BinaryIO, parts: Sequence[tuple[int, bytes]], rows: int) -> None:
         """Do nothing: the last line ends the file."""
@@ -116,7 +121,7 @@ class Npy(Encoder):
         report = np.ascontiguousarray(next(iter(block.reports.values())))
         # A header for no rows yet; NumPy leaves room for the number to grow.
         head = _npy_header(report.dtype, 0, report.shape[1])
-        body = report.data.cast("B") if len(block) else b""
+        body = [report.data.cast("B")] if len(block) else []
         return Encoded(body, head, rows=len(block))
 
     def finish(self, file: BinaryIO, parts: Sequence[tuple[int, bytes]], rows: int) -> None:
@@ -155,16 +160,18 @@ class Parquet(Encoder):
         if names is not None:
             table = table.replace_schema_metadata({"class_names": json.dumps(names)})
         beside = [key for key in columns if key not in block.reports]
-        sink = arrow.BufferOutputStream()
-        parquet.write_table(
-            table,
+        sink = Sink()
+        with parquet.ParquetWriter(
             sink,
-            row_group_size=max(1, len(block)),
+            table.schema,
             # Probabilities hardly repeat, and nobody looks for their smallest.
             use_dictionary=[key for key in beside if key == "decision_name"],
             write_statistics=beside,
-        )
-        body, footer = _footers.split(memoryview(sink.getvalue()))
+        ) as writer:
+            # In slices, since the levels of a list column are as large as its values.
+            for piece in table.to_batches(max_chunksize=_SLICE_ROWS):
+                writer.write_batch(piece, row_group_size=max(1, len(block)))
+        body, footer = _footers.split(sink.parts)
         return Encoded(body, _footers.MAGIC, footer, len(block))
 
     def finish(self, file: BinaryIO, parts: Sequence[tuple[int, bytes]], rows: int) -> None:

@@ -46,7 +46,7 @@ class GrowingFile:
             end = self._file.write(block.head)
         start = end
         if block.rows:
-            end += self._file.write(block.body)
+            end += sum(map(self._file.write, block.body))
             self._file.flush()
         footer = base64.b64encode(block.footer).decode()
         record = {"start": start, "end": end, "rows": block.rows, "footer": footer, **told}

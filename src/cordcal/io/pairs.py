@@ -33,8 +33,10 @@ def read_original(
 def batches_of(files: Sequence[ScoreFile], first: int = 0) -> Iterator[Parts]:
     """Yield the same rows of every file, along the first one's batches."""
     one, *others = files
-    along = (other.along(one.spans[first:]) for other in others)
-    yield from zip(one.batches(first), *along, strict=True)
+    spans = one.spans[first:]
+    batches = [one.batches(first), *(other.along(spans) for other in others)]
+    for _ in spans:
+        yield tuple(map(next, batches))
 
 
 def construct_from_files(

@@ -23,7 +23,7 @@ def overlapped(
     """Yield ``work(item)`` for every item, in order, while other items are read and worked on.
 
     One thread reads one item ahead, ``workers`` threads work, and the caller consumes: at
-    most ``workers + 1`` results wait.  What goes wrong anywhere is raised here, in the
+    most ``workers`` items are worked on or wait.  What goes wrong anywhere is raised here, in the
     order of the items.
 
     Parameters
@@ -51,7 +51,7 @@ def overlapped(
                 pending.append(pool.submit(work, item))  # type: ignore[arg-type]
                 # Whoever works on it holds it; a batch must not outlive its result.
                 del item
-                if len(pending) > threads:
+                if len(pending) >= threads:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()

@@ -10,6 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.io import scores as files
+from cordcal.io._memory import empty
 from cordcal.io.contents import (
     Contents,
     npy_message,
@@ -31,6 +33,9 @@ from cordcal.io.kinds import Kind, check_whole_vectors
 # A batch is at most 32 MiB of scores: some hundred times what a thread's cache holds, and
 # small enough that a handful of them in flight stay far below a gigabyte.
 BATCH_BYTES = 2**25
+# What Arrow decodes at a time, and reads from the file at a time.
+SLICE_BYTES = 2**20
+_READ_BYTES = 2**20
 # Rows that are read to find out what a file holds.
 _SAMPLE_ROWS = 4096
 
@@ -139,12 +144,9 @@ class ScoreFile:
     def batches(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batches, from number ``first`` on."""
         pieces = self._source.pieces(first, self.key)
-        for (start, stop), contents in zip(self.spans[first:], pieces, strict=True):
-            try:
-                batch = self._batch(contents, start, stop)
-            except ValueError as error:
-                raise ValueError(arrays.renumbered(str(error), start)) from error
-            yield batch
+        for start, stop in self.spans[first:]:
+            # Nothing here may hold on to a batch while the next one is read.
+            yield self._batch(next(pieces), start, stop)
 
     def along(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """Yield batches of other spans of rows than the file's own."""
@@ -162,20 +164,21 @@ class ScoreFile:
             held = [batch for batch in held if batch.first + len(batch) > stop]
 
     def _batch(self, contents: Contents, start: int, stop: int) -> Batch:
-        if self.key not in contents.matrices:
-            raise ValueError(f"{self.name}: rows {start} to {stop - 1} hold no numbers")
-        values = arrays.as_matrix(contents.matrices[self.key], self.name)
+        try:
+            values = arrays.as_matrix(contents.matrices[self.key], self.name)
+            found = files.labels_in(contents, self.key, self._column)
+            if self._beside is not None:
+                found = self._beside[start:stop]
+            labels = None
+            if found is not None:
+                labels = files.as_indices(found, values.shape, self.class_names, self.path)
+        except ValueError as error:
+            raise ValueError(arrays.renumbered(str(error), start)) from error
         if values.shape != (stop - start, self.classes):
             raise ValueError(
-                f"{self.name}: row 0 has {values.shape[1]} entries, the first row "
+                f"{self.name}: row {start} has {values.shape[1]} entries, the first row "
                 f"{self.classes}; pass whole vectors, one entry for each class in every row"
             )
-        found = self._beside[start:stop] if self._beside is not None else None
-        if found is None:
-            found = files.labels_in(contents, self.key, self._column)
-        labels = None
-        if found is not None:
-            labels = files.as_indices(found, values.shape, self.class_names, self.path)
         features = files.features_in(contents)
         return Batch(start, values.astype(self.dtype, copy=False), labels, features)
 
@@ -347,7 +350,7 @@ class _Parquet(_Source):
         self.arrow, parquet = import_arrow()
         try:
             # Reading ahead is the pipeline's business, with a bound that Arrow has not.
-            self.file = parquet.ParquetFile(path, pre_buffer=False)
+            self.file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
             sizes = [
                 self.file.metadata.row_group(at).num_rows for at in range(self.file.num_row_groups)
             ]
@@ -358,11 +361,11 @@ class _Parquet(_Source):
         if self.first is None:
             raise ValueError(f"{path} has no rows; pass at least one")
         matrices = self.sample().matrices.values()
-        row_bytes = max((each.itemsize * each.shape[1] for each in matrices), default=1)
+        self.row_bytes = max((each.itemsize * each.shape[1] for each in matrices), default=1)
         self.groups: list[list[Span]] = []
         rows = 0
         for size in sizes:
-            self.groups.append(_spans(size, row_bytes, rows))
+            self.groups.append(_spans(size, self.row_bytes, rows))
             rows += size
         self.spans = tuple(span for group in self.groups for span in group)
 
@@ -376,22 +379,30 @@ class _Parquet(_Source):
         done = 0
         for group, spans in enumerate(self.groups):
             if done + len(spans) > first and spans:
-                try:
-                    for at, batch in enumerate(self._group(group, spans, wanted)):
-                        if done + at >= first:
-                            yield self._contents(batch, spans[at][0])
-                except (self.arrow.ArrowException, OSError) as error:
-                    start = spans[0][0]
-                    message = parquet_message(f"{self.path}, from row {start} on,", error)
-                    raise ValueError(message) from error
+                yield from self._group(group, spans, wanted, max(0, first - done))
             done += len(spans)
 
-    def _group(self, group: int, spans: list[Span], wanted: list[str] | None) -> Iterator[Any]:
+    def _group(
+        self, group: int, spans: list[Span], wanted: list[str] | None, first: int
+    ) -> Iterator[Contents]:
+        """Yield the spans of one row group, from number ``first`` on."""
+        row, stop = spans[0]
+        rows = size = stop - row
         if len(spans) == 1:
-            yield self.file.read_row_group(group, wanted, use_threads=False)
-            return
-        size = spans[0][1] - spans[0][0]
-        yield from self.file.iter_batches(size, [group], wanted, use_threads=False)
+            # Arrow needs several times the memory of what it decodes at once.
+            size = max(1, min(rows, SLICE_BYTES // self.row_bytes))
+        batches = self.file.iter_batches(size, [group], wanted, use_threads=False)
+        try:
+            if len(spans) == 1:
+                starts = range(row, stop, size)
+                slices = (self._contents(*each) for each in zip(batches, starts, strict=True))
+                yield _filled(slices, rows)
+                return
+            for (row, _), batch in zip(spans[first:], islice(batches, first, None), strict=True):
+                yield self._contents(batch, row)
+        except (self.arrow.ArrowException, OSError) as error:
+            message = parquet_message(f"{self.path}, from row {row} on,", error)
+            raise ValueError(message) from error
 
     def _columns(self, matrix: str) -> list[str] | None:
         """Return the columns to read: where the scores are one, other matrices are left out."""
@@ -414,6 +425,28 @@ class _Parquet(_Source):
             return table_contents(self.path, table, self.column)
         except ValueError as error:
             raise ValueError(arrays.renumbered(str(error), first)) from error
+
+
+def _filled(slices: Iterator[Contents], rows: int) -> Contents:
+    """Put slices together in arrays of the whole size; a single one is handed on as it is."""
+    first = next(slices)
+    length = len(next(iter(first.matrices.values())))
+    if length == rows:
+        return first
+    columns = first.matrices | first.vectors
+    whole = {key: empty((rows, *part.shape[1:]), part.dtype) for key, part in columns.items()}
+    done = 0
+    for part in chain([first], slices):
+        for key, values in (part.matrices | part.vectors).items():
+            whole[key][done : done + len(values)] = values
+        done += len(values)
+    return Contents(
+        first.path,
+        first.format,
+        {key: whole[key] for key in first.matrices},
+        {key: whole[key] for key in first.vectors},
+        first.class_names,
+    )
 
 
 def _joined(parts: list[Batch]) -> Batch:

@@ -78,11 +78,11 @@ def write_reports(
     encoder = encoder_for(path, class_names)
     encoded = encoder.encode(block)
     if str(path) == "-":
-        sys.stdout.write((encoded.head + encoded.body).decode())
+        sys.stdout.write(b"".join([encoded.head, *encoded.body]).decode())
         return
     with replacing(path) as temporary, temporary.open("w+b") as file:
         file.write(encoded.head)
-        file.write(encoded.body)
+        file.writelines(encoded.body)
         encoder.finish(file, [(len(encoded.head), encoded.footer)], len(block))
 
 
