@@ -192,6 +192,16 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
         read_scores(tmp_path / "a.npz")
 
 
+def test_pickled_objects_beside_the_scores_do_no_harm(tmp_path: Path) -> None:
+    plain = {"probs": np.full((2, 2), 0.5), "labels": np.array([0, 1])}
+    folds = np.array(["Fold1", "Fold2"], dtype=object)
+    np.savez(tmp_path / "a.npz", **plain, fold=folds)
+    assert read_scores(tmp_path / "a.npz").labels is not None
+    np.savez(tmp_path / "b.npz", probs=plain["probs"], labels=folds)
+    with pytest.raises(ValueError, match="'labels' cannot be read"):
+        read_scores(tmp_path / "b.npz")
+
+
 def test_missing_key_lists_what_is_there(tmp_path: Path, logits: np.ndarray) -> None:
     np.savez(tmp_path / "a.npz", logits=logits)
     with pytest.raises(ValueError, match=r"no matrix called 'probs'; it has logits \(20, 3\)"):

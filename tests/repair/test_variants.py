@@ -9,7 +9,7 @@ import pytest
 from cases import random_pair, with_zeros
 
 import reference
-from cordcal.repair import CORD, MinimalRepair, VariantCORD
+from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
 
 CASE = with_zeros(random_pair(40, 6, noise=2.0))
 P, Q = CASE.original, CASE.direct
@@ -74,6 +74,47 @@ def test_minimal_repair() -> None:
     np.testing.assert_allclose(masses[~kept], expected[~kept], rtol=0, atol=1e-14)
     narrow = MinimalRepair().transform(P, Q, dtype=np.float16)
     np.testing.assert_array_equal(narrow.argmax(axis=1), KEEP)
+
+
+def test_ranking_projection_keeps_the_order_in_every_dtype() -> None:
+    order = np.argsort(-P, axis=1, kind="stable")
+    for dtype in (np.float64, np.float32):
+        ranked = np.take_along_axis(
+            RankingProjection().fit(P, Q).transform(P, Q, dtype=dtype), order, axis=1
+        )
+        assert (np.diff(ranked, axis=1) < 0).all()
+        np.testing.assert_allclose(ranked.sum(axis=1), 1.0, rtol=0, atol=8 * np.finfo(dtype).eps)
+    narrow = RankingProjection().transform(P, Q, dtype=np.float16)
+    np.testing.assert_array_equal(narrow.argmax(axis=1), KEEP)
+
+
+def test_ranking_projection_returns_rows_in_order_as_they_are() -> None:
+    strict = P[(P > 0).all(axis=1)]  # exact zeros tie, and ties are told apart
+    assert 0 < len(strict) < len(P)
+    np.testing.assert_array_equal(RankingProjection().transform(strict, strict), strict)
+
+
+def test_ranking_projection_minimises_the_divergence() -> None:
+    repaired = RankingProjection().transform(P, Q)
+    order = np.argsort(-P, axis=1, kind="stable")
+    rng = np.random.default_rng(0)
+
+    def divergence(u: np.ndarray) -> np.ndarray:
+        return -(Q * np.log(np.maximum(u, 1e-300))).sum(axis=1)
+
+    best = divergence(repaired)
+    for _ in range(200):  # other rows in the same order, near and far
+        steps = np.sort(rng.dirichlet(np.ones(6), len(P)), axis=1)[:, ::-1]
+        other = np.empty_like(steps)
+        np.put_along_axis(other, order, steps, axis=1)
+        mixed = repaired + rng.choice([1e-3, 0.1, 1.0]) * (other - repaired)
+        assert (divergence(mixed) >= best - 1e-12).all()
+
+
+def test_ranking_projection_with_a_decision_puts_it_first() -> None:
+    decision = (KEEP + 1) % 6
+    repaired = RankingProjection().transform(P, Q, decision=decision)
+    np.testing.assert_array_equal(repaired.argmax(axis=1), decision)
 
 
 @pytest.mark.parametrize(

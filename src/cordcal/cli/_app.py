@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import cordcal
-from cordcal.cli import apply, audit, compare, demo, export, fit, info
+from cordcal.cli import apply, audit, compare, demo, export, fit, info, study
 
 EPILOG = (
     "Exit codes: 0 done; 2 the input or an option is wrong (one sentence on stderr, nothing "
@@ -53,7 +53,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, compare, fit, apply, export, info):
+for _command in (demo, audit, compare, study, fit, apply, export, info):
     _command.register(app)
 
 

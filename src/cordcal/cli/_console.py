@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -64,16 +64,7 @@ def progress(title: str, steps: int) -> Iterator[Advance]:
     if not sys.stderr.isatty():
         yield lambda what: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar() as bar:
         task = bar.add_task(title, total=steps)
         started = False
 
@@ -83,3 +74,32 @@ def progress(title: str, steps: int) -> Iterator[Advance]:
             started = True
 
         yield advance
+
+
+@contextmanager
+def counted_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a progress bar for work that says itself how much of it is done."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, what: None
+        return
+    with _bar() as bar:
+        task = bar.add_task(title, total=None)
+
+        def advance(done: int, total: int, what: str) -> None:
+            bar.update(task, description=f"{title}: {what}", completed=done, total=total)
+
+        yield advance
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

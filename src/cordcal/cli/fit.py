@@ -99,6 +99,7 @@ def _calibrator(
     quiet: bool,
 ) -> Any:
     import cordcal
+    from cordcal.calibrators._registry import takes_features
 
     cordcal.calibrators.calibrator_class(key)  # refuses an unknown key before anything is read
     if not quiet:
@@ -110,7 +111,8 @@ def _calibrator(
     )
     with progress("fitting", 1) as advance:
         advance(key)
-        return model.fit(found.values, truth, features=found.features)
+        features = found.features if takes_features(key) else None
+        return model.fit(found.values, truth, features=features)
 
 
 def _repair(

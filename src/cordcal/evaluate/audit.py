@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cordcal import arrays
-from cordcal.evaluate._audit_result import Audit
+from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate._audit_rows import AuditStream, check_class_names
 from cordcal.repair import CORD
+
+__all__ = ["Audit", "ChangedRow", "GroupChanges", "MeasureComparison", "audit"]
 
 
 def audit(

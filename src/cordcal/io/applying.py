@@ -91,11 +91,13 @@ class CalibratedRows(Repairer):
 
     def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
+        from cordcal.calibrators._registry import takes_features
         from cordcal.calibrators._scores import original_probabilities
 
         (batch,) = parts
         given = batch.values
-        found = self.model.reports(given, self.dtypes["repaired"], features=batch.features)
+        features = batch.features if takes_features(self.model.calibrator_) else None
+        found = self.model.reports(given, self.dtypes["repaired"], features=features)
         extra = {}
         if self.explain:
             original = original_probabilities(given, self.model.calibrator_.input)

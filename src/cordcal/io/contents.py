@@ -88,14 +88,20 @@ def npy_message(name: str, error: BaseException) -> str:
 def _open_npz(name: str, data: bytes) -> Contents:
     archive = _load_array(name, data)
     entries: dict[str, npt.NDArray[Any]] = {}
+    unreadable: dict[str, Exception] = {}
     for key in archive.files:
         try:
             entries[key] = archive[key]
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            unreadable[key] = error
+    # Python objects under a name we do not need, such as fold names, do no harm.
+    plain = any(array.ndim == 2 for array in entries.values())
+    for key, reason in unreadable.items():
+        if not plain or key in (*LABEL_NAMES, *_CLASS_NAMES):
             raise ValueError(
-                f"{name}: the key {key!r} cannot be read ({_first_line(error)}); save plain "
+                f"{name}: the key {key!r} cannot be read ({_first_line(reason)}); save plain "
                 f"arrays of numbers, one column a class"
-            ) from error
+            ) from reason
     names = next((entries.pop(key) for key in _CLASS_NAMES if key in entries), None)
     return Contents(
         name,

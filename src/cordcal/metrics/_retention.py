@@ -65,7 +65,7 @@ def mean_retention(
 ) -> float:
     """Return how far the repaired reports' mean mass on the decisions is from the direct ones'.
 
-    This is |s̄ − b̄|: zero up to rounding on the rows CORD was fitted on (where the mean is
+    This is ``|s̄ − b̄|``: zero up to rounding on the rows CORD was fitted on (where the mean is
     attainable), and the held-out discrepancy on others.
 
     Parameters

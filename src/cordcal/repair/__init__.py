@@ -4,7 +4,7 @@ from cordcal.repair._compiled import warmup
 from cordcal.repair._cord import CORD
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._state import ConstructionState
-from cordcal.repair._variants import MinimalRepair, VariantCORD
+from cordcal.repair._variants import MinimalRepair, RankingProjection, VariantCORD
 
 __all__ = [
     "CORD",
@@ -13,6 +13,7 @@ __all__ = [
     "Explanation",
     "MinimalRepair",
     "RankingConstruction",
+    "RankingProjection",
     "VariantCORD",
     "warmup",
 ]

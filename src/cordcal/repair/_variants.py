@@ -1,4 +1,4 @@
-"""The paper's other repairs, for comparison: minimal repair, other mean targets, other weights.
+"""The paper's other repairs, for comparison: minimal repairs, other mean targets, other weights.
 
 They share every step with CORD but the one that is being varied.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays
-from cordcal.repair import _array, _rows
+from cordcal.repair import _array, _ranking, _rows
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._cord import CORD, output_array, report_pair
 from cordcal.repair._results import Construction
@@ -121,3 +121,54 @@ class MinimalRepair:
             lifted = _array.lift_decision(rebuilt.astype(out.dtype), state.decision)
             out[block.rows] = np.where(moved, lifted, block.direct.astype(out.dtype))
         return out
+
+
+class RankingProjection:
+    """The smallest change that keeps the whole ranking: the KL projection onto the order.
+
+    Each row goes to the distribution u in the original's order that minimises KL(direct‖u):
+    runs of classes that come in the wrong order share their mean (pool adjacent violators),
+    and are then told apart by the smallest steps that the dtype has.  There is nothing to fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> original, direct = np.array([[0.5, 0.3, 0.2]]), np.array([[0.5, 0.1, 0.4]])
+    >>> repaired = RankingProjection().fit(original, direct).transform(original, direct)
+    >>> repaired.round(3), bool(repaired[0, 1] > repaired[0, 2])
+    (array([[0.5 , 0.25, 0.25]]), True)
+    """
+
+    def fit(self, original: Any, direct: Any, *, decision: Any = None) -> Self:
+        """Do nothing; there to be called like `CORD.fit`."""
+        return self
+
+    def transform(
+        self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
+    ) -> npt.NDArray[Any]:
+        """Repair reports; see `CORD.transform`."""
+        p, q = report_pair(original, direct)
+        keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
+        out = output_array(q, dtype, None, False)
+        levels = q.shape[1] - 1  # the last rank has nothing below it
+        for block in _rows.checked_blocks(p, q, keep):
+            order = _ranking.kept_order(block.original, block.decision)
+            ranked = np.take_along_axis(block.wide_direct, order, axis=1)
+            projected = np.empty_like(ranked)
+            np.put_along_axis(projected, order, _nonincreasing(ranked), axis=1)
+            rows = _ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
+            strict = _ranking.strict_dtype(out.dtype)
+            out[block.rows] = _ranking.lift_order(
+                projected.astype(out.dtype), rows, levels, strict=strict
+            )
+        return out
+
+
+def _nonincreasing(rows: Vector) -> Vector:
+    """Return each row's nearest nonincreasing row in the mean of squares, which is KL's too."""
+    from scipy.optimize import isotonic_regression
+
+    fitted = rows.copy()
+    for row in np.flatnonzero((np.diff(rows, axis=1) > 0.0).any(axis=1)):
+        fitted[row] = isotonic_regression(rows[row], increasing=False).x
+    return fitted

@@ -19,7 +19,8 @@ from cordcal.report.words import CHANGE_KINDS, MEASURES, number
 
 
 @cache
-def _environment() -> Any:
+def environment() -> Any:
+    """Return the templates; whatever they show is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
@@ -31,7 +32,7 @@ def _environment() -> Any:
     )
 
 
-def _asset(name: str) -> Markup:
+def own_file(name: str) -> Markup:
     """Return one of our own files as it is; nothing of the caller's passes here."""
     folder = resources.files("cordcal.report").joinpath("templates")
     return Markup(folder.joinpath(name).read_text(encoding="utf-8"))
@@ -51,15 +52,15 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
     """
     entries = data["calibrators"]
     widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
-    script = _asset("script.js")
+    script = own_file("script.js")
     return str(
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             data=data,
             title=title,
             version=cordcal.__version__,
-            style=_asset("style.css"),
+            style=own_file("style.css"),
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             facts=_facts(data, source),

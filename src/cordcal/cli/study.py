@@ -1,0 +1,55 @@
+"""``cordcal study``: the paper's experiments on a folder of outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cordcal.cli._console import counted_progress, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: cordcal study study.toml --output results/")(study)
+
+
+def study(
+    file: Annotated[Path, typer.Argument(help="The study file (TOML).")],
+    output: Annotated[
+        Path, typer.Option("--output", help="The folder for tables, figures and the index.")
+    ],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder of the data; the file's where left out.")
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option("--cache", help="Folder of finished cells; cells in the output folder."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Worker processes; one a processor.")
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw figures with matplotlib.")
+    ] = True,
+) -> None:
+    """Run the experiments of a study file; a rerun continues where it stopped."""
+    say(f"cordcal study: {file}")
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file; name a folder for the results")
+    from cordcal.evaluate.study import read_study, run_study
+    from cordcal.report.study import write_study
+    from cordcal.report.study_figures import check_matplotlib
+
+    wanted = read_study(file, data=data)
+    if figures:
+        check_matplotlib()
+    output.mkdir(parents=True, exist_ok=True)
+    cells = output / "cells" if cache is None else cache
+    with counted_progress("cells") as advance:
+        result = run_study(wanted, cells, workers=workers, advance=advance)
+    index = write_study(result, output, figures=figures)
+    for each in result.left_out:
+        say(f"not run: {each['group']}, {each['set']}: {each['calibrator']}: {each['why']}")
+    say(f"index: {index}")

@@ -1,0 +1,87 @@
+"""The repairs a study compares, by name, and what is measured on a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.metrics import decision_changes, mean_retention, topk_changes
+from cordcal.metrics._all import measure_report
+from cordcal.metrics._rows import Report
+from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
+
+DIRECT, CORDS, MINIMAL, RANKING, PROJECTION = "direct", "cord", "minimal", "ranking", "projection"
+TARGETS = {"none": "target none", "reference": "target reference", "projected": "target projected"}
+RANKS = {2: "top 2", 5: "top 5"}
+# What keeps a place in the ranking, and so is measured by rankings as well.
+_RANKED = (DIRECT, CORDS, *RANKS.values(), RANKING, PROJECTION)
+# What is drawn bin by bin.
+_DRAWN = (DIRECT, CORDS)
+
+Matrix = npt.NDArray[np.float64]
+Measured = dict[str, Any]
+
+
+def weighted(weight: float) -> str:
+    """Return the name of CORD with another weight in the local reference.
+
+    Examples
+    --------
+    >>> weighted(0.3), weighted(0.5)
+    ('lambda 0.3', 'cord')
+    """
+    return CORDS if weight == 0.5 else f"lambda {weight:g}"
+
+
+def make_repair(name: str, classes: int) -> Any:
+    """Return the unfitted repair of a name, single-threaded."""
+    kind, _, value = name.partition(" ")
+    if kind == "target":
+        return VariantCORD(target=value)  # type: ignore[arg-type]
+    if kind == "lambda":
+        return VariantCORD(reference_weight=float(value))
+    if kind == "top":
+        kept = int(value)
+        return CORD("ranking" if kept >= classes else kept, threads=1)
+    if name == MINIMAL:
+        return MinimalRepair()
+    if name == PROJECTION:
+        return RankingProjection()
+    return CORD("ranking" if name == RANKING else 1, threads=1)
+
+
+def measure(
+    repair: str,
+    report: Matrix,
+    labels: npt.NDArray[Any],
+    *,
+    original: Matrix,
+    decision: npt.NDArray[np.intp],
+    direct: Matrix,
+) -> Measured:
+    """Measure one report of a cell; every value is a plain number, or lists of them by bin."""
+    found = measure_report(Report.of(report, repair), labels, None)
+    changes = decision_changes(decision, report, labels)
+    measured: Measured = {
+        **found.measures.to_dict(),
+        "tpcr": changes.tpcr,
+        "gained": changes.gained,
+        "lost": changes.lost,
+        "neutral": changes.neutral,
+        "mean_gap": mean_retention(decision, direct, report),
+    }
+    del measured["n"]
+    if repair in _RANKED:
+        classes = report.shape[1]
+        for name, k in (("top2_changed", 2), ("top5_changed", 5), ("ranking_changed", classes)):
+            measured[name] = topk_changes(original, report, k=min(k, classes)).order_changed
+    if repair in _DRAWN:
+        bins = found.reliability()
+        measured["reliability"] = {
+            "count": bins.count.tolist(),
+            "accuracy": np.nan_to_num(bins.accuracy).tolist(),
+            "confidence": np.nan_to_num(bins.confidence).tolist(),
+        }
+    return measured

@@ -1,0 +1,42 @@
+"""A study's tables as Markdown and LaTeX: emphasis, signs, and what must be escaped."""
+
+from __future__ import annotations
+
+from cordcal.evaluate.study.chapters import Part, Table, change, number, text
+from cordcal.report.study_tables import latex, markdown
+
+TABLE = Table(
+    "t",
+    "50 % of rows, |s̄ − b̄|.",
+    ("Group", "a_b", "×10⁻³"),
+    (
+        (text("A & B"), (Part("1.0", stars="**"),), (Part("2", True, "better"), Part("3"))),
+        (text("A & B"), text("x|y"), (Part("−4", mark="worse", stars="†"),)),
+        (text("C"), text("–"), text("#1")),
+    ),
+)
+
+
+def test_markdown() -> None:
+    lines = markdown(TABLE).splitlines()
+    assert lines[0] == "| Group | a_b | ×10⁻³ |"
+    assert lines[2] == r"| A & B | 1.0\*\* | **2** ▼ / 3 |"
+    assert lines[3] == r"| A & B | x\|y | −4† ▲ |"
+    assert lines[-1] == TABLE.caption
+
+
+def test_latex_shows_a_name_once_and_escapes() -> None:
+    lines = latex(TABLE).splitlines()
+    assert lines[4] == r"Group & a\_b & $\times$$10^{-3}$ \\ \midrule"
+    assert lines[5] == r"A \& B & 1.0$^{**}$ & \textbf{2}\,$\blacktriangledown$ / 3 \\"
+    assert lines[6] == r" & x$|$y & $-$4$^{\dagger }$\,$\blacktriangle$ \\"
+    assert lines[7] == r"\addlinespace"
+    assert lines[8] == r"C & -- & \#1 \\"
+    assert r"\caption{50 \% of rows, $|$$\bar{s}$ $-$ $\bar{b}$$|$.}" in lines
+
+
+def test_a_change_that_prints_as_zero_has_no_sign() -> None:
+    assert change(0.004, 2) == Part("0.00")
+    assert change(-0.006, 2) == Part("−0.01", mark="worse")
+    assert change(0.006, 2, strong=True) == Part("0.01", True, "better")
+    assert number(-0.0001, 2, signed=True).text == "0.00"
