@@ -62,4 +62,4 @@ class Sink:
     def parts(self) -> list[memoryview]:
         """What was written, in pieces."""
         *whole, last = self._pieces
-        return [memoryview(piece) for piece in (*whole, last[: _PIECE - self._room])]
+        return [piece.data for piece in (*whole, last[: _PIECE - self._room])]
