@@ -45,6 +45,7 @@ bench: $(VENV)/.bench-installed
 	$(BIN)/python benchmarks/repair.py
 	$(BIN)/python benchmarks/fits.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/scale.py --most 1
 
 docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_states_merge() -> None:
     second.add(ORIGINAL[200:], DIRECT[200:], None, WEIGHT[200:])
     fitted = CORD().fit(ORIGINAL, DIRECT, sample_weight=WEIGHT)
     assert ConstructionState(1, 1).merge(second).merge(first).construct() == fitted.construction_
+
+
+@pytest.mark.parametrize("preserve", [1, 2])
+def test_states_that_travelled(preserve: int) -> None:
+    parts = [
+        pickle.loads(pickle.dumps(ConstructionState(preserve, 1, 0).add(p, q)))
+        for p, q in zip(np.split(ORIGINAL, 9), np.split(DIRECT, 9), strict=True)
+    ]
+    found = CORD(preserve).merge_states(reversed(parts))
+    assert found.construction_ == CORD(preserve).fit(ORIGINAL, DIRECT).construction_
+    with pytest.raises(ValueError, match="but preserve is 3"):
+        CORD(3).merge_states(parts)
+    with pytest.raises(ValueError, match="states is empty"):
+        CORD().merge_states([])
 
 
 def test_a_bad_row_is_named_by_its_number_in_the_whole() -> None:

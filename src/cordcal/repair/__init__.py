@@ -3,11 +3,13 @@
 from cordcal.repair._compiled import warmup
 from cordcal.repair._cord import CORD
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
+from cordcal.repair._state import ConstructionState
 from cordcal.repair._variants import MinimalRepair, RankingProjection, VariantCORD
 
 __all__ = [
     "CORD",
     "Construction",
+    "ConstructionState",
     "Explanation",
     "MinimalRepair",
     "RankingConstruction",

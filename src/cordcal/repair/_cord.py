@@ -173,6 +173,45 @@ class CORD:
             raise ValueError("batches is empty; pass at least one batch of calibration rows")
         return self._constructed(state.construct())
 
+    def merge_states(self, states: Iterable[ConstructionState]) -> Self:
+        """Find the shared scalar on rows that were described elsewhere.
+
+        Parameters
+        ----------
+        states : iterable of ConstructionState
+            What other processes or machines made of their rows.
+
+        Returns
+        -------
+        self : CORD
+            The fitted repair.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> original, direct = rng.dirichlet(np.ones(4), size=(2, 90))
+        >>> parts = [
+        ...     ConstructionState(levels=1, threads=1).add(p, q)
+        ...     for p, q in zip(np.split(original, 3), np.split(direct, 3))
+        ... ]
+        >>> CORD().merge_states(parts).eta_ == CORD().fit(original, direct).eta_
+        True
+        """
+        whole: ConstructionState | None = None
+        for state in states:
+            if whole is None:
+                whole = ConstructionState(state.levels, self._threads())
+            whole.merge(state)
+        if whole is None or whole.classes is None:
+            raise ValueError("states is empty; pass the state of at least one row")
+        if whole.levels != self._levels(whole.classes):
+            raise ValueError(
+                f"the states keep {whole.levels} rank(s) but preserve is {self.preserve!r}; make "
+                f"them with levels={self._levels(whole.classes)}"
+            )
+        return self._constructed(whole.construct())
+
     def _constructed(self, construction: Construction | RankingConstruction) -> Self:
         self.construction_ = construction
         self.eta_ = construction.eta

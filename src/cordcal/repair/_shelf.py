@@ -70,6 +70,15 @@ class Shelf(Generic[Block]):
             self._file.seek(place)
             yield pickle.load(self._file)
 
+    def __getstate__(self) -> tuple[int | None, list[Block]]:
+        return self.limit, list(self)
+
+    def __setstate__(self, state: tuple[int | None, list[Block]]) -> None:
+        limit, blocks = state
+        self.__init__(limit)  # type: ignore[misc]
+        for block in blocks:
+            self.append(block)
+
     def beside(self, blocks: Iterable[Other]) -> Shelf[Other]:
         """Return another shelf of the same limit with these blocks."""
         shelf: Shelf[Other] = Shelf(self.limit)

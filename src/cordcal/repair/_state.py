@@ -53,7 +53,9 @@ class ConstructionState:
         self.weighted: bool | None = None
         self._blocks: Shelf[Any] = Shelf(spill_bytes)
 
-    def add(self, original: Any, direct: Any, decision: Any, sample_weight: Any) -> Self:
+    def add(
+        self, original: Any, direct: Any, decision: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Add a batch of rows, whose reports are arrays of one shape."""
         self._check_like_before(direct.shape[1], decision is not None, sample_weight is not None)
         try:
