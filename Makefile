@@ -5,10 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Every pip call goes through the constraints: exact versions, and the CPU build of torch.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+INSTALL := -m pip --disable-pip-version-check install --quiet --constraint
+PIP := $(BIN)/python $(INSTALL) constraints.txt
 PYTEST := $(BIN)/python -m pytest
+# What must work with the lowest versions: all but other libraries, browsers and documents.
+MIN_TESTS := tests/repair tests/properties tests/metrics tests/calibrators tests/io \
+  tests/cli/test_app.py tests/report/test_html.py tests/test_preserved.py tests/test_import.py
 
-.PHONY: demo test test-all lint types bench docs clean
+.PHONY: demo test test-all test-min test-install lint types bench docs clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
@@ -18,6 +22,17 @@ test: $(VENV)/.test-installed
 
 test-all: $(VENV)/.test-installed
 	$(PYTEST) -n 2 --dist worksteal
+
+# The core with the lowest supported versions, and without torch (which adats needs).
+test-min: .venv-min/.installed
+	.venv-min/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -k "not adats" $(MIN_TESTS)
+
+# What a user gets: a plain installation in an empty environment runs the demo.
+test-install:
+	rm -rf .venv-plain && $(PYTHON) -m venv .venv-plain
+	.venv-plain/bin/python $(INSTALL) constraints.txt .
+	cd .venv-plain && bin/cordcal demo >demo.txt && tail -n 1 demo.txt
+	rm -rf .venv-plain build
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
@@ -30,6 +45,10 @@ bench: $(VENV)/.bench-installed
 	$(BIN)/python benchmarks/repair.py
 	$(BIN)/python benchmarks/fits.py
 	$(BIN)/python benchmarks/metrics.py
+
+docs: $(VENV)/.docs-installed
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 $(VENV)/bin/python:
 	@echo "Making a virtual environment in $(VENV) ..."
@@ -46,9 +65,20 @@ $(VENV)/.test-installed: $(VENV)/.installed
 	@$(PIP) --editable ".[all]" --group test --group lint
 	@touch $@
 
+$(VENV)/.docs-installed: $(VENV)/.test-installed
+	@$(PIP) --group docs
+	@touch $@
+
 $(VENV)/.bench-installed: $(VENV)/.test-installed
 	@$(PIP) --group bench
 	@touch $@
 
+.venv-min/.installed: pyproject.toml constraints-min.txt
+	@echo "Installing the lowest supported versions in .venv-min ..."
+	@$(PYTHON) -m venv .venv-min
+	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable . \
+	  pytest pytest-xdist hypothesis array-api-strict pandas
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-min .venv-plain build dist docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import cordcal
 
 HEAVY = (
@@ -21,6 +23,8 @@ HEAVY = (
     "scipy",
     "pandas",
 )
+# scikit-learn loads these by itself where they are installed.
+SKLEARN = ("sklearn", "scipy", "pandas", "pyarrow")
 
 
 def run(code: str) -> str:
@@ -44,6 +48,25 @@ def test_import_loads_nothing_heavy() -> None:
 def test_cord_needs_numpy_only_until_it_runs() -> None:
     loaded = run("import sys, cordcal; cordcal.CORD(); print(*sys.modules)").split()
     assert not [name for name in loaded if name.split(".")[0] in HEAVY]
+
+
+@pytest.mark.parametrize(
+    ("code", "allowed"),
+    [
+        ("import cordcal.repair, cordcal.arrays", ()),
+        ("import cordcal.metrics", ("scipy",)),
+        ("import cordcal.io", ()),
+        ("import cordcal.report", ()),
+        ("import cordcal.calibrators", SKLEARN),
+        ("import cordcal.sklearn", SKLEARN),
+        ("from cordcal.cli._app import main; main(['--version'])", ()),
+    ],
+)
+def test_parts_bring_only_what_they_need(code: str, allowed: tuple[str, ...]) -> None:
+    loaded = {
+        name.split(".")[0] for name in run(f"import sys; {code}; print(*sys.modules)").split()
+    }
+    assert not (loaded & set(HEAVY)) - set(allowed)
 
 
 def test_every_public_name_resolves() -> None:

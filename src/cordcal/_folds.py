@@ -170,7 +170,7 @@ def normalised(probabilities: Matrix) -> Matrix:
     total = wide.sum(axis=1, keepdims=True)
     # A row further off is no rounding: it is left alone, for the checks to name.
     close = np.abs(total - 1.0) <= arrays.sum_tolerance(probabilities.dtype)
-    return np.divide(wide, total, out=wide, where=close)
+    return np.asarray(np.divide(wide, total, out=wide, where=close))
 
 
 def readable(scores: Matrix, calibrator: Any) -> Matrix:

@@ -89,6 +89,8 @@ def recipe_of(model: Any) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
         for name, value in meta["fitted"].items()
         if name in ("temperature_", "mix_", "log_floor_")
     }
+    if "knot_x_" in arrays:
+        arrays["stride_"] = search_strides(arrays["knot_x_"], arrays.get("knot_start_"))
     etas = tuple(np.atleast_1d(model.cord_.eta_).tolist())
     recipe = Recipe(calibrator.key, model._kind(), calibrator.works_on, model.n_classes_, etas)
     return recipe, {**numbers, **arrays}
@@ -253,6 +255,20 @@ def _isotonic_pooled(probabilities: Array, held: Held, xp: Any) -> Array:
     return xp.where(chosen & lost, above, mapped)
 
 
+def search_strides(
+    knot_x: npt.NDArray[Any], knot_start: npt.NDArray[Any] | None
+) -> npt.NDArray[np.int64]:
+    """Return the strides with which any knot of a class is reached from its first one.
+
+    Examples
+    --------
+    >>> search_strides(np.arange(9.0), np.array([0, 3, 9]))
+    array([4, 2, 1])
+    """
+    most = len(knot_x) if knot_start is None else int(np.diff(knot_start).max())
+    return 2 ** np.arange((most - 1).bit_length(), dtype=np.int64)[::-1]
+
+
 def interpolate(x: Array, held: Held, first: Any, end: Any, xp: Any) -> Array:
     """Interpolate linearly between knots ``first`` to ``end`` of each column, as `numpy.interp`.
 
@@ -261,13 +277,11 @@ def interpolate(x: Array, held: Held, first: Any, end: Any, xp: Any) -> Array:
     knot_x, knot_y = held["knot_x_"], held["knot_y_"]
     last = end - 1
     left = xp.astype(xp.zeros_like(x), xp.int64) + first
-    step = 2 ** (knot_x.shape[0].bit_length() - 1)
-    while step:
-        further = left + step
+    for number in range(held["stride_"].shape[0]):
+        further = left + held["stride_"][number]
         inside = further <= last
         further = xp.where(inside, further, left)
         left = xp.where(inside & (knot_x[further] <= x), further, left)
-        step //= 2
     right = xp.where(left < last, left + 1, left)
     x0, y0 = knot_x[left], knot_y[left]
     run = knot_x[right] - x0

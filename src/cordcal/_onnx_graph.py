@@ -86,7 +86,8 @@ class Value:
         return self.graph.binary("Equal", self, other, bool)
 
     def __ne__(self, other: Any) -> Value:  # type: ignore[override]
-        return ~(self == other)
+        equal: Value = self == other
+        return ~equal
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -202,7 +203,7 @@ class Graph:
     def model(self, name: str, producer: str, version: str, facts: dict[str, str]) -> ModelProto:
         """Return what the outputs need, as a model."""
         needed = {output.name for output in self.outputs}
-        nodes = []
+        nodes: list[NodeProto] = []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):
                 needed.update(node.input)

@@ -9,7 +9,9 @@ so that NumPy, torch and JAX arrays share them.
 from __future__ import annotations
 
 import functools
+import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat
@@ -28,6 +30,9 @@ UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, 
 
 _SUM_LANES = 8
 
+ROW = re.compile(r"\brow (\d+)\b")
+"""How every message names a row."""
+
 
 def namespace(*arrays: Array) -> Any:
     """Return the array namespace the arrays share; NumPy for lists and data frames."""
@@ -42,6 +47,11 @@ def namespace(*arrays: Array) -> Any:
         raise TypeError(f"arrays of different libraries were mixed ({kinds}); pass one kind") from (
             error
         )
+
+
+def is_dask(*values: Any) -> bool:
+    """Whether any of the values is a dask collection, told without importing dask."""
+    return any(type(value).__module__.split(".")[0] == "dask" for value in values)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -129,6 +139,28 @@ def check_same_shape(first: Array, first_name: str, second: Array, second_name: 
 def first_row(flags: Array) -> int:
     """Return the index of the first true entry of a 1-D boolean array."""
     return int(np.argmax(np.asarray(flags)))
+
+
+def renumbered(message: str, rows: int | Sequence[int], name: str | None = None) -> str:
+    """Return a message about a row of a block, with the row's number in the whole.
+
+    ``rows`` is the number of the block's first row, or the numbers of all its rows; ``name``,
+    if given, replaces the argument's name at the head of the message.
+
+    Examples
+    --------
+    >>> renumbered("scores: row 3 contains NaN; fix it", 1000, "big.parquet (logits)")
+    'big.parquet (logits): row 1003 contains NaN; fix it'
+    """
+    found = ROW.search(message)
+    if found is None:
+        return message
+    start, end = found.span()
+    head = message[:start]
+    if name is not None:
+        head = f"{name}: "
+    row = int(found[1])
+    return f"{head}row {rows + row if isinstance(rows, int) else rows[row]}{message[end:]}"
 
 
 def check_entries(array: Array, name: str, *, first: int = 0) -> None:
@@ -235,8 +267,11 @@ def check_decisions(
     return array.astype(np.intp, copy=False)
 
 
-def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
-    """Return the sample weights as a float64 vector of length ``rows``."""
+def check_weights(sample_weight: Any, rows: int, *, some: bool = True) -> npt.NDArray[np.float64]:
+    """Return the sample weights as a float64 vector of length ``rows``.
+
+    With ``some`` at least one must be positive; a batch among others may have none.
+    """
     array = np.asarray(to_numpy(sample_weight), dtype=np.float64)
     if array.shape != (rows,):
         raise ValueError(
@@ -249,7 +284,7 @@ def check_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.float64]:
         raise ValueError(
             f"sample_weight: row {row} is {array[row]}; weights must be finite and not negative"
         )
-    if not array.any():
+    if some and not array.any():
         raise ValueError("sample_weight is zero in every row; give at least one row some weight")
     return array
 

@@ -10,13 +10,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
 import cordcal
 from cordcal import _maps, arrays
-from cordcal._onnx_graph import Graph
 from cordcal.io.writing import replacing
 from cordcal.preserved import Preserved, Reports
+
+try:
+    import onnx
+
+    from cordcal._onnx_graph import Graph
+except ImportError as error:
+    raise ImportError(
+        "cordcal.onnx needs onnx and onnxruntime; install them with: pip install 'cordcal[onnx]'"
+    ) from error
 
 _DTYPES = ("float64", "float32", "float16")
 # Deeper orders make long graphs: each level adds some forty nodes.
@@ -201,12 +208,12 @@ def _prove(
 
 
 def complain_about(found: Reports, expected: Reports, dtype: str) -> None:
-    """Raise a RuntimeError if a graph's outputs are not the library's."""
+    """Raise a ValueError if a graph's outputs are not the library's."""
     mass = np.take_along_axis(found.repaired, expected.decision[:, None], axis=1)
     alone = (found.repaired >= mass).sum(axis=1) == 1
     wrong = (found.decision != expected.decision) | ~alone
     if wrong.any():
-        raise RuntimeError(
+        raise ValueError(
             f"the graph decides otherwise than the library in {int(wrong.sum())} of {len(wrong)} "
             f"rows, so no file was written; please report this with the versions of onnx "
             f"({onnx.__version__}) and onnxruntime"
@@ -218,7 +225,7 @@ def complain_about(found: Reports, expected: Reports, dtype: str) -> None:
         )
         apart = ~(np.abs(theirs - ours) <= tolerance).all(axis=1)
         if apart.sum() > _ROWS_APART:
-            raise RuntimeError(
+            raise ValueError(
                 f"the graph's {name} report is not the library's in {int(apart.sum())} of "
                 f"{len(apart)} rows, so no file was written; please report this with the "
                 f"versions of onnx ({onnx.__version__}) and onnxruntime"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from cordcal import arrays, dense
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators._scores import Kind, as_scores, check_kind, original_probabilities
 from cordcal.repair import CORD, Construction, RankingConstruction
@@ -109,7 +111,14 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         self.class_names = class_names
 
     def fit(
-        self, scores: Any, labels: Any = None, *, sample_weight: Any = None, features: Any = None
+        self,
+        scores: Any,
+        labels: Any = None,
+        *,
+        sample_weight: Any = None,
+        features: Any = None,
+        axis: int | None = None,
+        ignore_index: int | None = None,
     ) -> Self:
         """Fit the calibrator and the repair on the same calibration rows.
 
@@ -123,12 +132,20 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             Weights of the rows, for the calibrator and for the repair.
         features : array_like of shape (n, D), optional
             Penultimate features, for a calibrator that needs them (``adats``).
+        axis : int, optional
+            The dimension of the classes, for dense scores such as (B, K, H, W); labels and
+            weights then have the shape that is left, and features end in theirs.
+        ignore_index : int, optional
+            The label of rows or positions that have none; they are left out.
 
         Returns
         -------
         self : Preserved
             The fitted model.
         """
+        if dense.is_dense(axis, scores) or ignore_index is not None:
+            rows = dense.chosen_rows(axis, ignore_index, scores, labels, sample_weight, features)
+            scores, labels, sample_weight, features = rows
         kind = self._kind()
         given = as_scores(scores)
         names = self.class_names
@@ -155,8 +172,13 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(
-        self, scores: Any, dtype: npt.DTypeLike | None = None, *, features: Any = None
-    ) -> npt.NDArray[Any]:
+        self,
+        scores: Any,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        features: Any = None,
+        axis: int | None = None,
+    ) -> Any:
         """Return the repaired report.
 
         Parameters
@@ -168,20 +190,44 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             entry of its row in this dtype.
         features : array_like of shape (n, D), optional
             As for `fit`.
+        axis : int, optional
+            The dimension of the classes, for dense scores such as (B, K, H, W).
 
         Returns
         -------
         repaired : ndarray of shape (n, K)
-            Probabilities whose argmax is the original decision.
+            Probabilities whose argmax is the original decision; lazy for dask collections.
         """
-        return self.reports(scores, dtype, features=features).repaired
+        if arrays.is_dask(scores):
+            return self._lazily("predict_proba", scores, dtype, features, axis)
+        return self.reports(scores, dtype, features=features, axis=axis).repaired
 
-    def direct_proba(self, scores: Any, *, features: Any = None) -> npt.NDArray[Any]:
+    def direct_proba(
+        self, scores: Any, *, features: Any = None, axis: int | None = None
+    ) -> npt.NDArray[Any]:
         """Return the direct report: the calibrator's own output, in its dtype."""
+        if dense.is_dense(axis, scores):
+            return self.reports(scores, features=features, axis=axis).direct
         return self._direct(self._again(scores), features)
 
-    def predict(self, scores: Any) -> npt.NDArray[Any]:
+    def _lazily(self, method: str, scores: Any, dtype: Any, features: Any, axis: Any) -> Any:
+        if features is not None or axis is not None:
+            raise ValueError(
+                "features and axis are not served for dask collections; leave them out"
+            )
+        from cordcal.dask import apply
+
+        check_is_fitted(self, "cord_")
+        wanted = np.float64 if dtype is None else dtype
+        return apply(functools.partial(getattr(self, method), dtype=wanted), scores, wanted)
+
+    def predict(self, scores: Any, *, axis: int | None = None) -> npt.NDArray[Any]:
         """Return the original decisions: class names where they were given, else indices."""
+        if dense.is_dense(axis, scores):
+            assert axis is not None
+            views = dense.row_views(axis, [scores])
+            found = np.concatenate([self.predict(view) for _, (view,), _ in views])
+            return found.reshape(np.delete(np.shape(scores), axis))
         given = self._again(scores)
         original_probabilities(given, self._kind())  # refuses NaN and the wrong kind
         decision: Decision = given.argmax(axis=1)
@@ -190,13 +236,18 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         return np.asarray(np.asarray(self.class_names)[decision])
 
     def reports(
-        self, scores: Any, dtype: npt.DTypeLike | None = None, *, features: Any = None
+        self,
+        scores: Any,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        features: Any = None,
+        axis: int | None = None,
     ) -> Reports:
         """Return the direct and the repaired report, computed once.
 
         Parameters
         ----------
-        scores, dtype, features
+        scores, dtype, features, axis
             As for `predict_proba`; ``dtype`` is the repaired report's.
 
         Returns
@@ -204,6 +255,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         reports : Reports
             ``direct``, ``repaired`` and ``decision``.
         """
+        if dense.is_dense(axis, scores):
+            return self._dense_reports(arrays.to_numpy(scores), dtype, features, axis)
         given = self._again(scores)
         original = original_probabilities(given, self._kind())
         direct = self._direct(given, features)
@@ -212,6 +265,26 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             original, direct, decision=decision, dtype=np.float64 if dtype is None else dtype
         )
         return Reports(direct, repaired, decision)
+
+    def _dense_reports(
+        self, scores: npt.NDArray[Any], dtype: npt.DTypeLike | None, features: Any, axis: Any
+    ) -> Reports:
+        """Report on one view of rows at a time, into arrays of the scores' own layout."""
+        direct = np.empty(scores.shape)
+        repaired = np.empty(scores.shape, np.float64 if dtype is None else dtype)
+        codes = None if features is None else np.asarray(features)
+        flat = None if codes is None else codes.reshape(-1, codes.shape[-1])
+        decisions: list[Decision] = []
+        for first, (given, q, out), _ in dense.row_views(axis, (scores, direct, repaired)):
+            own = None if flat is None else flat[first : first + len(given)]
+            try:
+                found = self.reports(given, dtype, features=own)
+            except ValueError as error:
+                raise ValueError(arrays.renumbered(str(error), first)) from error
+            q[:], out[:] = found.direct, found.repaired
+            decisions.append(found.decision)
+        shape = np.delete(scores.shape, axis)
+        return Reports(direct, repaired, np.concatenate(decisions).reshape(shape))
 
     @property
     def construction_(self) -> Construction | RankingConstruction:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-import array_api_compat.torch as xp
-import torch
-from torch import Tensor, nn
-
 from cordcal import _maps
 from cordcal.arrays import UNIT_ROUNDOFF
+
+try:
+    import array_api_compat.torch as xp
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise ImportError(
+        "cordcal.torch needs torch; install it with: pip install 'cordcal[torch]'"
+    ) from error
 
 # Looked up, not spelled out: the compiler cannot follow a dtype's name.
 _FLOATS = {getattr(torch, name): name for name in UNIT_ROUNDOFF}

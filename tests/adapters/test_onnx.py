@@ -113,13 +113,13 @@ class TestRefusal:
             return repaired
 
         monkeypatch.setattr(_maps, "strictly_top", no_margin)
-        with pytest.raises(RuntimeError, match="decides otherwise than the library"):
+        with pytest.raises(ValueError, match="decides otherwise than the library"):
             export(fitted("irova"), tmp_path / "m.onnx", dtype="float16")
         assert not list(tmp_path.iterdir())
 
     def test_other_numbers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(_maps._MAPS, "vs", lambda x, held, xp: _maps.softmax(x, xp))
-        with pytest.raises(RuntimeError, match="direct report is not the library's"):
+        with pytest.raises(ValueError, match="direct report is not the library's"):
             export(fitted("vs"), tmp_path / "m.onnx")
         assert not list(tmp_path.iterdir())
 
@@ -128,7 +128,7 @@ class TestRefusal:
         export(fitted("vs"), path)
         before = path.read_bytes()
         monkeypatch.setitem(_maps._MAPS, "vs", lambda x, held, xp: _maps.softmax(x, xp))
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match="not the library"):
             export(fitted("vs"), path)
         assert path.read_bytes() == before
 

@@ -53,11 +53,6 @@ DATA = {
 }
 
 
-@pytest.fixture(scope="module", params=DATA)
-def data(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray]:
-    return DATA[request.param]()
-
-
 @pytest.fixture
 def wine() -> tuple[np.ndarray, np.ndarray]:
     return DATA["wine"]()
@@ -97,11 +92,29 @@ def test_contract(estimator: object, check: object) -> None:
 ESTIMATORS = {"probabilities": GaussianNB(), "decision values": LinearSVC(C=0.01)}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("mode", ["ensemble", "no ensemble", "prefit"])
-@pytest.mark.parametrize("method", [*SKLEARN_METHODS, "svs", "irova"])
-def test_no_prediction_changes(data, method: str, mode: str, dtype: type) -> None:
-    X, y = data[0].astype(dtype), data[1]
+MODES = ("ensemble", "no ensemble", "prefit")
+METHODS = (*SKLEARN_METHODS, "svs", "irova")
+DTYPES = (np.float64, np.float32)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("method", METHODS)
+def test_no_prediction_changes(method: str, mode: str) -> None:
+    check_predictions("wine", method, mode, np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", DATA)
+def test_no_prediction_changes_anywhere(name: str, method: str, mode: str, dtype: type) -> None:
+    check_predictions(name, method, mode, dtype)
+
+
+def check_predictions(name: str, method: str, mode: str, dtype: type) -> None:
+    X, y = DATA[name]()
+    X = X.astype(dtype)
     base = GaussianNB()
     if mode == "prefit":
         base = FrozenEstimator(base.fit(X[::2], y[::2]))
@@ -127,8 +140,11 @@ def test_every_cordcal_key(wine, key: str, scores: str) -> None:
 @pytest.mark.parametrize("ensemble", [True, False])
 @pytest.mark.parametrize("method", SKLEARN_METHODS)
 @pytest.mark.parametrize("scores", ESTIMATORS)
-def test_direct_report_is_scikit_learns(data, method: str, ensemble: bool, scores: str) -> None:
-    X, y = data
+@pytest.mark.parametrize("name", ["wine", "breast cancer"])
+def test_direct_report_is_scikit_learns(
+    name: str, method: str, ensemble: bool, scores: str
+) -> None:
+    X, y = DATA[name]()
     arguments = {"method": method, "cv": StratifiedKFold(3), "ensemble": ensemble}
     ours = calibrated(ESTIMATORS[scores], **arguments).fit(X, y)
     theirs = CalibratedClassifierCV(ESTIMATORS[scores], **arguments).fit(X, y)

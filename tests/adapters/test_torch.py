@@ -85,6 +85,33 @@ def test_uniform_half_precision_rows_of_many_classes() -> None:
     assert_on_top(repaired, np.zeros(2, dtype=np.int64))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("preserve", [2, 4, "ranking"])
+@pytest.mark.parametrize("key", ["vs", "irova", "mcct-i"])
+def test_kept_ranks(key: str, preserve: int | str, dtype: str) -> None:
+    scores, labels = noisy_scores(500, "logits")
+    model = cordcal.Preserved(key, preserve=preserve).fit(scores, labels)
+    given, wide = as_given(noisy_scores(300, "logits", seed=1)[0], dtype)
+    found = PreservedModule(model)(given).double().numpy()
+    tolerance = 1e-13 * steepness(model) + 8.0 * UNIT_ROUNDOFF[dtype]
+    np.testing.assert_allclose(found, model.predict_proba(wide), rtol=0, atol=tolerance)
+    order = np.argsort(-wide, axis=1, kind="stable")
+    ranked = np.take_along_axis(found, order, axis=1)
+    kept = scores.shape[1] - 1 if preserve == "ranking" else preserve
+    above, below = ranked[:, : kept - 1], ranked[:, 1:kept]
+    assert (above > below).all() if dtype in ("float64", "float32") else (above >= below).all()
+    assert (ranked[:, :1] > ranked[:, 1:]).all()
+    assert (ranked[:, kept - 1, None] >= ranked[:, kept:]).all()
+
+
+def test_strict_order_where_float32_underflows() -> None:
+    scores, labels = noisy_scores(500, "logits")
+    module = PreservedModule(cordcal.Preserved("ts", preserve="ranking").fit(scores, labels))
+    logits = torch.arange(6, dtype=torch.float32).flip(0)[None, :] * 100.0
+    ranked = module(logits)[0]
+    assert (ranked[:-1] > ranked[1:]).all()
+
+
 def test_any_batch_shape() -> None:
     model = fitted("irova")
     scores = torch.tensor(noisy_scores(24, "logits")[0])

@@ -19,6 +19,19 @@ EXAMPLES = [
     for command in COMMANDS.values()
     for example in re.findall(r"Example: cordcal (.*)", command.epilog or "")
 ]
+# The smallest study: one set, one calibrator, one split, one experiment.
+STUDY = """
+data = "."
+seeds = [0]
+calibrators = ["irova"]
+rivals = ["ts"]
+experiments = ["main"]
+
+[[set]]
+group = "synthetic"
+name = "scores"
+file = "scores.npz"
+"""
 
 
 def test_every_command_has_an_example() -> None:
@@ -34,6 +47,7 @@ def _files(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     np.savez(tmp_path / "p.npz", probs=softmax(logits, axis=1))
     np.savez(tmp_path / "q.npz", direct=direct)
     np.save(tmp_path / "y.npy", labels)
+    (tmp_path / "study.toml").write_text(STUDY)
 
 
 def outputs(arguments: list[str]) -> list[str]:
@@ -49,7 +63,7 @@ def outputs(arguments: list[str]) -> list[str]:
 @pytest.mark.parametrize("example", [text for text in EXAMPLES if text != "demo"])
 def test_example(call, tmp_path: Path, example: str) -> None:
     arguments = shlex.split(example)
-    if arguments[0] == "apply":
+    if arguments[0] in ("apply", "export"):
         repair = arguments[1].startswith("cord")
         fits = [text for text in EXAMPLES if text.startswith("fit")]
         made = next(text for text in fits if ("--original" in text) == repair)
@@ -64,7 +78,7 @@ def test_example(call, tmp_path: Path, example: str) -> None:
 def test_commands_of_the_readme_run_in_order(call, tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     fences = "\n".join(re.findall(r"^```(?:console|sh|bash)\n(.*?)^```", text, re.M | re.S))
-    commands = re.findall(r"^(?:\$ )?cordcal (.*)$", fences.replace("\\\n", " "), re.M)
+    commands = re.findall(r"^\$ cordcal (.*)$", fences.replace("\\\n", " "), re.M)
     for command in commands:
         arguments = shlex.split(command, comments=True)
         if arguments[0] == "demo":  # test_demo runs it

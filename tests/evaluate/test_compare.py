@@ -154,6 +154,24 @@ def test_own_calibrators_are_compared_by_their_name(data) -> None:
     assert found["Flat"].changes.tpcr > 0.5
 
 
+def test_features_go_only_to_those_that_take_them(data) -> None:
+    class Asking:
+        def fit(self, scores, labels, *, features=None):
+            assert len(features) == len(scores)
+            return self
+
+        def predict_proba(self, scores, *, features=None):
+            assert len(features) == len(scores)
+            return softmax(scores)
+
+        def get_params(self, deep=True):
+            return {}
+
+    features = np.arange(2.0 * len(data[1])).reshape(-1, 2)
+    found = cordcal.compare(*data, [Asking(), "ts"], features=features)
+    assert found["Asking"].direct == found.uncalibrated
+
+
 def test_it_says_when_changes_are_worth_having() -> None:
     found = cordcal.compare(*rows(3000, bias=2.0), ["ts", "vs"])
     assert found.recommendation.changes_pay == "vs"

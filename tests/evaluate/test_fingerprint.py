@@ -15,7 +15,6 @@ def test_order_blocks_and_layout_do_not_matter() -> None:
     assert Fingerprint.of(shuffled) == whole
     assert Fingerprint.of(np.asfortranarray(ROWS)) == whole
     assert Fingerprint.of(ROWS[:77]) + Fingerprint.of(ROWS[77:]) == whole
-    assert Fingerprint.parse(str(whole)) == whole
 
 
 def test_the_same_numbers_in_another_dtype() -> None:

@@ -21,6 +21,10 @@ from cordcal.calibrators.temperature import (
     warn_about_temperature,
 )
 
+# Below this many classes one BLAS thread is enough; on a busy machine, threads that spin
+# while they wait for a core made fits several times slower.
+_WIDE_PRODUCTS = 300
+
 
 class AffineCalibrator(Calibrator):
     """Base of the maps ``softmax(A x + b)``: a convex fit by Newton's method."""
@@ -46,6 +50,14 @@ class AffineCalibrator(Calibrator):
     def _logits(self, working: Matrix) -> Matrix:
         """Return the affine map of a block."""
 
+    def _search_calmly(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
+        """Search with one BLAS thread where the products are small."""
+        from threadpoolctl import threadpool_limits
+
+        threads = 1 if self.n_classes_ < _WIDE_PRODUCTS else None
+        with threadpool_limits(threads, user_api="blas"):
+            return self._search(problem, start, report)
+
     def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
         return newton_cg(problem, start, max_iter=self.max_iter, floor=VANISHED_LOSS, report=report)
 
@@ -57,7 +69,7 @@ class AffineCalibrator(Calibrator):
         problem = self._problem(working, labels, weight)
         work = working.size * problem.identity.shape[1]
         with progress(self.key, work) as report:
-            best = self._search(problem, self._start(problem), report)
+            best = self._search_calmly(problem, self._start(problem), report)
         self._keep(best.theta)
         self.objective_, self.gradient_norm_ = best.value, best.gradient_norm
         self.n_iter_ = best.n_iter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
@@ -56,6 +57,18 @@ def calibrator_class(key: str) -> type[Calibrator]:
         raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(_CLASSES)}") from None
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     return found
+
+
+def takes_features(calibrator: Any) -> bool:
+    """Tell whether a calibrator, or the one behind a key, is fitted on features as well.
+
+    Examples
+    --------
+    >>> takes_features("ts"), takes_features("adats")
+    (False, True)
+    """
+    found = calibrator_class(calibrator) if isinstance(calibrator, str) else type(calibrator)
+    return "features" in inspect.signature(found.fit).parameters
 
 
 def make(key: str, **params: Any) -> Calibrator:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cordcal.cli._console import note
+
 if TYPE_CHECKING:
-    from cordcal.io import Scores
+    from cordcal.io import ScoreFile, Scores
     from cordcal.io.kinds import Kind
+    from cordcal.io.refusals import OnError
 
 
 class InputKind(StrEnum):
@@ -50,6 +54,14 @@ ReportOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+OnErrorOption = Annotated[
+    str,
+    typer.Option(
+        "--on-error",
+        metavar="stop|skip",
+        help="A row that is no report: stop and name it, or leave it out and count it.",
+    ),
+]
 OriginalOption = Annotated[
     str | None,
     typer.Option("--original", help="The classifier's own scores: a file, or - for stdin."),
@@ -98,10 +110,13 @@ def read(
     """Read scores for a command."""
     from cordcal.io import read_scores
 
-    wanted: Kind | None = None
-    if kind is not None:
-        wanted = "logits" if kind is InputKind.logits else "probabilities"
-    return read_scores(path, key=key, role=role, labels=labels, input=wanted)
+    return read_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
+
+
+def _kind(kind: InputKind | None) -> Kind | None:
+    if kind is None:
+        return None
+    return "logits" if kind is InputKind.logits else "probabilities"
 
 
 def need_labels(scores: Scores) -> Any:
@@ -122,13 +137,67 @@ def read_pair(
         raise ValueError("only one of --original and --direct can be read from stdin")
     first = read(original, role="original", kind=kind, labels=labels)
     second = read(direct, role="direct", kind=InputKind.probabilities)
-    if first.values.shape != second.values.shape:
-        raise ValueError(
-            f"{first.path} has shape {first.values.shape} but {second.path} has shape "
-            f"{second.values.shape}; both must hold the same rows and classes"
-        )
+    check_pair(first.path, first.values.shape, second.path, second.values.shape)
     check_names(first.class_names, first.path, second.class_names, second.path)
     return first, second
+
+
+def open_file(
+    path: str,
+    *,
+    key: str | None = None,
+    role: str = "scores",
+    labels: str | None = None,
+    kind: InputKind | None = None,
+) -> ScoreFile:
+    """Open scores for reading in batches."""
+    from cordcal.io import open_scores
+
+    return open_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
+
+
+def open_pair(
+    original: str, direct: str, *, kind: InputKind | None = None, labels: str | None = None
+) -> tuple[ScoreFile, ScoreFile]:
+    """Open the original and the direct scores of the same rows, and check that they match."""
+    if original == "-" and direct == "-":
+        raise ValueError("only one of --original and --direct can be read from stdin")
+    first = open_file(original, role="original", kind=kind, labels=labels)
+    second = open_file(direct, role="direct", kind=InputKind.probabilities)
+    check_pair(first.path, first.shape, second.path, second.shape)
+    check_names(first.class_names, first.path, second.class_names, second.path)
+    return first, second
+
+
+def check_pair(original: str, shape: tuple[int, ...], direct: str, other: tuple[int, ...]) -> None:
+    """Refuse two files that do not hold the same rows and classes."""
+    if shape != other:
+        raise ValueError(
+            f"{original} has shape {shape} but {direct} has shape {other}; both must hold the "
+            f"same rows and classes"
+        )
+
+
+def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
+    """Refuse scores of another number of classes than the model's, before any work is done."""
+    if scores.classes != model.n_classes_:
+        raise ValueError(
+            f"{scores.path} has {scores.classes} columns but {where} was fitted on "
+            f"{model.n_classes_}; pass the same classes"
+        )
+
+
+def check_on_error(choice: str) -> OnError:
+    """Return one of the two ways to treat a bad row."""
+    if choice not in ("stop", "skip"):
+        raise ValueError(f"--on-error is {choice!r}; write stop or skip")
+    return "skip" if choice == "skip" else "stop"
+
+
+def say_skipped(skipped: Mapping[str, int]) -> None:
+    """Say how many rows were left out, and why."""
+    for reason, count in skipped.items():
+        note(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
 
 
 def check_names(

@@ -13,13 +13,16 @@ from cordcal.cli._options import (
     InputOption,
     JsonOption,
     KeyOption,
+    OnErrorOption,
     OriginalOption,
     OutputDtype,
+    check_classes,
     check_names,
+    check_on_error,
     check_output,
-    probabilities_of,
-    read,
-    read_pair,
+    open_file,
+    open_pair,
+    say_skipped,
 )
 
 
@@ -64,13 +67,18 @@ def apply(
     ] = None,
     with_direct: Annotated[bool, typer.Option("--with-direct", hidden=True)] = False,
     dtype: Annotated[
-        OutputDtype | None, typer.Option("--dtype", help="Of the repaired report.")
+        OutputDtype | None,
+        typer.Option("--dtype", help="Of the repaired report; by default that of the scores."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Add the story of each row's repair.")
     ] = False,
     key: KeyOption = None,
     input: InputOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where a run that was killed stopped.")
+    ] = False,
+    on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -78,86 +86,69 @@ def apply(
     check_output(output, force=force)
     if json and output == "-":
         raise ValueError("--json and --output - both go to stdout; name an output file")
+    treatment = check_on_error(on_error)
+    if resume and "-" in (scores, original, direct, output):
+        raise ValueError("--resume needs files: stdin and stdout cannot be continued")
     import cordcal
+    from cordcal.io.applying import apply_model
 
     fitted = cordcal.load(model)
-    wanted = None if dtype is None else dtype.value
+    options: dict[str, Any] = {
+        "dtype": None if dtype is None else dtype.value,
+        "with_direct": with_direct,
+        "explain": explain,
+    }
     if hasattr(fitted, "calibrator_"):
         if scores is None or original is not None:
             raise ValueError(
                 f"{model} holds a calibrator with its repair; pass the rows' scores, not "
                 f"--original and --direct"
             )
-        result = _with_calibrator(fitted, model, scores, key, input, wanted, explain)
+        rows, names = _with_calibrator(fitted, model, scores, key, input, options)
     else:
         if original is None or direct is None or scores is not None:
             raise ValueError(
                 f"{model} holds a repair alone; pass --original and --direct, the classifier's "
                 f"and your calibrator's reports of the same rows"
             )
-        result = _with_repair(fitted, original, direct, input, wanted, explain)
-    reports, decision, names, extra = result
-    changed = int((reports["direct"].argmax(axis=1) != decision).sum())
-    if not with_direct:
-        del reports["direct"]
-    from cordcal.io import write_reports
-
-    write_reports(output, reports, decision, class_names=names, extra=extra)
-    rows, classes = reports["repaired"].shape
+        rows, names = _with_repair(fitted, model, original, direct, input, options)
+    done = apply_model(rows, output, class_names=names, on_error=treatment, resume=resume)
     if json:
-        show_json({"output": output, "rows": rows, "classes": classes, "changed": changed})
+        show_json({"output": output, **done.to_dict()})
         return
     where = "stdout" if output == "-" else output
+    say_skipped(done.skipped)
     note(
-        f"{where}: {rows:,} rows × {classes:,} classes; the direct report would change "
-        f"{changed:,} decisions ({changed / rows:.2%}), the repaired one changes none"
+        f"{where}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
+        f"{done.changed:,} decisions ({done.changed / done.rows:.2%}), the repaired one changes "
+        f"none"
     )
 
 
 def _with_calibrator(
-    fitted: Any,
-    model: str,
-    path: str,
-    key: str | None,
-    input: Any,
-    dtype: str | None,
-    explain: bool,
-) -> tuple[dict[str, Any], Any, Any, dict[str, Any] | None]:
-    from cordcal.calibrators._scores import original_probabilities
+    fitted: Any, model: str, path: str, key: str | None, input: Any, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    from cordcal.io.applying import CalibratedRows
 
-    found = read(path, key=key, kind=input)
+    found = open_file(path, key=key, kind=input)
     kind = fitted.calibrator_.input
     if found.kind != kind:
         raise ValueError(
             f"{found.path} looks like {found.kind} but {model} was fitted on {kind}; pass {kind}, "
             f"or say --input {kind} if they are"
         )
+    check_classes(fitted, model, found)
     own = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
     check_names(own, model, found.class_names, found.path)
-    reports = fitted.reports(found.values, dtype, features=found.features)
-    story = None
-    if explain:
-        story = fitted.cord_.explain(
-            original_probabilities(found.values, kind), reports.direct, decision=reports.decision
-        )
-    both = {"repaired": reports.repaired, "direct": reports.direct}
-    return both, reports.decision, own or found.class_names, _columns(story)
+    return CalibratedRows(fitted, found, **options), own or found.class_names
 
 
 def _with_repair(
-    fitted: Any, original: str, direct: str, input: Any, dtype: str | None, explain: bool
-) -> tuple[dict[str, Any], Any, Any, dict[str, Any] | None]:
-    first, second = read_pair(original, direct, kind=input)
-    decision = first.values.argmax(axis=1)
-    pair = probabilities_of(first), second.values
-    repaired = fitted.transform(*pair, decision=decision, dtype=dtype)
-    story = fitted.explain(*pair, decision=decision) if explain else None
+    fitted: Any, model: str, original: str, direct: str, input: Any, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    from cordcal.io.applying import RepairedRows
+
+    first, second = open_pair(original, direct, kind=input)
+    check_classes(fitted, model, second)
     names = first.class_names or second.class_names
-    return {"repaired": repaired, "direct": second.values}, decision, names, _columns(story)
-
-
-def _columns(story: Any) -> dict[str, Any] | None:
-    """Return an explanation as columns; the decision has its own already."""
-    if story is None:
-        return None
-    return {name: column for name, column in story.to_dict().items() if name != "decision"}
+    return RepairedRows(fitted, first, second, **options), names

@@ -13,10 +13,14 @@ from cordcal.cli._options import (
     InputOption,
     JsonOption,
     LabelsOption,
+    OnErrorOption,
     ReportOption,
+    check_on_error,
     check_output,
+    open_pair,
     probabilities_of,
     read_pair,
+    say_skipped,
 )
 
 TITLE = "What the calibrator does to decisions"
@@ -45,6 +49,7 @@ def audit(
         str | None,
         typer.Option("--model", help="A repair fitted on other rows; else one is fitted here."),
     ] = None,
+    on_error: OnErrorOption = "stop",
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -53,18 +58,23 @@ def audit(
     if report is not None:
         check_output(report, force=force)
     (note if json else say)(f"cordcal audit: {original} against {direct}")
-    first, second = read_pair(original, direct, kind=input, labels=labels)
-    import cordcal
-
-    decision = first.values.argmax(axis=1)
-    names = first.class_names or second.class_names
-    truth = first.labels if first.labels is not None else second.labels
-    pair = probabilities_of(first), second.values
+    treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    with progress("auditing", 1) as advance:
-        advance(second.path)
-        found = cordcal.audit(*pair, truth, class_names=names, decision=decision, cord=repair)
-    if report is not None:
+    if report is None:
+        found = _audit_files(original, direct, labels, input, repair, treatment)
+    else:
+        if treatment == "skip":
+            raise ValueError("--report draws all rows; leave out --on-error skip, or --report")
+        first, second = read_pair(original, direct, kind=input, labels=labels)
+        import cordcal
+
+        decision = first.values.argmax(axis=1)
+        names = first.class_names or second.class_names
+        truth = first.labels if first.labels is not None else second.labels
+        pair = probabilities_of(first), second.values
+        with progress("auditing", 1) as advance:
+            advance(second.path)
+            found = cordcal.audit(*pair, truth, class_names=names, decision=decision, cord=repair)
         data = _data(found, pair, truth, decision, names, repair, second.path)
         from cordcal.report import write_html
 
@@ -76,6 +86,23 @@ def audit(
     show(found)
     if report is not None:
         say(f"report: {report}")
+
+
+def _audit_files(
+    original: str, direct: str, labels: str | None, input: Any, repair: Any, on_error: Any
+) -> Any:
+    """Audit without holding the files in memory."""
+    first, second = open_pair(original, direct, kind=input, labels=labels)
+    from cordcal.evaluate.files import audit_files
+
+    names = first.class_names or second.class_names
+    with progress("auditing", 1) as advance:
+        advance(second.path)
+        found, skipped = audit_files(
+            first, second, class_names=names, cord=repair, on_error=on_error
+        )
+    say_skipped(skipped)
+    return found
 
 
 def _repair(path: str) -> Any:

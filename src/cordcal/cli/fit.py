@@ -14,14 +14,16 @@ from cordcal.cli._options import (
     JsonOption,
     KeyOption,
     LabelsOption,
+    OnErrorOption,
     OriginalOption,
     PreserveOption,
+    check_on_error,
     check_output,
     need_labels,
+    open_pair,
     parse_preserve,
-    probabilities_of,
     read,
-    read_pair,
+    say_skipped,
 )
 
 
@@ -51,6 +53,7 @@ def fit(
     key: KeyOption = None,
     input: InputOption = None,
     preserve: PreserveOption = "1",
+    on_error: OnErrorOption = "stop",
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -66,7 +69,7 @@ def fit(
             raise ValueError(
                 "pass scores and --calibrator, or --original and --direct, but not both"
             )
-        model = _repair(original, direct, input, depth)
+        model = _repair(original, direct, input, depth, on_error)
     else:
         if scores is None or calibrator is None:
             raise ValueError(
@@ -96,6 +99,7 @@ def _calibrator(
     quiet: bool,
 ) -> Any:
     import cordcal
+    from cordcal.calibrators._registry import takes_features
 
     cordcal.calibrators.calibrator_class(key)  # refuses an unknown key before anything is read
     if not quiet:
@@ -107,18 +111,24 @@ def _calibrator(
     )
     with progress("fitting", 1) as advance:
         advance(key)
-        return model.fit(found.values, truth, features=found.features)
+        features = found.features if takes_features(key) else None
+        return model.fit(found.values, truth, features=features)
 
 
 def _repair(
-    original: str | None, direct: str | None, input: Any, preserve: int | Literal["ranking"]
+    original: str | None,
+    direct: str | None,
+    input: Any,
+    preserve: int | Literal["ranking"],
+    on_error: str,
 ) -> Any:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise ValueError(f"{missing} is missing; the repair needs both reports of the same rows")
-    first, second = read_pair(original, direct, kind=input)
+    first, second = open_pair(original, direct, kind=input)
     import cordcal
+    from cordcal.io.pairs import construct_from_files
 
-    # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
-    decision = first.values.argmax(axis=1) if first.kind == "logits" else None
-    return cordcal.CORD(preserve).fit(probabilities_of(first), second.values, decision=decision)
+    cord = cordcal.CORD(preserve)
+    say_skipped(construct_from_files(cord, first, second, on_error=check_on_error(on_error)))
+    return cord

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal.evaluate._audit_result import ChangedRow
-from cordcal.evaluate.audit import _ChangedRows
+from cordcal.evaluate._audit_rows import ChangedRows
 from cordcal.metrics import Reliability
-from cordcal.metrics._rows import Report
 from cordcal.preserved import Reports
 
 Classes = npt.NDArray[np.intp]
@@ -115,11 +114,9 @@ def _changed_rows(
     labels: Classes | None,
     row_numbers: Classes | None,
 ) -> tuple[ChangedRow, ...]:
-    direct = Report.of(reports["direct"], "direct")
-    here = np.arange(len(decision))
+    direct = reports["direct"]
+    here, moved_to = np.arange(len(decision)), direct.argmax(axis=1)
     masses = {name: report[here, decision].astype(float) for name, report in reports.items()}
-    changed = _ChangedRows(decision, direct.values.argmax(axis=1), labels, None, names)
-    rows = changed.largest(masses, direct, MOST_ROWS)
-    if row_numbers is None:
-        return rows
-    return tuple(replace(each, row=int(row_numbers[each.row])) for each in rows)
+    changed = ChangedRows(decision, moved_to, labels, None, names)
+    confidence = direct[here, moved_to].astype(float)
+    return changed.largest(masses, confidence, MOST_ROWS, row_numbers)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators._registry import takes_features
 from cordcal.calibrators._scores import as_scores, check_kind, check_labels, original_probabilities
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate._resamples import Replicates, replicates_of
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
+from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
@@ -30,9 +30,6 @@ Classes = npt.NDArray[np.intp]
 # From here on, maps with K² numbers take minutes and gigabytes.
 _MANY_CLASSES = 1000
 _QUADRATIC = ("ms", "sms", "dir-odir")
-# Below this many classes a product is over before a second BLAS thread has woken up, and on a
-# busy machine threads that wait for a core made fits thirty times slower.
-_WIDE_PRODUCTS = 300
 # The rank-wise program's dense solver grows as K³.
 _MANY_RANKS = 100
 
@@ -150,8 +147,7 @@ def compare(
         if progress is not None:
             progress(name)
         try:
-            with _blas_threads(classes):
-                fitted.append(_fit(name, candidate, parts, input, preserve, columns))
+            fitted.append(_fit(name, candidate, parts, input, preserve, columns))
         except ValueError as error:
             if chosen.explicit:
                 raise
@@ -177,20 +173,10 @@ def compare(
         splits=splits,
         seed=seed,
         preserve=preserve,
-        fingerprint=_fingerprint(given, truth),
+        fingerprint=str(Fingerprint.of(given)),
         seconds=time.perf_counter() - started,
         _replicates=replicates,
     )
-
-
-def _blas_threads(classes: int) -> AbstractContextManager[Any]:
-    """Use one BLAS thread for small products."""
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[Any] = threadpool_limits(
-        1 if classes < _WIDE_PRODUCTS else None, user_api="blas"
-    )
-    return limits
 
 
 def _fit(
@@ -207,14 +193,17 @@ def _fit(
     pictures: list[Pictures] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
+    with_features = takes_features(candidate)
     for split in parts:
         model = Preserved(candidate, input=input, preserve=preserve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             begun = time.perf_counter()
-            model.fit(split.fit_scores, split.fit_labels, features=split.fit_features)
+            features = split.fit_features if with_features else None
+            model.fit(split.fit_scores, split.fit_labels, features=features)
             ended = time.perf_counter()
-            reports = model.reports(split.scores, features=split.features)
+            features = split.features if with_features else None
+            reports = model.reports(split.scores, features=features)
             fit_seconds += ended - begun
             apply_seconds += time.perf_counter() - ended
         notes += [str(warning.message) for warning in caught]
@@ -396,10 +385,3 @@ def _checked_names(names: Sequence[str] | None, classes: int) -> tuple[str, ...]
             f"name for each column"
         )
     return tuple(str(name) for name in names)
-
-
-def _fingerprint(scores: Matrix, labels: Classes) -> str:
-    digest = hashlib.sha256(f"{scores.shape}{scores.dtype.str}".encode())
-    digest.update(np.ascontiguousarray(scores).tobytes())
-    digest.update(labels.astype("<i8").tobytes())
-    return digest.hexdigest()[:16]

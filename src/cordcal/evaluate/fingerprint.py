@@ -64,12 +64,6 @@ class Fingerprint:
     def __str__(self) -> str:
         return f"{self.rows}:{self.digest:032x}"
 
-    @classmethod
-    def parse(cls, text: str) -> Fingerprint:
-        """Read what ``str`` wrote, for model files."""
-        rows, digest = text.split(":")
-        return cls(int(rows), int(digest, 16))
-
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Spread every bit over the word (the finaliser of SplitMix64)."""

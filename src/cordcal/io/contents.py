@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.io.writing import import_arrow
+from cordcal.io.encoding import import_arrow
 
 Format = Literal["npz", "npy", "csv", "parquet"]
 
@@ -74,10 +74,15 @@ def _load_array(name: str, data: bytes) -> Any:
     try:
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
-        raise ValueError(
-            f"{name} cannot be read as a NumPy file ({_first_line(error)}); it may be cut short "
-            f"or hold Python objects: save plain arrays of numbers"
-        ) from error
+        raise ValueError(npy_message(name, error)) from error
+
+
+def npy_message(name: str, error: BaseException) -> str:
+    """Say that a file is no whole NumPy file."""
+    return (
+        f"{name} cannot be read as a NumPy file ({_first_line(error)}); it may be cut short "
+        f"or hold Python objects: save plain arrays of numbers"
+    )
 
 
 def _open_npz(name: str, data: bytes) -> Contents:
@@ -91,12 +96,12 @@ def _open_npz(name: str, data: bytes) -> Contents:
             unreadable[key] = error
     # Python objects under a name we do not need, such as fold names, do no harm.
     plain = any(array.ndim == 2 for array in entries.values())
-    for key, error in unreadable.items():
+    for key, reason in unreadable.items():
         if not plain or key in (*LABEL_NAMES, *_CLASS_NAMES):
             raise ValueError(
-                f"{name}: the key {key!r} cannot be read ({_first_line(error)}); save plain "
+                f"{name}: the key {key!r} cannot be read ({_first_line(reason)}); save plain "
                 f"arrays of numbers, one column a class"
-            ) from error
+            ) from reason
     names = next((entries.pop(key) for key in _CLASS_NAMES if key in entries), None)
     return Contents(
         name,
@@ -118,7 +123,18 @@ def _open_parquet(name: str, data: bytes, beside: str | None) -> Contents:
     try:
         table = parquet.read_table(arrow.BufferReader(data))
     except (arrow.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{name} cannot be read as Parquet ({_first_line(error)})") from error
+        raise ValueError(parquet_message(name, error)) from error
+    return table_contents(name, table, beside)
+
+
+def parquet_message(name: str, error: BaseException) -> str:
+    """Say that a file is no whole Parquet file."""
+    return f"{name} cannot be read as Parquet ({_first_line(error)}); it may be cut short"
+
+
+def table_contents(name: str, table: Any, beside: str | None = None) -> Contents:
+    """Name what lies in an Arrow table: a whole file's, or a batch of its rows."""
+    arrow, _ = import_arrow()
     matrices: dict[str, npt.NDArray[Any]] = {}
     columns: dict[str, npt.NDArray[Any]] = {}
     for key in table.column_names:
@@ -134,15 +150,22 @@ def _open_parquet(name: str, data: bytes, beside: str | None) -> Contents:
 
 
 def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
-    lengths = np.asarray(column.value_lengths() if hasattr(column, "value_lengths") else [])
-    if lengths.size == 0:
-        lengths = np.full(len(column), column.type.list_size)
-    if column.null_count or np.unique(lengths).size > 1:
-        raise ValueError(
-            f"{name}: the column {key!r} has rows of different lengths; pass whole vectors, one "
-            f"entry for each class in every row"
-        )
-    return np.asarray(column.flatten()).reshape(len(column), -1)
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"{name} ({key}): row {row} is missing; pass a whole vector in every row")
+    if hasattr(column.type, "list_size"):
+        width = column.type.list_size
+    else:
+        lengths = np.diff(np.asarray(column.offsets))
+        width = int(lengths[0]) if lengths.size else 0
+        if (lengths != width).any():
+            row = int(np.argmax(lengths != width))
+            raise ValueError(
+                f"{name} ({key}): row {row} has {lengths[row]} entries, the rows before it "
+                f"{width}: these are rows of different lengths; pass whole vectors, one entry "
+                f"for each class in every row"
+            )
+    return np.asarray(column.flatten()).reshape(len(column), width)
 
 
 def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:

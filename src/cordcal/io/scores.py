@@ -80,9 +80,9 @@ def read_scores(
     scores : Scores
         Checked to be whole vectors of finite numbers.
     """
-    column = None if labels is None or _is_file(labels) else labels
+    column = None if labels is None or is_file(labels) else labels
     contents = open_contents(path, beside=column)
-    chosen = _choose(contents, key, role, input)
+    chosen = choose(contents, key, role, input)
     values = arrays.as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
     _check_values(values, f"{contents.path} ({chosen})")
     names = contents.class_names
@@ -91,28 +91,24 @@ def read_scores(
             f"{contents.path} has {len(names)} class names but {chosen} has {values.shape[1]} "
             f"columns; give each column one name"
         )
-    if column is not None:
-        found: npt.NDArray[Any] | None = _vector(contents, column)
-    elif labels is not None:
-        found = _only_vector(open_contents(labels))
+    if labels is not None and column is None:
+        found: npt.NDArray[Any] | None = read_vector(labels)
     else:
-        found = _labels_beside(contents, chosen)
+        found = labels_in(contents, chosen, column)
     return Scores(
         path=contents.path,
         key=chosen,
         values=values,
-        kind=input or _kind(chosen, values),
+        kind=input or kind_of(chosen, values),
         labels=None if found is None else as_indices(found, values.shape, names, contents.path),
         class_names=names,
-        features=next(
-            (contents.matrices[name] for name in FEATURE_NAMES if name in contents.matrices), None
-        ),
+        features=features_in(contents),
     )
 
 
 def read_labels(path: str, scores: Scores) -> npt.NDArray[np.int64]:
     """Read labels from a file of their own, as column indices of ``scores``."""
-    found = _only_vector(open_contents(path))
+    found = read_vector(path)
     return as_indices(found, scores.values.shape, scores.class_names, path)
 
 
@@ -174,7 +170,14 @@ def _are_other_numbers(names: tuple[str, ...]) -> bool:
     return digits and list(names) != [str(index) for index in range(len(names))]
 
 
-def _choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
+def features_in(contents: Contents) -> npt.NDArray[Any] | None:
+    """Return the penultimate features, where a file has them."""
+    names = (name for name in FEATURE_NAMES if name in contents.matrices)
+    return next((contents.matrices[name] for name in names), None)
+
+
+def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
+    """Return the name of the matrix that holds the scores."""
     matrices = contents.matrices
     if key is not None:
         if key in matrices:
@@ -215,14 +218,20 @@ def _check_values(values: npt.NDArray[Any], name: str) -> None:
     check_whole_vectors(values, name)
 
 
-def _kind(key: str, values: npt.NDArray[Any]) -> Kind:
+def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
+    """Return what the scores are: what their name says, else what they look like."""
     if any(name in key.lower() for name in _LOGIT_NAMES):
         return "logits"
     return looks_like(values)
 
 
-def _labels_beside(contents: Contents, key: str) -> npt.NDArray[Any] | None:
-    """Return the labels that go with ``key``: cal_labels with cal_logits, labels with scores."""
+def labels_in(contents: Contents, key: str, column: str | None) -> npt.NDArray[Any] | None:
+    """Return the labels of a named column, or those that go with ``key``.
+
+    These are cal_labels with cal_logits, labels with scores.
+    """
+    if column is not None:
+        return _vector(contents, column)
     prefixes = [key.removesuffix(name) for name in _SCORE_NAMES if key.endswith(name)]
     for prefix in (*prefixes, ""):
         for name in LABEL_NAMES:
@@ -240,7 +249,9 @@ def _vector(contents: Contents, name: str) -> npt.NDArray[Any]:
     )
 
 
-def _only_vector(contents: Contents) -> npt.NDArray[Any]:
+def read_vector(path: str) -> npt.NDArray[Any]:
+    """Return the labels of a file that holds nothing else."""
+    contents = open_contents(path)
     for name in LABEL_NAMES:
         if name in contents.vectors:
             return contents.vectors[name]
@@ -249,5 +260,6 @@ def _only_vector(contents: Contents) -> npt.NDArray[Any]:
     raise ValueError(f"{contents.path} holds no vector of labels; it has {_listed(contents)}")
 
 
-def _is_file(text: str) -> bool:
+def is_file(text: str) -> bool:
+    """Whether ``--labels`` names a file rather than a key or column."""
     return text == "-" or Path(text).exists() or Path(text).suffix.lower() in _LABEL_SUFFIXES

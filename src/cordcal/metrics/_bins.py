@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Classes, LabelledRows, Vector
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -207,7 +208,15 @@ def clopper_pearson(
     return np.where(none, 0.0, low), np.where(every, 1.0, high)
 
 
-def ece(probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None) -> float:
+def ece(
+    probabilities: Any,
+    labels: Any,
+    *,
+    bins: int = BINS,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
+) -> float:
     """Return the expected calibration error of the top label.
 
     The mean over rows of the gap between confidence and accuracy within equal-width bins
@@ -225,6 +234,11 @@ def ece(probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any
         Number of bins; the paper's 15 by default.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -236,11 +250,25 @@ def ece(probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any
     >>> round(ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    return ECEStream(bins).update(probabilities, labels, sample_weight=sample_weight).result()
+    stream = fed(
+        ECEStream(bins),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return stream.result()
 
 
 def reliability(
-    probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None
+    probabilities: Any,
+    labels: Any,
+    *,
+    bins: int = BINS,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> Reliability:
     """Return the bins behind a reliability diagram of the top label.
 
@@ -257,6 +285,11 @@ def reliability(
         Number of bins; the paper's 15 by default.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -268,5 +301,12 @@ def reliability(
     >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5)
     Reliability(5 bins, 2 rows, ECE 0.4000)
     """
-    stream = ReliabilityStream(bins)
-    return stream.update(probabilities, labels, sample_weight=sample_weight).result()
+    stream = fed(
+        ReliabilityStream(bins),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return stream.result()

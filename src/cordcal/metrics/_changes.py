@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays
+from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Classes, Report, Vector
 from cordcal.metrics._stream import require_rows
 from cordcal.repair._exact import ExactSum, total_weight
@@ -89,7 +90,11 @@ class DecisionChangesStream:
             The stream, so that calls can be chained.
         """
         before, after, classes = decision_pair(original, evaluated)
-        weight = None if sample_weight is None else arrays.check_weights(sample_weight, len(before))
+        weight = (
+            None
+            if sample_weight is None
+            else arrays.check_weights(sample_weight, len(before), some=False)
+        )
         moved = before != after
         self._n += len(before)
         self._weight += total_weight(len(before), weight)
@@ -202,7 +207,13 @@ def decision_pair(original: Any, evaluated: Any) -> tuple[Classes, Classes, int 
 
 
 def decision_changes(
-    original: Any, evaluated: Any, labels: Any = None, *, sample_weight: Any = None
+    original: Any,
+    evaluated: Any,
+    labels: Any = None,
+    *,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> DecisionChanges:
     """Count the decisions an evaluated report changes, and with labels, which way.
 
@@ -215,6 +226,11 @@ def decision_changes(
         The true class of each row; splits the changes into C⁺, C⁻ and C⁰.
     sample_weight : array_like, optional
         Weights of the rows; they enter the rates, not the counts.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -231,11 +247,21 @@ def decision_changes(
     >>> changes.tpcr, changes.delta_accuracy
     (0.75, 0.0)
     """
-    stream = DecisionChangesStream()
-    return stream.update(original, evaluated, labels, sample_weight=sample_weight).result()
+    stream = fed(
+        DecisionChangesStream(),
+        original,
+        evaluated,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return stream.result()
 
 
-def tpcr(original: Any, evaluated: Any, *, sample_weight: Any = None) -> float:
+def tpcr(
+    original: Any, evaluated: Any, *, sample_weight: Any = None, axis: int | None = None
+) -> float:
     """Return the top-1 prediction change rate: the share of rows whose decision differs.
 
     Parameters
@@ -245,6 +271,9 @@ def tpcr(original: Any, evaluated: Any, *, sample_weight: Any = None) -> float:
         `decision_changes`.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
 
     Returns
     -------
@@ -258,4 +287,4 @@ def tpcr(original: Any, evaluated: Any, *, sample_weight: Any = None) -> float:
     >>> tpcr([0, 1], [[0.4, 0.6], [0.2, 0.8]])
     0.5
     """
-    return decision_changes(original, evaluated, sample_weight=sample_weight).tpcr
+    return decision_changes(original, evaluated, sample_weight=sample_weight, axis=axis).tpcr

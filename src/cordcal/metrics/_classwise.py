@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics._bins import BINS, bin_edges, bin_index, check_bins
+from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Classes, Report, Vector
 from cordcal.metrics._stream import Stream, require_rows
 
@@ -84,7 +85,13 @@ class ClasswiseECEStream(Stream):
 
 
 def classwise_ece(
-    probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None
+    probabilities: Any,
+    labels: Any,
+    *,
+    bins: int = BINS,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> float:
     """Return the classwise expected calibration error: the mean over classes of each one's ECE.
 
@@ -102,6 +109,11 @@ def classwise_ece(
         Number of bins.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -113,5 +125,12 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    stream = ClasswiseECEStream(bins)
-    return stream.update(probabilities, labels, sample_weight=sample_weight).result()
+    stream = fed(
+        ClasswiseECEStream(bins),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return stream.result()

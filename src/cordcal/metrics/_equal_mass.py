@@ -7,7 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from cordcal.metrics._bins import BINS, check_bins
-from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
+from cordcal.metrics._feeding import RowsStream, fed
+from cordcal.metrics._rows import Classes, LabelledRows, Vector
 from cordcal.metrics._stream import RowStream, require_rows
 
 # The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
@@ -129,7 +130,13 @@ class EqualMassECEStream(RowStream):
 
 
 def ece_equal_mass(
-    probabilities: Any, labels: Any, *, bins: int = BINS, sample_weight: Any = None
+    probabilities: Any,
+    labels: Any,
+    *,
+    bins: int = BINS,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> float:
     """Return the expected calibration error of the top label in bins of equal mass.
 
@@ -148,6 +155,11 @@ def ece_equal_mass(
         Number of bins; the paper's 15 by default.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -160,5 +172,12 @@ def ece_equal_mass(
     >>> round(ece_equal_mass(p, [0, 1, 0, 0], bins=2), 6)
     0.15
     """
-    rows = Report.of(probabilities, "probabilities").labelled(labels, sample_weight)
-    return equal_mass_gap(rows, check_bins(bins))
+    stream = fed(
+        RowsStream(),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return equal_mass_gap(stream.result(), check_bins(bins))

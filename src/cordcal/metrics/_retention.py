@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from cordcal import arrays
 from cordcal.metrics._changes import read_decisions
+from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Report
 from cordcal.metrics._stream import WeightedMean
 
@@ -39,7 +40,11 @@ class MeanRetentionStream:
         arrays.check_same_shape(before.values, "direct", after.values, "repaired")
         decision, _ = read_decisions(original, "original")
         decision = arrays.check_decisions(decision, before.rows, before.classes, "original")
-        weight = None if sample_weight is None else arrays.check_weights(sample_weight, before.rows)
+        weight = (
+            None
+            if sample_weight is None
+            else arrays.check_weights(sample_weight, before.rows, some=False)
+        )
         self._direct.add(before.mass_on(decision), weight)
         self._repaired.add(after.mass_on(decision), weight)
         return self
@@ -56,11 +61,11 @@ class MeanRetentionStream:
 
 
 def mean_retention(
-    original: Any, direct: Any, repaired: Any, *, sample_weight: Any = None
+    original: Any, direct: Any, repaired: Any, *, sample_weight: Any = None, axis: int | None = None
 ) -> float:
     """Return how far the repaired reports' mean mass on the decisions is from the direct ones'.
 
-    This is |s̄ − b̄|: zero up to rounding on the rows CORD was fitted on (where the mean is
+    This is ``|s̄ − b̄|``: zero up to rounding on the rows CORD was fitted on (where the mean is
     attainable), and the held-out discrepancy on others.
 
     Parameters
@@ -71,6 +76,9 @@ def mean_retention(
         The calibrator's probabilities, and the repaired ones.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
 
     Returns
     -------
@@ -84,5 +92,7 @@ def mean_retention(
     >>> round(mean_retention(original, direct, repaired), 6)
     0.025
     """
-    stream = MeanRetentionStream()
-    return stream.update(original, direct, repaired, sample_weight=sample_weight).result()
+    stream = fed(
+        MeanRetentionStream(), original, direct, repaired, sample_weight=sample_weight, axis=axis
+    )
+    return stream.result()

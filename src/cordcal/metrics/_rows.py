@@ -132,7 +132,7 @@ class Report:
         truth = arrays.check_decisions(labels, self.rows, self.classes, "labels")
         weight = None
         if sample_weight is not None:
-            weight = arrays.check_weights(sample_weight, self.rows)
+            weight = arrays.check_weights(sample_weight, self.rows, some=False)
         confidence, true_mass, error = (np.empty(self.rows) for _ in range(3))
         prediction = np.empty(self.rows, dtype=np.intp)
         for at, block, wide in self.checked_blocks():

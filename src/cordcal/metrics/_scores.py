@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import LabelledRows, Vector
 from cordcal.metrics._stream import MeanStream
 
@@ -42,7 +43,14 @@ class BrierStream(MeanStream):
         return rows.squared_error
 
 
-def accuracy(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def accuracy(
+    probabilities: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
+) -> float:
     """Return the share of rows whose largest entry is the true class.
 
     Parameters
@@ -53,6 +61,11 @@ def accuracy(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> f
         The true class of each row, 0..K-1.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -64,10 +77,25 @@ def accuracy(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> f
     >>> accuracy([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]], [0, 1])
     0.5
     """
-    return AccuracyStream().update(probabilities, labels, sample_weight=sample_weight).result()
+    stream = fed(
+        AccuracyStream(),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return stream.result()
 
 
-def nll(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def nll(
+    probabilities: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
+) -> float:
     """Return the mean negative log-likelihood (log loss, natural logarithm).
 
     The true class's probability is floored at 1e-12, so that a report with exact
@@ -81,6 +109,11 @@ def nll(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> float:
         The true class of each row, 0..K-1.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -92,10 +125,25 @@ def nll(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> float:
     >>> round(nll([[0.5, 0.5], [0.0, 1.0]], [0, 0]), 6)
     14.162084
     """
-    return NLLStream().update(probabilities, labels, sample_weight=sample_weight).result()
+    stream = fed(
+        NLLStream(),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return stream.result()
 
 
-def brier(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def brier(
+    probabilities: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
+) -> float:
     """Return the multiclass Brier score: squared error summed over classes, mean over rows.
 
     There is no factor 1/K or 1/2: the value lies between 0 and 2.
@@ -108,6 +156,11 @@ def brier(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> floa
         The true class of each row, 0..K-1.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -119,4 +172,12 @@ def brier(probabilities: Any, labels: Any, *, sample_weight: Any = None) -> floa
     >>> brier([[0.5, 0.5], [0.0, 1.0]], [0, 0])
     1.25
     """
-    return BrierStream().update(probabilities, labels, sample_weight=sample_weight).result()
+    stream = fed(
+        BrierStream(),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return stream.result()

@@ -16,7 +16,8 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
+from cordcal.metrics._feeding import RowsStream, fed
+from cordcal.metrics._rows import Classes, LabelledRows, Vector
 from cordcal.metrics._stream import RowStream, require_rows
 
 Spectrum = npt.NDArray[np.complex128]
@@ -261,6 +262,8 @@ def smooth_ece(
     *,
     normalization: Normalization = "count",
     sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> float:
     """Return the smooth calibration error (smECE) of the top label.
 
@@ -283,6 +286,11 @@ def smooth_ece(
         most confidences are 1.  ``"corrected"`` is the second with full end nodes.
     sample_weight : array_like, optional
         Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -298,5 +306,12 @@ def smooth_ece(
     0.249846
     """
     kind = check_normalization(normalization)
-    rows = Report.of(probabilities, "probabilities").labelled(labels, sample_weight)
-    return smooth_gap(rows, kind)[0]
+    stream = fed(
+        RowsStream(),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return smooth_gap(stream.result(), kind)[0]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.metrics._changes import added, nan_message, tally
+from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Classes, Report
 from cordcal.metrics._stream import require_rows
 from cordcal.repair._exact import ExactSum, total_weight
@@ -81,7 +82,11 @@ class TopkChangesStream:
                 f"k is {self.k} but there are {before.classes} classes; "
                 f"pass k between 1 and {before.classes}"
             )
-        weight = None if sample_weight is None else arrays.check_weights(sample_weight, before.rows)
+        weight = (
+            None
+            if sample_weight is None
+            else arrays.check_weights(sample_weight, before.rows, some=False)
+        )
         for (at, first), (_, second) in zip(before.blocks(), after.blocks(), strict=True):
             best = [
                 _best(block, self.k, name, at.start)
@@ -134,7 +139,7 @@ def _best(scores: npt.NDArray[Any], k: int, name: str, first: int) -> Classes:
 
 
 def topk_changes(
-    original: Any, evaluated: Any, k: int, *, sample_weight: Any = None
+    original: Any, evaluated: Any, k: int, *, sample_weight: Any = None, axis: int | None = None
 ) -> TopkChanges:
     """Count the rows whose k best classes change, as a set and in their order.
 
@@ -146,6 +151,9 @@ def topk_changes(
         How many of the best classes to compare.
     sample_weight : array_like, optional
         Weights of the rows; they enter the rates, not the counts.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
 
     Returns
     -------
@@ -159,4 +167,5 @@ def topk_changes(
     >>> changes.n_set_changed, changes.n_order_changed
     (1, 2)
     """
-    return TopkChangesStream(k).update(original, evaluated, sample_weight=sample_weight).result()
+    stream = fed(TopkChangesStream(k), original, evaluated, sample_weight=sample_weight, axis=axis)
+    return stream.result()

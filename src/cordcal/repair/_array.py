@@ -97,7 +97,7 @@ def split(
     # Exactly one entry of each row is chosen, so this sum reads it without rounding.
     mass = xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1)
     rest = row_sum(tail)
-    boundary = xp.any(values == 0, axis=1)
+    boundary = xp.min(values, axis=1) == 0
 
     tiny, lift = tiny_tail(values, xp=xp)
     one, zero = xp.ones_like(mass), xp.zeros_like(mass)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 
 from cordcal.arrays import Array
 from cordcal.repair import _array, _compiled, _foreign, _rows
 from cordcal.repair._array import EPSILON
-from cordcal.repair._exact import ExactSum, total_weight
+from cordcal.repair._exact import ExactSum, moderated, total_weight
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import Decisions, Description, Vector
-from cordcal.repair._scalar import Constraint, Probe, Solution, solve
+from cordcal.repair._scalar import Bounds, Constraint, Probe, Solution, solve
+from cordcal.repair._shelf import Shelf
 
 # Sums of n doubles that differ by more than this share of n differ truly: every summand
 # carries a rounding error of at most 2^-52.
@@ -20,13 +25,93 @@ _CLEAR_MARGIN = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """The exact sums of some calibration rows; those of more rows are their sum.
+
+    ``squares`` is Σ w², or None where every row counts once.
+    """
+
+    n: int
+    n_changed: int
+    weight: ExactSum
+    squares: ExactSum | None
+    direct: ExactSum
+    lower: ExactSum
+    target: ExactSum
+
+    def __add__(self, other: Tally) -> Tally:
+        squares = None
+        if self.squares is not None and other.squares is not None:
+            squares = self.squares + other.squares
+        return Tally(
+            self.n + other.n,
+            self.n_changed + other.n_changed,
+            self.weight + other.weight,
+            squares,
+            self.direct + other.direct,
+            self.lower + other.lower,
+            self.target + other.target,
+        )
+
+    @property
+    def attainable(self) -> tuple[float, float]:
+        """The smallest and the largest mean that keep every decision."""
+        return self.lower.mean(self.weight), 1.0 - EPSILON
+
+    @property
+    def effective_n(self) -> float:
+        """(Σw)² / Σw², from exact sums so that the order of rows does not show."""
+        if self.squares is None:
+            return float(self.n)
+        return float(self.weight) ** 2 / float(self.squares)
+
+    def bounds(self, classes: int) -> Bounds:
+        """Return where the scalar of the mean constraint (Eq. 8) can lie."""
+        low, high = self.attainable
+        wanted = self.target.mean(self.weight)
+        return Bounds(
+            # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε).
+            lowest=-float(classes),
+            highest=1.0 / (EPSILON * (1.0 - EPSILON)),
+            surely_attainable=low + _CLEAR_MARGIN < wanted < high - _CLEAR_MARGIN,
+        )
+
+    def record(self, solution: Solution, classes: int, *, decision_given: bool) -> Construction:
+        """Say what was done."""
+
+        def mean(excess: ExactSum) -> float:
+            return (self.target + excess).mean(self.weight)
+
+        return Construction(
+            n=self.n,
+            n_classes=classes,
+            direct_mean=self.direct.mean(self.weight),
+            target=mean(solution.target),
+            attainable=self.attainable,
+            attained=mean(solution.reached.excess),
+            eta=solution.eta,
+            n_changed=self.n_changed,
+            n_at_lower=solution.reached.at_lower,
+            n_at_upper=solution.reached.at_upper,
+            decision_given=decision_given,
+            passes=solution.passes,
+            effective_n=self.effective_n,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationRows:
-    """Described calibration rows and their weights: all a construction needs."""
+    """Described calibration rows and their weights: all a construction needs.
+
+    The weights are scaled by 2^-exponent, and all sums with them; a block of rows whose
+    weights are all zero has no exponent.
+    """
 
     description: Description
     weight: Vector | None
     classes: int
     threads: int
+    exponent: int | None = 0
 
     @classmethod
     def of(
@@ -38,6 +123,9 @@ class CalibrationRows:
         threads: int,
     ) -> CalibrationRows:
         """Check and describe the rows, with the compiled kernels where there are any."""
+        exponent: int | None = 0
+        if weight is not None:
+            weight, exponent = moderated(weight)
         kernels = _compiled.kernels()
         if not isinstance(direct, np.ndarray):
             description = _foreign.describe(original, direct, decision, weight)
@@ -45,7 +133,44 @@ class CalibrationRows:
             description = _rows.describe(original, direct, decision, weight)
         else:
             description = _compiled.describe(kernels, original, direct, decision, weight, threads)
-        return cls(description, weight, direct.shape[1], threads)
+        return cls(description, weight, direct.shape[1], threads, exponent)
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether any row counts."""
+        return self.exponent is not None
+
+    def rescaled(self, exponent: int) -> CalibrationRows:
+        """Return the rows with their weights scaled by 2^-exponent, as larger ones need."""
+        if self.weight is None or self.exponent is None or self.exponent == exponent:
+            return self
+        by = self.exponent - exponent
+        found = self.description
+        return replace(
+            self,
+            weight=np.ldexp(self.weight, by),
+            exponent=exponent,
+            description=replace(
+                found,
+                direct_sum=found.direct_sum.scaled(by),
+                lower_sum=found.lower_sum.scaled(by),
+                target_sum=found.target_sum.scaled(by),
+                reference_shift=found.reference_shift.scaled(by),
+            ),
+        )
+
+    def tally(self) -> Tally:
+        """Return the rows' sums."""
+        found, weight = self.description, self.weight
+        return Tally(
+            len(self),
+            found.n_changed,
+            total_weight(len(self), weight),
+            None if weight is None else ExactSum.of_products(weight, weight),
+            found.direct_sum,
+            found.lower_sum,
+            found.target_sum,
+        )
 
     def __len__(self) -> int:
         return int(self.description.lower.shape[0])
@@ -62,6 +187,10 @@ class CalibrationRows:
         excess = result.excess + found.reference_shift
         return Probe(excess, result.slope, result.at_lower, result.at_upper)
 
+    def probes(self, etas: Iterable[float]) -> list[Probe]:
+        """Evaluate the constraint at many candidates, as a round does."""
+        return [self.probe(eta) for eta in etas]
+
     def next_edge(self, eta: float, upwards: bool) -> float | None:
         """Return the nearest scalar beyond ``eta`` at which some row enters or leaves a bound."""
         found = self.description
@@ -75,57 +204,54 @@ class CalibrationRows:
             return None
         return float(beyond.min() if upwards else beyond.max())
 
-    def _solve(self, lowest_mean: float, highest_mean: float, total: ExactSum) -> Solution:
-        wanted = self.description.target_sum.mean(total)
-        inside = lowest_mean + _CLEAR_MARGIN < wanted < highest_mean - _CLEAR_MARGIN
-        return solve(
-            Constraint(
-                self.probe,
-                self.next_edge,
-                # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε).
-                lowest=-float(self.classes),
-                highest=1.0 / (EPSILON * (1.0 - EPSILON)),
-                surely_attainable=inside,
-            )
-        )
-
-    def _unconstrained(self) -> Solution:
-        probe = self.probe(0.0)
-        return Solution(0.0, probe.excess, probe, 1)
-
     def construct(self, *, decision_given: bool, free: bool = False) -> Construction:
-        """Find the shared scalar (Eq. 8) and record what was done.
-
-        With ``free`` the mean is not constrained: the scalar is zero.
-        """
-        found = self.description
-        total = total_weight(len(self), self.weight)
-        lowest_mean, highest_mean = found.lower_sum.mean(total), 1.0 - EPSILON
-        solution = self._unconstrained() if free else self._solve(lowest_mean, highest_mean, total)
-
-        def mean(excess: ExactSum) -> float:
-            return (found.target_sum + excess).mean(total)
-
-        return Construction(
-            n=len(self),
-            n_classes=self.classes,
-            direct_mean=found.direct_sum.mean(total),
-            target=mean(solution.target),
-            attainable=(lowest_mean, highest_mean),
-            attained=mean(solution.reached.excess),
-            eta=solution.eta,
-            n_changed=found.n_changed,
-            n_at_lower=solution.reached.at_lower,
-            n_at_upper=solution.reached.at_upper,
-            decision_given=decision_given,
-            passes=solution.passes,
-            effective_n=_effective_n(len(self), self.weight),
-        )
+        """Find the shared scalar of these rows alone; see `construct`."""
+        return construct([self], decision_given=decision_given, free=free)
 
 
-def _effective_n(rows: int, weight: Vector | None) -> float:
-    """Return (Σw)² / Σw², from exact sums so that the order of rows does not show."""
-    if weight is None:
-        return float(rows)
-    total, square = ExactSum.of(weight), ExactSum.of_products(weight, weight)
-    return float(total) ** 2 / float(square)
+def construct(
+    blocks: Collection[CalibrationRows] | Shelf[CalibrationRows],
+    *,
+    decision_given: bool,
+    free: bool = False,
+) -> Construction:
+    """Find the shared scalar (Eq. 8) of all blocks' rows, and record what was done.
+
+    The result does not depend on how the rows are cut into blocks.  With ``free`` the mean
+    is not constrained: the scalar is zero.
+    """
+    shared = common_exponent(block.exponent for block in blocks)
+
+    def visit() -> Iterable[CalibrationRows]:
+        return (block.rescaled(shared) for block in blocks)
+
+    def probe(eta: float) -> Probe:
+        return sum_of(block.probe(eta) for block in visit())
+
+    def next_edge(eta: float, upwards: bool) -> float | None:
+        edges = [edge for block in blocks if (edge := block.next_edge(eta, upwards)) is not None]
+        if not edges:
+            return None
+        return min(edges) if upwards else max(edges)
+
+    tally = sum_of(block.tally() for block in visit())
+    classes = next(iter(blocks)).classes
+    if free:
+        at_zero = probe(0.0)
+        solution = Solution(0.0, at_zero.excess, at_zero, 1)
+    else:
+        solution = solve(Constraint(probe, next_edge, tally.bounds(classes)))
+    return tally.record(solution, classes, decision_given=decision_given)
+
+
+def common_exponent(exponents: Iterable[int | None]) -> int:
+    """Return the exponent that brings the weights of all blocks below one."""
+    return max((each for each in exponents if each is not None), default=0)
+
+
+Summand = TypeVar("Summand", Tally, Probe)
+
+
+def sum_of(parts: Iterable[Summand]) -> Summand:
+    """Add up the tallies or the probes of one or more blocks."""
+    return reduce(operator.add, parts)

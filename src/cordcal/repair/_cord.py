@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal import arrays, dense
 from cordcal.repair import _array, _compiled, _foreign, _nested, _rows
 from cordcal.repair._array import RowState
-from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._exact import moderate
+from cordcal.repair._exact import moderated
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._rows import Decisions, Vector
+from cordcal.repair._state import SPILL_BYTES, ConstructionState
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
@@ -54,8 +55,8 @@ class CORD:
     >>> repaired.argmax(axis=1)
     array([0, 1, 0])
     >>> repaired.round(3)
-    array([[0.68 , 0.213, 0.107],
-           [0.212, 0.575, 0.212],
+    array([[0.674, 0.217, 0.109],
+           [0.214, 0.571, 0.214],
            [0.455, 0.455, 0.091]])
     """
 
@@ -76,6 +77,7 @@ class CORD:
         *,
         decision: Any = None,
         sample_weight: Any = None,
+        axis: int | None = None,
     ) -> Self:
         """Find the shared scalar on calibration rows.
 
@@ -90,31 +92,101 @@ class CORD:
             (ties go to the smallest index).
         sample_weight : array_like, optional
             Weights of the rows, on both sides of the mean constraint.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W); by default
+            reports have shape (n, K).
 
         Returns
         -------
         self : CORD
             The fitted repair.
+
+        Notes
+        -----
+        Dask arrays and data frames are constructed where their blocks are: see
+        `cordcal.dask`.
         """
+        if arrays.is_dask(original, direct):
+            from cordcal.dask import construct
+
+            construction = construct(self, original, direct, decision, sample_weight)
+            return self._constructed(construction)
+        if dense.is_dense(axis, original, direct):
+            return self._fit_dense(original, direct, decision, sample_weight, axis)
         p, q = report_pair(original, direct)
         rows, classes = q.shape
         keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
         weight = None
         if sample_weight is not None:
-            weight = moderate(arrays.check_weights(sample_weight, rows))
-        self.construction_ = self._construct(p, q, keep, weight)
-        self.eta_ = self.construction_.eta
-        self.n_classes_ = classes
+            weight, _ = moderated(arrays.check_weights(sample_weight, rows))
+        return self._constructed(self._construct(p, q, keep, weight))
+
+    def _fit_dense(
+        self, original: Any, direct: Any, decision: Any, sample_weight: Any, axis: Any
+    ) -> Self:
+        arrays.check_same_shape(original, "original", direct, "direct")
+        views = dense.row_views(axis, (original, direct), (decision, sample_weight))
+        return self.construct((*pair, *beside) for _, pair, beside in views)
+
+    def construct(
+        self,
+        batches: Iterable[Sequence[Any] | Mapping[str, Any]],
+        *,
+        spill_bytes: int | None = SPILL_BYTES,
+    ) -> Self:
+        """Find the shared scalar on calibration rows that come in batches.
+
+        The scalar is the one `fit` finds on all rows together, bit for bit.  Of every row
+        three numbers are kept (a few for each rank with ``preserve``), not the reports.
+
+        Parameters
+        ----------
+        batches : iterable of (original, direct) or mapping
+            The arguments of `fit` for some rows at a time: pairs of reports, or mappings
+            with the keys ``original``, ``direct`` and, if wanted, ``decision`` and
+            ``sample_weight``.
+        spill_bytes : int, optional
+            How much of these numbers to keep in memory; more goes to a temporary file.
+
+        Returns
+        -------
+        self : CORD
+            The fitted repair.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> original, direct = rng.dirichlet(np.ones(4), size=(2, 90))
+        >>> batches = zip(np.split(original, 3), np.split(direct, 3))
+        >>> CORD().construct(batches).eta_ == CORD().fit(original, direct).eta_
+        True
+        """
+        state: ConstructionState | None = None
+        for batch in batches:
+            given = batch_arguments(batch)
+            p, q = report_pair(given["original"], given["direct"])
+            if state is None:
+                state = self._new_state(q.shape[1], spill_bytes)
+            state.add(p, q, given.get("decision"), given.get("sample_weight"))
+        if state is None:
+            raise ValueError("batches is empty; pass at least one batch of calibration rows")
+        return self._constructed(state.construct())
+
+    def _constructed(self, construction: Construction | RankingConstruction) -> Self:
+        self.construction_ = construction
+        self.eta_ = construction.eta
+        self.n_classes_ = construction.n_classes
         return self
 
     def _construct(
         self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
     ) -> Construction | RankingConstruction:
-        levels, threads = self._levels(direct.shape[1]), self._threads()
-        if levels > 1:
-            return _nested.construct(original, direct, decision, weight, levels, threads)
-        rows = CalibrationRows.of(original, direct, decision, weight, threads)
-        return rows.construct(decision_given=decision is not None)
+        state = self._new_state(direct.shape[1], None)
+        return state.add(original, direct, decision, weight).construct()
+
+    def _new_state(self, classes: int, spill_bytes: int | None = SPILL_BYTES) -> ConstructionState:
+        return ConstructionState(self._levels(classes), self._threads(), spill_bytes)
 
     def _levels(self, classes: int) -> int:
         """Return how many ranks to keep; the last one follows from the others."""
@@ -144,6 +216,7 @@ class CORD:
         decision: Any = None,
         dtype: Any = None,
         out: npt.NDArray[Any] | None = None,
+        axis: int | None = None,
     ) -> Any:
         """Repair reports with the fitted scalar.
 
@@ -159,13 +232,23 @@ class CORD:
         out : ndarray, optional
             Where to write; may be ``direct`` itself.  If a row is refused, the rows
             before it have been written.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W).
 
         Returns
         -------
         repaired : ndarray
-            The repaired probabilities, ``out`` if that was given.
+            The repaired probabilities, ``out`` if that was given; lazy for dask collections.
         """
         self._check_fitted()
+        if arrays.is_dask(original, direct):
+            from cordcal.dask import transform
+
+            if out is not None or axis is not None:
+                raise ValueError("out and axis are not served for dask collections; leave them out")
+            return transform(self, original, direct, decision, dtype)
+        if dense.is_dense(axis, original, direct) and np.ndim(direct) > 1:
+            return self._transform_dense(original, direct, decision, dtype, out, axis)
         p, q = report_pair(original, direct, allow_row=True)
         single = q.ndim == 1
         if single:
@@ -185,6 +268,31 @@ class CORD:
         if out is not None:
             return out
         return target[0] if single else target
+
+    def _transform_dense(
+        self, original: Any, direct: Any, decision: Any, dtype: Any, out: Any, axis: Any
+    ) -> Any:
+        arrays.check_same_shape(original, "original", direct, "direct")
+        place = dense.check_axis(axis, np.ndim(direct), "direct")
+        if not isinstance(direct, np.ndarray):
+            xp = arrays.namespace(original, direct)
+            if xp is np:
+                return self._transform_dense(
+                    original, np.asarray(direct, dtype=np.float64), decision, dtype, out, axis
+                )
+            p, q = (xp.moveaxis(each, place, -1) for each in (original, direct))
+            rows = [xp.reshape(each, (-1, q.shape[-1])) for each in (p, q)]
+            keep = None if decision is None else arrays.to_numpy(decision).reshape(-1)
+            repaired = self.transform(*rows, decision=keep, dtype=dtype, out=out)
+            return xp.moveaxis(xp.reshape(repaired, q.shape), -1, place)
+        target = output_array(direct, dtype, out, False)
+        views = dense.row_views(place, (original, direct, target), (decision,))
+        for first, (p, q, part), (kept,) in views:
+            try:
+                self.transform(p, q, decision=kept, out=part)
+            except ValueError as error:
+                raise ValueError(arrays.renumbered(str(error), first)) from error
+        return target
 
     def _repair_into(
         self,
@@ -309,6 +417,25 @@ def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple
             f"original is a {type(p).__name__} and direct a {type(q).__name__}; pass one kind"
         )
     return p, q
+
+
+def batch_arguments(batch: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a batch's arguments by name."""
+    names = ("original", "direct", "decision", "sample_weight")
+    if not isinstance(batch, Mapping):
+        if len(batch) not in (2, 3, 4):
+            raise ValueError(
+                f"a batch has {len(batch)} entries; pass pairs (original, direct), or mappings "
+                f"with the keys {', '.join(names)}"
+            )
+        return dict(zip(names, batch, strict=False))
+    unknown = sorted(set(batch) - set(names))
+    if unknown or not {"original", "direct"} <= set(batch):
+        raise ValueError(
+            f"a batch has the keys {', '.join(map(repr, batch))}; pass original and direct, and if "
+            f"wanted decision and sample_weight"
+        )
+    return dict(batch)
 
 
 def output_array(

@@ -56,7 +56,7 @@ class ExactSum:
         """Add up ``weights * values`` without rounding the products.
 
         Weights must lie far enough below the largest double to be multiplied by 2^27;
-        see `moderate`.
+        see `moderated`.
         """
         product = weights * values
         return cls.of(product) + cls.of(_product_error(weights, values, product))
@@ -88,6 +88,11 @@ class ExactSum:
 
     def __sub__(self, other: ExactSum) -> ExactSum:
         return ExactSum(self.units - other.units)
+
+    def scaled(self, exponent: int) -> ExactSum:
+        """Return the sum times 2^exponent; bits below the unit are not there to be lost."""
+        units = self.units
+        return ExactSum(units << exponent if exponent >= 0 else units >> -exponent)
 
     def __float__(self) -> float:
         return self.units / (1 << UNIT_BITS)
@@ -143,10 +148,16 @@ def weighted(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] |
     return ExactSum.of(values) if weights is None else ExactSum.of_products(weights, values)
 
 
-def moderate(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Scale weights by a power of two so that the largest is below one.
+def moderated(
+    weights: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], int | None]:
+    """Scale weights by a power of two so that the largest is below one; return its exponent.
 
-    Weighted means do not change by a bit, and products cannot overflow.
+    Weighted means do not change by a bit, and products cannot overflow.  Weights that are
+    all zero have no exponent.
     """
-    _, exponent = np.frexp(weights.max())
-    return np.asarray(np.ldexp(weights, -exponent))
+    largest = weights.max(initial=0.0)
+    if largest == 0.0:
+        return weights, None
+    _, exponent = np.frexp(largest)
+    return np.asarray(np.ldexp(weights, -exponent)), int(exponent)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,11 +35,25 @@ def output_array(kind: Any, ndim: int) -> Any:
 
 
 def compile_for(function: Callable[..., Any], signature: Any) -> Callable[..., Any]:
+    """Compile a kernel for one signature, through numba's cache where that can be written."""
+    # numba looks only at the file of the function itself to tell whether a cached kernel is
+    # stale; the name carries a digest of everything it is built from.
+    if not function.__qualname__.endswith(_digest()):
+        function.__qualname__ += _digest()
     try:
         return njit(signature, nogil=True, error_model="numpy", cache=True)(function)
     except (RuntimeError, OSError):
         # No folder for the cache can be written: compile for this process only.
         return njit(signature, nogil=True, error_model="numpy")(function)
+
+
+@functools.cache
+def _digest() -> str:
+    """Return a short digest of the sources that kernels are compiled from."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("_*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def rounded(value, out):

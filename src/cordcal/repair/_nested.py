@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -9,61 +11,110 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.arrays import Array
-from cordcal.repair import _array, _compiled, _foreign, _ranking, _rows
+from cordcal.repair import _array, _compiled, _construction, _foreign, _ranking, _rows
 from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._exact import moderate, weighted
+from cordcal.repair._exact import moderated, weighted
 from cordcal.repair._ranking import Level, RankedRows
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._shelf import Shelf
+
+Inside = tuple[Vector, Vector]
+"""The repaired masses of a level, and their complements."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBlock:
+    """Calibration rows seen along the kept order, with their weights."""
+
+    rows: RankedRows
+    weight: Vector | None
+    classes: int
+    threads: int
+
+    @classmethod
+    def of(
+        cls,
+        original: Array,
+        direct: Array,
+        decision: Decisions | None,
+        weight: Vector | None,
+        levels: int,
+        threads: int,
+    ) -> RankedBlock:
+        """Check and rank the rows."""
+        rows = _ranked(original, direct, decision, levels)
+        return cls(rows, weight, direct.shape[1], threads)
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether any row counts."""
+        return self.weight is None or bool(self.weight.any())
+
+    def level(self, level: int, inside: Inside | None) -> LevelBlock:
+        """Look at one level, given the repaired masses of the next one inside."""
+        state = _ranking.level_state(self.rows, level, inside)
+        mass = state.weight if self.weight is None else state.weight * self.weight
+        return LevelBlock(state, mass, self.classes, self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelBlock:
+    """One level of a block, with the mass that weighs its rows."""
+
+    state: Level
+    mass: Vector
+    classes: int
+    threads: int
+
+    @property
+    def constrains(self) -> bool:
+        """Whether the calibrator leaves any mass to the level."""
+        return bool(self.mass.any())
+
+    def calibration(self, *, free: bool) -> CalibrationRows:
+        """Return the rows of a construction; a level that constrains nothing is ``free``."""
+        state = self.state
+        w, exponent = (np.ones_like(self.mass), 0) if free else moderated(self.mass)
+        direct_sum = weighted(state.direct_mass, w)
+        gap = _array.gap(
+            state.reference, state.reference_rest, state.direct_mass, state.direct_rest
+        )
+        description = Description(
+            state.reference,
+            state.reference_rest,
+            state.lower,
+            direct_sum,
+            weighted(state.lower, w),
+            direct_sum,
+            weighted(gap, w),
+            int(np.count_nonzero(state.changed)),
+        )
+        return CalibrationRows(description, w, self.classes, self.threads, exponent)
+
+    def inside(self, eta: float) -> Inside:
+        """Return the repaired masses, and their complements."""
+        state = self.state
+        mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower)
+        return mass, rest
 
 
 def construct(
-    original: Array,
-    direct: Array,
-    decision: Decisions | None,
-    weight: Vector | None,
-    levels: int,
-    threads: int,
+    blocks: Shelf[RankedBlock], levels: int, *, decision_given: bool
 ) -> RankingConstruction:
     """Find one shared scalar a level; the inner ones first, since they bound the outer."""
-    rows = _ranked(original, direct, decision, levels)
-    classes = direct.shape[1]
     records: list[Construction] = []
-    inside: tuple[Vector, Vector] | None = None
+    insides: Shelf[Inside] | None = None
     for level in range(levels - 1, -1, -1):
-        state = _ranking.level_state(rows, level, inside)
-        record = _construct_level(state, weight, classes, decision is not None, threads)
-        records.insert(0, record)
-        mass, rest, _ = _array.response(
-            record.eta, state.reference, state.reference_rest, state.lower
+        found = blocks.beside(
+            block.level(level, inside)
+            for block, inside in zip(blocks, insides or repeat(None), strict=False)
         )
-        inside = (mass, rest)
+        free = not any(block.constrains for block in found)
+        rows = found.beside(block.calibration(free=free) for block in found)
+        records.insert(0, _construction.construct(rows, decision_given=decision_given, free=free))
+        insides = found.beside(block.inside(records[0].eta) for block in found)
     return RankingConstruction(tuple(records))
-
-
-def _construct_level(
-    state: Level, weight: Vector | None, classes: int, decision_given: bool, threads: int
-) -> Construction:
-    mass = state.weight if weight is None else state.weight * weight
-    # A level to which the calibrator leaves no mass at all constrains nothing.
-    free = not mass.any()
-    w = np.ones_like(mass) if free else moderate(mass)
-    direct_sum = weighted(state.direct_mass, w)
-    description = Description(
-        state.reference,
-        state.reference_rest,
-        state.lower,
-        direct_sum,
-        weighted(state.lower, w),
-        direct_sum,
-        weighted(
-            _array.gap(state.reference, state.reference_rest, state.direct_mass, state.direct_rest),
-            w,
-        ),
-        int(np.count_nonzero(state.changed)),
-    )
-    rows = CalibrationRows(description, w, classes, threads)
-    return rows.construct(decision_given=decision_given, free=free)
 
 
 def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: int) -> RankedRows:
@@ -74,14 +125,15 @@ def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: 
     parts = [
         _rank_block(block, levels) for block in _rows.checked_blocks(original, direct, decision)
     ]
-    fields = RankedRows.__dataclass_fields__
-    # The tail itself serves a repair only; the levels need its sum and its largest entry.
+    # The tail itself serves a repair only; the levels need its sum and its largest entry,
+    # and of the order the kept ranks and the one behind them.
     joined = {
         name: np.concatenate([getattr(part, name) for part in parts])
-        for name in fields
-        if name not in ("tail", "rank")
+        for name in RankedRows.__dataclass_fields__
+        if name not in ("order", "tail", "rank")
     }
-    return RankedRows(**joined, tail=np.empty(0), rank=np.empty(0, dtype=np.intp))
+    order = np.concatenate([part.order[:, : levels + 1] for part in parts])
+    return RankedRows(**joined, order=order, tail=np.empty(0), rank=np.empty(0, dtype=np.intp))
 
 
 def _rank_block(block: _rows.CheckedBlock, levels: int) -> RankedRows:

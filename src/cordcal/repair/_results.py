@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,8 @@ class Construction:
     n_at_lower: int
     n_at_upper: int
     decision_given: bool
-    passes: int
+    # How the scalar was found is no part of what was found.
+    passes: int = field(compare=False)
     effective_n: float
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,6 +30,33 @@ class Probe:
     at_lower: int
     at_upper: int
 
+    def __add__(self, other: Probe) -> Probe:
+        return Probe(
+            self.excess + other.excess,
+            self.slope + other.slope,
+            self.at_lower + other.at_lower,
+            self.at_upper + other.at_upper,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where the scalar can lie.
+
+    Attributes
+    ----------
+    lowest, highest : float
+        A finite bracket (Appendix A): every row sits at its lower bound at ``lowest`` and
+        at its upper bound at ``highest``.
+    surely_attainable : bool
+        Whether the direct mean lies well inside the attainable interval, so that the ends
+        need not be visited.
+    """
+
+    lowest: float
+    highest: float
+    surely_attainable: bool
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
@@ -42,19 +69,13 @@ class Constraint:
     next_edge : callable
         ``next_edge(eta, upwards)`` returns the nearest scalar beyond ``eta`` at which a
         row enters or leaves a bound, or None.
-    lowest, highest : float
-        A finite bracket (Appendix A): every row sits at its lower bound at ``lowest`` and
-        at its upper bound at ``highest``.
-    surely_attainable : bool
-        Whether the direct mean lies well inside the attainable interval, so that the ends
-        need not be visited.
+    bounds : Bounds
+        Where the scalar can lie.
     """
 
     probe: Callable[[float], Probe]
     next_edge: Callable[[float, bool], float | None]
-    lowest: float
-    highest: float
-    surely_attainable: bool
+    bounds: Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +126,13 @@ def solve(constraint: Constraint) -> Solution:
         return Solution(0.0, start.excess, start, 1)
     upwards = start.excess.units < 0
     sign = 1 if upwards else -1
-    far = constraint.highest if upwards else -constraint.lowest
+    bounds = constraint.bounds
+    far = bounds.highest if upwards else -bounds.lowest
 
     # Invariant: the excess has not reached the target at `low`; at `high` it has.
     low, high = 0, grid_index(far) + 2
     target, reached, passes = 0, None, 1
-    if not constraint.surely_attainable:
+    if not bounds.surely_attainable:
         reached = constraint.probe(grid_value(sign * high))
         passes += 1
         # The target is zero, or the nearest attainable excess (Eq. 6).

@@ -57,6 +57,21 @@ class _Row:
         value = builder.load(place, align=self.bytes)
         return value if self.item == _DOUBLE else builder.fpext(value, _VECTOR)
 
+    def partial_chunk(self, index: ir.Value, *fill: ir.Value) -> list[ir.Value]:
+        """Load the entries from ``index`` to the row's end, once into each filling vector."""
+        builder = self.builder
+        vectors = list(fill)
+        for lane in range(_LANES - 1):
+            at = builder.add(index, ir.Constant(_INDEX, lane))
+            there = builder.icmp_unsigned("<", at, self.length)
+            # A lane beyond the end reads the entry at ``index`` instead, and drops it.
+            value = self.scalar(builder.select(there, at, index))
+            place = ir.Constant(ir.IntType(32), lane)
+            for i, vector in enumerate(vectors):
+                kept = builder.select(there, value, builder.extract_element(vector, place))
+                vectors[i] = builder.insert_element(vector, kept, place)
+        return vectors
+
     def store_scalar(self, index: ir.Value, value: ir.Value) -> None:
         """Store a double, rounded to the row's dtype."""
         if self.item != _DOUBLE:
@@ -81,18 +96,26 @@ def _smaller(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return builder.select(builder.fcmp_ordered("<", x, y), x, y)
 
 
-def _fold(builder: ir.IRBuilder, values: list[ir.Value], combine: Any) -> ir.Value:
+def _added(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    return builder.fadd(x, y)
+
+
+def _fold(builder: ir.IRBuilder, vector: ir.Value, combine: Any) -> ir.Value:
     """Combine eight lanes by halving, the order of `arrays.lane_sum`."""
-    while len(values) > 1:
-        half = len(values) // 2
-        values = [combine(builder, values[i], values[i + half]) for i in range(half)]
-    return values[0]
-
-
-def _lanes(builder: ir.IRBuilder, vector: ir.Value) -> list[ir.Value]:
-    return [
-        builder.extract_element(vector, ir.Constant(ir.IntType(32), lane)) for lane in range(_LANES)
-    ]
+    half = _LANES
+    while half > 1:
+        half //= 2
+        low, high = (
+            ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(start, start + half)))
+            for start in (0, half)
+        )
+        blank = ir.Constant(vector.type, ir.Undefined)
+        vector = combine(
+            builder,
+            builder.shuffle_vector(vector, blank, low),
+            builder.shuffle_vector(vector, blank, high),
+        )
+    return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
 def _scan(builder: ir.IRBuilder, row: _Row, skip: ir.Value | None) -> list[ir.Value]:
@@ -101,47 +124,31 @@ def _scan(builder: ir.IRBuilder, row: _Row, skip: ir.Value | None) -> list[ir.Va
     total = cgutils.alloca_once_value(builder, zero)
     most = cgutils.alloca_once_value(builder, zero)
     least = cgutils.alloca_once_value(builder, two)
-    step = ir.Constant(_INDEX, _LANES)
     whole = builder.and_(row.length, ir.Constant(_INDEX, -_LANES))
     skipped = None if skip is None else _spread(builder, skip)
     offsets = ir.Constant(_INDICES, list(range(_LANES)))
 
-    with cgutils.for_range_slice(
-        builder, ir.Constant(_INDEX, 0), whole, step, _INDEX, inc=True
-    ) as (index, _):
-        value = row.chunk(index)
-        builder.store(_smaller(builder, value, builder.load(least)), least)
+    def take(index: ir.Value, value: ir.Value, for_least: ir.Value) -> None:
+        builder.store(_smaller(builder, for_least, builder.load(least)), least)
         if skipped is not None:
             here = builder.add(_spread(builder, index), offsets)
             value = builder.select(builder.icmp_unsigned("==", here, skipped), zero, value)
         builder.store(builder.fadd(builder.load(total), value), total)
         builder.store(_larger(builder, value, builder.load(most)), most)
 
-    # The last entries, fewer than eight, go to lanes 0, 1, … one by one.
-    slots = builder.bitcast(total, _DOUBLE.as_pointer())
-    largest = cgutils.alloca_once_value(
-        builder, _fold(builder, _lanes(builder, builder.load(most)), _larger)
-    )
-    smallest = cgutils.alloca_once_value(
-        builder, _fold(builder, _lanes(builder, builder.load(least)), _smaller)
-    )
     with cgutils.for_range_slice(
-        builder, whole, row.length, ir.Constant(_INDEX, 1), _INDEX, inc=True
+        builder, ir.Constant(_INDEX, 0), whole, ir.Constant(_INDEX, _LANES), _INDEX, inc=True
     ) as (index, _):
-        value = row.scalar(index)
-        builder.store(_smaller(builder, value, builder.load(smallest)), smallest)
-        if skip is not None:
-            value = builder.select(
-                builder.icmp_unsigned("==", index, skip), ir.Constant(_DOUBLE, 0.0), value
-            )
-        slot = builder.gep(slots, [builder.sub(index, whole)])
-        builder.store(builder.fadd(builder.load(slot), value), slot)
-        builder.store(_larger(builder, value, builder.load(largest)), largest)
-    lanes = [
-        builder.load(builder.gep(slots, [ir.Constant(_INDEX, lane)])) for lane in range(_LANES)
+        value = row.chunk(index)
+        take(index, value, value)
+    # The last entries, fewer than eight, fill the first lanes of one more chunk.
+    with builder.if_then(builder.icmp_unsigned("<", whole, row.length)):
+        take(whole, *row.partial_chunk(whole, zero, two))
+    return [
+        _fold(builder, builder.load(total), _added),
+        _fold(builder, builder.load(most), _larger),
+        _fold(builder, builder.load(least), _smaller),
     ]
-    total_value = _fold(builder, lanes, lambda b, x, y: b.fadd(x, y))
-    return [total_value, builder.load(largest), builder.load(smallest)]
 
 
 _SCAN_RESULT = types.UniTuple(types.float64, 3)
@@ -263,15 +270,28 @@ def write_scaled(
 
         terms = [scale, factor, offset]
         vectors = [_spread(builder, value) for value in terms]
-        whole = builder.and_(write.length, ir.Constant(_INDEX, -_LANES))
-        with cgutils.for_range_slice(
-            builder, ir.Constant(_INDEX, 0), whole, ir.Constant(_INDEX, _LANES), _INDEX, inc=True
-        ) as (index, _):
-            write.store_chunk(index, scaled(read.chunk(index), vectors))
-        with cgutils.for_range_slice(
-            builder, whole, write.length, ir.Constant(_INDEX, 1), _INDEX, inc=True
-        ) as (index, _):
-            write.store_scalar(index, scaled(read.scalar(index), terms))
+        zero, one, lanes = (ir.Constant(_INDEX, value) for value in (0, 1, _LANES))
+        wide = builder.icmp_unsigned(">=", write.length, lanes)
+        with builder.if_else(wide) as (chunked, single):
+            with chunked:
+                # The last chunk overlaps the one before; it is loaded first, since source
+                # and target may be one array.
+                start = builder.sub(write.length, lanes)
+                last = scaled(read.chunk(start), vectors)
+                with cgutils.for_range_slice(builder, zero, start, lanes, _INDEX, inc=True) as (
+                    index,
+                    _,
+                ):
+                    write.store_chunk(index, scaled(read.chunk(index), vectors))
+                write.store_chunk(start, last)
+            with (
+                single,
+                cgutils.for_range_slice(builder, zero, write.length, one, _INDEX, inc=True) as (
+                    index,
+                    _,
+                ),
+            ):
+                write.store_scalar(index, scaled(read.scalar(index), terms))
         return context.get_dummy_value()
 
     double = types.float64

@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 
 # Room for tick labels and axis titles, in the drawing's own units.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
-# Labels closer than this would cover one another.
-_LABEL_WIDTH, _LABEL_HEIGHT = 70, 12
+# About the width of a letter and the height of a line in a label.
+_LETTER, _LINE = 6.5, 12
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,25 @@ class Drawing:
         self._line(self.at(*start), self.at(*end), kind)
 
     def labels(self, texts: Sequence[tuple[float, float, str]]) -> None:
-        """Write beside points of the data, moving texts down until none covers another."""
-        placed: list[tuple[float, float]] = []
+        """Write beside points of the data, each text at the nearest height that is free."""
+        taken: list[tuple[float, float, float]] = []
         for x, y, text in sorted(texts, key=lambda label: -label[1]):
             across, down = self.at(x, y)
             flip = across > self.width * 0.7
-            near = [other for where, other in placed if abs(where - across) < _LABEL_WIDTH]
-            down = max([down, *(other + _LABEL_HEIGHT for other in near)])
-            placed.append((across, down))
+            start = across - 8 - _LETTER * len(text) if flip else across + 8
+            end = start + _LETTER * len(text)
+            for step in range(2 * len(texts) + 1):  # 0, then one up, one down, two up, ...
+                height = down + _LINE * (step // 2 + step % 2) * (-1 if step % 2 else 1)
+                inside = _TOP <= height <= self.height - _BOTTOM
+                clash = any(
+                    start < right and left < end and abs(height - other) < _LINE
+                    for left, right, other in taken
+                )
+                if inside and not clash:
+                    break
+            taken.append((start, end, height))
             kind = "label end" if flip else "label"
-            self._text(across + (-8 if flip else 8), down + 3.5, text, kind)
+            self._text(across + (-8 if flip else 8), height + 3.5, text, kind)
 
     def path(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """Draw a line through points of the data."""

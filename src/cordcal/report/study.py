@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cordcal
-from cordcal.io.writing import import_arrow, replacing
+from cordcal.io.encoding import import_arrow
+from cordcal.io.writing import replacing
 from cordcal.report.html import environment, own_file
 from cordcal.report.study_figures import save_figure
 from cordcal.report.study_tables import SIGNS, latex, markdown

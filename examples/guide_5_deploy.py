@@ -1,0 +1,74 @@
+"""
+Deploy with torch or ONNX
+=========================
+
+The fitted model is a map from logits to probabilities. It can run behind a network as a torch
+module, or as an ONNX graph without Python. Needs ``cordcal[torch]`` or ``cordcal[onnx]``.
+"""
+
+# %%
+# A fitted model
+# --------------
+import numpy as np
+
+import cordcal
+
+rng = np.random.default_rng(0)
+labels = rng.integers(5, size=2000)
+logits = 2.5 * np.eye(5)[labels] + rng.normal(size=(2000, 5)) + [0.0, 0.6, 0.0, -0.6, 0.0]
+model = cordcal.Preserved("vs").fit(logits, labels)
+
+# %%
+# Behind a network
+# ----------------
+# The module takes logits in any float dtype, on any device, with the classes on any axis, and keeps
+# the argmax of exactly these logits.
+import torch
+
+from cordcal.torch import PreservedModule
+
+network = torch.nn.Linear(8, 5).to(torch.bfloat16)  # stands in for yours
+served = torch.nn.Sequential(network, PreservedModule(model))
+inputs = torch.randn(1000, 8, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(0))
+with torch.inference_mode():
+    report = served(inputs)
+    same = (report.argmax(dim=1) == network(inputs).argmax(dim=1)).all()
+print(served[1])
+print(report.dtype, bool(same))
+
+# %%
+# The state is in buffers: ``state_dict`` saves it, ``.to(device)`` moves it, ``.half()`` on the
+# whole model leaves it in full precision. For segmentation, name the axis of the classes:
+pixels = PreservedModule(model, class_axis=1)
+print(pixels(torch.zeros(2, 5, 4, 4)).shape)
+
+# %%
+# As an ONNX file
+# ---------------
+# :func:`~cordcal.onnx.export` writes one graph with the outputs ``direct``, ``repaired`` and
+# ``label``. Before the file is left behind, onnxruntime runs it on ordinary and on adversarial
+# rows; a graph that disagrees with the library is not written.
+import tempfile
+from pathlib import Path
+
+import onnxruntime
+
+from cordcal.onnx import export
+
+with tempfile.TemporaryDirectory() as folder:
+    written = export(model, Path(folder) / "model.onnx")
+    print(f"{written.bytes:,} bytes, {written.nodes} nodes, {written.rows_checked} rows checked")
+    session = onnxruntime.InferenceSession(Path(folder) / "model.onnx")
+    narrow = logits.astype(np.float32)
+    direct, repaired, label = session.run(["direct", "repaired", "label"], {"logits": narrow})
+
+print("direct changes  ", np.count_nonzero(direct.argmax(axis=1) != narrow.argmax(axis=1)))
+print("repaired changes", np.count_nonzero(repaired.argmax(axis=1) != narrow.argmax(axis=1)))
+
+# %%
+# From the command line
+# ---------------------
+# .. code-block:: console
+#
+#    $ cordcal fit scores.npz --calibrator vs --output model.safetensors
+#    $ cordcal export model.safetensors model.onnx

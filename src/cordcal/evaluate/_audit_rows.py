@@ -1,0 +1,297 @@
+"""Audit rows in blocks: a few numbers a row are kept of the three reports."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal import arrays
+from cordcal.evaluate._audit_result import (
+    MEASURE_NAMES,
+    Audit,
+    ChangedRow,
+    GroupChanges,
+    MeasureComparison,
+)
+from cordcal.evaluate.bootstrap import RESAMPLED, percentile_interval, resampled_measures
+from cordcal.metrics import decision_changes
+from cordcal.metrics._all import MeasuredReport, MeasuresStream
+from cordcal.metrics._changes import read_decisions
+from cordcal.metrics._rows import Classes, Report, Vector
+from cordcal.metrics._scores import NLL_FLOOR
+from cordcal.metrics._stream import require_rows
+from cordcal.repair import CORD
+
+# Bands of the original confidence, finer where calibrators seldom dare.
+_BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+# How many of the changed rows are told one by one.
+_ROWS = 10
+
+_REPORTS = ("original", "direct", "repaired")
+
+
+class AuditStream:
+    """`audit` of blocks of rows, with one fitted repair.
+
+    About 150 bytes a row are kept, whatever the number of classes: enough for every count,
+    measure and resample, which are those of the rows together.
+
+    Parameters
+    ----------
+    cord : CORD
+        A fitted repair.
+    """
+
+    def __init__(self, cord: CORD) -> None:
+        self.cord = cord
+        self.identical = True
+        self.dtypes: dict[str, np.dtype[Any]] = {}
+        self._columns: dict[str, list[npt.NDArray[Any]]] = {}
+        self._measured = {name: MeasuresStream() for name in _REPORTS}
+
+    @property
+    def rows(self) -> int:
+        """Rows seen so far."""
+        return sum(map(len, self._columns.get("kept", [])))
+
+    def update(
+        self,
+        original: Any,
+        direct: Any,
+        labels: Any = None,
+        *,
+        decision: Any = None,
+        sample_weight: Any = None,
+        first: int | None = None,
+    ) -> Self:
+        """Add a block of rows; the arguments are those of `audit`.
+
+        Parameters
+        ----------
+        original, direct : array_like of shape (n, K)
+            The classifier's and the calibrator's probabilities.
+        labels : array_like of int, optional
+            The true class of each row.
+        decision : array_like of int, optional
+            The classifier's decisions.
+        sample_weight : array_like, optional
+            Weights of the rows.
+        first : int, optional
+            The number of the first row, where rows before it may be missing.
+
+        Returns
+        -------
+        self : AuditStream
+            The stream, so that calls can be chained.
+        """
+        p, q = Report.of(original, "original"), Report.of(direct, "direct")
+        arrays.check_same_shape(p.values, "original", q.values, "direct")
+        repaired = self.cord.transform(p.values, q.values, decision=decision)
+        reports = dict(zip(_REPORTS, (p, q, Report.of(repaired, "repaired")), strict=True))
+        kept = read_decisions(p.values if decision is None else decision, "decision")[0]
+        moved_to = read_decisions(q.values, "direct")[0]
+        here = np.arange(q.rows)
+        found = {
+            "kept": kept,
+            "moved_to": moved_to,
+            "direct_confidence": q.values[here, moved_to].astype(np.float64),
+            **{name: report.mass_on(kept) for name, report in reports.items()},
+        }
+        if labels is not None:
+            found["labels"] = arrays.check_decisions(labels, q.rows, q.classes, "labels")
+            for name, report in reports.items():
+                self._measured[name].read(report, found["labels"], sample_weight)
+        if sample_weight is not None:
+            found["weight"] = arrays.check_weights(sample_weight, q.rows, some=False)
+        if first is not None:
+            found["row"] = first + here
+        for name, column in found.items():
+            self._columns.setdefault(name, []).append(column)
+        self.dtypes = {name: report.values.dtype for name, report in reports.items()}
+        self.identical = self.identical and bool(np.array_equal(p.values, q.values))
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Add what another stream of the same repair has seen; return this stream."""
+        for name, columns in other._columns.items():
+            self._columns.setdefault(name, []).extend(columns)
+        for name, stream in self._measured.items():
+            stream.merge(other._measured[name])
+        self.dtypes = self.dtypes or other.dtypes
+        self.identical = self.identical and other.identical
+        return self
+
+    def result(
+        self,
+        *,
+        class_names: Sequence[str] | None = None,
+        fitted_here: bool,
+        level: float,
+        resamples: int,
+        seed: int,
+        noticed: Sequence[str] = (),
+    ) -> Audit:
+        """Return the audit of all rows seen; ``noticed`` are warnings of the caller's."""
+        require_rows(self.rows)
+        columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
+        names = check_class_names(class_names, self.cord.n_classes_)
+        labels, weight = columns.get("labels"), columns.get("weight")
+        changed = ChangedRows(columns["kept"], columns["moved_to"], labels, weight, names)
+        masses = {name: columns[name] for name in _REPORTS}
+        measured: dict[str, MeasuredReport] = {}
+        comparisons: tuple[MeasureComparison, ...] = ()
+        if labels is not None:
+            measured = {name: stream.result() for name, stream in self._measured.items()}
+            comparisons = _compare(measured, level, resamples, seed)
+        found = [*_underflow(self.dtypes, measured), *noticed]
+        for message in found:
+            warnings.warn(message, UserWarning, stacklevel=arrays._stacklevel_outside_package())
+        return Audit(
+            n=self.rows,
+            n_classes=len(names),
+            identical=self.identical,
+            changes=changed.among(slice(None)),
+            by_class=changed.by_class(),
+            by_confidence=changed.by_confidence(masses["original"]),
+            rows=changed.largest(
+                masses, columns["direct_confidence"], row_numbers=columns.get("row")
+            ),
+            measures=comparisons,
+            reliability={name: report.reliability() for name, report in measured.items()},
+            eta=self.cord.eta_,
+            fitted_here=fitted_here,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            warnings=tuple(found),
+        )
+
+
+class ChangedRows:
+    """Decisions before and after, and their changes within any group of rows."""
+
+    def __init__(
+        self, kept: Classes, moved_to: Classes, labels: Any, weight: Any, names: list[str]
+    ) -> None:
+        self.kept = kept
+        self.moved_to = moved_to
+        self.names = names
+        self.labels = labels
+        if labels is not None:
+            self.labels = arrays.check_decisions(labels, len(kept), len(names), "labels")
+        self.weight = None if weight is None else arrays.check_weights(weight, len(kept))
+
+    def among(self, group: slice | npt.NDArray[np.intp]) -> Any:
+        """Count the changes within some rows."""
+        return decision_changes(
+            self.kept[group],
+            self.moved_to[group],
+            None if self.labels is None else self.labels[group],
+            sample_weight=None if self.weight is None else self.weight[group],
+        )
+
+    def _grouped(self, index: Classes, names: Sequence[str]) -> tuple[GroupChanges, ...]:
+        # Rows of weight zero are no rows: a group of them has no rates.
+        counted = np.arange(len(index)) if self.weight is None else np.flatnonzero(self.weight)
+        order = counted[np.argsort(index[counted], kind="stable")]
+        values, starts = np.unique(index[order], return_index=True)
+        parts = np.split(order, starts[1:])
+        return tuple(
+            GroupChanges(names[value], self.among(part))
+            for value, part in zip(values, parts, strict=True)
+        )
+
+    def by_class(self) -> tuple[GroupChanges, ...]:
+        """Count the changes by original decision."""
+        return self._grouped(self.kept, self.names)
+
+    def by_confidence(self, confidence: Vector) -> tuple[GroupChanges, ...]:
+        """Count the changes by bands of the original confidence."""
+        bands = [f"({low:g}, {high:g}]" for low, high in pairwise(_BANDS)]
+        index = np.searchsorted(_BANDS, confidence, side="left") - 1
+        return self._grouped(np.clip(index, 0, len(bands) - 1), bands)
+
+    def largest(
+        self,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        most: int = _ROWS,
+        row_numbers: Classes | None = None,
+    ) -> tuple[ChangedRow, ...]:
+        """Tell the rows whose direct report prefers its own decision most."""
+        moved = np.flatnonzero(self.kept != self.moved_to)
+        confidence = direct_confidence[moved]
+        order = np.argsort(masses["direct"][moved] - confidence, kind="stable")[:most]
+        return tuple(
+            ChangedRow(
+                row=int(row if row_numbers is None else row_numbers[row]),
+                decision=self.names[self.kept[row]],
+                direct_decision=self.names[self.moved_to[row]],
+                label=None if self.labels is None else self.names[self.labels[row]],
+                original_mass=float(masses["original"][row]),
+                direct_mass=float(masses["direct"][row]),
+                repaired_mass=float(masses["repaired"][row]),
+                direct_confidence=float(top),
+            )
+            for row, top in zip(moved[order], confidence[order], strict=True)
+        )
+
+
+def check_class_names(class_names: Sequence[str] | None, classes: int) -> list[str]:
+    """Return one name a class: those given, or the columns' numbers."""
+    if class_names is None:
+        return [str(index) for index in range(classes)]
+    if len(class_names) != classes:
+        raise ValueError(
+            f"class_names has {len(class_names)} entries but there are {classes} classes; "
+            f"pass one name for each column"
+        )
+    return [str(name) for name in class_names]
+
+
+def _compare(
+    measured: dict[str, MeasuredReport], level: float, resamples: int, seed: int
+) -> tuple[MeasureComparison, ...]:
+    direct, repaired = measured["direct"], measured["repaired"]
+    values = resampled_measures([direct.rows, repaired.rows], resamples=resamples, seed=seed)
+    low, high = percentile_interval(values[1] - values[0], level)
+    intervals = dict(zip(RESAMPLED, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    comparisons = []
+    for name in MEASURE_NAMES:
+        before, after = getattr(direct.measures, name), getattr(repaired.measures, name)
+        ends = intervals.get(name, (None, None))
+        comparisons.append(
+            MeasureComparison(
+                measure=name,
+                original=getattr(measured["original"].measures, name),
+                direct=before,
+                repaired=after,
+                difference=after - before,
+                low=ends[0],
+                high=ends[1],
+            )
+        )
+    return tuple(comparisons)
+
+
+def _underflow(dtypes: dict[str, np.dtype[Any]], measured: dict[str, MeasuredReport]) -> list[str]:
+    """Say where zeros may be probabilities that the dtype could not hold."""
+    zeros = {}
+    for name, report in measured.items():
+        smallest = np.finfo(dtypes[name]).smallest_subnormal
+        count = int(np.count_nonzero(report.rows.true_mass == 0.0))
+        if count and smallest > NLL_FLOOR:
+            zeros[name] = count
+    if not zeros:
+        return []
+    counts = " and ".join(f"{count:,} rows of {name}" for name, count in zeros.items())
+    return [
+        f"float16 holds no positive number below 6e-8: the true class has probability 0 in "
+        f"{counts}, each of which adds {-np.log(NLL_FLOOR):.1f} to the sum behind the NLL. "
+        f"Pass float32 or float64 probabilities for a log loss that can be trusted."
+    ]

@@ -1,0 +1,89 @@
+"""Feed a stream with whatever the caller brought: rows, dense arrays, dask collections."""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from cordcal import arrays, dense
+from cordcal.metrics._rows import LabelledRows
+from cordcal.metrics._stream import RowStream, require_rows
+
+Fed = TypeVar("Fed")
+
+
+def fed(
+    stream: Fed,
+    *reports: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
+) -> Fed:
+    """Return the stream after it has seen all rows.
+
+    Parameters
+    ----------
+    stream : Stream, DecisionChangesStream, ...
+        Has ``update(*reports, labels, sample_weight=...)`` and ``merge``.
+    reports : array_like
+        What its ``update`` takes before the labels.
+    labels, sample_weight : array_like, optional
+        One entry for each row or position.
+    axis : int, optional
+        The dimension of the classes in dense reports.
+    ignore_index : int, optional
+        The label of positions that have none.
+    """
+    if arrays.is_dask(*reports, labels):
+        from cordcal.dask import fed as fed_from_blocks
+
+        if axis is not None:
+            raise ValueError("axis is not served for dask collections; pass blocks of rows")
+        whole: Fed = fed_from_blocks(stream, reports, labels, sample_weight, ignore_index)
+        return whole
+    if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
+        arrays.check_weights(np.zeros(1), 1)  # says that every weight is zero
+    update: Any = stream.update  # type: ignore[attr-defined]
+    blocks = dense.labelled_rows(axis, ignore_index, reports, labels, sample_weight)
+    for rows, block, truth, weight in blocks:
+        given = block if truth is None else [*block, truth]
+        try:
+            update(*given, sample_weight=weight)
+        except ValueError as error:
+            raise ValueError(arrays.renumbered(str(error), rows)) from error
+    return stream
+
+
+class RowsStream(RowStream):
+    """The reduced rows themselves, for measures that need all of them at once."""
+
+    def __init__(self) -> None:
+        self._parts: list[LabelledRows] = []
+
+    def add(self, rows: LabelledRows) -> None:
+        """Add rows that were reduced already."""
+        self._parts.append(rows)
+
+    def merge(self, other: Self) -> Self:
+        """Add what another stream of the same kind has seen; return this stream."""
+        self._parts += other._parts
+        return self
+
+    def result(self) -> LabelledRows:
+        """Return all rows seen so far."""
+        require_rows(len(self._parts))
+        return joined_rows(self._parts)
+
+
+def joined_rows(parts: list[LabelledRows]) -> LabelledRows:
+    """Put the rows of several blocks together."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def together(name: str) -> Any:
+        columns = [getattr(part, name) for part in parts]
+        return None if columns[0] is None else np.concatenate(columns)
+
+    return LabelledRows(*(together(name) for name in LabelledRows.__dataclass_fields__))

@@ -1,0 +1,99 @@
+"""`CORD.construct`: the scalar of all rows together, however they are cut and kept."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from cordcal import CORD
+from cordcal.repair._shelf import Shelf
+from cordcal.repair._state import ConstructionState
+
+RNG = np.random.default_rng(0)
+ROWS, CLASSES = 900, 7
+ORIGINAL = RNG.dirichlet(np.ones(CLASSES), ROWS)
+DIRECT = RNG.dirichlet(np.full(CLASSES, 0.5), ROWS)
+DECISION = RNG.integers(0, CLASSES, ROWS)
+# Weights over seven orders of magnitude, and a first stretch without any.
+WEIGHT = RNG.random(ROWS) * 10.0 ** RNG.integers(-3, 4, ROWS)
+WEIGHT[:120] = 0.0
+
+
+def batches(cuts: list[int], **columns: np.ndarray) -> list[dict[str, np.ndarray]]:
+    return [
+        {name: column[start:stop] for name, column in columns.items()}
+        for start, stop in pairwise([0, *cuts, ROWS])
+    ]
+
+
+@pytest.mark.parametrize("spill_bytes", [None, 0, 20_000])
+@pytest.mark.parametrize("preserve", [1, 3, "ranking"])
+@pytest.mark.parametrize("given", [(), ("decision",), ("sample_weight",)])
+def test_the_construction_is_that_of_fit(
+    preserve: int | str, given: tuple[str, ...], spill_bytes: int | None
+) -> None:
+    extra = {"decision": DECISION, "sample_weight": WEIGHT}
+    columns = {name: extra[name] for name in given}
+    fitted = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
+    cut = batches([1, 100, 110, 640], original=ORIGINAL, direct=DIRECT, **columns)
+    constructed = CORD(preserve).construct(iter(cut), spill_bytes=spill_bytes)
+    assert constructed.construction_ == fitted.construction_
+    np.testing.assert_array_equal(constructed.eta_, fitted.eta_)
+
+
+def test_pairs_will_do() -> None:
+    pairs = list(zip(np.split(ORIGINAL, 9), np.split(DIRECT, 9), strict=True))
+    assert CORD().construct(pairs).eta_ == CORD().fit(ORIGINAL, DIRECT).eta_
+
+
+def test_states_merge() -> None:
+    first, second = ConstructionState(1, 1), ConstructionState(1, 1, 0)
+    first.add(ORIGINAL[:200], DIRECT[:200], None, WEIGHT[:200])
+    second.add(ORIGINAL[200:], DIRECT[200:], None, WEIGHT[200:])
+    fitted = CORD().fit(ORIGINAL, DIRECT, sample_weight=WEIGHT)
+    assert ConstructionState(1, 1).merge(second).merge(first).construct() == fitted.construction_
+
+
+def test_a_bad_row_is_named_by_its_number_in_the_whole() -> None:
+    bad = DIRECT.copy()
+    bad[777, 2] = np.nan
+    with pytest.raises(ValueError, match="direct: row 777 contains NaN"):
+        CORD().construct(batches([300, 600], original=ORIGINAL, direct=bad))
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([], "batches is empty"),
+        ([(ORIGINAL,)], "a batch has 1 entries"),
+        ([{"original": ORIGINAL, "scores": DIRECT}], "a batch has the keys 'original', 'scores'"),
+        (
+            [(ORIGINAL, DIRECT), (ORIGINAL[:, :6], DIRECT[:, :6])],
+            "direct has 6 classes but earlier batches had 7",
+        ),
+        (
+            [(ORIGINAL, DIRECT), (ORIGINAL, DIRECT, DECISION)],
+            "decision is given from row 900 on",
+        ),
+        (
+            [{"original": ORIGINAL, "direct": DIRECT, "sample_weight": np.zeros(ROWS)}],
+            "sample_weight is zero in every row",
+        ),
+    ],
+)
+def test_bad_batches(items: list[object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        CORD().construct(items)  # type: ignore[arg-type]
+
+
+def test_a_shelf_spills_and_keeps_the_order() -> None:
+    shelf: Shelf[np.ndarray] = Shelf(limit=1000)
+    blocks = [np.full(size, float(size)) for size in (50, 60, 70, 5)]
+    for block in blocks:
+        shelf.append(block)
+    assert shelf.spilled == 2  # 880 bytes fit, 560 more do not; the small one keeps its place
+    for _ in range(2):
+        for found, block in zip(shelf, blocks, strict=True):
+            np.testing.assert_array_equal(found, block)

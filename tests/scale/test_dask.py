@@ -1,0 +1,242 @@
+"""Dask collections: the numbers of the same rows in memory, whatever the blocks and scheduler."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cordcal import CORD, Preserved, audit, metrics
+from cordcal.repair._rounds import ROUNDS
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+SOURCE = Path(__file__).parents[2] / "src"
+
+RNG = np.random.default_rng(0)
+ROWS, CLASSES = 700, 6
+ORIGINAL = RNG.dirichlet(np.ones(CLASSES), ROWS)
+DIRECT = RNG.dirichlet(np.full(CLASSES, 0.5), ROWS)
+DECISION = RNG.integers(0, CLASSES, ROWS)
+LABELS = RNG.integers(0, CLASSES, ROWS)
+WEIGHT = RNG.random(ROWS) * 10.0 ** RNG.integers(-3, 4, ROWS)
+WEIGHT[:150] = 0.0
+
+# Few rows and many blocks, uneven ones, classes cut apart, one block.
+CHUNKS = [(10, CLASSES), ((1, 99, 600), CLASSES), (250, 2), (ROWS, CLASSES)]
+
+
+@pytest.fixture(autouse=True)
+def threads() -> object:
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+def lazy(array: np.ndarray, chunks: object) -> object:
+    return da.from_array(array, chunks=chunks)
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("given", [(), ("decision", "sample_weight")])
+@pytest.mark.parametrize("preserve", [1, 2])
+def test_the_construction_is_that_in_memory(
+    chunks: object, given: tuple[str, ...], preserve: int
+) -> None:
+    extra = {"decision": DECISION, "sample_weight": WEIGHT}
+    columns = {name: extra[name] for name in given}
+    wanted = CORD(preserve).fit(ORIGINAL, DIRECT, **columns)
+    blocks = {name: lazy(column, 123) for name, column in columns.items()}
+    found = CORD(preserve).fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), **blocks)
+    assert found.construction_ == wanted.construction_
+    levels = getattr(found.construction_, "levels", (found.construction_,))
+    assert max(level.passes for level in levels) <= ROUNDS
+
+
+def test_a_whole_ranking() -> None:
+    wanted = CORD("ranking").fit(ORIGINAL, DIRECT)
+    found = CORD("ranking").fit(lazy(ORIGINAL, (90, 6)), lazy(DIRECT, (90, 6)))
+    assert found.construction_ == wanted.construction_
+    repaired = found.transform(lazy(ORIGINAL, (70, 6)), lazy(DIRECT, (70, 6)))
+    np.testing.assert_array_equal(repaired.compute(), wanted.transform(ORIGINAL, DIRECT))
+
+
+def test_more_levels_than_are_sent_out_are_constructed_in_memory() -> None:
+    original, direct = RNG.dirichlet(np.ones(14), (2, 60))
+    wanted = CORD(12).fit(original, direct)
+    found = CORD(12).fit(lazy(original, (25, 14)), lazy(direct, (25, 14)))
+    assert found.construction_ == wanted.construction_
+
+
+def test_no_rows_travel_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    compute = dask.compute
+
+    def watched(*collections: object, **options: object) -> object:
+        results = compute(*collections, **options)
+        sizes.extend(len(pickled) for pickled in map(pickle_of, results))
+        return results
+
+    def pickle_of(value: object) -> bytes:
+        import pickle
+
+        return pickle.dumps(value)
+
+    monkeypatch.setattr("cordcal.dask.dask.compute", watched)
+    original, direct = RNG.dirichlet(np.ones(3), (2, 40_000))
+    CORD().fit(lazy(original, (5_000, 3)), lazy(direct, (5_000, 3)))
+    # A round's probes are some hundred numbers of a few hundred bytes; the rows were 2 MB.
+    assert max(sizes) < 100_000
+
+
+@pytest.mark.parametrize("dtype", [None, np.float32])
+def test_transform_is_lazy_and_the_same(dtype: object) -> None:
+    cord = CORD().fit(ORIGINAL, DIRECT, decision=DECISION)
+    repaired = cord.transform(
+        lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), decision=DECISION, dtype=dtype
+    )
+    assert isinstance(repaired, da.Array)
+    wanted = cord.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
+    assert (repaired.dtype, repaired.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_array_equal(repaired.compute(), wanted)
+
+
+def test_preserved() -> None:
+    logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
+    model = Preserved("vs").fit(logits, LABELS)
+    found = model.predict_proba(lazy(logits, (90, 4)), np.float32)
+    assert isinstance(found, da.Array)
+    np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, np.float32))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece", "classwise_ece"],
+)
+def test_measures(name: str) -> None:
+    measure = getattr(metrics, name)
+    wanted = measure(DIRECT, LABELS, sample_weight=WEIGHT)
+    found = measure(lazy(DIRECT, (80, 6)), lazy(LABELS, 33), sample_weight=lazy(WEIGHT, 100))
+    assert found == pytest.approx(wanted, rel=1e-12)
+    holes = np.where(LABELS == 0, -1, LABELS)
+    wanted = measure(DIRECT, holes, ignore_index=-1)
+    assert measure(lazy(DIRECT, (80, 6)), holes, ignore_index=-1) == pytest.approx(wanted)
+
+
+def test_changes() -> None:
+    pair = lazy(ORIGINAL, (80, 6)), lazy(DIRECT, (33, 6))
+    assert metrics.decision_changes(*pair, LABELS) == metrics.decision_changes(
+        ORIGINAL, DIRECT, LABELS
+    )
+    assert metrics.topk_changes(*pair, 3) == metrics.topk_changes(ORIGINAL, DIRECT, 3)
+    kept = lazy(DECISION, 50)
+    assert metrics.tpcr(kept, pair[1]) == metrics.tpcr(DECISION, DIRECT)
+
+
+def test_audit() -> None:
+    wanted = audit(ORIGINAL, DIRECT, LABELS, resamples=20).to_dict()
+    found = audit(lazy(ORIGINAL, (80, 6)), lazy(DIRECT, (33, 6)), LABELS, resamples=20).to_dict()
+    assert found.keys() == wanted.keys()
+    for name in ("n", "changes", "by_class", "by_confidence", "rows", "eta"):
+        assert found[name] == wanted[name], name
+    for one, other in zip(found["measures"], wanted["measures"], strict=True):
+        for key in ("original", "direct", "repaired", "difference"):
+            assert one[key] == pytest.approx(other[key], abs=1e-12)
+
+
+def test_data_frames() -> None:
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    original, direct = (dd.from_pandas(pd.DataFrame(x), npartitions=5) for x in (ORIGINAL, DIRECT))
+    cord = CORD().fit(original, direct)
+    assert cord.construction_ == CORD().fit(ORIGINAL, DIRECT).construction_
+    repaired = cord.transform(original, direct).compute()
+    np.testing.assert_array_equal(repaired, cord.transform(ORIGINAL, DIRECT))
+    # Filtered partitions may be empty.
+    some = [each.map_partitions(lambda part: part[part.index < 100]) for each in (original, direct)]
+    few = CORD().fit(*some)
+    assert few.construction_ == CORD().fit(ORIGINAL[:100], DIRECT[:100]).construction_
+
+
+def test_bad_rows_and_bad_blocks() -> None:
+    bad = DIRECT.copy()
+    bad[432, 1] = np.nan
+    original, direct = lazy(ORIGINAL, (100, 6)), lazy(bad, (100, 6))
+    with pytest.raises(ValueError, match="direct: row 432 contains NaN"):
+        CORD().fit(original, direct)
+    cord = CORD().fit(ORIGINAL, DIRECT)
+    with pytest.raises(ValueError, match="direct: row 432 contains NaN"):
+        cord.transform(original, direct).compute()
+    with pytest.raises(ValueError, match="probabilities: row 432 contains NaN"):
+        metrics.ece(direct, LABELS)
+    with pytest.raises(ValueError, match="direct has 699 rows but original has 700"):
+        CORD().fit(original, lazy(DIRECT[:-1], (100, 6)))
+    with pytest.raises(ValueError, match="zero in every row"):
+        CORD().fit(original, lazy(DIRECT, (100, 6)), sample_weight=np.zeros(ROWS))
+
+
+def test_dask_is_not_imported_for_arrays() -> None:
+    code = (
+        "import sys, numpy as np, cordcal\n"
+        "p = np.full((4, 2), 0.5)\n"
+        "cordcal.CORD().fit(p, p).transform(p, p)\n"
+        "cordcal.metrics.ece(p, [0, 1, 0, 1])\n"
+        "assert 'dask' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+
+
+def _kill_once(block: np.ndarray, flag: str) -> np.ndarray:
+    """Kill the worker that holds this block, the first time it is made."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return block
+    os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    wanted = CORD().fit(ORIGINAL, DIRECT).construction_
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster), dask.config.set(scheduler=None):
+        original, direct = lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6))
+        assert CORD().fit(original, direct).construction_ == wanted
+
+        # With its type told, dask does not try the function out here.
+        meta = np.empty((0, 0))
+        doomed = direct.map_blocks(_kill_once, flag=str(tmp_path / "killed"), meta=meta)
+        found = CORD().fit(original, doomed)
+        assert (tmp_path / "killed").exists()
+        assert found.construction_ == wanted
+
+        # Now with the rows' state on the workers: one dies between two rounds.
+        probes = []
+        from cordcal import dask as adapter
+
+        solve = adapter.solve_in_rounds
+
+        def deadly(bounds: object, probe: object, **options: object) -> object:
+            def counted(etas: object) -> object:
+                probes.append(etas)
+                if len(probes) == 2:
+                    worker = next(iter(cluster.workers.values()))
+                    os.kill(worker.pid, signal.SIGKILL)
+                return probe(etas)  # type: ignore[operator]
+
+            return solve(bounds, counted, **options)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(adapter, "solve_in_rounds", deadly)
+            assert CORD().fit(original, direct).construction_ == wanted
+        assert len(probes) >= 2
+        repaired = found.transform(original, direct).compute()
+        np.testing.assert_array_equal(repaired, found.transform(ORIGINAL, DIRECT))

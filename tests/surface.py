@@ -1,0 +1,70 @@
+"""The public surface, one name a line; ``python tests/surface.py`` writes the frozen list anew."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import cordcal
+
+FROZEN = Path(__file__).parent / "data" / "api.txt"
+# Modules whose public names are those of their ``__all__``.
+PACKAGES = ("calibrators", "io", "metrics", "repair", "report")
+# Adapters: the names that their own framework's users import.
+ADAPTERS = {
+    "onnx": ("Export", "export"),
+    "sklearn": ("PreservingCalibratedClassifierCV",),
+    "torch": ("PreservedModule",),
+}
+
+
+def surface() -> Iterator[str]:
+    """Yield each public name with its signature, one a line."""
+    for name in dir(cordcal):
+        if not inspect.ismodule(getattr(cordcal, name)):
+            yield from _described(f"cordcal.{name}", getattr(cordcal, name))
+    for package in PACKAGES:
+        module = import_module(f"cordcal.{package}")
+        for name in module.__all__:
+            yield from _described(f"cordcal.{package}.{name}", getattr(module, name))
+    for key in cordcal.calibrators.available():
+        found = cordcal.calibrators.calibrator_class(key)
+        yield from _described(f"{found.__module__}.{found.__name__}", found)
+    for adapter, names in ADAPTERS.items():
+        module = import_module(f"cordcal.{adapter}")
+        for name in names:
+            yield from _described(f"cordcal.{adapter}.{name}", getattr(module, name))
+
+
+def _described(path: str, found: Any) -> Iterator[str]:
+    if not callable(found):
+        yield path
+        return
+    yield path + _signature(found)
+    if not inspect.isclass(found):
+        return
+    own = [base for base in found.__mro__ if base.__module__.startswith("cordcal")]
+    methods = {name for base in own for name in vars(base) if not name.startswith("_")}
+    for name in sorted(methods):
+        method = inspect.getattr_static(found, name)
+        if isinstance(method, classmethod | staticmethod):
+            method = method.__func__
+        if inspect.isfunction(method):
+            yield f"{path}.{name}{_signature(method)}"
+        elif isinstance(method, property):
+            yield f"{path}.{name}"
+
+
+def _signature(found: Any) -> str:
+    """Return the parameters and defaults, without annotations."""
+    given = inspect.signature(found)
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in given.parameters.values()]
+    return str(given.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+if __name__ == "__main__":
+    FROZEN.write_text("\n".join(surface()) + "\n", "utf-8")
+    print(f"{FROZEN}: written")

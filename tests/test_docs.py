@@ -1,0 +1,79 @@
+"""The documentation is true: pages' examples run, guides run, and no public name is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cordcal.cli._app import app
+from documents import ROOT, blocks, run_examples
+from surface import surface
+
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in DOCS.rglob("*.md")
+    if "_build" not in path.parts and ">>>" in path.read_text("utf-8")
+)
+GUIDES = sorted((ROOT / "examples").glob("guide_*.py"))
+# What a guide cannot do without.
+NEEDS = {"guide_5_deploy": ("torch", "onnxruntime"), "guide_6_large": ("dask.array",)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_page(page: Path) -> None:
+    assert run_examples(page) > 0
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_guide(guide: Path, tmp_path: Path) -> None:
+    for package in NEEDS.get(guide.stem, ()):
+        pytest.importorskip(package)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(guide)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir())  # a guide leaves nothing behind
+
+
+def test_every_public_name_has_its_place_in_the_api() -> None:
+    for extra in ("onnx", "torch"):
+        pytest.importorskip(extra)
+    listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api" / "index.rst").read_text(), re.M))
+    listed = {name.split(".")[-1] for name in listed}
+    names = {re.sub(r"\(.*", "", line).split(".")[-1] for line in surface() if _is_top(line)}
+    assert names - {"__version__"} <= listed
+
+
+def _is_top(line: str) -> bool:
+    """Whether a line of the surface is a name of its own, not a method of a class."""
+    path = re.sub(r"\(.*", "", line).split(".")
+    return not any(part[:1].isupper() for part in path[:-1])
+
+
+def test_commands_shown_exist() -> None:
+    known = {command.callback.__name__ for command in app.registered_commands}
+    pages = [*PAGES, *GUIDES, ROOT / "README.md"]
+    shown = {name for page in pages for name in re.findall(r"\$ cordcal (\w+)", page.read_text())}
+    assert shown
+    assert shown <= known
+
+
+def test_pages_name_no_machine() -> None:
+    for path in [*DOCS.rglob("*.md"), *DOCS.rglob("*.py"), *GUIDES, ROOT / "README.md"]:
+        if "_build" not in path.parts:
+            assert not re.search(r"/(home|root|work|tmp)/", path.read_text("utf-8")), path
+
+
+def test_blocks_end_where_they_should() -> None:
+    assert all("```" not in code for page in PAGES for code in blocks(page, "python"))
