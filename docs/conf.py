@@ -22,7 +22,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",  # the built pages ask no other host for anything
 ]
-exclude_patterns = ["_build", "**/GALLERY_HEADER.rst", "sg_execution_times.rst"]
+exclude_patterns = ["_build", "results/**", "**/GALLERY_HEADER.rst", "sg_execution_times.rst"]
 templates_path = ["_templates"]
 root_doc = "index"
 

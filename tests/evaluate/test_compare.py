@@ -117,12 +117,12 @@ def test_splits_are_averaged_and_resampled_together(data) -> None:
 
 
 def test_all_leaves_out_what_cannot_run() -> None:
-    from cordcal.evaluate.compare import _left_out
+    from cordcal.evaluate.compare import left_out_by
 
     keys = dict.fromkeys(["ts", "ms", "sms", "dir-odir", "mcct-i", "adats"])
-    assert set(_left_out(keys, 1000, True)) == {"ms", "sms", "dir-odir", "mcct-i"}
-    assert set(_left_out(keys, 101, False)) == {"mcct-i", "adats"}
-    assert _left_out(keys, 100, True) == {}
+    assert set(left_out_by(keys, 1000, True)) == {"ms", "sms", "dir-odir", "mcct-i"}
+    assert set(left_out_by(keys, 101, False)) == {"mcct-i", "adats"}
+    assert left_out_by(keys, 100, True) == {}
     logits, labels = rows(300, 3)
     logits[5, (labels[5] + 1) % 3] = -np.inf  # a masked class, which some maps cannot take
     found = cordcal.compare(logits, labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -83,14 +84,14 @@ def _computed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Cell]
             initializer=_start_worker,
         ) as pool,
     ):
-        waiting: dict[Future[Cell], Task] = {pool.submit(compute, task): task for task in tasks}
+        waiting: dict[Future[Cell], Task] = {pool.submit(_work, task): task for task in tasks}
         try:
             while waiting:
                 finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in finished:
                     yield waiting.pop(future), future.result()
         except BaseException:
-            # Files are replaced whole, so a worker can be stopped at any moment.
+            # Files are replaced whole, so a worker can be stopped at any moment; see `_work`.
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - before:
                 child.terminate()
@@ -105,7 +106,16 @@ def _cost(task: Task, data: SetData) -> float:
 def _start_worker() -> None:
     """Leave Ctrl-C to the parent, which ends the workers; and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _work(task: Task) -> Cell:
+    """Compute a cell; when told to stop, remove a half-written file and go."""
+    try:
+        return compute(task)
+    except SystemExit:  # the pool would take it for the task's own error and go on
+        os._exit(1)
 
 
 def _end_with_parent() -> None:
