@@ -397,6 +397,7 @@ class _Parquet(_Source):
                 starts = range(row, stop, size)
                 slices = (self._contents(*each) for each in zip(batches, starts, strict=True))
                 yield _filled(slices, rows)
+                self.arrow.default_memory_pool().release_unused()
                 return
             for (row, _), batch in zip(spans[first:], islice(batches, first, None), strict=True):
                 yield self._contents(batch, row)
