@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ import numpy.typing as npt
 from cordcal.io import _footers
 from cordcal.io._memory import Sink
 
-# Rows that Arrow encodes at a time.
-_SLICE_ROWS = 256
+# A quarter of Arrow's default: pages in the making are memory too.
+_PAGE_BYTES = 2**18
 
 SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
 
@@ -145,6 +146,8 @@ def _npy_header(dtype: np.dtype[Any], rows: int, classes: int) -> bytes:
 class Parquet(Encoder):
     """A row group a block; reports are columns of fixed-size lists."""
 
+    _encoding = threading.Lock()
+
     def encode(self, block: ReportBlock) -> Encoded:
         """Return a row group and its footer."""
         arrow, parquet = import_arrow()
@@ -161,16 +164,18 @@ class Parquet(Encoder):
             table = table.replace_schema_metadata({"class_names": json.dumps(names)})
         beside = [key for key in columns if key not in block.reports]
         sink = Sink()
-        with parquet.ParquetWriter(
-            sink,
-            table.schema,
-            # Probabilities hardly repeat, and nobody looks for their smallest.
-            use_dictionary=[key for key in beside if key == "decision_name"],
-            write_statistics=beside,
-        ) as writer:
-            # In slices, since the levels of a list column are as large as its values.
-            for piece in table.to_batches(max_chunksize=_SLICE_ROWS):
-                writer.write_batch(piece, row_group_size=max(1, len(block)))
+        # One at a time: Arrow takes several times a block's memory to encode a list column.
+        with self._encoding:
+            parquet.write_table(
+                table,
+                sink,
+                row_group_size=max(1, len(block)),
+                data_page_size=_PAGE_BYTES,
+                # Probabilities hardly repeat, and nobody looks for their smallest.
+                use_dictionary=[key for key in beside if key == "decision_name"],
+                write_statistics=beside,
+            )
+            arrow.default_memory_pool().release_unused()
         body, footer = _footers.split(sink.parts)
         return Encoded(body, _footers.MAGIC, footer, len(block))
 
