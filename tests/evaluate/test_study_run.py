@@ -174,7 +174,7 @@ def test_a_rerun_reads_every_cell(folder: Path, results: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to one process")
-def test_an_interrupted_study_keeps_its_cells_and_goes_on(folder: Path) -> None:
+def test_an_interrupted_study_keeps_its_cells_and_goes_on(folder: Path, results: Path) -> None:
     process = subprocess.Popen(
         command(folder, "--output", "stopped", "--workers", 1, "--no-figures"),
         env=environment(),
@@ -189,12 +189,17 @@ def test_an_interrupted_study_keeps_its_cells_and_goes_on(folder: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
+    kept = {path: path.stat().st_mtime_ns for path in cells.rglob("*.safetensors")}
     finished = len(list(cells.rglob("*.json")))
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert not (folder / "stopped" / "index.html").exists()
     assert finished > 0
     assert not list(cells.rglob(".*"))
+    assert run(folder, "--output", "stopped", "--no-figures").returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept  # nothing is fitted again
+    again = (folder / "stopped" / "main" / "data.csv").read_bytes()
+    assert again == (results / "main" / "data.csv").read_bytes()
 
 
 def test_a_mistake_is_one_sentence_and_starts_nothing(folder: Path, tmp_path: Path) -> None:
