@@ -3,8 +3,9 @@
 Candidates live on a fixed grid, `GRID_BITS` binary digits below max(1, |η|).  On
 that grid the summed response is monotone in spite of rounding, so the nearest-zero
 solution is one definite grid point: every search, on one machine or many, in any
-order of probes, ends at the same double.  The grid is ten thousand times finer than
-anything a report can show: moving η by one step moves no mass by more than 2^-49.
+order of probes, ends at the same double.  The grid is finer than it need be: a response
+rises by at most one for each unit of η, and by 1/η² for a large one, so that a step moves
+no mass by more than 2^-47.
 """
 
 from __future__ import annotations
