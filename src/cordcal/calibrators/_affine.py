@@ -44,50 +44,42 @@ class AffineProblem(ABC):
         self.weight = row_weights(scores.shape[0], weight)
         self._probabilities = np.empty_like(scores)
         self._buffer = block_buffer(*scores.shape)
+        self._observed = self._observe()
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
         """Return the objective and its gradient, and remember the probabilities."""
-        value, gradient = 0.0, np.zeros_like(theta)
+        value, gradient = 0.0, -self._observed
         for at in row_blocks(*self.scores.shape):
             x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
-            own = np.arange(p.shape[0]), self.labels[at]
             self._map(theta, x, out=p)
             p -= p.max(axis=1, keepdims=True)
-            own_logit = p[own]
+            own_logit = p[np.arange(p.shape[0]), self.labels[at]]
             np.exp(p, out=p)
             total = p.sum(axis=1)
             p /= total[:, None]
             value += float(w @ (np.log(total) - own_logit))
-            error = np.multiply(p, w[:, None], out=self._buffer[: p.shape[0]])
-            error[own] -= w
-            self._accumulate(error, x, gradient)
+            self._add_moments(p, x, w, gradient)
         away = theta - self.identity
         value += float(np.vdot(self.ridge, away * away))
         gradient += 2.0 * self.ridge * away
         return value, gradient
 
+    @abstractmethod
     def product(self, direction: Matrix) -> Matrix:
-        """Return the Hessian at the last evaluated point times a direction."""
-        result = 2.0 * self.ridge * direction
-        for at in row_blocks(*self.scores.shape):
-            x, p = self.scores[at], self._probabilities[at]
-            a = self._buffer[: p.shape[0]]
-            self._map(direction, x, out=a)
-            a -= np.vecdot(p, a)[:, None]
-            a *= p
-            a *= self.weight[at][:, None]
-            self._accumulate(a, x, result)
-        return result
+        """Return the Hessian at the last refreshed point times a direction."""
 
     @staticmethod
     @abstractmethod
     def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
         """Write the affine map of a block."""
 
-    @staticmethod
     @abstractmethod
-    def _accumulate(error: Matrix, x: Matrix, gradient: Matrix) -> None:
-        """Add the derivative with respect to the parameters, given that to the logits."""
+    def _observe(self) -> Matrix:
+        """Return Σ w·1[y = j]·(x, 1), what the gradient compares the map's moments with."""
+
+    @abstractmethod
+    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
+        """Add a block's Σ w·p_j·(x, 1)."""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -112,21 +104,50 @@ class VectorProblem(AffineProblem):
         np.multiply(x, theta[0], out=out)
         out += theta[1]
 
-    @staticmethod
-    def _accumulate(error: Matrix, x: Matrix, gradient: Matrix) -> None:
-        gradient[0] += np.einsum("ij,ij->j", error, x)
-        gradient[1] += error.sum(axis=0)
+    def _observe(self) -> Matrix:
+        classes = self.scores.shape[1]
+        own = self.scores[np.arange(self.labels.size), self.labels]
+        return np.stack(
+            [
+                np.bincount(self.labels, self.weight * own, classes),
+                np.bincount(self.labels, self.weight, classes),
+            ]
+        )
+
+    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
+        moments[0] += w @ np.multiply(p, x, out=self._buffer[: p.shape[0]])
+        moments[1] += w @ p
+
+    def product(self, direction: Matrix) -> Matrix:
+        v, b = direction
+        vv, vb, bb = self._second
+        result = np.stack([vv * v + vb * b, vb * v + bb * b])
+        # Less the rows' own means: four products of a matrix and a vector a block.
+        for at in row_blocks(*self.scores.shape):
+            p = self._probabilities[at]
+            px = np.multiply(p, self.scores[at], out=self._buffer[: p.shape[0]])
+            mean = px @ v
+            mean += p @ b
+            mean *= self.weight[at]
+            result[0] -= mean @ px
+            result[1] -= mean @ p
+        return result + 2.0 * self.ridge * direction
 
     def refresh(self) -> None:
-        vv, vb, bb = (np.zeros(self.scores.shape[1]) for _ in range(3))
+        classes = self.scores.shape[1]
+        second, spread = np.zeros((3, classes)), np.zeros((3, classes))
         for at in row_blocks(*self.scores.shape):
-            x, p = self.scores[at], self._probabilities[at]
-            spread = p * (1.0 - p)
-            spread *= self.weight[at][:, None]
-            bb += spread.sum(axis=0)
-            spread *= x
-            vb += spread.sum(axis=0)
-            vv += np.einsum("ij,ij->j", spread, x)
+            x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
+            share = np.subtract(1.0, p)
+            share *= p
+            for moments, mass in ((second, p), (spread, share)):
+                moments[2] += w @ mass
+                mass_x = np.multiply(mass, x, out=self._buffer[: p.shape[0]])
+                moments[1] += w @ mass_x
+                mass_x *= x
+                moments[0] += w @ mass_x
+        self._second = second
+        vv, vb, bb = spread
         vv += 2.0 * self.ridge[0]
         bb += 2.0 * self.ridge[1]
         # A class nobody doubts leaves an empty block: keep it invertible.
@@ -161,10 +182,33 @@ class MatrixProblem(AffineProblem):
         np.matmul(x, theta[:, :-1].T, out=out)
         out += theta[:, -1]
 
+    def _observe(self) -> Matrix:
+        observed = np.zeros_like(self.identity)
+        for at in row_blocks(*self.scores.shape):
+            w = self.weight[at]
+            np.add.at(observed[:, :-1], self.labels[at], self.scores[at] * w[:, None])
+            np.add.at(observed[:, -1], self.labels[at], w)
+        return observed
+
+    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
+        self._add_outer(np.multiply(p, w[:, None], out=self._buffer[: p.shape[0]]), x, moments)
+
     @staticmethod
-    def _accumulate(error: Matrix, x: Matrix, gradient: Matrix) -> None:
-        gradient[:, :-1] += error.T @ x
-        gradient[:, -1] += error.sum(axis=0)
+    def _add_outer(error: Matrix, x: Matrix, moments: Matrix) -> None:
+        moments[:, :-1] += error.T @ x
+        moments[:, -1] += error.sum(axis=0)
+
+    def product(self, direction: Matrix) -> Matrix:
+        result = 2.0 * self.ridge * direction
+        for at in row_blocks(*self.scores.shape):
+            x, p = self.scores[at], self._probabilities[at]
+            a = self._buffer[: p.shape[0]]
+            self._map(direction, x, out=a)
+            a -= np.vecdot(p, a)[:, None]
+            a *= p
+            a *= self.weight[at][:, None]
+            self._add_outer(a, x, result)
+        return result
 
     def refresh(self) -> None:
         rows, classes = self.scores.shape

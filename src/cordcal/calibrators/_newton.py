@@ -22,8 +22,9 @@ _RELATIVE_DECREASE = 1e-15
 
 # With many parameters a step that promises less than this share is the last one.
 _DECREMENT = 1e-10
-# Steps are solved for at least to this accuracy near the optimum; more costs products only.
-_FINEST = 1e-3
+# How exactly a step is solved for: never coarser, or steps multiply; never finer, as that
+# costs products only.
+_COARSEST, _FINEST = 0.3, 1e-3
 # Armijo's condition and the shortest step worth trying.
 _SUFFICIENT, _SHORTEST = 1e-4, 1e-10
 # Products a Newton step may cost; ten times what a well-posed problem needs.
@@ -117,16 +118,18 @@ def newton_cg(
     problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
 ) -> Optimum:
     """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
-    first = 0.0
+    before = math.nan
 
     def step(theta: Matrix, gradient: Matrix) -> Matrix:
-        nonlocal first
-        norm = _size(gradient)
-        first = first or norm
+        nonlocal before
         problem.refresh()
-        # Solve coarsely far away and ever more exactly: the convergence is superlinear.
-        accuracy = max(_FINEST, 0.1 * math.sqrt(min(1.0, norm / first))) if first > 0.0 else 0.1
-        return _conjugate_gradients(problem, gradient, accuracy)
+        scaled = problem.precondition(-gradient)
+        size = -float(np.vdot(gradient, scaled))
+        # As exact as the last step did well (Eisenstat and Walker): quadratic convergence
+        # near an optimum, cheap steps on the way to one at infinity.
+        accuracy = min(_COARSEST, max(_FINEST, size / before)) if before > 0.0 else _COARSEST
+        before = size
+        return _conjugate_gradients(problem, gradient, scaled, accuracy)
 
     return damped_newton(problem, start, step, max_iter=max_iter, floor=floor, report=report)
 
@@ -174,10 +177,15 @@ def _size(gradient: Matrix) -> float:
     return float(np.abs(gradient).max())
 
 
-def _conjugate_gradients(problem: AffineProblem, gradient: Matrix, accuracy: float) -> Matrix:
-    """Solve Hessian · step = −gradient to a relative accuracy in the preconditioner's norm."""
+def _conjugate_gradients(
+    problem: AffineProblem, gradient: Matrix, scaled: Matrix, accuracy: float
+) -> Matrix:
+    """Solve Hessian · step = −gradient to a relative accuracy in the preconditioner's norm.
+
+    ``scaled`` is the preconditioned −gradient.
+    """
     step, residual = np.zeros_like(gradient), -gradient
-    direction = scaled = problem.precondition(residual)
+    direction = scaled
     size = float(np.vdot(residual, scaled))
     target = accuracy * accuracy * size
     for _ in range(_MOST_PRODUCTS):
