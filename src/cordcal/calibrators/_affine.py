@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from scipy.linalg.lapack import dpotrs
 
 from cordcal.calibrators._scores import (
     Labels,
@@ -26,8 +27,11 @@ from cordcal.calibrators._scores import (
 # Keeps divisions finite when every row is certain; far below any curvature that matters.
 _TINY = 1e-100
 
-# Forming the blocks of all classes takes n·K³ multiplications: about 0.1 s at this many.
-_CHEAP_BLOCKS = 2**30
+# The blocks of all classes are kept up to this many entries: 128 MB, or 255 classes.
+_MOST_BLOCKS = 2**24
+# Rows with less than this share of a class's usual doubt are left out of its block: of
+# certain scores few rows are left, and the products grow by a tenth at most.
+_LITTLE_DOUBT = 0.3
 
 
 class AffineProblem(ABC):
@@ -164,8 +168,8 @@ class VectorProblem(AffineProblem):
 class MatrixProblem(AffineProblem):
     """``softmax(W x + b)``.
 
-    The preconditioner is each class's own block of the Hessian, where these are cheap to
-    form; else every class's block is taken to be its share of doubt p(1 − p) times one
+    The preconditioner is each class's own block of the Hessian, where memory holds them;
+    else every class's block is taken to be its share of doubt p(1 − p) times one
     second-moment matrix of the scores, plus the off-diagonal ridge.
     """
 
@@ -175,6 +179,7 @@ class MatrixProblem(AffineProblem):
         classes = scores.shape[1]
         self.identity = np.eye(classes, classes + 1)
         self._inverse: Callable[[Matrix], Matrix]
+        self._products_left = 0
         super().__init__(scores, labels, weight, ridge)
 
     @staticmethod
@@ -199,6 +204,7 @@ class MatrixProblem(AffineProblem):
         moments[:, -1] += error.sum(axis=0)
 
     def product(self, direction: Matrix) -> Matrix:
+        self._products_left -= 1
         result = 2.0 * self.ridge * direction
         for at in row_blocks(*self.scores.shape):
             x, p = self.scores[at], self._probabilities[at]
@@ -211,11 +217,13 @@ class MatrixProblem(AffineProblem):
         return result
 
     def refresh(self) -> None:
-        rows, classes = self.scores.shape
-        if rows * classes**3 <= _CHEAP_BLOCKS:
-            self._invert_blocks()
-        else:
+        classes, width = self.identity.shape
+        if classes * width**2 > _MOST_BLOCKS:
             self._invert_shared()
+        elif self._products_left <= 0:
+            self._invert_blocks()
+            # New blocks cost about as much as this many products: they serve as long.
+            self._products_left = classes // 8
 
     def precondition(self, residual: Matrix) -> Matrix:
         return self._inverse(residual)
@@ -231,17 +239,28 @@ class MatrixProblem(AffineProblem):
     def _invert_blocks(self) -> None:
         """Invert each class's own block of the Hessian."""
         classes, width = self.identity.shape
+        mean = np.zeros(classes)
+        for _, spread in self._spread():
+            mean += spread.sum(axis=0)
+        mean /= self.scores.shape[0]
         blocks = np.zeros((classes, width, width))
         for extended, spread in self._spread():
-            for block, doubt in zip(blocks, spread.T, strict=True):
-                block += (extended * doubt[:, None]).T @ extended
+            for block, doubt, usual in zip(blocks, spread.T, mean, strict=True):
+                some = np.flatnonzero(doubt > _LITTLE_DOUBT * usual)
+                part = extended[some] * np.sqrt(doubt[some, None])
+                block += part.T @ part
         at = np.arange(width)
         blocks[:, at, at] += 2.0 * self.ridge
         size = blocks[:, at, at].max(axis=1, keepdims=True)
         # Classes nobody doubts and directions nobody takes must stay invertible.
         blocks[:, at, at] += 1e-10 * size + 1e-14 * size.max() + _TINY
-        inverse = np.linalg.inv(blocks)
-        self._inverse = lambda residual: np.matmul(inverse, residual[:, :, None])[:, :, 0]
+        roots = np.linalg.cholesky(blocks, upper=True)
+
+        def inverse(residual: Matrix) -> Matrix:
+            pairs = zip(roots, residual, strict=True)
+            return np.stack([dpotrs(root.T, own, lower=1)[0] for root, own in pairs])
+
+        self._inverse = inverse
 
     def _invert_shared(self) -> None:
         """Invert shares of one second-moment matrix by one eigendecomposition."""
