@@ -53,13 +53,14 @@ class AffineProblem(ABC):
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
         """Return the objective and its gradient, and remember the probabilities."""
         value, gradient = 0.0, -self._observed
+        ones = np.ones(self.scores.shape[1])  # BLAS sums short rows several times faster
         for at in row_blocks(*self.scores.shape):
             x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
             self._map(theta, x, out=p)
             p -= p.max(axis=1, keepdims=True)
             own_logit = p[np.arange(p.shape[0]), self.labels[at]]
             np.exp(p, out=p)
-            total = p.sum(axis=1)
+            total = p @ ones
             p /= total[:, None]
             value += float(w @ (np.log(total) - own_logit))
             self._add_moments(p, x, w, gradient)

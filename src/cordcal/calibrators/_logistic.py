@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from typing import Any
 
@@ -52,10 +53,9 @@ class AffineCalibrator(Calibrator):
 
     def _search_calmly(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
         """Search with one BLAS thread where the products are small."""
-        from threadpoolctl import threadpool_limits
-
-        threads = 1 if self.n_classes_ < _WIDE_PRODUCTS else None
-        with threadpool_limits(threads, user_api="blas"):
+        if self.n_classes_ >= _WIDE_PRODUCTS:
+            return self._search(problem, start, report)
+        with _blas().limit(limits=1, user_api="blas"):
             return self._search(problem, start, report)
 
     def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
@@ -121,6 +121,14 @@ class StructuredCalibrator(AffineCalibrator):
 
     def _predict(self, working: Matrix) -> Matrix:
         return super()._predict(self._mixed(working))
+
+
+@functools.cache
+def _blas() -> Any:
+    """Return the switch of the BLAS threads; looking the libraries up takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def check_max_iter(value: Any) -> None:
