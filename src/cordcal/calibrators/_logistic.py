@@ -64,11 +64,15 @@ class AffineCalibrator(Calibrator):
     def _start(self, problem: AffineProblem) -> Matrix:
         return tempered_start(problem)
 
+    def _known_steps(self, problem: AffineProblem) -> int | None:
+        """Return how many steps the search takes, where that can be told beforehand."""
+        return None
+
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_max_iter(self.max_iter)
         problem = self._problem(working, labels, weight)
         work = working.size * problem.identity.shape[1]
-        with progress(self.key, work) as report:
+        with progress(self.key, work, self._known_steps(problem)) as report:
             best = self._search_calmly(problem, self._start(problem), report)
         self._keep(best.theta)
         self.objective_, self.gradient_norm_ = best.value, best.gradient_norm

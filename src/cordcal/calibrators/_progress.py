@@ -1,4 +1,4 @@
-"""A line of progress for fits that take long, on terminals only."""
+"""A progress bar for fits that take long, on terminals only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ _LONG = 2**30
 
 
 @contextmanager
-def progress(title: str, work: int) -> Iterator[Report]:
-    """Yield what a search reports its steps to; shows a line if ``work`` is large.
+def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report]:
+    """Yield what a search reports its steps to; shows a bar if ``work`` is large.
+
+    Parameters
+    ----------
+    title : str
+        What is being fitted.
+    work : int
+        Multiplications a pass over the rows takes.
+    steps : int, optional
+        How many steps there will be, where that is known; the bar pulses otherwise.
 
     Examples
     --------
@@ -25,12 +34,24 @@ def progress(title: str, work: int) -> Iterator[Report]:
         yield lambda step, value, gradient_norm: None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    with console.status(f"{title}: first step") as status:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+    )
+    # The bar goes when the fit is done: what it came to is in the fitted attributes.
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(f"fitting {title}", total=steps, state="first step")
 
         def report(step: int, value: float, gradient_norm: float) -> None:
+            of = "" if steps is None else f" of {steps}"
             tail = "" if math.isnan(gradient_norm) else f", gradient {gradient_norm:.1e}"
-            status.update(f"{title}: step {step}, loss {value:.8f}{tail}")
+            bar.update(task, completed=step, state=f"step {step}{of}, loss {value:.8f}{tail}")
 
         yield report

@@ -94,12 +94,13 @@ class MatrixScaling(_MatrixMap):
         return MatrixProblem(working, labels, weight)
 
     def _start(self, problem: AffineProblem) -> Matrix:
-        if problem.identity.size <= _SMALL:
-            return super()._start(problem)
-        return problem.identity
+        return super()._start(problem) if _is_small(problem) else problem.identity
+
+    def _known_steps(self, problem: AffineProblem) -> int | None:
+        return None if _is_small(problem) else self.max_iter
 
     def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
-        if problem.identity.size <= _SMALL:
+        if _is_small(problem):
             return super()._search(problem, start, report)
         return lbfgs(problem, start, max_iter=self.max_iter, floor=VANISHED_LOSS, report=report)
 
@@ -257,6 +258,10 @@ class DirichletODIR(_MatrixMap):
             working.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
         )
         return MatrixProblem(working, labels, weight, ridge)
+
+
+def _is_small(problem: AffineProblem) -> bool:
+    return problem.identity.size <= _SMALL
 
 
 def ridge_of(classes: int, *, off_diagonal: float, diagonal: float, bias: float) -> Matrix:
