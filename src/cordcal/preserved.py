@@ -14,7 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from cordcal import arrays, dense
 from cordcal.calibrators import Calibrator, calibrator_class, make
-from cordcal.calibrators._scores import Kind, as_scores, check_kind, original_probabilities
+from cordcal.calibrators._scores import (
+    Kind,
+    as_scores,
+    check_kind,
+    check_scores,
+    original_probabilities,
+)
 from cordcal.repair import CORD, Construction, RankingConstruction
 
 Decision = npt.NDArray[np.intp]
@@ -229,7 +235,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             found = np.concatenate([self.predict(view) for _, (view,), _ in views])
             return found.reshape(np.delete(np.shape(scores), axis))
         given = self._again(scores)
-        original_probabilities(given, self._kind())  # refuses NaN and the wrong kind
+        check_scores(given, self._kind())
         decision: Decision = given.argmax(axis=1)
         if self.class_names is None:
             return decision

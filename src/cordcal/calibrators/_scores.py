@@ -152,13 +152,35 @@ def read_scores(
         Whether these are calibration rows; they are checked harder for being of the
         other kind than the few rows of a prediction, which may look so by chance.
     """
+    out = np.empty(scores.shape)
+    for wide in _checked_blocks(scores, kind, out, masked=masked, owner=owner, fitting=fitting):
+        _into_domain(wide, kind, domain, log_floor)
+    return out
+
+
+def check_scores(scores: npt.NDArray[Any], kind: Kind) -> None:
+    """Refuse what `original_probabilities` refuses, without computing them."""
+    for _ in _checked_blocks(scores, kind, masked=True, owner="Preserved"):
+        pass
+
+
+def _checked_blocks(
+    scores: npt.NDArray[Any],
+    kind: Kind,
+    out: Matrix | None = None,
+    *,
+    masked: bool,
+    owner: str,
+    fitting: bool = False,
+) -> Iterator[Matrix]:
+    """Yield blocks of checked scores in float64, parts of ``out`` or one buffer."""
     rows, classes = scores.shape
-    out = np.empty((rows, classes))
+    room = block_buffer(rows if out is None else 0, classes)
     suspicious, worst = kind == "logits", 0.0
     for at in row_blocks(rows, classes):
         block = scores[at]
         low = _check_entries(block, at.start)
-        wide = out[at]
+        wide = room[: block.shape[0]] if out is None else out[at]
         wide[:] = block
         if kind == "logits":
             if not masked and np.isneginf(low).any():
@@ -166,7 +188,7 @@ def read_scores(
             suspicious = suspicious and _like_probabilities(block, loose=fitting)
         else:
             worst = max(worst, _normalise(wide, low, at.start, block.dtype))
-        _into_domain(wide, kind, domain, log_floor)
+        yield wide
     if suspicious:
         raise ValueError(
             "scores look like probabilities: every row lies in [0, 1] and sums to 1; "
@@ -174,7 +196,6 @@ def read_scores(
         )
     if kind == "probabilities":
         arrays.warn_about_sums(worst, "scores", scores.dtype, classes)
-    return out
 
 
 def original_probabilities(scores: npt.NDArray[Any], kind: Kind) -> Matrix:
