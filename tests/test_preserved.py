@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 import cordcal
 from cordcal import CORD, Preserved, calibrators
+from cordcal.arrays import softmax
 
 DTYPES = (np.float64, np.float32, np.float16)
 # adats needs features; test_adaptive has its turn.
@@ -200,6 +201,23 @@ def test_contract_and_refusals() -> None:
         fitted.predict(logits[:, :3])
     with pytest.raises(ValueError, match="scores: row 2 contains NaN"):
         fitted.predict(np.where(np.arange(600)[:, None] == 2, np.nan, logits))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba"])
+def test_new_scores_are_checked(method: str) -> None:
+    logits, labels = noisy()
+    call = getattr(Preserved("ts").fit(logits, labels), method)
+    with pytest.raises(ValueError, match="scores: row 0 contains NaN"):
+        call(np.full((2, 4), np.nan))
+    with pytest.raises(ValueError, match='write input="probabilities"'):
+        call(np.full((2, 4), 0.25))
+    call = getattr(Preserved("ts", input="probabilities").fit(softmax(logits), labels), method)
+    with pytest.raises(ValueError, match="row 1 contains a negative number"):
+        call([[0.25] * 4, [-0.5, 0.5, 0.5, 0.5]])
+    with pytest.raises(ValueError, match="row 0 sums to 2, not 1"):
+        call([[0.5] * 4])
+    with pytest.warns(UserWarning, match="some rows sum to one only within"):
+        call([[0.2501, 0.25, 0.25, 0.25]])
 
 
 def test_warnings_point_at_the_caller() -> None:

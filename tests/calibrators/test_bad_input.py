@@ -7,7 +7,7 @@ import pytest
 
 from cordcal import calibrators
 
-from .conftest import noisy_logits, softmax
+from .conftest import fit_map, make_map, noisy_logits, softmax
 
 LOGITS, LABELS = noisy_logits(50, 3)
 LOGITS -= 10.0
@@ -33,6 +33,16 @@ def fit(scores=LOGITS, labels=LABELS, *, key: str = "ts", **params) -> object:
 def test_labels(labels: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit(labels=labels)
+
+
+@pytest.mark.parametrize("key", calibrators.available())
+def test_every_calibrator_refuses(key: str) -> None:
+    with pytest.raises(ValueError, match=r"labels: row 0 is 9, outside 0\.\.2"):
+        fit_map(make_map(key), LOGITS, np.full(50, 9))
+    with pytest.raises(ValueError, match="scores: row 7 contains NaN"):
+        fit_map(make_map(key), changed(7, 1, np.nan), LABELS)
+    with pytest.raises(ValueError, match="scores look like probabilities"):
+        fit_map(make_map(key), softmax(LOGITS), LABELS)
 
 
 def changed(row: int, column: int, value: float) -> np.ndarray:
