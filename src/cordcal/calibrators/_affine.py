@@ -169,9 +169,10 @@ class VectorProblem(AffineProblem):
 class MatrixProblem(AffineProblem):
     """``softmax(W x + b)``.
 
-    The preconditioner is each class's own block of the Hessian, where memory holds them;
-    else every class's block is taken to be its share of doubt p(1 − p) times one
-    second-moment matrix of the scores, plus the off-diagonal ridge.
+    The preconditioner is the Hessian's diagonal where the ridge dominates it.  Else it is
+    each class's own block of the Hessian, where memory holds them, or every class's block
+    is taken to be its share of doubt p(1 − p) times one second-moment matrix of the scores,
+    plus the off-diagonal ridge.
     """
 
     def __init__(
@@ -218,11 +219,17 @@ class MatrixProblem(AffineProblem):
         return result
 
     def refresh(self) -> None:
+        if self._products_left > 0:
+            return
         classes, width = self.identity.shape
-        if classes * width**2 > _MOST_BLOCKS:
+        curvature = self._curvature()
+        if 2.0 * self.ridge[0, 1] >= curvature.mean():
+            diagonal = curvature + 2.0 * self.ridge + _TINY
+            self._inverse = lambda residual: residual / diagonal
+        elif classes * width**2 > _MOST_BLOCKS:
             self._invert_shared()
-        elif self._products_left <= 0:
-            self._invert_blocks()
+        else:
+            self._invert_blocks(curvature)
             # New blocks cost about as much as this many products: they serve as long.
             self._products_left = classes // 8
 
@@ -237,13 +244,17 @@ class MatrixProblem(AffineProblem):
             spread *= self.weight[at][:, None]
             yield np.append(x, np.ones((x.shape[0], 1)), axis=1), spread
 
-    def _invert_blocks(self) -> None:
-        """Invert each class's own block of the Hessian."""
+    def _curvature(self) -> Matrix:
+        """Return the Hessian's diagonal without the ridge."""
+        curvature = np.zeros_like(self.identity)
+        for extended, spread in self._spread():
+            curvature += spread.T @ np.square(extended, out=extended)
+        return curvature
+
+    def _invert_blocks(self, curvature: Matrix) -> None:
+        """Factor each class's own block of the Hessian, whose diagonal is known."""
         classes, width = self.identity.shape
-        mean = np.zeros(classes)
-        for _, spread in self._spread():
-            mean += spread.sum(axis=0)
-        mean /= self.scores.shape[0]
+        mean = curvature[:, -1] / self.scores.shape[0]
         blocks = np.zeros((classes, width, width))
         for extended, spread in self._spread():
             for block, doubt, usual in zip(blocks, spread.T, mean, strict=True):
