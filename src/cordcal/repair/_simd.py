@@ -198,7 +198,7 @@ def scan_decision(typingctx: Any, array: Any, row: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _Row(context, builder, signature.args[0], *args)
         total, _, where, least = _scan(builder, place, None, place=True)
-        index = builder.fptoui(where, _INDEX)
+        index = builder.fptosi(where, _INDEX)  # one instruction, unlike the unsigned one
         return context.make_tuple(builder, signature.return_type, [total, index, least])
 
     result = types.Tuple((types.float64, types.uintp, types.float64))
