@@ -58,6 +58,18 @@ class _Row:
         value = builder.load(place, align=self.bytes)
         return value if self.item == _DOUBLE else builder.fpext(value, _VECTOR)
 
+    def prefetch(self, index: ir.Value) -> None:
+        """Ask for the entry at ``index`` ahead of its use; it need not exist."""
+        builder, hint = self.builder, ir.IntType(32)
+        place = builder.bitcast(builder.gep(self.pointer, [index]), ir.IntType(8).as_pointer())
+        prefetch = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [place.type, hint, hint, hint]),
+            "llvm.prefetch.p0",
+        )
+        # To read, into all levels of the cache, as data.
+        builder.call(prefetch, [place, *(ir.Constant(hint, value) for value in (0, 3, 1))])
+
     def partial_chunk(self, index: ir.Value, *fill: ir.Value) -> list[ir.Value]:
         """Load the entries from ``index`` to the row's end, once into each filling vector."""
         builder = self.builder
@@ -161,6 +173,8 @@ def _scan(
         builder, ir.Constant(_INDEX, 0), whole, ir.Constant(_INDEX, _LANES), _INDEX, inc=True
     ) as (index, _):
         value = row.chunk(index)
+        # Long rows cross pages, where the hardware's own prefetching starts anew.
+        row.prefetch(builder.add(index, row.length))
         take(index, value, value)
     # The last entries, fewer than eight, fill the first lanes of one more chunk.
     with builder.if_then(builder.icmp_unsigned("<", whole, row.length)):
