@@ -28,7 +28,7 @@ from cordcal.repair._jit import (
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._simd import first_above, scan
+from cordcal.repair._simd import LANES, first_above, scan, scan_alone, scan_lanes
 
 _U = np.uintp
 
@@ -58,16 +58,35 @@ def sort_keys(p: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 @compiled
-def _pick_top(p, i, keep, levels, values, chosen):
-    """Find the first ranks of a row: the largest entries, earlier classes first on ties."""
+def _lower_limit(maxima, levels):
+    """Return a number just below which none of a row's first ranks lies.
+
+    ``maxima`` are those of eight parts of the row: k of them are at least the k-th largest.
+    """
+    limit = -1.0
+    for lane in range(_U(maxima.shape[0])):
+        above_it = _U(0)
+        for other in range(_U(maxima.shape[0])):
+            ahead = maxima[other] > maxima[lane]
+            above_it += ahead | ((maxima[other] == maxima[lane]) & (other < lane))
+        limit = maxima[lane] if above_it + _U(1) == levels else limit
+    return np.nextafter(limit, -1.0)
+
+
+@compiled
+def _pick_top(p, i, keep, levels, limit, values, chosen):
+    """Find the first ranks of a row: the largest entries, earlier classes first on ties.
+
+    At least as many entries as there are ranks must lie above ``limit``.
+    """
     classes = _U(p.shape[1])
     fixed = _U(0)
     if keep < classes:
         chosen[0] = keep
         fixed = _U(1)
     for r in range(fixed, levels):
-        values[r] = -1.0
-    j = first_above(p, i, _U(0), values[levels - _U(1)])
+        values[r] = limit
+    j = first_above(p, i, _U(0), limit)
     while j < classes:
         value = np.float64(p[i, j])
         if not (fixed > _U(0) and j == keep):
@@ -139,7 +158,7 @@ def _spread_row(values, i, scale, offset, chosen, levels, entry, left, row):
     for r in range(levels):
         entry[r] = row[0, chosen[r]]
         row[0, chosen[r]] = 0.0
-    total, top, _ = scan(row, _U(0))
+    total, top, _ = scan_alone(row, _U(0))
     tail = total
     r = levels
     while r > _U(0):
@@ -241,7 +260,7 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, sloppy):
     rows, classes, levels = _U(q.shape[0]), _U(q.shape[1]), _U(etas.shape[0])
     padded = (classes + _U(7)) & ~_U(7)
     row, p_row = np.zeros((1, padded)), np.zeros((1, padded))
-    values = np.empty(levels)
+    values, maxima = np.empty(levels), np.empty(LANES)
     picked = keys.shape[0] == 0
     chosen = np.empty(levels if picked else classes, np.uintp)
     seen = np.zeros(classes, np.uint8)
@@ -261,7 +280,7 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, sloppy):
         tame = tame and abs(etas[r]) <= 1.0
     none = classes
     for i in range(rows):
-        p_sum, _, p_least = scan(p, i)
+        p_sum, _, p_least = scan_lanes(p, i, maxima)
         q_sum, _, least = scan(q, i)
         p_off, q_off = abs(p_sum - 1.0), abs(q_sum - 1.0)
         if not (p_off <= limits[0] and q_off <= limits[1] and p_least >= 0.0 and least >= 0.0):
@@ -271,7 +290,7 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, sloppy):
 
         first = _U(keep[i]) if keep.shape[0] > 0 else none
         if picked:
-            _pick_top(p, i, first, levels, values, chosen)
+            _pick_top(p, i, first, levels, _lower_limit(maxima, levels), values, chosen)
         else:
             _read_order(p, i, first, keys, bits, chosen)
         scale, offset = _inner_scale(least, q_sum, classes)
