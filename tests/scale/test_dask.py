@@ -111,6 +111,14 @@ def test_preserved() -> None:
     found = model.predict_proba(lazy(logits, (90, 4)), np.float32)
     assert isinstance(found, da.Array)
     np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, np.float32))
+    direct = model.direct_proba(lazy(logits, (90, 4)))
+    np.testing.assert_array_equal(direct.compute(), model.direct_proba(logits))
+    named = Preserved("ts", class_names=list("abcdef")).fit(logits, LABELS)
+    decided = named.predict(lazy(logits, (90, 4)))
+    assert (decided.shape, decided.dtype) == ((ROWS,), np.dtype("<U1"))
+    np.testing.assert_array_equal(decided.compute(), named.predict(logits))
+    with pytest.raises(ValueError, match="axis are not served"):
+        named.predict(lazy(logits, (90, 4)), axis=1)
 
 
 @pytest.mark.parametrize(
