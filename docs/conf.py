@@ -27,7 +27,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",  # the built pages ask no other host for anything
 ]
-exclude_patterns = ["_build", "results/README.md", "**/GALLERY_HEADER.rst", "sg_execution_times.rst"]
+exclude_patterns = [
+    "_build",
+    "results/README.md",  # included by results.md
+    "**/GALLERY_HEADER.rst",
+    "sg_execution_times.rst",
+]
 templates_path = ["_templates"]
 root_doc = "index"
 
@@ -104,7 +109,7 @@ def skip_foreign(app, what, name, obj, skip, options):
 
 
 def title_table(app, docname, source):
-    """Give a table of the study a title: its name, and the first sentence of the caption below it."""
+    """Give a table of the study a title: its name, and the first sentence of its caption."""
     if docname.startswith("results/"):
         caption = source[0].rstrip().splitlines()[-1].split(". ")[0].rstrip(".")
         name = docname.removeprefix("results/")
@@ -112,7 +117,7 @@ def title_table(app, docname, source):
 
 
 def place_links(app, path, parent, source):
-    """Make the account's links, which start at its own folder, start at the page that includes it."""
+    """Make the links of the account, which start at its folder, start at the page instead."""
     if path == Path("results/README.md"):
         source[0] = re.sub(r"\]\((?!\w+:|#)", "](results/", source[0])
 

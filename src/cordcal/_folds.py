@@ -22,7 +22,7 @@ Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 # The maps that scikit-learn brings itself; temperature scaling since its version 1.8.
-SKLEARN_METHODS = ("isotonic", "sigmoid")
+SKLEARN_METHODS: tuple[str, ...] = ("isotonic", "sigmoid")
 if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8):
     SKLEARN_METHODS += ("temperature",)
 
