@@ -26,7 +26,7 @@ test-all: $(VENV)/.test-installed
 
 # The lowest supported versions; no torch, Dask or ONNX, and no real outputs: `test` has those.
 test-min: .venv-min/.installed
-	CORDCAL_TEST_DATA= .venv-min/bin/python -m pytest -n 2 --dist worksteal -m "not slow" $(MIN_TESTS)
+	CORDCAL_TEST_DATA= .venv-min/bin/python -m pytest -n 2 --dist worksteal -rfEs -m "not slow" $(MIN_TESTS)
 
 # What a user gets: a plain installation in an empty environment runs the demo.
 test-install:
