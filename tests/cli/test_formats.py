@@ -57,7 +57,8 @@ def test_fit_and_apply(
     assert code == 0, errors
     assert printed.endswith("model: model.safetensors\n")
     out = f"out.{suffix}"
-    code, _, errors = call("apply", "model.safetensors", f"new.{suffix}", "--output", out, "--direct")
+    rows = ("model.safetensors", f"new.{suffix}")
+    code, _, errors = call("apply", *rows, "--output", out, "--direct")
     assert code == 0, errors
     assert "the repaired one changes none" in errors
     repaired = read_scores(tmp_path / out, role="repaired")
