@@ -137,6 +137,20 @@ def test_explain_tells_each_row(
         np.testing.assert_array_equal(found["changed"], found["direct"].argmax(axis=1) != decision)
 
 
+def test_explain_tells_each_rank(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    call("fit", "s.npz", "--calibrator", "irova", "--preserve", "2", "--output", "m.safetensors")
+    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain")
+    assert code == 0, errors
+    with np.load(tmp_path / "o.npz") as found:
+        np.testing.assert_array_equal(found["decision_1"], found["decision"])
+        second = found["repaired"][np.arange(len(logits)), found["decision_2"]]
+        left = 1.0 - found["repaired_mass_1"]
+        np.testing.assert_allclose(second, left * found["repaired_mass_2"], atol=1e-15)
+
+
 def test_evaluation_in_a_file_of_its_own(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:

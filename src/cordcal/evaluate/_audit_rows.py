@@ -19,7 +19,7 @@ from cordcal.evaluate._audit_result import (
     MeasureComparison,
 )
 from cordcal.evaluate.bootstrap import RESAMPLED, percentile_interval, resampled_measures
-from cordcal.metrics import decision_changes
+from cordcal.metrics import TopkChangesStream, decision_changes
 from cordcal.metrics._all import MeasuredReport, MeasuresStream
 from cordcal.metrics._changes import read_decisions
 from cordcal.metrics._rows import Classes, Report, Vector
@@ -31,6 +31,8 @@ from cordcal.repair import CORD
 _BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 # How many of the changed rows are told one by one.
 _ROWS = 10
+# How far down the list the order of classes is compared: what a list of suggestions shows.
+_TOP = 5
 
 _REPORTS = ("original", "direct", "repaired")
 
@@ -53,6 +55,9 @@ class AuditStream:
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self._columns: dict[str, list[npt.NDArray[Any]]] = {}
         self._measured = {name: MeasuresStream() for name in _REPORTS}
+        # The order of the first K - 1 classes is the whole order.
+        shown = min(_TOP, cord.n_classes_ - 1)
+        self._topk = {name: TopkChangesStream(shown) for name in _REPORTS[1:]}
 
     @property
     def rows(self) -> int:
@@ -110,6 +115,12 @@ class AuditStream:
             found["weight"] = arrays.check_weights(sample_weight, q.rows, some=False)
         if first is not None:
             found["row"] = first + here
+        order = p.values
+        if decision is not None:
+            order = order.copy()
+            order[here, kept] = 2.0  # the kept order starts with the decision
+        for name, topk in self._topk.items():
+            topk.update(order, reports[name].values, sample_weight=found.get("weight"))
         for name, column in found.items():
             self._columns.setdefault(name, []).append(column)
         self.dtypes = {name: report.values.dtype for name, report in reports.items()}
@@ -122,6 +133,8 @@ class AuditStream:
             self._columns.setdefault(name, []).extend(columns)
         for name, stream in self._measured.items():
             stream.merge(other._measured[name])
+        for name, topk in self._topk.items():
+            topk.merge(other._topk[name])
         self.dtypes = self.dtypes or other.dtypes
         self.identical = self.identical and other.identical
         return self
@@ -156,6 +169,7 @@ class AuditStream:
             n_classes=len(names),
             identical=self.identical,
             changes=changed.among(slice(None)),
+            topk_changes={name: topk.result() for name, topk in self._topk.items()},
             by_class=changed.by_class(),
             by_confidence=changed.by_confidence(masses["original"]),
             rows=changed.largest(

@@ -63,42 +63,41 @@ def _pick_top(p, i, keep, levels, values, chosen):
 def _read_order(p, i, keep, levels, ascending, chosen):
     """Turn an ascending argsort into the kept order: reversed, ties by class, decision first."""
     classes = _U(p.shape[1])
+    last = classes - _U(1)
+    ties = 0
+    for r in range(last):
+        ties += p[i, _U(ascending[r])] == p[i, _U(ascending[r + _U(1)])]
+    if ties == 0 and keep == classes:
+        for r in range(levels):
+            chosen[r] = _U(ascending[last - r])
+    else:
+        _order_ties(p, i, keep, levels, ascending, chosen)
+
+
+@compiled
+def _order_ties(p, i, keep, levels, ascending, chosen):
+    """Read the order of a row run by run: equal entries come by class, a given decision first."""
+    classes = _U(p.shape[1])
+    run = np.empty(classes, np.uintp)
     count = _U(0)
     if keep < classes:
         chosen[0] = keep
         count = _U(1)
-    fixed = count
-    position = classes
-    while position > _U(0) and count < levels:
-        position -= _U(1)
-        j = _U(ascending[position])
-        if fixed > _U(0) and j == keep:
-            continue
-        chosen[count] = j
-        r = count
-        while r > fixed and chosen[r - _U(1)] > j and p[i, chosen[r - _U(1)]] == p[i, j]:
-            chosen[r] = chosen[r - _U(1)]
-            chosen[r - _U(1)] = j
-            r -= _U(1)
-        count += _U(1)
-    # A run of equal entries may go on beyond the last rank: its smallest classes come first.
-    if count < _U(1) or position == _U(0):
-        return
-    last = p[i, chosen[levels - _U(1)]]
-    while position > _U(0):
-        position -= _U(1)
-        j = _U(ascending[position])
-        if p[i, j] != last:
-            return
-        if fixed > _U(0) and j == keep:
-            continue
-        r = levels - _U(1)
-        if chosen[r] > j and levels > fixed:
-            chosen[r] = j
-            while r > fixed and chosen[r - _U(1)] > j and p[i, chosen[r - _U(1)]] == last:
-                chosen[r] = chosen[r - _U(1)]
-                chosen[r - _U(1)] = j
-                r -= _U(1)
+    stop = classes
+    while stop > _U(0) and count < levels:
+        start = stop - _U(1)
+        value = p[i, _U(ascending[start])]
+        while start > _U(0) and p[i, _U(ascending[start - _U(1)])] == value:
+            start -= _U(1)
+        size = stop - start
+        for r in range(size):
+            run[r] = _U(ascending[start + r])
+        run[:size].sort()
+        for r in range(size):
+            if run[r] != keep and count < levels:
+                chosen[count] = run[r]
+                count += _U(1)
+        stop = start
 
 
 @compiled
@@ -154,81 +153,39 @@ def _tail_wins_tie(q, i, chosen, levels, seen):
     return ahead
 
 
-# Levels go through the arithmetic in pieces of this many, each quantity in a stretch of one
-# flat array, so that the loops are vectorised (see ``_tile.py``).
-_PIECE = 64
-(_G, _G_REST, _ETA, _MASS, _REST) = (_U(i * _PIECE) for i in range(5))
+@compiled
+def _normalise(entry, left, share, rest):
+    """Turn each level's entry and what is left below it into shares of their sum."""
+    for r in range(_U(entry.shape[0])):
+        whole = entry[r] + left[r]
+        share[r] = entry[r] / whole
+        rest[r] = left[r] / whole
 
 
 @compiled
-def _respond_piece(tile, count, tame):
-    """Evaluate the free response of some levels (see ``_array.response``).
+def _respond(etas, g, g_rest, mass, rest, tame):
+    """Evaluate the free response of all levels (see ``_array.response``).
 
     ``tame`` says that all scalars lie in [-1, 1], where one form serves.
     """
-    for r in range(count):
-        g, g_rest, eta = tile[_G + r], tile[_G_REST + r], tile[_ETA + r]
-        shift = eta + (g - g_rest)
-        radius = np.sqrt(shift * shift + 4.0 * (g * g_rest))
-        mass = 2.0 * g / ((1.0 - eta) + radius)
-        rest = 2.0 * g_rest / ((1.0 + eta) + radius)
-        tile[_MASS + r] = g if eta == 0.0 else mass
-        tile[_REST + r] = g_rest if eta == 0.0 else rest
+    for r in range(_U(etas.shape[0])):
+        eta = etas[r]
+        shift = eta + (g[r] - g_rest[r])
+        radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
+        free = 2.0 * g[r] / ((1.0 - eta) + radius)
+        free_rest = 2.0 * g_rest[r] / ((1.0 + eta) + radius)
+        mass[r] = g[r] if eta == 0.0 else free
+        rest[r] = g_rest[r] if eta == 0.0 else free_rest
     if not tame:
-        for r in range(count):
-            eta = tile[_ETA + r]
+        for r in range(_U(etas.shape[0])):
+            eta = etas[r]
             if abs(eta) > 1.0:
-                g, g_rest = tile[_G + r], tile[_G_REST + r]
-                shift = eta + (g - g_rest)
-                radius = np.sqrt(shift * shift + 4.0 * (g * g_rest))
+                shift = eta + (g[r] - g_rest[r])
+                radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
                 if eta > 1.0:
-                    tile[_MASS + r] = ((eta - 1.0) + radius) / (2.0 * eta)
+                    mass[r] = ((eta - 1.0) + radius) / (2.0 * eta)
                 else:
-                    tile[_REST + r] = ((-eta - 1.0) + radius) / (-2.0 * eta)
-
-
-@compiled
-def _normalise_piece(tile, count):
-    """Turn entries and what is left below them into shares of their sum."""
-    for r in range(count):
-        whole = tile[_G + r] + tile[_G_REST + r]
-        tile[_MASS + r] = tile[_G + r] / whole
-        tile[_REST + r] = tile[_G_REST + r] / whole
-
-
-@compiled
-def _normalise(entry, left, share, rest, tile):
-    """Return each level's conditional mass and its complement, piece by piece."""
-    levels = _U(entry.shape[0])
-    start = _U(0)
-    while start < levels:
-        count = min(_U(_PIECE), levels - start)
-        for r in range(count):
-            tile[_G + r] = entry[start + r]
-            tile[_G_REST + r] = left[start + r]
-        _normalise_piece(tile, count)
-        for r in range(count):
-            share[start + r] = tile[_MASS + r]
-            rest[start + r] = tile[_REST + r]
-        start += count
-
-
-@compiled
-def _respond(etas, g, g_rest, mass, rest, tame, tile):
-    """Evaluate the free response of all levels, piece by piece."""
-    levels = _U(etas.shape[0])
-    start = _U(0)
-    while start < levels:
-        count = min(_U(_PIECE), levels - start)
-        for r in range(count):
-            tile[_G + r] = g[start + r]
-            tile[_G_REST + r] = g_rest[start + r]
-            tile[_ETA + r] = etas[start + r]
-        _respond_piece(tile, count, tame)
-        for r in range(count):
-            mass[start + r] = tile[_MASS + r]
-            rest[start + r] = tile[_REST + r]
-        start += count
+                    rest[r] = ((-eta - 1.0) + radius) / (-2.0 * eta)
 
 
 def _ordered(value, bound, out, smallest, strict):
@@ -246,6 +203,18 @@ def _ordered_in(value, bound, out, smallest, strict):
         return higher if higher > smallest else smallest
 
     return lifted
+
+
+@compiled
+def _move(p, i, least, total, chosen, b, b_rest, entry, left, row, g, g_rest):
+    """Form the references of changed levels, halfway to the original's conditional masses."""
+    levels = _U(b.shape[0])
+    scale, offset = _inner_scale(least, total, _U(p.shape[1]))
+    _spread_row(p, i, scale, offset, chosen, levels, entry, left, row)
+    _normalise(entry, left, g, g_rest)
+    for m in range(levels):
+        g[m] = 0.5 * b[m] + 0.5 * g[m]
+        g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
 
 
 def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
@@ -269,7 +238,6 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
     kept_s, kept_rest = np.empty(levels), np.empty(levels)
     moved_s, moved_rest = np.empty(levels), np.empty(levels)
     s, s_rest = np.empty(levels), np.empty(levels)
-    tile = np.empty(5 * _PIECE)
     all_zero = tame = True
     for r in range(levels):
         all_zero = all_zero and etas[r] == 0.0
@@ -292,9 +260,14 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
             _read_order(p, i, first, levels, ascending[i], chosen)
         scale, offset = _inner_scale(least, q_sum, classes)
         top, tail = _spread_row(q, i, scale, offset, chosen, levels, entry, left, row)
-        _normalise(entry, left, b, b_rest, tile)
-        _respond(etas, b, b_rest, kept_s, kept_rest, tame, tile)
-        known = False
+        _normalise(entry, left, b, b_rest)
+        _respond(etas, b, b_rest, kept_s, kept_rest, tame)
+        # Among many levels some row nearly always changes; among few the original's
+        # conditional masses are looked at only when one does.
+        known = not picked
+        if known:
+            _move(p, i, p_least, p_sum, chosen, b, b_rest, p_entry, p_left, p_row, g, g_rest)
+            _respond(etas, g, g_rest, moved_s, moved_rest, tame)
 
         same = all_zero and least > 0.0
         inside = 0.0
@@ -308,24 +281,23 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
             else:
                 lower = inside / (inside + 1.0) + EPSILON
                 rival = b_rest[at] * inside
-                changed = rival > b[at] or (rival == b[at] and chosen[at + _U(1)] < chosen[at])
-            same = same and b[at] >= lower and b_rest[at] >= EPSILON
-            if changed and not known:
-                # The original's conditional masses are needed only now.
-                p_scale, p_offset = _inner_scale(p_least, p_sum, classes)
-                _spread_row(p, i, p_scale, p_offset, chosen, levels, p_entry, p_left, p_row)
-                _normalise(p_entry, p_left, g, g_rest, tile)
-                for m in range(levels):
-                    g[m] = 0.5 * b[m] + 0.5 * g[m]
-                    g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
-                _respond(etas, g, g_rest, moved_s, moved_rest, tame, tile)
+                ahead = chosen[at + _U(1)] < chosen[at]
+                changed = (rival > b[at]) | ((rival == b[at]) & ahead)
+            same &= (b[at] >= lower) & (b_rest[at] >= EPSILON)
+            if not known and changed:
+                _move(p, i, p_least, p_sum, chosen, b, b_rest, p_entry, p_left, p_row, g, g_rest)
+                _respond(etas, g, g_rest, moved_s, moved_rest, tame)
                 known = True
-            mass = moved_s[at] if changed else kept_s[at]
-            rest = moved_rest[at] if changed else kept_rest[at]
-            if mass < lower:
-                mass, rest = lower, 1.0 - lower
-            elif rest < EPSILON:
-                mass, rest = 1.0 - EPSILON, EPSILON
+            # No branches from here on: which levels are clipped cannot be predicted.
+            kept, kept_left = kept_s[at], kept_rest[at]
+            moved, moved_left = moved_s[at], moved_rest[at]
+            mass = moved if changed else kept
+            rest = moved_left if changed else kept_left
+            under, over = mass < lower, rest < EPSILON
+            mass = 1.0 - EPSILON if over else mass
+            rest = EPSILON if over else rest
+            mass = lower if under else mass
+            rest = 1.0 - lower if under else rest
             s[at], s_rest[at] = mass, rest
             inside = mass
 

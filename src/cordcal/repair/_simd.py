@@ -7,6 +7,7 @@ are spelled out: ``<8 x double>`` is two registers on AVX2, four on NEON or SSE2
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -60,17 +61,24 @@ class _Row:
     def partial_chunk(self, index: ir.Value, *fill: ir.Value) -> list[ir.Value]:
         """Load the entries from ``index`` to the row's end, once into each filling vector."""
         builder = self.builder
-        vectors = list(fill)
-        for lane in range(_LANES - 1):
-            at = builder.add(index, ir.Constant(_INDEX, lane))
-            there = builder.icmp_unsigned("<", at, self.length)
-            # A lane beyond the end reads the entry at ``index`` instead, and drops it.
-            value = self.scalar(builder.select(there, at, index))
-            place = ir.Constant(ir.IntType(32), lane)
-            for i, vector in enumerate(vectors):
-                kept = builder.select(there, value, builder.extract_element(vector, place))
-                vectors[i] = builder.insert_element(vector, kept, place)
-        return vectors
+        raw = ir.VectorType(self.item, _LANES)
+        lanes = ir.Constant(_INDICES, list(range(_LANES)))
+        left = _spread(builder, builder.sub(self.length, index))
+        there = builder.icmp_unsigned("<", lanes, left)
+        place = builder.bitcast(builder.gep(self.pointer, [index]), raw.as_pointer())
+        # Lanes beyond the end are not read at all.
+        kind = "f64" if self.item == _DOUBLE else "f32"
+        load = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(raw, [raw.as_pointer(), ir.IntType(32), there.type, raw]),
+            f"llvm.masked.load.v{_LANES}{kind}.p0",
+        )
+        align = ir.Constant(ir.IntType(32), self.bytes)
+        blank = ir.Constant(raw, [0.0] * _LANES)
+        value = builder.call(load, [place, align, there, blank])
+        if self.item != _DOUBLE:
+            value = builder.fpext(value, _VECTOR)
+        return [builder.select(there, value, each) for each in fill]
 
     def store_scalar(self, index: ir.Value, value: ir.Value) -> None:
         """Store a double, rounded to the row's dtype."""
@@ -118,12 +126,21 @@ def _fold(builder: ir.IRBuilder, vector: ir.Value, combine: Any) -> ir.Value:
     return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
-def _scan(builder: ir.IRBuilder, row: _Row, skip: ir.Value | None) -> list[ir.Value]:
-    """Emit the reduction: sum and maximum without entry ``skip``, minimum of all."""
+def _scan(
+    builder: ir.IRBuilder, row: _Row, skip: ir.Value | None, *, place: bool = False
+) -> list[ir.Value]:
+    """Emit the reduction: sum and maximum without entry ``skip``, minimum of all.
+
+    With ``place`` the maximum is followed by the index of its first entry, as a double.
+    """
     zero, two = _splat(_VECTOR, 0.0), _splat(_VECTOR, 2.0)  # 2 is above any probability
+    lane_numbers = ir.Constant(_VECTOR, [float(lane) for lane in range(_LANES)])
     total = cgutils.alloca_once_value(builder, zero)
     most = cgutils.alloca_once_value(builder, zero)
     least = cgutils.alloca_once_value(builder, two)
+    # Where each lane's maximum was met, and where each lane is: exact as doubles.
+    where = cgutils.alloca_once_value(builder, lane_numbers)
+    here = cgutils.alloca_once_value(builder, lane_numbers)
     whole = builder.and_(row.length, ir.Constant(_INDEX, -_LANES))
     skipped = None if skip is None else _spread(builder, skip)
     offsets = ir.Constant(_INDICES, list(range(_LANES)))
@@ -131,9 +148,13 @@ def _scan(builder: ir.IRBuilder, row: _Row, skip: ir.Value | None) -> list[ir.Va
     def take(index: ir.Value, value: ir.Value, for_least: ir.Value) -> None:
         builder.store(_smaller(builder, for_least, builder.load(least)), least)
         if skipped is not None:
-            here = builder.add(_spread(builder, index), offsets)
-            value = builder.select(builder.icmp_unsigned("==", here, skipped), zero, value)
+            lanes = builder.add(_spread(builder, index), offsets)
+            value = builder.select(builder.icmp_unsigned("==", lanes, skipped), zero, value)
         builder.store(builder.fadd(builder.load(total), value), total)
+        if place:
+            larger = builder.fcmp_ordered(">", value, builder.load(most))
+            builder.store(builder.select(larger, builder.load(here), builder.load(where)), where)
+            builder.store(builder.fadd(builder.load(here), _splat(_VECTOR, float(_LANES))), here)
         builder.store(_larger(builder, value, builder.load(most)), most)
 
     with cgutils.for_range_slice(
@@ -144,11 +165,13 @@ def _scan(builder: ir.IRBuilder, row: _Row, skip: ir.Value | None) -> list[ir.Va
     # The last entries, fewer than eight, fill the first lanes of one more chunk.
     with builder.if_then(builder.icmp_unsigned("<", whole, row.length)):
         take(whole, *row.partial_chunk(whole, zero, two))
-    return [
-        _fold(builder, builder.load(total), _added),
-        _fold(builder, builder.load(most), _larger),
-        _fold(builder, builder.load(least), _smaller),
-    ]
+    top = _fold(builder, builder.load(most), _larger)
+    found = [_fold(builder, builder.load(total), _added), top]
+    if place:
+        at_top = builder.fcmp_ordered("==", builder.load(most), _spread(builder, top))
+        nowhere = _splat(_VECTOR, math.inf)
+        found.append(_fold(builder, builder.select(at_top, builder.load(where), nowhere), _smaller))
+    return [*found, _fold(builder, builder.load(least), _smaller)]
 
 
 _SCAN_RESULT = types.UniTuple(types.float64, 3)
@@ -163,6 +186,23 @@ def scan(typingctx: Any, array: Any, row: Any) -> Any:
         return context.make_tuple(builder, signature.return_type, values)
 
     return _SCAN_RESULT(array, types.uintp), codegen
+
+
+@intrinsic
+def scan_decision(typingctx: Any, array: Any, row: Any) -> Any:
+    """Return a row's sum, the index of its first largest entry, and its minimum.
+
+    The index lies within the row whatever the entries are.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _Row(context, builder, signature.args[0], *args)
+        total, _, where, least = _scan(builder, place, None, place=True)
+        index = builder.fptosi(where, _INDEX)  # one instruction, unlike the unsigned one
+        return context.make_tuple(builder, signature.return_type, [total, index, least])
+
+    result = types.Tuple((types.float64, types.uintp, types.float64))
+    return result(array, types.uintp), codegen
 
 
 @intrinsic
