@@ -162,13 +162,29 @@ def test_engines_agree_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
                     np.testing.assert_array_equal(rows, again)
 
 
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("k", [40, "ranking"])
-def test_long_rankings_with_ties(k: object, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that come from a sort: runs of equal entries, across the last rank too."""
+def tied_rows(kind: str) -> np.ndarray:
+    """Make 60 reports of 70 classes with many equal or all but equal entries."""
     rng = np.random.default_rng(7)
     counts = rng.integers(0, 4, (60, 70)) + (rng.random((60, 70)) < 0.02) * 9.0
-    original = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
+    if kind == "zeros of both signs":
+        return np.where(counts, counts, rng.choice([0.0, -0.0], (60, 70))) / counts.sum(
+            axis=1, keepdims=True
+        )
+    tied = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
+    if kind == "last bits":
+        tied *= 1.0 + rng.integers(-3, 4, (60, 70)) * 2.0**-52
+    return tied
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("k", [40, "ranking"])
+@pytest.mark.parametrize("kind", ["equal", "last bits", "zeros of both signs"])
+def test_long_rankings_with_ties(
+    kind: str, k: object, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that come from a sort: runs of equal entries, across the last rank too."""
+    rng = np.random.default_rng(7)
+    original = tied_rows(kind)
     direct = rng.dirichlet(np.full(70, 0.3), 60)
     decision = rng.integers(0, 70, 60) if given else None
     fast = CORD(k).fit(original, direct, decision=decision)

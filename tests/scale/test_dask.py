@@ -141,7 +141,7 @@ def test_audit() -> None:
     wanted = audit(ORIGINAL, DIRECT, LABELS, resamples=20).to_dict()
     found = audit(lazy(ORIGINAL, (80, 6)), lazy(DIRECT, (33, 6)), LABELS, resamples=20).to_dict()
     assert found.keys() == wanted.keys()
-    for name in ("n", "changes", "by_class", "by_confidence", "rows", "eta"):
+    for name in ("n", "changes", "topk_changes", "by_class", "by_confidence", "rows", "eta"):
         assert found[name] == wanted[name], name
     for one, other in zip(found["measures"], wanted["measures"], strict=True):
         for key in ("original", "direct", "repaired", "difference"):
@@ -159,6 +159,23 @@ def test_data_frames() -> None:
     some = [each.map_partitions(lambda part: part[part.index < 100]) for each in (original, direct)]
     few = CORD().fit(*some)
     assert few.construction_ == CORD().fit(ORIGINAL[:100], DIRECT[:100]).construction_
+
+
+def test_data_frames_in_models_measures_and_audits() -> None:
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    whole = pd.DataFrame(DIRECT).assign(label=LABELS, weight=WEIGHT)
+    frame = dd.from_pandas(whole, npartitions=5)
+    direct = frame[list(range(CLASSES))]
+    original = dd.from_pandas(pd.DataFrame(ORIGINAL), npartitions=5)
+    model = Preserved("irova", input="probabilities").fit(ORIGINAL, LABELS)
+    found = model.predict_proba(original).compute()
+    np.testing.assert_array_equal(found, model.predict_proba(ORIGINAL))
+    np.testing.assert_array_equal(model.predict(original).compute(), ORIGINAL.argmax(axis=1))
+    nll = metrics.nll(direct, frame["label"], sample_weight=frame["weight"])
+    assert nll == pytest.approx(metrics.nll(DIRECT, LABELS, sample_weight=WEIGHT), rel=1e-12)
+    assert metrics.tpcr(original, direct) == metrics.tpcr(ORIGINAL, DIRECT)
+    seen = audit(original, direct, frame["label"], resamples=20)
+    assert seen.changes == audit(ORIGINAL, DIRECT, LABELS, resamples=20).changes
 
 
 def test_bad_rows_and_bad_blocks() -> None:

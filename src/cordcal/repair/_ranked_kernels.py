@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
@@ -26,7 +28,7 @@ from cordcal.repair._jit import (
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._simd import first_above, scan
+from cordcal.repair._simd import LANES, first_above, scan, scan_alone, scan_lanes
 
 _U = np.uintp
 
@@ -34,17 +36,57 @@ _U = np.uintp
 PICKED_LEVELS = 32
 
 
+def class_bits(classes: int) -> int:
+    """Return how many bits a class index takes."""
+    return (classes - 1).bit_length()
+
+
+def sort_keys(p: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return each row's entries as ascending integers that end in the class, counted backwards.
+
+    The bits of non-negative doubles sort like the doubles.  Giving up the last few for the
+    class makes a plain sort, several times faster than an argsort, carry the classes along,
+    earlier ones behind later ones on ties.
+    """
+    classes = p.shape[1]
+    # Adding zero turns -0.0 into 0.0, whose bits sort among the others.
+    keys: npt.NDArray[np.int64] = np.add(p, 0.0, dtype=np.float64).view(np.int64)
+    keys &= -(1 << class_bits(classes))
+    keys |= np.arange(classes - 1, -1, -1)
+    keys.sort(axis=1)
+    return keys
+
+
 @compiled
-def _pick_top(p, i, keep, levels, values, chosen):
-    """Find the first ranks of a row: the largest entries, earlier classes first on ties."""
+def _lower_limit(maxima, levels):
+    """Return a number just below which none of a row's first ranks lies.
+
+    ``maxima`` are those of eight parts of the row: k of them are at least the k-th largest.
+    """
+    limit = -1.0
+    for lane in range(_U(maxima.shape[0])):
+        above_it = _U(0)
+        for other in range(_U(maxima.shape[0])):
+            ahead = maxima[other] > maxima[lane]
+            above_it += ahead | ((maxima[other] == maxima[lane]) & (other < lane))
+        limit = maxima[lane] if above_it + _U(1) == levels else limit
+    return np.nextafter(limit, -1.0)
+
+
+@compiled
+def _pick_top(p, i, keep, levels, limit, values, chosen):
+    """Find the first ranks of a row: the largest entries, earlier classes first on ties.
+
+    At least as many entries as there are ranks must lie above ``limit``.
+    """
     classes = _U(p.shape[1])
     fixed = _U(0)
     if keep < classes:
         chosen[0] = keep
         fixed = _U(1)
     for r in range(fixed, levels):
-        values[r] = -1.0
-    j = first_above(p, i, _U(0), values[levels - _U(1)])
+        values[r] = limit
+    j = first_above(p, i, _U(0), limit)
     while j < classes:
         value = np.float64(p[i, j])
         if not (fixed > _U(0) and j == keep):
@@ -60,44 +102,37 @@ def _pick_top(p, i, keep, levels, values, chosen):
 
 
 @compiled
-def _read_order(p, i, keep, levels, ascending, chosen):
-    """Turn an ascending argsort into the kept order: reversed, ties by class, decision first."""
+def _read_order(p, i, keep, keys, bits, chosen):
+    """Read the kept order off a row's sorted keys (see `sort_keys`), a given decision first."""
     classes = _U(p.shape[1])
     last = classes - _U(1)
-    ties = 0
-    for r in range(last):
-        ties += p[i, _U(ascending[r])] == p[i, _U(ascending[r + _U(1)])]
-    if ties == 0 and keep == classes:
-        for r in range(levels):
-            chosen[r] = _U(ascending[last - r])
-    else:
-        _order_ties(p, i, keep, levels, ascending, chosen)
-
-
-@compiled
-def _order_ties(p, i, keep, levels, ascending, chosen):
-    """Read the order of a row run by run: equal entries come by class, a given decision first."""
-    classes = _U(p.shape[1])
-    run = np.empty(classes, np.uintp)
+    mask = (np.int64(1) << bits) - np.int64(1)
+    alike = 0
+    for step in range(last):
+        alike += (keys[i, step] ^ keys[i, step + _U(1)]) <= mask
+    if alike == 0 and keep == classes:
+        for step in range(classes):
+            chosen[step] = last - _U(keys[i, last - step] & mask)
+        return
+    # Keys that differ in the class alone stand for entries whose last bits they have lost.
     count = _U(0)
     if keep < classes:
         chosen[0] = keep
         count = _U(1)
-    stop = classes
-    while stop > _U(0) and count < levels:
-        start = stop - _U(1)
-        value = p[i, _U(ascending[start])]
-        while start > _U(0) and p[i, _U(ascending[start - _U(1)])] == value:
-            start -= _U(1)
-        size = stop - start
-        for r in range(size):
-            run[r] = _U(ascending[start + r])
-        run[:size].sort()
-        for r in range(size):
-            if run[r] != keep and count < levels:
-                chosen[count] = run[r]
-                count += _U(1)
-        stop = start
+    fixed = count
+    for step in range(classes):
+        j = last - _U(keys[i, last - step] & mask)
+        if j == keep:
+            continue
+        r = count
+        while r > fixed and p[i, chosen[r - _U(1)]] < p[i, j]:
+            chosen[r] = chosen[r - _U(1)]
+            r -= _U(1)
+        while r > fixed and p[i, chosen[r - _U(1)]] == p[i, j] and chosen[r - _U(1)] > j:
+            chosen[r] = chosen[r - _U(1)]
+            r -= _U(1)
+        chosen[r] = j
+        count += _U(1)
 
 
 @compiled
@@ -123,7 +158,7 @@ def _spread_row(values, i, scale, offset, chosen, levels, entry, left, row):
     for r in range(levels):
         entry[r] = row[0, chosen[r]]
         row[0, chosen[r]] = 0.0
-    total, top, _ = scan(row, _U(0))
+    total, top, _ = scan_alone(row, _U(0))
     tail = total
     r = levels
     while r > _U(0):
@@ -217,16 +252,17 @@ def _move(p, i, least, total, chosen, b, b_rest, entry, left, row, g, g_rest):
         g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
 
 
-def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
+def _repair(p, q, keep, keys, bits, etas, limits, out, sloppy):
     """Repair every row into ``out``; return the first refused row, or -1.
 
-    ``ascending`` is an argsort of ``p``, or empty: then the ranks are picked out.
+    ``keys`` are those of `sort_keys`, or empty: then the ranks are picked out.
     """
     rows, classes, levels = _U(q.shape[0]), _U(q.shape[1]), _U(etas.shape[0])
     padded = (classes + _U(7)) & ~_U(7)
     row, p_row = np.zeros((1, padded)), np.zeros((1, padded))
-    values = np.empty(levels)
-    chosen = np.empty(levels, np.uintp)
+    values, maxima = np.empty(levels), np.empty(LANES)
+    picked = keys.shape[0] == 0
+    chosen = np.empty(levels if picked else classes, np.uintp)
     seen = np.zeros(classes, np.uint8)
     entry, left, p_entry, p_left = (
         np.empty(levels),
@@ -242,10 +278,9 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
     for r in range(levels):
         all_zero = all_zero and etas[r] == 0.0
         tame = tame and abs(etas[r]) <= 1.0
-    picked = ascending.shape[0] == 0
     none = classes
     for i in range(rows):
-        p_sum, _, p_least = scan(p, i)
+        p_sum, _, p_least = scan_lanes(p, i, maxima)
         q_sum, _, least = scan(q, i)
         p_off, q_off = abs(p_sum - 1.0), abs(q_sum - 1.0)
         if not (p_off <= limits[0] and q_off <= limits[1] and p_least >= 0.0 and least >= 0.0):
@@ -255,9 +290,9 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
 
         first = _U(keep[i]) if keep.shape[0] > 0 else none
         if picked:
-            _pick_top(p, i, first, levels, values, chosen)
+            _pick_top(p, i, first, levels, _lower_limit(maxima, levels), values, chosen)
         else:
-            _read_order(p, i, first, levels, ascending[i], chosen)
+            _read_order(p, i, first, keys, bits, chosen)
         scale, offset = _inner_scale(least, q_sum, classes)
         top, tail = _spread_row(q, i, scale, offset, chosen, levels, entry, left, row)
         _normalise(entry, left, b, b_rest)
@@ -350,7 +385,8 @@ def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
         input_array(kind, 2),
         input_array(kind, 2),
         input_array(types.intp, 1),
-        input_array(types.intp, 2),
+        input_array(types.int64, 2),
+        types.int64,
         input_array(F64, 1),
         input_array(F64, 1),
         output_array(KINDS[output_dtype], 2),
