@@ -5,6 +5,8 @@
 One thread, validation on, ``out=`` given, rows with zeros in the direct report.
 Candidates are interleaved and medians are compared, so that a noisy machine disturbs
 all of them alike.  The floor is ``np.add(P, Q, out=R)``: two arrays read, one written.
+Plain NumPy stands in two columns: as it is, without any validation, and after the checks
+that CORD makes too (finite, not negative, rows that sum to one).
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -81,6 +87,13 @@ class PlainNumPy:
                 near = middle
         return far
 
+    @staticmethod
+    def check(*reports: np.ndarray) -> None:
+        for report in reports:
+            assert np.isfinite(report).all()
+            assert (report >= 0).all()
+            assert np.abs(report.sum(axis=1) - 1).max() < 1e-3
+
     def transform(self, eta: float, original: np.ndarray, direct: np.ndarray) -> np.ndarray:
         keep, _, g, tail, lower = self.rows(original, direct)
         s = self.respond(eta, g, lower)
@@ -107,11 +120,10 @@ def measure(rows: int, classes: int, repeats: int) -> None:
     out = np.empty_like(q)
     p32, q32 = p.astype(np.float32), q.astype(np.float32)
     out32 = np.empty_like(q32)
-    one, two = CORD(threads=1), CORD(threads=2)
+    one = CORD(threads=1)
     plain = PlainNumPy()
     eta = plain.fit(p, q)
     one.fit(p, q)
-    two.fit(p, q)
     assert abs(one.eta_ - eta) < 1e-9
     assert np.abs(one.transform(p, q) - plain.transform(eta, p, q)).max() < 1e-12
     found = medians(
@@ -119,7 +131,6 @@ def measure(rows: int, classes: int, repeats: int) -> None:
             "floor": lambda: np.add(p, q, out=out),
             "floor32": lambda: np.add(p32, q32, out=out32),
             "repair": lambda: one.transform(p, q, out=out),
-            "repair2": lambda: two.transform(p, q, out=out),
             "repair32": lambda: one.transform(p32, q32, out=out32),
             "fit": lambda: one.fit(p, q),
         },
@@ -128,21 +139,70 @@ def measure(rows: int, classes: int, repeats: int) -> None:
     slow = medians(
         {
             "repair": lambda: plain.transform(eta, p, q),
+            "check": lambda: plain.check(p, q),
             "fit": lambda: plain.fit(p, q),
         },
         max(3, repeats // 4),
     )
+    against = {
+        name: (slow[name] / found[name], (slow[name] + slow["check"]) / found[name])
+        for name in ("repair", "fit")
+    }
     row = (
         f"{rows:>6,} × {classes:<5}"
-        f"{found['repair'] / found['floor']:>9.2f}"
+        f"{found['repair'] / found['floor']:>8.2f}"
         f"{found['repair32'] / found['floor32']:>11.2f}"
-        f"{slow['repair'] / found['repair']:>12.1f}"
-        f"{slow['fit'] / found['fit']:>12.1f}"
-        f"{found['repair'] / found['repair2']:>11.2f}"
-        f"{1e6 * found['repair']:>13,.0f}"
-        f"{1e6 * found['fit']:>11,.0f}"
+        f"{against['repair'][0]:>12.1f} / {against['repair'][1]:<6.1f}"
+        f"{against['fit'][0]:>8.1f} / {against['fit'][1]:<6.1f}"
+        f"{1e6 * found['repair']:>10,.0f}"
+        f"{1e6 * found['fit']:>10,.0f}"
     )
     print(row, flush=True)
+
+
+def two_threads(rows: int, classes: int, repeats: int) -> float:
+    """Return how much faster two threads repair than one."""
+    p, q = make_pair(rows, classes)
+    out = np.empty_like(q)
+    cords = {n: CORD(threads=n).fit(p[:5000], q[:5000]) for n in (1, 2)}
+    found = medians(
+        {str(n): lambda cord=cord: cord.transform(p, q, out=out) for n, cord in cords.items()},
+        repeats,
+    )
+    return found["1"] / found["2"]
+
+
+def peak_memory(rows: int, classes: int) -> tuple[float, float]:
+    """Return what fit and transform allocate at most, in bytes a row."""
+    p, q = make_pair(rows, classes)
+    cord = CORD(threads=1)
+    peaks = []
+    for run in (lambda: cord.fit(p, q), lambda: cord.transform(p, q)):
+        run()
+        tracemalloc.start()
+        run()
+        peaks.append(tracemalloc.get_traced_memory()[1] / rows)
+        tracemalloc.stop()
+    return peaks[0], peaks[1]
+
+
+_WARMUP = """
+import time, numba, cordcal
+start = time.perf_counter()
+cordcal.warmup()
+print(time.perf_counter() - start)
+"""
+
+
+def warmup_times() -> list[float]:
+    """Return the seconds of a warm-up in a new process: with an empty cache, with a full one."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        command = [sys.executable, "-c", _WARMUP]
+        return [
+            float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+            for _ in range(2)
+        ]
 
 
 def one_row(classes: int) -> float:
@@ -161,20 +221,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
     repeats = parser.parse_args().repeats
-    start = time.perf_counter()
-    from cordcal import warmup
-
-    warmup()
-    print(f"kernels compiled or loaded in {time.perf_counter() - start:.2f} s\n")
+    cold, cached = warmup_times()
+    print(f"kernels compiled in {cold:.2f} s, loaded from the cache in {cached:.2f} s\n")
     print(
-        "rows × K      repair/  repair32/   repair vs   fit vs      2 threads    repair        fit"
-    )
-    print(
-        "                floor    floor32  plain NumPy  plain NumPy    vs 1           µs         µs"
+        "rows × K      repair/  repair32/   repair: plain      fit: plain       repair       fit\n"
+        "                floor    floor32   NumPy / checked   NumPy / checked       µs        µs"
     )
     for rows, classes in SIZES:
         measure(rows, classes, repeats)
-    print(f"\none row: K=10 {one_row(10):.0f} µs, K=1000 {one_row(1000):.0f} µs")
+    print("\ntwo threads against one:")
+    for rows, classes in ((500_000, 10), (25_000, 1000)):
+        print(f"  {rows:>7,} × {classes:<5} {two_threads(rows, classes, repeats):.2f} ×")
+    fit, repair = peak_memory(25_000, 1000)
+    print(f"\nallocated at 25,000 × 1000: fit {fit:.0f} B a row, repair {repair:,.0f} B a row")
+    print(f"one row: K=10 {one_row(10):.0f} µs, K=1000 {one_row(1000):.0f} µs")
 
 
 if __name__ == "__main__":

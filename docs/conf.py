@@ -1,7 +1,12 @@
 """How the documentation is built: `make docs`, with warnings as errors."""
 
+import re
 import runpy
+import shutil
 from pathlib import Path
+
+from docutils import nodes
+from sphinx import addnodes
 
 import cordcal
 
@@ -22,7 +27,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",  # the built pages ask no other host for anything
 ]
-exclude_patterns = ["_build", "results/**", "**/GALLERY_HEADER.rst", "sg_execution_times.rst"]
+exclude_patterns = [
+    "_build",
+    "results/README.md",  # included by results.md
+    "**/GALLERY_HEADER.rst",
+    "sg_execution_times.rst",
+]
 templates_path = ["_templates"]
 root_doc = "index"
 
@@ -80,6 +90,8 @@ html_sidebars = {
     "start": [],
     "scope": [],
     "compare": [],
+    "results": [],
+    "results/**": [],
 }
 
 
@@ -96,7 +108,39 @@ def skip_foreign(app, what, name, obj, skip, options):
     return skip or not home.startswith("cordcal") or name.endswith("_request")
 
 
+def title_table(app, docname, source):
+    """Give a table of the study a title: its name, and the first sentence of its caption."""
+    if docname.startswith("results/"):
+        caption = source[0].rstrip().splitlines()[-1].split(". ")[0].rstrip(".")
+        name = docname.removeprefix("results/")
+        source[0] = f"# {name}: {caption}\n\n::::{{div}} study\n{source[0]}\n::::\n"
+
+
+def place_links(app, path, parent, source):
+    """Make the links of the account, which start at its folder, start at the page instead."""
+    if path == Path("results/README.md"):
+        source[0] = re.sub(r"\]\((?!\w+:|#)", "](results/", source[0])
+
+
+def open_study_files(app, doctree):
+    """Link the study's files where they lie, to be opened, not as downloads under other names."""
+    for link in list(doctree.findall(addnodes.download_reference)):
+        target = link["reftarget"]
+        if target.startswith("results/"):
+            link.replace_self(nodes.reference("", "", *link.children, refuri=target))
+
+
+def copy_study(app, exception):
+    """Put the study beside its page: the whole report, and the files it links to."""
+    if exception is None and app.builder.format == "html":
+        shutil.copytree(HERE / "results", Path(app.outdir) / "results", dirs_exist_ok=True)
+
+
 def setup(app):
     """Register what this site adds to Sphinx."""
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("builder-inited", draw_pictures)
+    app.connect("source-read", title_table)
+    app.connect("include-read", place_links)
+    app.connect("doctree-read", open_study_files)
+    app.connect("build-finished", copy_study)

@@ -91,3 +91,13 @@ maps = rng.dirichlet(np.ones(3), (2, 8, 8)).transpose(0, 3, 1, 2)
 flat = maps**0.5 / (maps**0.5).sum(axis=1, keepdims=True)
 pixels = cordcal.CORD().fit(maps, flat, axis=1)
 print(pixels.transform(maps, flat, axis=1).shape)
+
+# %%
+# :doc:`/scale` has the details: what is kept in memory, resuming, bad rows. :doc:`/spark` does the
+# same on Spark.
+#
+# .. toctree::
+#    :hidden:
+#
+#    /scale
+#    /spark

@@ -69,6 +69,20 @@ def test_commands_shown_exist() -> None:
     assert shown <= known
 
 
+def test_contributing_names_every_part() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    package = ROOT / "src" / "cordcal"
+    parts = [
+        *package.glob("[!_]*.py"),
+        *package.glob("_[!_]*.py"),
+        *package.glob("repair/_[!_]*.py"),
+    ]
+    assert parts
+    assert not [path.name for path in parts if f"`{path.name}`" not in text]
+    folders = [path.parent.name for path in package.glob("*/__init__.py")]
+    assert not [name for name in folders if f"`{name}/`" not in text]
+
+
 def test_pages_name_no_machine() -> None:
     for path in [*DOCS.rglob("*.md"), *DOCS.rglob("*.py"), *GUIDES, ROOT / "README.md"]:
         if "_build" not in path.parts:

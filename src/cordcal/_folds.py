@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import sklearn
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
@@ -20,8 +21,10 @@ from cordcal import arrays
 Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
-# The maps that scikit-learn brings itself.
-SKLEARN_METHODS = ("isotonic", "sigmoid", "temperature")
+# The maps that scikit-learn brings itself; temperature scaling since its version 1.8.
+SKLEARN_METHODS: tuple[str, ...] = ("isotonic", "sigmoid")
+if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8):
+    SKLEARN_METHODS += ("temperature",)
 
 
 class Member(BaseEstimator):  # type: ignore[misc]

@@ -36,7 +36,9 @@ ROW = re.compile(r"\brow (\d+)\b")
 
 def namespace(*arrays: Array) -> Any:
     """Return the array namespace the arrays share; NumPy for lists and data frames."""
-    foreign = [x for x in arrays if not isinstance(x, np.ndarray | np.generic)]
+    foreign = [x for x in arrays if not isinstance(x, (np.ndarray, np.generic))]
+    if not foreign:
+        return np
     foreign = [x for x in foreign if array_api_compat.is_array_api_obj(x)]
     if not foreign:
         return np

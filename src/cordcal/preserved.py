@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -205,30 +205,39 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             Probabilities whose argmax is the original decision; lazy for dask collections.
         """
         if arrays.is_dask(scores):
-            return self._lazily("predict_proba", scores, dtype, features, axis)
+            wanted = np.dtype(np.float64 if dtype is None else dtype)
+            report = functools.partial(self.predict_proba, dtype=wanted)
+            return self._lazily(report, scores, wanted, features=features, axis=axis)
         return self.reports(scores, dtype, features=features, axis=axis).repaired
 
-    def direct_proba(
-        self, scores: Any, *, features: Any = None, axis: int | None = None
-    ) -> npt.NDArray[Any]:
+    def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
         """Return the direct report: the calibrator's own output, in its dtype."""
+        if arrays.is_dask(scores):
+            wanted = np.dtype(np.float64)
+            return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
         if dense.is_dense(axis, scores):
             return self.reports(scores, features=features, axis=axis).direct
         return self._direct(self._again(scores), features)
 
-    def _lazily(self, method: str, scores: Any, dtype: Any, features: Any, axis: Any) -> Any:
-        if features is not None or axis is not None:
+    def _lazily(
+        self, report: Callable[..., Any], scores: Any, dtype: Any, shape: str = "ij", **given: Any
+    ) -> Any:
+        """Return ``report`` of dask's rows, block by block, when it is asked for."""
+        if any(value is not None for value in given.values()):
             raise ValueError(
                 "features and axis are not served for dask collections; leave them out"
             )
         from cordcal.dask import apply
 
         check_is_fitted(self, "cord_")
-        wanted = np.float64 if dtype is None else dtype
-        return apply(functools.partial(getattr(self, method), dtype=wanted), scores, wanted)
+        return apply(report, scores, dtype, shape=shape)
 
-    def predict(self, scores: Any, *, axis: int | None = None) -> npt.NDArray[Any]:
+    def predict(self, scores: Any, *, axis: int | None = None) -> Any:
         """Return the original decisions: class names where they were given, else indices."""
+        if arrays.is_dask(scores):
+            names = self.class_names
+            wanted = np.dtype(np.intp) if names is None else np.asarray(names).dtype
+            return self._lazily(self.predict, scores, wanted, "i", axis=axis)
         if dense.is_dense(axis, scores):
             assert axis is not None
             views = dense.row_views(axis, [scores])

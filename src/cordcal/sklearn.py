@@ -66,9 +66,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         The classifier, with ``decision_function`` or ``predict_proba``; by default
         ``LinearSVC``.  Wrap a fitted one in `sklearn.frozen.FrozenEstimator`.
     method : str
-        ``"isotonic"``, ``"sigmoid"`` or ``"temperature"``, fitted by scikit-learn, or the key
-        of a calibrator of cordcal such as ``"svs"``.  Cordcal's read decision values as
-        logits, and probabilities as such.
+        ``"isotonic"``, ``"sigmoid"`` or ``"temperature"`` (from scikit-learn 1.8 on), fitted by
+        scikit-learn, or the key of a calibrator of cordcal such as ``"svs"``.  Cordcal's read
+        decision values as logits, and probabilities as such.
     cv : int, splitter or iterable, optional
         As in `CalibratedClassifierCV`; not used for a prefit estimator without ensemble.
     n_jobs : int, optional

@@ -59,6 +59,7 @@ def features_for(scores: np.ndarray) -> np.ndarray:
 def make_map(key: str, **params: object) -> calibrators.Calibrator:
     """Return a calibrator; ``adats`` with little training, to be quick."""
     if key == "adats":
+        pytest.importorskip("torch", reason="adats is trained with torch")
         params = {"epochs": 2, "hidden": (16, 8), **params}
     return calibrators.make(key, **params)
 

@@ -63,6 +63,8 @@ def outputs(arguments: list[str]) -> list[str]:
 @pytest.mark.parametrize("example", [text for text in EXAMPLES if text != "demo"])
 def test_example(call, tmp_path: Path, example: str) -> None:
     arguments = shlex.split(example)
+    if arguments[0] == "export":
+        pytest.importorskip("onnxruntime")
     if arguments[0] in ("apply", "export"):
         repair = arguments[1].startswith("cord")
         fits = [text for text in EXAMPLES if text.startswith("fit")]

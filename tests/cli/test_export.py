@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from scipy.special import softmax
 
 import cordcal
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 
 @pytest.fixture

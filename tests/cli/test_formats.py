@@ -48,18 +48,19 @@ def write(path: Path, matrix: np.ndarray, labels: np.ndarray | None, key: str = 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_fit_and_apply(
-    run: Run, tmp_path: Path, logits: np.ndarray, labels: np.ndarray, suffix: str
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray, suffix: str
 ) -> None:
     where = write(tmp_path / f"cal.{suffix}", logits[:300], labels[:300])
     write(tmp_path / f"new.{suffix}", logits[300:], None)
     model = ("--calibrator", "irova", "--output", "model.safetensors")
-    fitted = run("fit", f"cal.{suffix}", *where, *model)
-    assert fitted.returncode == 0, fitted.stderr
-    assert fitted.stdout.endswith("model: model.safetensors\n")
+    code, printed, errors = call("fit", f"cal.{suffix}", *where, *model)
+    assert code == 0, errors
+    assert printed.endswith("model: model.safetensors\n")
     out = f"out.{suffix}"
-    applied = run("apply", "model.safetensors", f"new.{suffix}", "--output", out, "--direct")
-    assert applied.returncode == 0, applied.stderr
-    assert "the repaired one changes none" in applied.stderr
+    rows = ("model.safetensors", f"new.{suffix}")
+    code, _, errors = call("apply", *rows, "--output", out, "--direct")
+    assert code == 0, errors
+    assert "the repaired one changes none" in errors
     repaired = read_scores(tmp_path / out, role="repaired")
     np.testing.assert_array_equal(repaired.values.argmax(axis=1), logits[300:].argmax(axis=1))
     if suffix != "npy":  # a plain array has room for neither
@@ -134,6 +135,20 @@ def test_explain_tells_each_row(
         decision = found["decision"]
         np.testing.assert_allclose(found["repaired"][here, decision], found["repaired_mass"])
         np.testing.assert_array_equal(found["changed"], found["direct"].argmax(axis=1) != decision)
+
+
+def test_explain_tells_each_rank(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    call("fit", "s.npz", "--calibrator", "irova", "--preserve", "2", "--output", "m.safetensors")
+    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain")
+    assert code == 0, errors
+    with np.load(tmp_path / "o.npz") as found:
+        np.testing.assert_array_equal(found["decision_1"], found["decision"])
+        second = found["repaired"][np.arange(len(logits)), found["decision_2"]]
+        left = 1.0 - found["repaired_mass_1"]
+        np.testing.assert_allclose(second, left * found["repaired_mass_2"], atol=1e-15)
 
 
 def test_evaluation_in_a_file_of_its_own(

@@ -68,7 +68,8 @@ def test_one_sentence(call, folder: Path, arguments: tuple[str, ...], message: s
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     code, _, errors = call(*arguments)
     assert code == 2
-    assert message in errors
+    # Some versions of typer write the name of a missing argument in capitals.
+    assert message.casefold() in errors.casefold()
     assert errors.startswith("cordcal: ")
     assert errors.count("\n") == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -139,6 +139,22 @@ def test_given_decisions_are_the_ones_kept() -> None:
     assert found.changes.n_changed == 0
 
 
+def test_the_order_of_the_first_classes_is_compared() -> None:
+    original, direct, _ = pair(classes=7)
+    found = audit(original, direct)
+    repaired = CORD().fit(original, direct).transform(original, direct)
+    for name, report in (("direct", direct), ("repaired", repaired)):
+        assert found.topk_changes[name] == metrics.topk_changes(original, report, 5)
+    assert "preserve=5 keeps it" in found.interpret()
+    decision = direct.argmax(axis=1)
+    given = {"decision": decision, "cord": CORD(6).fit(original, direct, decision=decision)}
+    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
+        kept = audit(original, direct, **given)
+    assert kept.topk_changes["repaired"].n_order_changed == 0
+    assert "It is kept in the repaired report" in kept.interpret()
+    assert len(json.loads(json.dumps(kept.to_dict()))["eta"]) == 6
+
+
 def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
     original, direct, labels = pair()
     cord = CORD().fit(original[:300], direct[:300])

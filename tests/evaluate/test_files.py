@@ -9,9 +9,12 @@ import pytest
 
 import cordcal
 from cordcal.cli import main
+from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.files import audit_files
+from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.io import open_scores, stream
 from cordcal.io.pairs import construct_from_files
+from cordcal.preserved import Reports
 
 ROWS, CLASSES = 3000, 6
 
@@ -44,16 +47,47 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
         decision=logits.argmax(axis=1),
         resamples=20,
     ).to_dict()
-    found, skipped = audit_files(*opened(tmp_path), resamples=20)  # type: ignore[arg-type]
-    found = found.to_dict()
-    assert not skipped
-    for name in ("n", "changes", "by_class", "by_confidence", "rows", "eta", "warnings"):
+    audited = audit_files(*opened(tmp_path), resamples=20)  # type: ignore[arg-type]
+    found = audited.audit.to_dict()
+    assert not audited.skipped
+    assert audited.fingerprint == str(Fingerprint.of(cordcal.arrays.softmax(logits)))
+    for name in (
+        "n",
+        "changes",
+        "topk_changes",
+        "by_class",
+        "by_confidence",
+        "rows",
+        "eta",
+        "warnings",
+    ):
         assert found[name] == wanted[name], name
     for one, other in zip(found["measures"], wanted["measures"], strict=True):
         for key in ("original", "direct", "repaired"):
             assert one[key] == pytest.approx(other[key], abs=1e-12)
     for name, bins in found["reliability"].items():
         assert bins["count"] == wanted["reliability"][name]["count"]
+
+
+def test_the_pictures_are_those_in_memory(
+    tmp_path: Path, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    logits, direct = pair
+    labels = np.load(tmp_path / "y.npy")
+    original, decision = cordcal.arrays.softmax(logits), logits.argmax(axis=1)
+    repaired = (
+        cordcal.CORD()
+        .fit(original, direct, decision=decision)
+        .transform(original, direct, decision=decision)
+    )
+    audited = audit_files(*opened(tmp_path), resamples=2)  # type: ignore[arg-type]
+    names = [str(index) for index in range(direct.shape[1])]
+    bins = audited.pictures.reliability
+    assert list(bins) == ["direct", "repaired"]
+    wanted = Pictures.of(
+        original, Reports(direct, repaired, decision), names, bins, labels=labels
+    ).to_dict()
+    assert audited.pictures.to_dict() == wanted
 
 
 def test_a_repair_fitted_on_these_rows_is_noticed(
@@ -94,8 +128,9 @@ def test_bad_rows(
         audit_files(first, second)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=words):
         construct_from_files(cordcal.CORD(), first, second)  # type: ignore[arg-type]
-    found, skipped = audit_files(first, second, on_error="skip", resamples=2)  # type: ignore[arg-type]
-    assert skipped == {"does not sum to 1": 1, "contains NaN": 1}
+    audited = audit_files(first, second, on_error="skip", resamples=2)  # type: ignore[arg-type]
+    found = audited.audit
+    assert audited.skipped == {"does not sum to 1": 1, "contains NaN": 1}
     assert found.n == ROWS - 2
     before = first.batches().__next__().values  # type: ignore[attr-defined]
     assert len(before) < ROWS
@@ -104,8 +139,10 @@ def test_bad_rows(
 
     arguments = ["audit", "--original", str(tmp_path / "z.npy"), "--direct"]
     arguments += [str(tmp_path / "q.npy"), "--input", "logits", "--on-error"]
-    assert main([*arguments, "skip"]) == 0
+    page = tmp_path / "audit.html"
+    assert main([*arguments, "skip", "--report", str(page)]) == 0
     assert "skipped 1 row: does not sum to 1" in capsys.readouterr().err
+    assert f"{ROWS - 2:,}" in page.read_text()
     assert main([*arguments, "stop"]) == 2
     assert "row 1234 sums to 0.5" in capsys.readouterr().err
 

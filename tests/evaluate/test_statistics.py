@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -36,13 +38,15 @@ def test_interval_is_scipys_percentile_bootstrap_at_bonferronis_level() -> None:
         for group, n in (("a", 40), ("b", 20))
         for measure in ("ECE", "NLL", "Brier")
     ]
+    # The argument was called random_state before scipy 1.15.
+    generator = "rng" if "rng" in inspect.signature(bootstrap).parameters else "random_state"
     reference = bootstrap(
         (values,),
         np.mean,
         confidence_level=1 - 0.05 / 6,
         n_resamples=40_000,
         method="percentile",
-        rng=np.random.default_rng(1),
+        **{generator: np.random.default_rng(1)},
     ).confidence_interval
     assert effects[0].mean == pytest.approx(values.mean(), rel=1e-12)
     # Two independent bootstraps of 40,000: quantiles at 0.4 % agree to some Monte Carlo error.

@@ -162,13 +162,29 @@ def test_engines_agree_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
                     np.testing.assert_array_equal(rows, again)
 
 
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("k", [40, "ranking"])
-def test_long_rankings_with_ties(k: object, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that come from a sort: runs of equal entries, across the last rank too."""
+def tied_rows(kind: str) -> np.ndarray:
+    """Make 60 reports of 70 classes with many equal or all but equal entries."""
     rng = np.random.default_rng(7)
     counts = rng.integers(0, 4, (60, 70)) + (rng.random((60, 70)) < 0.02) * 9.0
-    original = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
+    if kind == "zeros of both signs":
+        return np.where(counts, counts, rng.choice([0.0, -0.0], (60, 70))) / counts.sum(
+            axis=1, keepdims=True
+        )
+    tied = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
+    if kind == "last bits":
+        tied *= 1.0 + rng.integers(-3, 4, (60, 70)) * 2.0**-52
+    return tied
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("k", [40, "ranking"])
+@pytest.mark.parametrize("kind", ["equal", "last bits", "zeros of both signs"])
+def test_long_rankings_with_ties(
+    kind: str, k: object, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that come from a sort: runs of equal entries, across the last rank too."""
+    rng = np.random.default_rng(7)
+    original = tied_rows(kind)
     direct = rng.dirichlet(np.full(70, 0.3), 60)
     decision = rng.integers(0, 70, 60) if given else None
     fast = CORD(k).fit(original, direct, decision=decision)
@@ -196,6 +212,30 @@ def test_other_libraries(library: str) -> None:
     np.testing.assert_allclose(
         np.asarray(repaired), expected.transform(case.original, case.direct), rtol=3e-15, atol=0
     )
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("k", [2, 4])
+def test_explanation_multiplies_out_to_the_repair(k: int, library: str) -> None:
+    xp = pytest.importorskip(library)
+    case = random_pair(seed=3, rows=60, classes=6)
+    original, direct = case.original, case.direct
+    p, q = xp.asarray(original), xp.asarray(direct)
+    cord = CORD(k).fit(p, q)
+    story = cord.explain(p, q)
+    np.testing.assert_array_equal(story.decision, np.argsort(-original, kind="stable")[:, :k])
+    before = np.cumprod(1.0 - story.repaired_mass, axis=1)
+    reached = story.repaired_mass * np.column_stack([np.ones(60), before[:, :-1]])
+    repaired = np.take_along_axis(np.asarray(cord.transform(p, q)), story.decision, axis=1)
+    np.testing.assert_allclose(repaired, reached, rtol=1e-12, atol=1e-15)
+    share = np.take_along_axis(direct, story.decision, axis=1)
+    left = 1.0 - np.column_stack([np.zeros(60), np.cumsum(share, axis=1)[:, :-1]])
+    np.testing.assert_allclose(story.direct_mass, share / left, rtol=1e-9, atol=1e-12)
+    for level, record in enumerate(cord.construction_.levels):
+        assert story.changed[:, level].sum() == record.n_changed
+        assert (story.at_bound[:, level] < 0).sum() == record.n_at_lower
+    assert list(story.to_dict())[:k] == [f"decision_{rank + 1}" for rank in range(k)]
+    assert f"{record.n:,} rows" in repr(story)
 
 
 def test_save_and_load(tmp_path: Path) -> None:

@@ -111,6 +111,14 @@ def test_preserved() -> None:
     found = model.predict_proba(lazy(logits, (90, 4)), np.float32)
     assert isinstance(found, da.Array)
     np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, np.float32))
+    direct = model.direct_proba(lazy(logits, (90, 4)))
+    np.testing.assert_array_equal(direct.compute(), model.direct_proba(logits))
+    named = Preserved("ts", class_names=list("abcdef")).fit(logits, LABELS)
+    decided = named.predict(lazy(logits, (90, 4)))
+    assert (decided.shape, decided.dtype) == ((ROWS,), np.dtype("<U1"))
+    np.testing.assert_array_equal(decided.compute(), named.predict(logits))
+    with pytest.raises(ValueError, match="axis are not served"):
+        named.predict(lazy(logits, (90, 4)), axis=1)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +149,7 @@ def test_audit() -> None:
     wanted = audit(ORIGINAL, DIRECT, LABELS, resamples=20).to_dict()
     found = audit(lazy(ORIGINAL, (80, 6)), lazy(DIRECT, (33, 6)), LABELS, resamples=20).to_dict()
     assert found.keys() == wanted.keys()
-    for name in ("n", "changes", "by_class", "by_confidence", "rows", "eta"):
+    for name in ("n", "changes", "topk_changes", "by_class", "by_confidence", "rows", "eta"):
         assert found[name] == wanted[name], name
     for one, other in zip(found["measures"], wanted["measures"], strict=True):
         for key in ("original", "direct", "repaired", "difference"):
@@ -159,6 +167,23 @@ def test_data_frames() -> None:
     some = [each.map_partitions(lambda part: part[part.index < 100]) for each in (original, direct)]
     few = CORD().fit(*some)
     assert few.construction_ == CORD().fit(ORIGINAL[:100], DIRECT[:100]).construction_
+
+
+def test_data_frames_in_models_measures_and_audits() -> None:
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    whole = pd.DataFrame(DIRECT).assign(label=LABELS, weight=WEIGHT)
+    frame = dd.from_pandas(whole, npartitions=5)
+    direct = frame[list(range(CLASSES))]
+    original = dd.from_pandas(pd.DataFrame(ORIGINAL), npartitions=5)
+    model = Preserved("irova", input="probabilities").fit(ORIGINAL, LABELS)
+    found = model.predict_proba(original).compute()
+    np.testing.assert_array_equal(found, model.predict_proba(ORIGINAL))
+    np.testing.assert_array_equal(model.predict(original).compute(), ORIGINAL.argmax(axis=1))
+    nll = metrics.nll(direct, frame["label"], sample_weight=frame["weight"])
+    assert nll == pytest.approx(metrics.nll(DIRECT, LABELS, sample_weight=WEIGHT), rel=1e-12)
+    assert metrics.tpcr(original, direct) == metrics.tpcr(ORIGINAL, DIRECT)
+    seen = audit(original, direct, frame["label"], resamples=20)
+    assert seen.changes == audit(ORIGINAL, DIRECT, LABELS, resamples=20).changes
 
 
 def test_bad_rows_and_bad_blocks() -> None:

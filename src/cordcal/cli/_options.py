@@ -129,19 +129,6 @@ def need_labels(scores: Scores) -> Any:
     return scores.labels
 
 
-def read_pair(
-    original: str, direct: str, *, kind: InputKind | None = None, labels: str | None = None
-) -> tuple[Scores, Scores]:
-    """Read the original and the direct scores of the same rows, and check that they match."""
-    if original == "-" and direct == "-":
-        raise ValueError("only one of --original and --direct can be read from stdin")
-    first = read(original, role="original", kind=kind, labels=labels)
-    second = read(direct, role="direct", kind=InputKind.probabilities)
-    check_pair(first.path, first.values.shape, second.path, second.values.shape)
-    check_names(first.class_names, first.path, second.class_names, second.path)
-    return first, second
-
-
 def open_file(
     path: str,
     *,
@@ -215,10 +202,3 @@ def check_names(
         f"the classes differ: column {column} is {names[0]!r} in {where} but {names[1]!r} in "
         f"{there}; bring the columns into the same order"
     )
-
-
-def probabilities_of(scores: Scores) -> Any:
-    """Return the classifier's own probabilities, whatever its scores are."""
-    from cordcal import arrays
-
-    return arrays.softmax(scores.values) if scores.kind == "logits" else scores.values

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from cordcal.metrics import DecisionChanges, Reliability
+import numpy as np
+
+from cordcal.metrics import DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,17 +129,20 @@ class Audit:
         Whether the direct report is the original one, entry by entry.
     changes : DecisionChanges
         How the direct report's decisions differ from the original ones.
+    topk_changes : dict of str to TopkChanges
+        How the order of the first classes (five, or one less than there are) differs from the
+        original one, in the direct and in the repaired report.
     by_class, by_confidence : tuple of GroupChanges
-        The same for the rows of each original decision, and of each band of the original
-        confidence; empty groups are left out.
+        The changed decisions among the rows of each original decision, and of each band of
+        the original confidence; empty groups are left out.
     rows : tuple of ChangedRow
         The changed rows whose direct report prefers its own decision most.
     measures : tuple of MeasureComparison
         Every measure of the three reports; empty without labels.
     reliability : dict of str to Reliability
         The bins of the three reports' diagrams; empty without labels.
-    eta : float
-        The shared scalar of the repair.
+    eta : float or ndarray
+        The shared scalar of the repair, or one a kept rank.
     fitted_here : bool
         Whether the repair was fitted on the audited rows, no fitted one being given.
     level, resamples, seed
@@ -150,12 +155,13 @@ class Audit:
     n_classes: int
     identical: bool
     changes: DecisionChanges
+    topk_changes: dict[str, TopkChanges]
     by_class: tuple[GroupChanges, ...]
     by_confidence: tuple[GroupChanges, ...]
     rows: tuple[ChangedRow, ...]
     measures: tuple[MeasureComparison, ...]
     reliability: dict[str, Reliability]
-    eta: float
+    eta: Any
     fitted_here: bool
     level: float
     resamples: int
@@ -164,7 +170,8 @@ class Audit:
 
     def interpret(self) -> str:
         """Return a short reading in plain words."""
-        return "\n".join([*self._read_changes(), *self._read_measures(), *self.warnings])
+        lines = [*self._read_changes(), *self._read_order(), *self._read_measures()]
+        return "\n".join([*lines, *self.warnings])
 
     def _read_changes(self) -> list[str]:
         changes = self.changes
@@ -194,6 +201,20 @@ class Audit:
                 f"{worst.changes.n_changed:,} of {worst.changes.n:,} ({worst.changes.tpcr:.2%})."
             )
         return lines
+
+    def _read_order(self) -> list[str]:
+        direct, repaired = self.topk_changes["direct"], self.topk_changes["repaired"]
+        if direct.k == 1 or direct.n_order_changed == 0:
+            return []
+        share = f"{repaired.order_changed:.2%}"
+        left = f"In the repaired report: {share}; preserve={direct.k} keeps it."
+        if repaired.n_order_changed == 0:
+            left = "It is kept in the repaired report."
+        return [
+            f"The order of the first {direct.k} classes changes in {direct.order_changed:.2%} of "
+            f"the rows.",
+            left,
+        ]
 
     def _read_measures(self) -> list[str]:
         if self.identical:
@@ -227,12 +248,13 @@ class Audit:
             "n_classes": self.n_classes,
             "identical": self.identical,
             "changes": self.changes.to_dict(),
+            "topk_changes": {name: each.to_dict() for name, each in self.topk_changes.items()},
             "by_class": [each.to_dict() for each in self.by_class],
             "by_confidence": [each.to_dict() for each in self.by_confidence],
             "rows": [each.to_dict() for each in self.rows],
             "measures": [each.to_dict() for each in self.measures],
             "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
-            "eta": self.eta,
+            "eta": self.eta if np.ndim(self.eta) == 0 else self.eta.tolist(),
             "fitted_here": self.fitted_here,
             "level": self.level,
             "resamples": self.resamples,

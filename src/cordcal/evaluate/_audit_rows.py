@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ from cordcal.evaluate._audit_result import (
     MeasureComparison,
 )
 from cordcal.evaluate.bootstrap import RESAMPLED, percentile_interval, resampled_measures
-from cordcal.metrics import decision_changes
+from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.metrics import TopkChangesStream, decision_changes
 from cordcal.metrics._all import MeasuredReport, MeasuresStream
 from cordcal.metrics._changes import read_decisions
 from cordcal.metrics._rows import Classes, Report, Vector
@@ -27,10 +28,15 @@ from cordcal.metrics._scores import NLL_FLOOR
 from cordcal.metrics._stream import require_rows
 from cordcal.repair import CORD
 
+if TYPE_CHECKING:
+    from cordcal.evaluate._pictures import Pictures
+
 # Bands of the original confidence, finer where calibrators seldom dare.
 _BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 # How many of the changed rows are told one by one.
 _ROWS = 10
+# How far down the list the order of classes is compared: what a list of suggestions shows.
+_TOP = 5
 
 _REPORTS = ("original", "direct", "repaired")
 
@@ -38,21 +44,27 @@ _REPORTS = ("original", "direct", "repaired")
 class AuditStream:
     """`audit` of blocks of rows, with one fitted repair.
 
-    About 150 bytes a row are kept, whatever the number of classes: enough for every count,
+    About 160 bytes a row are kept, whatever the number of classes: enough for every count,
     measure and resample, which are those of the rows together.
 
     Parameters
     ----------
     cord : CORD
         A fitted repair.
+    recognise : bool
+        Digest the original reports, so that the rows are recognised when they come again.
     """
 
-    def __init__(self, cord: CORD) -> None:
+    def __init__(self, cord: CORD, *, recognise: bool = False) -> None:
         self.cord = cord
+        self.fingerprint = Fingerprint(0, 0) if recognise else None
         self.identical = True
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self._columns: dict[str, list[npt.NDArray[Any]]] = {}
         self._measured = {name: MeasuresStream() for name in _REPORTS}
+        # The order of the first K - 1 classes is the whole order.
+        shown = min(_TOP, cord.n_classes_ - 1)
+        self._topk = {name: TopkChangesStream(shown) for name in _REPORTS[1:]}
 
     @property
     def rows(self) -> int:
@@ -99,6 +111,7 @@ class AuditStream:
         found = {
             "kept": kept,
             "moved_to": moved_to,
+            "original_confidence": p.values.max(axis=1).astype(np.float64),
             "direct_confidence": q.values[here, moved_to].astype(np.float64),
             **{name: report.mass_on(kept) for name, report in reports.items()},
         }
@@ -110,10 +123,18 @@ class AuditStream:
             found["weight"] = arrays.check_weights(sample_weight, q.rows, some=False)
         if first is not None:
             found["row"] = first + here
+        order = p.values
+        if decision is not None:
+            order = order.copy()
+            order[here, kept] = 2.0  # the kept order starts with the decision
+        for name, topk in self._topk.items():
+            topk.update(order, reports[name].values, sample_weight=found.get("weight"))
         for name, column in found.items():
             self._columns.setdefault(name, []).append(column)
         self.dtypes = {name: report.values.dtype for name, report in reports.items()}
         self.identical = self.identical and bool(np.array_equal(p.values, q.values))
+        if self.fingerprint is not None:
+            self.fingerprint += Fingerprint.of(p.values)
         return self
 
     def merge(self, other: Self) -> Self:
@@ -122,9 +143,36 @@ class AuditStream:
             self._columns.setdefault(name, []).extend(columns)
         for name, stream in self._measured.items():
             stream.merge(other._measured[name])
+        for name, topk in self._topk.items():
+            topk.merge(other._topk[name])
         self.dtypes = self.dtypes or other.dtypes
         self.identical = self.identical and other.identical
+        if self.fingerprint is not None and other.fingerprint is not None:
+            self.fingerprint += other.fingerprint
         return self
+
+    def _together(
+        self, class_names: Sequence[str] | None
+    ) -> tuple[dict[str, npt.NDArray[Any]], ChangedRows]:
+        """Return the columns of all rows seen, and their decisions before and after."""
+        columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
+        names = check_class_names(class_names, self.cord.n_classes_)
+        labels, weight = columns.get("labels"), columns.get("weight")
+        return columns, ChangedRows(columns["kept"], columns["moved_to"], labels, weight, names)
+
+    def pictures(self, found: Audit, class_names: Sequence[str] | None = None) -> Pictures:
+        """Return what a report draws of the rows seen, of which ``found`` is the audit."""
+        from cordcal.evaluate._pictures import Pictures
+
+        columns, changed = self._together(class_names)
+        bins = {name: bins for name, bins in found.reliability.items() if name != "original"}
+        confidences = {
+            "original": columns["original_confidence"],
+            "direct": columns["direct_confidence"],
+            "repaired": columns["repaired"],
+        }
+        masses = {name: columns[name] for name in _REPORTS}
+        return Pictures.of_rows(changed, masses, confidences, bins, columns.get("row"))
 
     def result(
         self,
@@ -138,14 +186,11 @@ class AuditStream:
     ) -> Audit:
         """Return the audit of all rows seen; ``noticed`` are warnings of the caller's."""
         require_rows(self.rows)
-        columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
-        names = check_class_names(class_names, self.cord.n_classes_)
-        labels, weight = columns.get("labels"), columns.get("weight")
-        changed = ChangedRows(columns["kept"], columns["moved_to"], labels, weight, names)
+        columns, changed = self._together(class_names)
         masses = {name: columns[name] for name in _REPORTS}
         measured: dict[str, MeasuredReport] = {}
         comparisons: tuple[MeasureComparison, ...] = ()
-        if labels is not None:
+        if changed.labels is not None:
             measured = {name: stream.result() for name, stream in self._measured.items()}
             comparisons = _compare(measured, level, resamples, seed)
         found = [*_underflow(self.dtypes, measured), *noticed]
@@ -153,9 +198,10 @@ class AuditStream:
             warnings.warn(message, UserWarning, stacklevel=arrays._stacklevel_outside_package())
         return Audit(
             n=self.rows,
-            n_classes=len(names),
+            n_classes=len(changed.names),
             identical=self.identical,
             changes=changed.among(slice(None)),
+            topk_changes={name: topk.result() for name, topk in self._topk.items()},
             by_class=changed.by_class(),
             by_confidence=changed.by_confidence(masses["original"]),
             rows=changed.largest(

@@ -65,11 +65,32 @@ class Pictures:
     ) -> Pictures:
         """Gather the pictures' numbers; ``row_numbers`` are the rows' places in the file."""
         all_reports = {"original": original, "direct": reports.direct, "repaired": reports.repaired}
+        here = np.arange(len(reports.decision))
+        return cls.of_rows(
+            ChangedRows(
+                reports.decision, reports.direct.argmax(axis=1), labels, weight=None, names=names
+            ),
+            {name: report[here, reports.decision] for name, report in all_reports.items()},
+            {name: report.max(axis=1) for name, report in all_reports.items()},
+            reliability,
+            row_numbers,
+        )
+
+    @classmethod
+    def of_rows(
+        cls,
+        changed: ChangedRows,
+        masses: dict[str, npt.NDArray[Any]],
+        confidences: dict[str, npt.NDArray[Any]],
+        reliability: dict[str, Reliability],
+        row_numbers: Classes | None = None,
+    ) -> Pictures:
+        """Gather them from what each report puts on the decision, and on its own first class."""
         return cls(
             reliability=reliability,
-            histogram=_histogram(all_reports),
-            classes=_class_changes(reports, names),
-            rows=_changed_rows(all_reports, reports.decision, names, labels, row_numbers),
+            histogram=_histogram(confidences),
+            classes=_class_changes(changed),
+            rows=changed.largest(masses, confidences["direct"], MOST_ROWS, row_numbers),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,18 +103,18 @@ class Pictures:
         }
 
 
-def _histogram(reports: dict[str, npt.NDArray[Any]]) -> dict[str, list[float]]:
+def _histogram(confidences: dict[str, npt.NDArray[Any]]) -> dict[str, list[float]]:
     edges = np.linspace(0.0, 1.0, HISTOGRAM_BINS + 1)
     counts = {
         # Rounding may lift a confidence a hair above one; it belongs to the last bin.
-        name: np.histogram(np.minimum(report.max(axis=1), 1.0), edges)[0].tolist()
-        for name, report in reports.items()
+        name: np.histogram(np.minimum(each, 1.0), edges)[0].tolist()
+        for name, each in confidences.items()
     }
     return {"edges": edges.tolist(), **counts}
 
 
-def _class_changes(reports: Reports, names: list[str]) -> tuple[ClassChanges, ...]:
-    before, after = reports.decision, reports.direct.argmax(axis=1)
+def _class_changes(changed: ChangedRows) -> tuple[ClassChanges, ...]:
+    before, after, names = changed.kept, changed.moved_to, changed.names
     moved = after != before
     decided, left, joined = (
         np.bincount(classes, minlength=len(names))
@@ -105,18 +126,3 @@ def _class_changes(reports: Reports, names: list[str]) -> tuple[ClassChanges, ..
         for index in busiest
         if left[index] + joined[index] > 0
     )
-
-
-def _changed_rows(
-    reports: dict[str, npt.NDArray[Any]],
-    decision: Classes,
-    names: list[str],
-    labels: Classes | None,
-    row_numbers: Classes | None,
-) -> tuple[ChangedRow, ...]:
-    direct = reports["direct"]
-    here, moved_to = np.arange(len(decision)), direct.argmax(axis=1)
-    masses = {name: report[here, decision].astype(float) for name, report in reports.items()}
-    changed = ChangedRows(decision, moved_to, labels, None, names)
-    confidence = direct[here, moved_to].astype(float)
-    return changed.largest(masses, confidence, MOST_ROWS, row_numbers)

@@ -17,7 +17,7 @@ from scipy import sparse
 from cordcal.metrics._bins import BINS, bin_index
 from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream
-from cordcal.metrics._smooth import _kernel_spectrum, smooth_gap
+from cordcal.metrics._smooth import mirrored_spectrum, smooth_gap, smoothed
 
 Matrix = npt.NDArray[np.float64]
 Replicates = dict[str, Matrix]
@@ -39,7 +39,7 @@ class _Report:
         self.nodes = 200  # the published grid grows by fours until it resolves the kernel
         while round(20.0 / width) > self.nodes:
             self.nodes *= 4
-        self.kernel = _kernel_spectrum(self.nodes, width)
+        self.width = width
         self.bins = _bin_matrix(rows, self.nodes)
 
     def measures(self, counts: Matrix) -> Matrix:
@@ -47,14 +47,13 @@ class _Report:
         total = counts.sum(axis=1, keepdims=True)
         binned = (self.bins @ counts.T).T
         grid = binned[:, 2 * BINS :]
-        mirrored = np.concatenate([grid, grid[:, -2:0:-1]], axis=1)
-        smoothed = np.fft.irfft(np.fft.rfft(mirrored) * self.kernel, mirrored.shape[1])
+        smooth = smoothed(mirrored_spectrum(grid), self.nodes, self.width)
         gaps = [
             np.abs(part).sum(axis=1, keepdims=True)
             for part in (
                 binned[:, :BINS],
                 binned[:, BINS : 2 * BINS],
-                smoothed[:, : self.nodes] / self.nodes,
+                smooth / self.nodes,
             )
         ]
         return np.asarray(np.concatenate([counts @ self.means, *gaps], axis=1) / total)

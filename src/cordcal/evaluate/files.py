@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from cordcal.evaluate._audit_result import Audit
 from cordcal.evaluate._audit_rows import AuditStream
+from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.audit import seen_before
 from cordcal.io.pairs import batches_of, construct_from_files, read_original
 from cordcal.io.pipeline import overlapped, said_once
 from cordcal.io.refusals import OnError, Parts, Refusals
 from cordcal.io.stream import ScoreFile
 from cordcal.repair import CORD
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedFiles:
+    """The audit of two files.
+
+    Attributes
+    ----------
+    audit : Audit
+        What `audit` returns.
+    pictures : Pictures
+        What a report draws of the rows.
+    fingerprint : str
+        Recognises the rows.
+    skipped : Counter
+        How many rows were left out, by reason.
+    """
+
+    audit: Audit
+    pictures: Pictures
+    fingerprint: str
+    skipped: Counter[str]
 
 
 def audit_files(
@@ -26,7 +49,7 @@ def audit_files(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-) -> tuple[Audit, Counter[str]]:
+) -> AuditedFiles:
     """Audit two files without holding their reports in memory.
 
     The numbers are those of `audit` on the same rows.  Without a repair the files are read
@@ -44,10 +67,8 @@ def audit_files(
 
     Returns
     -------
-    audit : Audit
-        What `audit` returns.
-    skipped : Counter
-        How many rows were left out, by reason.
+    audited : AuditedFiles
+        What `audit` returns, what a report draws, and what was left out.
     """
     repair = CORD() if cord is None else cord
     if cord is None:
@@ -58,7 +79,7 @@ def audit_files(
         first, second = parts
         report, decision = read_original(first.values, original.kind)
         labels = second.labels if first.labels is None else first.labels
-        return AuditStream(repair).update(
+        return AuditStream(repair, recognise=True).update(
             report, second.values, labels, decision=decision, first=first.first
         )
 
@@ -66,7 +87,7 @@ def audit_files(
         refusals = Refusals(files, on_error)
         return [stream for _, stream in refusals.around(parts, look)], refusals.counts
 
-    total, skipped = AuditStream(repair), Counter[str]()
+    total, skipped = AuditStream(repair, recognise=True), Counter[str]()
     with said_once():
         for streams, counts in overlapped(batches_of([original, direct]), work):
             skipped += counts
@@ -77,8 +98,12 @@ def audit_files(
         again = CORD(cord.preserve)
         construct_from_files(again, original, direct, on_error=on_error)
         noticed = seen_before(cord, again)
-    told: dict[str, Any] = {"level": level, "resamples": resamples, "seed": seed}
-    return (
-        total.result(class_names=class_names, fitted_here=cord is None, noticed=noticed, **told),
-        skipped,
+    found = total.result(
+        class_names=class_names,
+        fitted_here=cord is None,
+        noticed=noticed,
+        level=level,
+        resamples=resamples,
+        seed=seed,
     )
+    return AuditedFiles(found, total.pictures(found, class_names), str(total.fingerprint), skipped)

@@ -228,7 +228,7 @@ def apply_model(
 ) -> Applied:
     """Write the repaired reports of a file of any size.
 
-    Reading, repairing and writing overlap; memory holds a few batches of 32 MiB.
+    Reading, repairing and writing overlap; memory holds a few batches of 16 MiB.
 
     Parameters
     ----------

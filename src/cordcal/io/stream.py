@@ -30,9 +30,9 @@ from cordcal.io.contents import (
 from cordcal.io.encoding import import_arrow
 from cordcal.io.kinds import Kind, check_whole_vectors
 
-# A batch is at most 32 MiB of scores: some hundred times what a thread's cache holds, and
-# small enough that a handful of them in flight stay far below a gigabyte.
-BATCH_BYTES = 2**25
+# A batch is at most 16 MiB of scores: some hundred times what a thread's cache holds, and
+# small enough that a dozen copies in flight stay far below what the imports take.
+BATCH_BYTES = 2**24
 # What Arrow decodes at a time, and reads from the file at a time.
 SLICE_BYTES = 2**20
 _READ_BYTES = 2**20
@@ -201,7 +201,7 @@ def open_scores(
     labels: str | None = None,
     input: Kind | None = None,
 ) -> ScoreFile:
-    """Open a score file for reading in batches of at most 32 MiB.
+    """Open a score file for reading in batches of at most 16 MiB.
 
     Parameters
     ----------

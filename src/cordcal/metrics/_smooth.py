@@ -96,17 +96,14 @@ class Residuals:
             by_count = self.normalization == "count"
             given = (self.residual,) if by_count else (self.residual, self.mass)
             self._spectra[nodes] = tuple(self._spectrum(values, nodes) for values in given)
-        kernel = _kernel_spectrum(nodes, width)
-        period = 2 * (nodes - 1)
-        return [np.fft.irfft(part * kernel, period)[:nodes] for part in self._spectra[nodes]]
+        return [smoothed(part, nodes, width) for part in self._spectra[nodes]]
 
     def _spectrum(self, values: Vector, nodes: int) -> Spectrum:
         spread = self.positions.spread(values, nodes)
         if self.normalization == "corrected":
             # Mirroring keeps one copy of the end nodes but two of all others.
             spread[[0, -1]] *= 2.0
-        # Mirrored without repeating the end nodes, the values have period 2 (nodes − 1).
-        return np.fft.rfft(np.concatenate([spread, spread[-2:0:-1]]))
+        return mirrored_spectrum(spread)
 
     def grid_step(self, width: float) -> float:
         """Return the spacing of the grid on which the error at this width is computed."""
@@ -117,10 +114,38 @@ def _density_cells(width: float) -> int:
     return max(2000, round(20.0 / width)) // 2
 
 
+def mirrored_spectrum(values: Vector) -> Spectrum:
+    """Return the spectrum of values on a grid (the last axis), mirrored at both end nodes.
+
+    The end nodes are not repeated.  The mirrored stretches are as long as the kernel's arms.
+    """
+    nodes = values.shape[-1]
+    arm = nodes // 2
+    before, after = values[..., arm:0:-1], values[..., -2 : -arm - 2 : -1]
+    return np.fft.rfft(np.concatenate([before, values, after], axis=-1), _length(nodes))
+
+
+def smoothed(spectrum: Spectrum, nodes: int, width: float) -> Vector:
+    """Return the values of a `mirrored_spectrum` convolved with the kernel of a width."""
+    arm = nodes // 2
+    whole = np.fft.irfft(spectrum * _kernel_spectrum(nodes, width), _length(nodes))
+    return whole[..., arm : arm + nodes]
+
+
+@lru_cache
+def _length(nodes: int) -> int:
+    """Return a length for transforms: room for all mirrored values, with factors 2, 3 and 5."""
+    # Their period, 2 (nodes − 1), is often twice a prime, whose transform takes ten times longer.
+    length = nodes + 2 * (nodes // 2)
+    while 30**64 % length:  # so high a power holds every such number in reach
+        length += 1
+    return length
+
+
 # A bisection visits ten widths, and resamples of the same rows visit the same ones.
 @lru_cache(maxsize=32)
 def _kernel_spectrum(nodes: int, width: float) -> Spectrum:
-    kernel = np.zeros(2 * (nodes - 1))
+    kernel = np.zeros(_length(nodes))
     # With an even number of nodes the kernel's centre lies half a cell off: so published.
     kernel[np.arange(nodes) - nodes // 2] = gaussian(np.linspace(0.0, 1.0, nodes) - 0.5, width)
     return np.fft.rfft(kernel)

@@ -26,7 +26,7 @@ _COPY_ENTRIES = 2**17
 # Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
 _THREAD_ENTRIES = 2**20
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
-_NO_ORDER = np.empty((0, 0), dtype=np.intp)
+_NO_KEYS = np.empty((0, 0), dtype=np.int64)
 _NO_WEIGHTS = np.empty(0)
 _IMPORTED_IN = os.getpid()
 
@@ -246,17 +246,18 @@ def repair_ranked(
     inputs = _Inputs(original, direct, decision)
     kernel = _ranked_kernels.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
     sort = len(etas) > _ranked_kernels.PICKED_LEVELS
+    bits = _ranked_kernels.class_bits(direct.shape[1])
 
     def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
         p, q, keep = inputs.block(at)
-        ascending = np.argsort(p, axis=1) if sort else _NO_ORDER
-        return int(kernel(p, q, keep, ascending, etas, inputs.limits, target, sloppy))
+        keys = _ranked_kernels.sort_keys(p) if sort else _NO_KEYS
+        return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, sloppy))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
         _nested.repair_blocks(original[at], direct[at], keep, etas.tolist(), target, first=at.start)
 
-    # The order of a block is an array of its own; keep it as small as a copied block.
+    # The keys of a block are an array of their own; keep it as small as a copied block.
     most = min(inputs.most, max(1, _COPY_ENTRIES // direct.shape[1])) if sort else inputs.most
     _repair_blocks(inputs, out, threads, most, run, take_over)
 

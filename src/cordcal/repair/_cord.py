@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays, dense
-from cordcal.repair import _array, _compiled, _foreign, _nested, _rows
-from cordcal.repair._array import RowState
+from cordcal.repair import _compiled, _explain, _foreign, _nested, _rows
 from cordcal.repair._exact import moderated
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._rows import Decisions, Vector
@@ -366,30 +365,20 @@ class CORD:
         Returns
         -------
         explanation : Explanation
-            Vectors with one entry a row.
+            Vectors with one entry a row; matrices with a column for each rank that is kept,
+            where those are more than one.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> original, direct = np.array([[0.6, 0.4]]), np.array([[0.3, 0.7]])
+        >>> CORD().fit(original, direct).explain(original, direct).changed
+        array([ True])
         """
         self._check_fitted()
         p, q = report_pair(original, direct)
         keep = self._check_against_fit(q, decision)
-        if np.ndim(self.eta_):
-            raise ValueError(
-                "explain tells the story of one level; fit a CORD with preserve=1 to ask for it"
-            )
-        if not isinstance(q, np.ndarray):
-            return self._tell([_foreign.describe_rows(p, q, keep)[0]])
-        return self._tell([block.state for block in _rows.described_blocks(p, q, keep)])
-
-    def _tell(self, states: list[RowState]) -> Explanation:
-        """Join the described rows and say what the repair makes of each."""
-        columns: list[tuple[npt.NDArray[Any], ...]] = []
-        for state in states:
-            mass, rest, slope = _array.response(
-                self.eta_, state.reference, state.reference_rest, state.lower
-            )
-            told = (state.decision, state.direct_mass, state.reference, state.lower, mass)
-            vectors = [arrays.to_numpy(x) for x in (*told, state.changed, rest, slope)]
-            columns.append((*vectors[:6], _rows.at_bound(vectors[6], vectors[7])))
-        return Explanation(*(np.concatenate(parts) for parts in zip(*columns, strict=True)))
+        return _explain.explain(p, q, keep, self.eta_)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "eta_"):

@@ -29,7 +29,7 @@ from cordcal.repair._jit import (
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._simd import first_equal, scan, scan_without
+from cordcal.repair._simd import first_equal, scan_decision, scan_without
 from cordcal.repair._sum_kernels import accumulate, gap_tile, plain_sum
 from cordcal.repair._tile import (
     B_REST,
@@ -72,11 +72,11 @@ def _tile_rows(classes):
 def _reduce_tile(p, q, keep, start, stop, tile, decision):
     """Phase 1: one pass over each row of both inputs."""
     given = keep.shape[0] > 0
-    last = _U(p.shape[1] - 1)
     for i in range(start, stop):
         r = i - start
-        p_sum, p_top, p_least = scan(p, i)
-        a = _U(keep[i]) if given else min(first_equal(p, i, _U(0), p_top), last)
+        p_sum, a, p_least = scan_decision(p, i)
+        if given:
+            a = _U(keep[i])
         rest, top, least = scan_without(q, i, a)
         decision[r] = a
         tile[P_SUM + r] = p_sum

@@ -123,7 +123,7 @@ def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: 
         original, direct = _foreign.checked(original, direct)
         original, direct = (arrays.to_numpy(x).astype(np.float64) for x in (original, direct))
     parts = [
-        _rank_block(block, levels) for block in _rows.checked_blocks(original, direct, decision)
+        rank_block(block, levels) for block in _rows.checked_blocks(original, direct, decision)
     ]
     # The tail itself serves a repair only; the levels need its sum and its largest entry,
     # and of the order the kept ranks and the one behind them.
@@ -136,7 +136,8 @@ def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: 
     return RankedRows(**joined, order=order, tail=np.empty(0), rank=np.empty(0, dtype=np.intp))
 
 
-def _rank_block(block: _rows.CheckedBlock, levels: int) -> RankedRows:
+def rank_block(block: _rows.CheckedBlock, levels: int) -> RankedRows:
+    """Look at the rows of a checked block along the kept order."""
     order = _ranking.kept_order(block.original, block.decision)
     return _ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
 
@@ -167,7 +168,7 @@ def repair_blocks(
 ) -> None:
     """Do the same with the array version, block by block."""
     for block in _rows.checked_blocks(original, direct, decision, first=first):
-        rows = _rank_block(block, len(etas))
+        rows = rank_block(block, len(etas))
         out[block.rows] = repaired(rows, block.wide_direct, etas, out.dtype)
 
 
@@ -181,11 +182,19 @@ def repaired(rows: RankedRows, direct: Array, etas: list[float], dtype: Any) -> 
     return _ranking.lift_order(rebuilt, rows, len(etas), strict=strict)
 
 
+def rank_foreign(
+    original: Array, direct: Array, decision: Decisions | None, levels: int
+) -> tuple[RankedRows, Array]:
+    """Check another library's arrays and rank their rows; return the widened direct ones too."""
+    p, q = _foreign.checked(original, direct)
+    keep = None if decision is None else _foreign.on_device(decision, direct)
+    order = _ranking.kept_order(original, keep)
+    return _ranking.rank_rows(p, q, order, levels), q
+
+
 def repair_foreign(
     original: Array, direct: Array, decision: Decisions | None, etas: list[float], dtype: Any
 ) -> Array:
     """Return the repaired rows of another library's arrays."""
-    p, q = _foreign.checked(original, direct)
-    keep = None if decision is None else _foreign.on_device(decision, direct)
-    order = _ranking.kept_order(original, keep)
-    return repaired(_ranking.rank_rows(p, q, order, len(etas)), q, etas, dtype)
+    rows, wide = rank_foreign(original, direct, decision, len(etas))
+    return repaired(rows, wide, etas, dtype)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
@@ -26,7 +28,7 @@ from cordcal.repair._jit import (
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._simd import first_above, scan
+from cordcal.repair._simd import LANES, first_above, scan, scan_alone, scan_lanes
 
 _U = np.uintp
 
@@ -34,17 +36,57 @@ _U = np.uintp
 PICKED_LEVELS = 32
 
 
+def class_bits(classes: int) -> int:
+    """Return how many bits a class index takes."""
+    return (classes - 1).bit_length()
+
+
+def sort_keys(p: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return each row's entries as ascending integers that end in the class, counted backwards.
+
+    The bits of non-negative doubles sort like the doubles.  Giving up the last few for the
+    class makes a plain sort, several times faster than an argsort, carry the classes along,
+    earlier ones behind later ones on ties.
+    """
+    classes = p.shape[1]
+    # Adding zero turns -0.0 into 0.0, whose bits sort among the others.
+    keys: npt.NDArray[np.int64] = np.add(p, 0.0, dtype=np.float64).view(np.int64)
+    keys &= -(1 << class_bits(classes))
+    keys |= np.arange(classes - 1, -1, -1)
+    keys.sort(axis=1)
+    return keys
+
+
 @compiled
-def _pick_top(p, i, keep, levels, values, chosen):
-    """Find the first ranks of a row: the largest entries, earlier classes first on ties."""
+def _lower_limit(maxima, levels):
+    """Return a number just below which none of a row's first ranks lies.
+
+    ``maxima`` are those of eight parts of the row: k of them are at least the k-th largest.
+    """
+    limit = -1.0
+    for lane in range(_U(maxima.shape[0])):
+        above_it = _U(0)
+        for other in range(_U(maxima.shape[0])):
+            ahead = maxima[other] > maxima[lane]
+            above_it += ahead | ((maxima[other] == maxima[lane]) & (other < lane))
+        limit = maxima[lane] if above_it + _U(1) == levels else limit
+    return np.nextafter(limit, -1.0)
+
+
+@compiled
+def _pick_top(p, i, keep, levels, limit, values, chosen):
+    """Find the first ranks of a row: the largest entries, earlier classes first on ties.
+
+    At least as many entries as there are ranks must lie above ``limit``.
+    """
     classes = _U(p.shape[1])
     fixed = _U(0)
     if keep < classes:
         chosen[0] = keep
         fixed = _U(1)
     for r in range(fixed, levels):
-        values[r] = -1.0
-    j = first_above(p, i, _U(0), values[levels - _U(1)])
+        values[r] = limit
+    j = first_above(p, i, _U(0), limit)
     while j < classes:
         value = np.float64(p[i, j])
         if not (fixed > _U(0) and j == keep):
@@ -60,45 +102,37 @@ def _pick_top(p, i, keep, levels, values, chosen):
 
 
 @compiled
-def _read_order(p, i, keep, levels, ascending, chosen):
-    """Turn an ascending argsort into the kept order: reversed, ties by class, decision first."""
+def _read_order(p, i, keep, keys, bits, chosen):
+    """Read the kept order off a row's sorted keys (see `sort_keys`), a given decision first."""
     classes = _U(p.shape[1])
+    last = classes - _U(1)
+    mask = (np.int64(1) << bits) - np.int64(1)
+    alike = 0
+    for step in range(last):
+        alike += (keys[i, step] ^ keys[i, step + _U(1)]) <= mask
+    if alike == 0 and keep == classes:
+        for step in range(classes):
+            chosen[step] = last - _U(keys[i, last - step] & mask)
+        return
+    # Keys that differ in the class alone stand for entries whose last bits they have lost.
     count = _U(0)
     if keep < classes:
         chosen[0] = keep
         count = _U(1)
     fixed = count
-    position = classes
-    while position > _U(0) and count < levels:
-        position -= _U(1)
-        j = _U(ascending[position])
-        if fixed > _U(0) and j == keep:
+    for step in range(classes):
+        j = last - _U(keys[i, last - step] & mask)
+        if j == keep:
             continue
-        chosen[count] = j
         r = count
-        while r > fixed and chosen[r - _U(1)] > j and p[i, chosen[r - _U(1)]] == p[i, j]:
+        while r > fixed and p[i, chosen[r - _U(1)]] < p[i, j]:
             chosen[r] = chosen[r - _U(1)]
-            chosen[r - _U(1)] = j
             r -= _U(1)
+        while r > fixed and p[i, chosen[r - _U(1)]] == p[i, j] and chosen[r - _U(1)] > j:
+            chosen[r] = chosen[r - _U(1)]
+            r -= _U(1)
+        chosen[r] = j
         count += _U(1)
-    # A run of equal entries may go on beyond the last rank: its smallest classes come first.
-    if count < _U(1) or position == _U(0):
-        return
-    last = p[i, chosen[levels - _U(1)]]
-    while position > _U(0):
-        position -= _U(1)
-        j = _U(ascending[position])
-        if p[i, j] != last:
-            return
-        if fixed > _U(0) and j == keep:
-            continue
-        r = levels - _U(1)
-        if chosen[r] > j and levels > fixed:
-            chosen[r] = j
-            while r > fixed and chosen[r - _U(1)] > j and p[i, chosen[r - _U(1)]] == last:
-                chosen[r] = chosen[r - _U(1)]
-                chosen[r - _U(1)] = j
-                r -= _U(1)
 
 
 @compiled
@@ -124,7 +158,7 @@ def _spread_row(values, i, scale, offset, chosen, levels, entry, left, row):
     for r in range(levels):
         entry[r] = row[0, chosen[r]]
         row[0, chosen[r]] = 0.0
-    total, top, _ = scan(row, _U(0))
+    total, top, _ = scan_alone(row, _U(0))
     tail = total
     r = levels
     while r > _U(0):
@@ -154,81 +188,39 @@ def _tail_wins_tie(q, i, chosen, levels, seen):
     return ahead
 
 
-# Levels go through the arithmetic in pieces of this many, each quantity in a stretch of one
-# flat array, so that the loops are vectorised (see ``_tile.py``).
-_PIECE = 64
-(_G, _G_REST, _ETA, _MASS, _REST) = (_U(i * _PIECE) for i in range(5))
+@compiled
+def _normalise(entry, left, share, rest):
+    """Turn each level's entry and what is left below it into shares of their sum."""
+    for r in range(_U(entry.shape[0])):
+        whole = entry[r] + left[r]
+        share[r] = entry[r] / whole
+        rest[r] = left[r] / whole
 
 
 @compiled
-def _respond_piece(tile, count, tame):
-    """Evaluate the free response of some levels (see ``_array.response``).
+def _respond(etas, g, g_rest, mass, rest, tame):
+    """Evaluate the free response of all levels (see ``_array.response``).
 
     ``tame`` says that all scalars lie in [-1, 1], where one form serves.
     """
-    for r in range(count):
-        g, g_rest, eta = tile[_G + r], tile[_G_REST + r], tile[_ETA + r]
-        shift = eta + (g - g_rest)
-        radius = np.sqrt(shift * shift + 4.0 * (g * g_rest))
-        mass = 2.0 * g / ((1.0 - eta) + radius)
-        rest = 2.0 * g_rest / ((1.0 + eta) + radius)
-        tile[_MASS + r] = g if eta == 0.0 else mass
-        tile[_REST + r] = g_rest if eta == 0.0 else rest
+    for r in range(_U(etas.shape[0])):
+        eta = etas[r]
+        shift = eta + (g[r] - g_rest[r])
+        radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
+        free = 2.0 * g[r] / ((1.0 - eta) + radius)
+        free_rest = 2.0 * g_rest[r] / ((1.0 + eta) + radius)
+        mass[r] = g[r] if eta == 0.0 else free
+        rest[r] = g_rest[r] if eta == 0.0 else free_rest
     if not tame:
-        for r in range(count):
-            eta = tile[_ETA + r]
+        for r in range(_U(etas.shape[0])):
+            eta = etas[r]
             if abs(eta) > 1.0:
-                g, g_rest = tile[_G + r], tile[_G_REST + r]
-                shift = eta + (g - g_rest)
-                radius = np.sqrt(shift * shift + 4.0 * (g * g_rest))
+                shift = eta + (g[r] - g_rest[r])
+                radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
                 if eta > 1.0:
-                    tile[_MASS + r] = ((eta - 1.0) + radius) / (2.0 * eta)
+                    mass[r] = ((eta - 1.0) + radius) / (2.0 * eta)
                 else:
-                    tile[_REST + r] = ((-eta - 1.0) + radius) / (-2.0 * eta)
-
-
-@compiled
-def _normalise_piece(tile, count):
-    """Turn entries and what is left below them into shares of their sum."""
-    for r in range(count):
-        whole = tile[_G + r] + tile[_G_REST + r]
-        tile[_MASS + r] = tile[_G + r] / whole
-        tile[_REST + r] = tile[_G_REST + r] / whole
-
-
-@compiled
-def _normalise(entry, left, share, rest, tile):
-    """Return each level's conditional mass and its complement, piece by piece."""
-    levels = _U(entry.shape[0])
-    start = _U(0)
-    while start < levels:
-        count = min(_U(_PIECE), levels - start)
-        for r in range(count):
-            tile[_G + r] = entry[start + r]
-            tile[_G_REST + r] = left[start + r]
-        _normalise_piece(tile, count)
-        for r in range(count):
-            share[start + r] = tile[_MASS + r]
-            rest[start + r] = tile[_REST + r]
-        start += count
-
-
-@compiled
-def _respond(etas, g, g_rest, mass, rest, tame, tile):
-    """Evaluate the free response of all levels, piece by piece."""
-    levels = _U(etas.shape[0])
-    start = _U(0)
-    while start < levels:
-        count = min(_U(_PIECE), levels - start)
-        for r in range(count):
-            tile[_G + r] = g[start + r]
-            tile[_G_REST + r] = g_rest[start + r]
-            tile[_ETA + r] = etas[start + r]
-        _respond_piece(tile, count, tame)
-        for r in range(count):
-            mass[start + r] = tile[_MASS + r]
-            rest[start + r] = tile[_REST + r]
-        start += count
+                    rest[r] = ((-eta - 1.0) + radius) / (-2.0 * eta)
 
 
 def _ordered(value, bound, out, smallest, strict):
@@ -248,16 +240,29 @@ def _ordered_in(value, bound, out, smallest, strict):
     return lifted
 
 
-def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
+@compiled
+def _move(p, i, least, total, chosen, b, b_rest, entry, left, row, g, g_rest):
+    """Form the references of changed levels, halfway to the original's conditional masses."""
+    levels = _U(b.shape[0])
+    scale, offset = _inner_scale(least, total, _U(p.shape[1]))
+    _spread_row(p, i, scale, offset, chosen, levels, entry, left, row)
+    _normalise(entry, left, g, g_rest)
+    for m in range(levels):
+        g[m] = 0.5 * b[m] + 0.5 * g[m]
+        g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
+
+
+def _repair(p, q, keep, keys, bits, etas, limits, out, sloppy):
     """Repair every row into ``out``; return the first refused row, or -1.
 
-    ``ascending`` is an argsort of ``p``, or empty: then the ranks are picked out.
+    ``keys`` are those of `sort_keys`, or empty: then the ranks are picked out.
     """
     rows, classes, levels = _U(q.shape[0]), _U(q.shape[1]), _U(etas.shape[0])
     padded = (classes + _U(7)) & ~_U(7)
     row, p_row = np.zeros((1, padded)), np.zeros((1, padded))
-    values = np.empty(levels)
-    chosen = np.empty(levels, np.uintp)
+    values, maxima = np.empty(levels), np.empty(LANES)
+    picked = keys.shape[0] == 0
+    chosen = np.empty(levels if picked else classes, np.uintp)
     seen = np.zeros(classes, np.uint8)
     entry, left, p_entry, p_left = (
         np.empty(levels),
@@ -269,15 +274,13 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
     kept_s, kept_rest = np.empty(levels), np.empty(levels)
     moved_s, moved_rest = np.empty(levels), np.empty(levels)
     s, s_rest = np.empty(levels), np.empty(levels)
-    tile = np.empty(5 * _PIECE)
     all_zero = tame = True
     for r in range(levels):
         all_zero = all_zero and etas[r] == 0.0
         tame = tame and abs(etas[r]) <= 1.0
-    picked = ascending.shape[0] == 0
     none = classes
     for i in range(rows):
-        p_sum, _, p_least = scan(p, i)
+        p_sum, _, p_least = scan_lanes(p, i, maxima)
         q_sum, _, least = scan(q, i)
         p_off, q_off = abs(p_sum - 1.0), abs(q_sum - 1.0)
         if not (p_off <= limits[0] and q_off <= limits[1] and p_least >= 0.0 and least >= 0.0):
@@ -287,14 +290,19 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
 
         first = _U(keep[i]) if keep.shape[0] > 0 else none
         if picked:
-            _pick_top(p, i, first, levels, values, chosen)
+            _pick_top(p, i, first, levels, _lower_limit(maxima, levels), values, chosen)
         else:
-            _read_order(p, i, first, levels, ascending[i], chosen)
+            _read_order(p, i, first, keys, bits, chosen)
         scale, offset = _inner_scale(least, q_sum, classes)
         top, tail = _spread_row(q, i, scale, offset, chosen, levels, entry, left, row)
-        _normalise(entry, left, b, b_rest, tile)
-        _respond(etas, b, b_rest, kept_s, kept_rest, tame, tile)
-        known = False
+        _normalise(entry, left, b, b_rest)
+        _respond(etas, b, b_rest, kept_s, kept_rest, tame)
+        # Among many levels some row nearly always changes; among few the original's
+        # conditional masses are looked at only when one does.
+        known = not picked
+        if known:
+            _move(p, i, p_least, p_sum, chosen, b, b_rest, p_entry, p_left, p_row, g, g_rest)
+            _respond(etas, g, g_rest, moved_s, moved_rest, tame)
 
         same = all_zero and least > 0.0
         inside = 0.0
@@ -308,24 +316,23 @@ def _repair(p, q, keep, ascending, etas, limits, out, sloppy):
             else:
                 lower = inside / (inside + 1.0) + EPSILON
                 rival = b_rest[at] * inside
-                changed = rival > b[at] or (rival == b[at] and chosen[at + _U(1)] < chosen[at])
-            same = same and b[at] >= lower and b_rest[at] >= EPSILON
-            if changed and not known:
-                # The original's conditional masses are needed only now.
-                p_scale, p_offset = _inner_scale(p_least, p_sum, classes)
-                _spread_row(p, i, p_scale, p_offset, chosen, levels, p_entry, p_left, p_row)
-                _normalise(p_entry, p_left, g, g_rest, tile)
-                for m in range(levels):
-                    g[m] = 0.5 * b[m] + 0.5 * g[m]
-                    g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
-                _respond(etas, g, g_rest, moved_s, moved_rest, tame, tile)
+                ahead = chosen[at + _U(1)] < chosen[at]
+                changed = (rival > b[at]) | ((rival == b[at]) & ahead)
+            same &= (b[at] >= lower) & (b_rest[at] >= EPSILON)
+            if not known and changed:
+                _move(p, i, p_least, p_sum, chosen, b, b_rest, p_entry, p_left, p_row, g, g_rest)
+                _respond(etas, g, g_rest, moved_s, moved_rest, tame)
                 known = True
-            mass = moved_s[at] if changed else kept_s[at]
-            rest = moved_rest[at] if changed else kept_rest[at]
-            if mass < lower:
-                mass, rest = lower, 1.0 - lower
-            elif rest < EPSILON:
-                mass, rest = 1.0 - EPSILON, EPSILON
+            # No branches from here on: which levels are clipped cannot be predicted.
+            kept, kept_left = kept_s[at], kept_rest[at]
+            moved, moved_left = moved_s[at], moved_rest[at]
+            mass = moved if changed else kept
+            rest = moved_left if changed else kept_left
+            under, over = mass < lower, rest < EPSILON
+            mass = 1.0 - EPSILON if over else mass
+            rest = EPSILON if over else rest
+            mass = lower if under else mass
+            rest = 1.0 - lower if under else rest
             s[at], s_rest[at] = mass, rest
             inside = mass
 
@@ -378,7 +385,8 @@ def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
         input_array(kind, 2),
         input_array(kind, 2),
         input_array(types.intp, 1),
-        input_array(types.intp, 2),
+        input_array(types.int64, 2),
+        types.int64,
         input_array(F64, 1),
         input_array(F64, 1),
         output_array(KINDS[output_dtype], 2),

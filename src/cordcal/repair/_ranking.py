@@ -8,7 +8,7 @@ same reference and the same response.  One level is CORD itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,6 +183,21 @@ def level_state(
     )
 
 
+def respond_levels(
+    rows: RankedRows, etas: Sequence[float], *, xp: Any = None
+) -> Iterator[tuple[int, Level, tuple[Array, Array, Array]]]:
+    """Yield each level, from the inside out, with its repaired mass, complement and slope."""
+    xp = namespace(rows.entry) if xp is None else xp
+    inside = None
+    for level in range(len(etas) - 1, -1, -1):
+        state = level_state(rows, level, inside, xp=xp)
+        found = _array.response(
+            etas[level], state.reference, state.reference_rest, state.lower, xp=xp
+        )
+        yield level, state, found
+        inside = found[:2]
+
+
 def respond(
     rows: RankedRows, etas: Sequence[float], *, xp: Any = None
 ) -> tuple[list[Array], list[Array], Array]:
@@ -191,16 +206,10 @@ def respond(
     masses: list[Array] = []
     rests: list[Array] = []
     same = rows.inner & (xp.ones_like(rows.inner) if not any(etas) else xp.zeros_like(rows.inner))
-    inside = None
-    for level in range(len(etas) - 1, -1, -1):
-        state = level_state(rows, level, inside, xp=xp)
-        mass, rest, _ = _array.response(
-            etas[level], state.reference, state.reference_rest, state.lower, xp=xp
-        )
+    for _, state, (mass, rest, _) in respond_levels(rows, etas, xp=xp):
         same = same & (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
         masses.insert(0, mass)
         rests.insert(0, rest)
-        inside = (mass, rest)
     return masses, rests, same
 
 

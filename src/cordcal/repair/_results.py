@@ -150,6 +150,9 @@ class RankingConstruction:
 class Explanation:
     """The per-row story of a repair; every field is a vector with one entry a row.
 
+    Where more than the first rank is kept, every field is a matrix with a column for each
+    rank, and masses are shares of what the earlier ranks leave.
+
     Attributes
     ----------
     decision : ndarray of int
@@ -180,12 +183,16 @@ class Explanation:
         return int(self.decision.shape[0])
 
     def to_dict(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the vectors by name, ready for a data frame."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the vectors by name, ready for a data frame; ``lower_2`` is that of rank 2."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.decision.ndim == 1:
+            return held
+        ranks = range(self.decision.shape[1])
+        return {f"{name}_{r + 1}": matrix[:, r] for name, matrix in held.items() for r in ranks}
 
     def __repr__(self) -> str:
-        changed, low = int(self.changed.sum()), int((self.at_bound < 0).sum())
+        changed, bound = (x.reshape(len(self), -1)[:, 0] for x in (self.changed, self.at_bound))
         return (
-            f"Explanation of {len(self):,} rows: {changed:,} changed by the calibrator, "
-            f"{low:,} at the smallest mass that keeps the decision"
+            f"Explanation of {len(self):,} rows: {changed.sum():,} changed by the calibrator, "
+            f"{(bound < 0).sum():,} at the smallest mass that keeps the decision"
         )

@@ -49,8 +49,11 @@ class Shelf(Generic[Block]):
 
     def append(self, block: Block) -> None:
         """Add a block at the end."""
+        if self.limit is None:
+            self._held.append(block)
+            return
         size = nbytes(block)
-        if not self._places and (self.limit is None or self._bytes + size <= self.limit):
+        if not self._places and self._bytes + size <= self.limit:
             self._held.append(block)
             self._bytes += size
             return

@@ -7,6 +7,7 @@ are spelled out: ``<8 x double>`` is two registers on AVX2, four on NEON or SSE2
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -14,22 +15,22 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_LANES = 8
+LANES = 8
 _DOUBLE = ir.DoubleType()
 _INDEX = ir.IntType(64)
-_VECTOR = ir.VectorType(_DOUBLE, _LANES)
-_INDICES = ir.VectorType(_INDEX, _LANES)
+_VECTOR = ir.VectorType(_DOUBLE, LANES)
+_INDICES = ir.VectorType(_INDEX, LANES)
 
 
 def _splat(kind: ir.VectorType, value: float) -> ir.Constant:
-    return ir.Constant(kind, [value] * _LANES)
+    return ir.Constant(kind, [value] * LANES)
 
 
 def _spread(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Copy one value to all eight lanes."""
-    blank = ir.Constant(ir.VectorType(value.type, _LANES), ir.Undefined)
+    blank = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
     vector = builder.insert_element(blank, value, ir.Constant(ir.IntType(32), 0))
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [0] * _LANES)
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
     return builder.shuffle_vector(vector, blank, mask)
 
 
@@ -52,25 +53,44 @@ class _Row:
     def chunk(self, index: ir.Value) -> ir.Value:
         """Load eight entries as doubles."""
         builder = self.builder
-        raw = ir.VectorType(self.item, _LANES)
+        raw = ir.VectorType(self.item, LANES)
         place = builder.bitcast(builder.gep(self.pointer, [index]), raw.as_pointer())
         value = builder.load(place, align=self.bytes)
         return value if self.item == _DOUBLE else builder.fpext(value, _VECTOR)
 
+    def prefetch(self, index: ir.Value) -> None:
+        """Ask for the entry at ``index`` ahead of its use; it need not exist."""
+        builder, hint = self.builder, ir.IntType(32)
+        place = builder.bitcast(builder.gep(self.pointer, [index]), ir.IntType(8).as_pointer())
+        prefetch = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [place.type, hint, hint, hint]),
+            "llvm.prefetch.p0",
+        )
+        # To read, into all levels of the cache, as data.
+        builder.call(prefetch, [place, *(ir.Constant(hint, value) for value in (0, 3, 1))])
+
     def partial_chunk(self, index: ir.Value, *fill: ir.Value) -> list[ir.Value]:
         """Load the entries from ``index`` to the row's end, once into each filling vector."""
         builder = self.builder
-        vectors = list(fill)
-        for lane in range(_LANES - 1):
-            at = builder.add(index, ir.Constant(_INDEX, lane))
-            there = builder.icmp_unsigned("<", at, self.length)
-            # A lane beyond the end reads the entry at ``index`` instead, and drops it.
-            value = self.scalar(builder.select(there, at, index))
-            place = ir.Constant(ir.IntType(32), lane)
-            for i, vector in enumerate(vectors):
-                kept = builder.select(there, value, builder.extract_element(vector, place))
-                vectors[i] = builder.insert_element(vector, kept, place)
-        return vectors
+        raw = ir.VectorType(self.item, LANES)
+        lanes = ir.Constant(_INDICES, list(range(LANES)))
+        left = _spread(builder, builder.sub(self.length, index))
+        there = builder.icmp_unsigned("<", lanes, left)
+        place = builder.bitcast(builder.gep(self.pointer, [index]), raw.as_pointer())
+        # Lanes beyond the end are not read at all.
+        kind = "f64" if self.item == _DOUBLE else "f32"
+        load = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(raw, [raw.as_pointer(), ir.IntType(32), there.type, raw]),
+            f"llvm.masked.load.v{LANES}{kind}.p0",
+        )
+        align = ir.Constant(ir.IntType(32), self.bytes)
+        blank = ir.Constant(raw, [0.0] * LANES)
+        value = builder.call(load, [place, align, there, blank])
+        if self.item != _DOUBLE:
+            value = builder.fpext(value, _VECTOR)
+        return [builder.select(there, value, each) for each in fill]
 
     def store_scalar(self, index: ir.Value, value: ir.Value) -> None:
         """Store a double, rounded to the row's dtype."""
@@ -81,7 +101,7 @@ class _Row:
     def store_chunk(self, index: ir.Value, value: ir.Value) -> None:
         """Store eight doubles, rounded to the row's dtype."""
         builder = self.builder
-        raw = ir.VectorType(self.item, _LANES)
+        raw = ir.VectorType(self.item, LANES)
         if self.item != _DOUBLE:
             value = builder.fptrunc(value, raw)
         place = builder.bitcast(builder.gep(self.pointer, [index]), raw.as_pointer())
@@ -102,7 +122,7 @@ def _added(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
 
 def _fold(builder: ir.IRBuilder, vector: ir.Value, combine: Any) -> ir.Value:
     """Combine eight lanes by halving, the order of `arrays.lane_sum`."""
-    half = _LANES
+    half = LANES
     while half > 1:
         half //= 2
         low, high = (
@@ -118,37 +138,65 @@ def _fold(builder: ir.IRBuilder, vector: ir.Value, combine: Any) -> ir.Value:
     return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
-def _scan(builder: ir.IRBuilder, row: _Row, skip: ir.Value | None) -> list[ir.Value]:
-    """Emit the reduction: sum and maximum without entry ``skip``, minimum of all."""
+def _scan(
+    builder: ir.IRBuilder,
+    row: _Row,
+    skip: ir.Value | None = None,
+    *,
+    place: bool = False,
+    ahead: bool = True,
+    maxima: ir.Value | None = None,
+) -> list[ir.Value]:
+    """Emit the reduction: sum and maximum without entry ``skip``, minimum of all.
+
+    With ``place`` the maximum is followed by the index of its first entry, as a double.
+    With ``ahead`` the next row is asked for, since it will be scanned soon.  The eight
+    lanes' own maxima are stored at ``maxima``.
+    """
     zero, two = _splat(_VECTOR, 0.0), _splat(_VECTOR, 2.0)  # 2 is above any probability
+    lane_numbers = ir.Constant(_VECTOR, [float(lane) for lane in range(LANES)])
     total = cgutils.alloca_once_value(builder, zero)
     most = cgutils.alloca_once_value(builder, zero)
     least = cgutils.alloca_once_value(builder, two)
-    whole = builder.and_(row.length, ir.Constant(_INDEX, -_LANES))
+    # Where each lane's maximum was met, and where each lane is: exact as doubles.
+    where = cgutils.alloca_once_value(builder, lane_numbers)
+    here = cgutils.alloca_once_value(builder, lane_numbers)
+    whole = builder.and_(row.length, ir.Constant(_INDEX, -LANES))
     skipped = None if skip is None else _spread(builder, skip)
-    offsets = ir.Constant(_INDICES, list(range(_LANES)))
+    offsets = ir.Constant(_INDICES, list(range(LANES)))
 
     def take(index: ir.Value, value: ir.Value, for_least: ir.Value) -> None:
         builder.store(_smaller(builder, for_least, builder.load(least)), least)
         if skipped is not None:
-            here = builder.add(_spread(builder, index), offsets)
-            value = builder.select(builder.icmp_unsigned("==", here, skipped), zero, value)
+            lanes = builder.add(_spread(builder, index), offsets)
+            value = builder.select(builder.icmp_unsigned("==", lanes, skipped), zero, value)
         builder.store(builder.fadd(builder.load(total), value), total)
+        if place:
+            larger = builder.fcmp_ordered(">", value, builder.load(most))
+            builder.store(builder.select(larger, builder.load(here), builder.load(where)), where)
+            builder.store(builder.fadd(builder.load(here), _splat(_VECTOR, float(LANES))), here)
         builder.store(_larger(builder, value, builder.load(most)), most)
 
     with cgutils.for_range_slice(
-        builder, ir.Constant(_INDEX, 0), whole, ir.Constant(_INDEX, _LANES), _INDEX, inc=True
+        builder, ir.Constant(_INDEX, 0), whole, ir.Constant(_INDEX, LANES), _INDEX, inc=True
     ) as (index, _):
         value = row.chunk(index)
+        if ahead:
+            # Long rows cross pages, where the hardware's own prefetching starts anew.
+            row.prefetch(builder.add(index, row.length))
         take(index, value, value)
     # The last entries, fewer than eight, fill the first lanes of one more chunk.
     with builder.if_then(builder.icmp_unsigned("<", whole, row.length)):
         take(whole, *row.partial_chunk(whole, zero, two))
-    return [
-        _fold(builder, builder.load(total), _added),
-        _fold(builder, builder.load(most), _larger),
-        _fold(builder, builder.load(least), _smaller),
-    ]
+    if maxima is not None:
+        builder.store(builder.load(most), builder.bitcast(maxima, _VECTOR.as_pointer()), align=8)
+    top = _fold(builder, builder.load(most), _larger)
+    found = [_fold(builder, builder.load(total), _added), top]
+    if place:
+        at_top = builder.fcmp_ordered("==", builder.load(most), _spread(builder, top))
+        nowhere = _splat(_VECTOR, math.inf)
+        found.append(_fold(builder, builder.select(at_top, builder.load(where), nowhere), _smaller))
+    return [*found, _fold(builder, builder.load(least), _smaller)]
 
 
 _SCAN_RESULT = types.UniTuple(types.float64, 3)
@@ -156,13 +204,54 @@ _SCAN_RESULT = types.UniTuple(types.float64, 3)
 
 @intrinsic
 def scan(typingctx: Any, array: Any, row: Any) -> Any:
-    """Return a row's sum, maximum and minimum."""
+    """Return the sum, maximum and minimum of one of many rows."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = _scan(builder, _Row(context, builder, signature.args[0], *args), None)
+        values = _scan(builder, _Row(context, builder, signature.args[0], *args))
         return context.make_tuple(builder, signature.return_type, values)
 
     return _SCAN_RESULT(array, types.uintp), codegen
+
+
+@intrinsic
+def scan_alone(typingctx: Any, array: Any, row: Any) -> Any:
+    """Return the sum, maximum and minimum of a row that no other follows."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values = _scan(builder, _Row(context, builder, signature.args[0], *args), ahead=False)
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return _SCAN_RESULT(array, types.uintp), codegen
+
+
+@intrinsic
+def scan_lanes(typingctx: Any, array: Any, row: Any, maxima: Any) -> Any:
+    """Return a row's sum, maximum and minimum; store the maxima of its eight lanes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _Row(context, builder, signature.args[0], args[0], args[1])
+        lanes = context.make_array(signature.args[2])(context, builder, args[2])
+        values = _scan(builder, place, maxima=lanes.data)
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return _SCAN_RESULT(array, types.uintp, maxima), codegen
+
+
+@intrinsic
+def scan_decision(typingctx: Any, array: Any, row: Any) -> Any:
+    """Return a row's sum, the index of its first largest entry, and its minimum.
+
+    The index lies within the row whatever the entries are.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _Row(context, builder, signature.args[0], *args)
+        total, _, where, least = _scan(builder, place, place=True)
+        index = builder.fptosi(where, _INDEX)  # one instruction, unlike the unsigned one
+        return context.make_tuple(builder, signature.return_type, [total, index, least])
+
+    result = types.Tuple((types.float64, types.uintp, types.float64))
+    return result(array, types.uintp), codegen
 
 
 @intrinsic
@@ -200,17 +289,17 @@ def _search(comparison: str) -> Any:
 
             builder.branch(block["chunks"])
             builder.position_at_end(block["chunks"])
-            end = builder.add(here(), ir.Constant(_INDEX, _LANES))
+            end = builder.add(here(), ir.Constant(_INDEX, LANES))
             goto_if(builder.icmp_unsigned("<=", end, place.length), "test", "tail")
 
             builder.position_at_end(block["test"])
             found = builder.fcmp_ordered(comparison, place.chunk(here()), target)
-            mask = builder.bitcast(found, ir.IntType(_LANES))
-            some = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(_LANES), 0))
+            mask = builder.bitcast(found, ir.IntType(LANES))
+            some = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(LANES), 0))
             skip = builder.append_basic_block("skip")
             builder.cbranch(some, block["hit"], skip)
             builder.position_at_end(skip)
-            step(_LANES)
+            step(LANES)
             builder.branch(block["chunks"])
 
             builder.position_at_end(block["hit"])
@@ -270,7 +359,7 @@ def write_scaled(
 
         terms = [scale, factor, offset]
         vectors = [_spread(builder, value) for value in terms]
-        zero, one, lanes = (ir.Constant(_INDEX, value) for value in (0, 1, _LANES))
+        zero, one, lanes = (ir.Constant(_INDEX, value) for value in (0, 1, LANES))
         wide = builder.icmp_unsigned(">=", write.length, lanes)
         with builder.if_else(wide) as (chunked, single):
             with chunked:

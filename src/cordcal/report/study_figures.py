@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from cordcal.report.figures import COLOURS
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from cordcal.evaluate.study.chapters import Figure
 
 _COLOURS = {**COLOURS, "cord": COLOURS["repaired"], "reduction": COLOURS["repaired"]}
+# One for each calibrator, told apart at five points' size.
+_MARKERS = "osD^vPX*<>"
 # Above this ratio of largest to smallest, a linear axis hides everything but the largest.
 _LOG_RATIO = 8.0
 # Sharp enough on a screen, small enough to keep beside the text.
@@ -56,7 +59,7 @@ def _panels(canvas: Any, count: int, columns: int, width: float, height: float) 
     for axis in axes[count:]:
         axis.set_visible(False)
     for axis in axes:
-        axis.tick_params(labelsize=8)
+        axis.tick_params(which="both", labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     return axes[:count]
 
@@ -83,27 +86,18 @@ def _changes(canvas: Any, data: Mapping[str, Any]) -> None:
 def _tradeoff(canvas: Any, data: Mapping[str, Any]) -> None:
     panels = data["panels"]
     axes = _panels(canvas, len(panels), data["columns"], 3.6, 2.7)
+    names = dict.fromkeys(point["label"] for panel in panels for point in panel["points"])
+    markers = dict(zip(names, cycle(_MARKERS), strict=False))
     for axis, panel in zip(axes, panels, strict=True):
         points = panel["points"]
         widest = max((point["tpcr"] for point in points), default=0.0) or 1.0
         axis.axvspan(-0.03 * widest, 0.03 * widest, color="0.9", zorder=0)
         for point in points:
-            axis.plot(
-                [0.0, point["tpcr"]],
-                [point["repaired"], point["direct"]],
-                "--",
-                color="0.6",
-                linewidth=0.8,
-            )
-            axis.plot(0.0, point["repaired"], "o", color=_COLOURS["repaired"], markersize=5)
-            axis.plot(point["tpcr"], point["direct"], "o", color=_COLOURS["direct"], markersize=5)
-            axis.annotate(
-                point["label"],
-                (point["tpcr"], point["direct"]),
-                textcoords="offset points",
-                xytext=(4, 3),
-                fontsize=7,
-            )
+            ends = [point["repaired"], point["direct"]]
+            axis.plot([0.0, point["tpcr"]], ends, "--", color="0.6", linewidth=0.8)
+            marker = markers[point["label"]]
+            axis.plot(0.0, ends[0], marker, color=_COLOURS["repaired"], markersize=5)
+            axis.plot(point["tpcr"], ends[1], marker, color=_COLOURS["direct"], markersize=5)
         axis.plot(0.0, panel["original"], "x", color=_COLOURS["original"], markersize=7)
         values = [point[report] for point in points for report in ("direct", "repaired")]
         if min(values, default=0.0) > 0 and max(values) > _LOG_RATIO * min(values):
@@ -112,6 +106,13 @@ def _tradeoff(canvas: Any, data: Mapping[str, Any]) -> None:
         axis.set_title(panel["title"], fontsize=9)
         axis.set_xlabel("TPCR (%)", fontsize=8)
         axis.set_ylabel(panel["measure"], fontsize=8)
+    # Names at the points would cover each other: every calibrator has a marker instead.
+    for name, marker in markers.items():
+        axes[0].plot([], [], marker, color="0.35", markersize=5, label=name)
+    for report in ("direct", "repaired"):
+        axes[0].plot([], [], "-", color=_COLOURS[report], linewidth=4, label=report)
+    axes[0].plot([], [], "x", color=_COLOURS["original"], markersize=6, label="original")
+    _legend(canvas, axes[0])
 
 
 def _reliability(canvas: Any, data: Mapping[str, Any]) -> None:

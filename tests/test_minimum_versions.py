@@ -1,0 +1,36 @@
+"""`make test-min` runs with the lowest versions that pyproject.toml claims to support."""
+
+from __future__ import annotations
+
+import tomllib
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from documents import ROOT
+
+# Extras that the small environment leaves out; `make test` has them.
+LEFT_OUT = ("dask", "torch", "onnx", "all")
+
+
+def test_constraints_are_the_lowest_versions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].items()
+    claimed = [
+        *project["dependencies"],
+        *(text for extra, texts in extras if extra not in LEFT_OUT for text in texts),
+    ]
+    pinned = {
+        canonicalize_name(each.name): Version(next(iter(each.specifier)).version)
+        for each in map(Requirement, _lines("constraints-min.txt"))
+    }
+    for each in map(Requirement, claimed):
+        (lowest,) = each.specifier
+        assert lowest.operator == ">="
+        assert pinned[canonicalize_name(each.name)] == Version(lowest.version), each.name
+
+
+def _lines(name: str) -> list[str]:
+    text = (ROOT / name).read_text("utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
