@@ -70,9 +70,14 @@ def default_threads() -> int:
 
 
 def _chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
-    """Cut the rows into blocks of at most ``most`` rows, a few for each thread."""
-    wanted = -(-rows // (4 * threads)) if threads > 1 else rows
-    size = max(1, min(most, max(wanted, _THREAD_ENTRIES // classes)))
+    """Cut the rows into blocks of at most ``most`` rows, equally many for each thread."""
+    size = rows
+    if threads > 1:
+        # A few blocks a thread, so that one that is held up does not keep the others waiting.
+        wanted = max(-(-rows // (4 * threads)), _THREAD_ENTRIES // classes)
+        turns = -(-rows // (wanted * threads))
+        size = rows if rows <= wanted else -(-rows // (turns * threads))
+    size = max(1, min(most, size))
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
