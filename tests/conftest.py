@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,13 @@ import numpy as np
 import pytest
 
 HERE = Path(__file__).parent
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, as the processes that tests interrupt must: a job in the background does not."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
