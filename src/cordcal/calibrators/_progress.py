@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from cordcal.calibrators._newton import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Entries read in one step of a fit, times its width; below this a fit takes seconds.
 _LONG = 2**30
@@ -30,13 +34,11 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
     >>> with progress("ms", work=1000) as report:
     ...     report(1, 0.5, 1e-3)
     """
-    if work < _LONG:
+    if work < _LONG or not (console := _console()).is_terminal:
         yield lambda step, value, gradient_norm: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -44,9 +46,7 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
         TimeElapsedColumn(),
     )
     # The bar goes when the fit is done: what it came to is in the fitted attributes.
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"fitting {title}", total=steps, state="first step")
 
         def report(step: int, value: float, gradient_norm: float) -> None:
@@ -55,3 +55,9 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
             bar.update(task, completed=step, state=f"step {step}{of}, loss {value:.8f}{tail}")
 
         yield report
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
