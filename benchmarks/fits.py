@@ -238,7 +238,7 @@ def measure(name: str, peer: str, size: str, answer: multiprocessing.Queue) -> N
         own = np.maximum(own, 1e-12)
         objective = float(-np.log(own).mean())
         objective += ridge(name, getattr(predict, "model", None), *logits.shape)
-    except Exception as error:
+    except Exception as error:  # whatever ails a peer, its line says so
         answer.put(f"{type(error).__name__}: {error}".splitlines()[0][:90])
         return
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

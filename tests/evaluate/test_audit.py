@@ -209,7 +209,7 @@ def test_the_seed_fixes_the_intervals() -> None:
 def test_bad_input(change, message) -> None:
     given = {"original": np.array([[0.5, 0.5]]), "direct": np.array([[0.5, 0.5]]), "labels": [0]}
     given.update(change)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - read below
         audit(given.pop("original"), given.pop("direct"), given.pop("labels"), **given)
     assert message in str(caught.value)
 

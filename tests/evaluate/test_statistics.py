@@ -119,6 +119,6 @@ def test_wilcoxon_is_scipys_and_nothing_is_no_evidence() -> None:
     ],
 )
 def test_bad_input(call, message) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - read below
         call()
     assert message in str(caught.value)

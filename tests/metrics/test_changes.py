@@ -95,7 +95,7 @@ def test_one_unlabelled_block_makes_the_split_unknown() -> None:
     ],
 )
 def test_bad_input(original, evaluated, message) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - read below
         metrics.tpcr(original, evaluated)
     assert message in str(caught.value)
 

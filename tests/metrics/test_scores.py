@@ -72,6 +72,6 @@ def test_other_libraries(measure) -> None:
 )
 def test_bad_input_names_argument_row_and_remedy(probabilities, labels, message) -> None:
     for measure in (*MEANS, metrics.ece):
-        with pytest.raises(ValueError) as caught:  # noqa: PT011
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - read below
             measure(probabilities, labels)
         assert message in str(caught.value)

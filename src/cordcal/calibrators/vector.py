@@ -21,7 +21,7 @@ class VectorScaling(AffineCalibrator):
     | Works on raw logits, or on log-probabilities with ``input="probabilities"``.
     | Does not keep the argmax.
     | −inf logits are refused: a scale may be negative.
-    | Cost: O(nK) a pass, about a hundred passes.
+    | Cost: O(nK) a pass, about thirty passes.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class VectorScaling(AffineCalibrator):
     keeps_argmax = False
     keeps_order = False
     takes_masked = False
-    cost = "O(nK) a pass, about 100 passes"
+    cost = "O(nK) a pass, about 30 passes"
     reference = "Guo et al. 2017, ICML"
 
     scale_: Vector
@@ -88,7 +88,7 @@ class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
     | Works on logits; log-probabilities give the same map.
     | Does not keep the argmax.
     | −inf logits count as probability 0, and get a little of the mix.
-    | Cost: O(nK) a pass, about forty passes.
+    | Cost: O(nK) a pass, about twenty passes.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
     parameters = "2K + 1"
     works_on = "shifted"
     takes_masked = True
-    cost = "O(nK) a pass, about 40 passes"
+    cost = "O(nK) a pass, about 20 passes"
     reference = "Berta et al. 2025, arXiv"
 
     def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:

@@ -27,7 +27,7 @@ _PALETTE = 96
 def check_matplotlib() -> None:
     """Refuse to go on without matplotlib, and say how to get it."""
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib  # noqa: F401 - only to see whether it is there
     except ImportError as error:
         raise ImportError(
             "figures need matplotlib; install it with: pip install 'cordcal[figures]', or leave "
