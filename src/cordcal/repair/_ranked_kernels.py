@@ -28,7 +28,8 @@ from cordcal.repair._jit import (
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._simd import LANES, first_above, scan, scan_alone, scan_lanes
+from cordcal.repair._scan import scan, scan_alone, scan_lanes
+from cordcal.repair._simd import LANES, first_above
 
 _U = np.uintp
 
