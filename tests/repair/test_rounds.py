@@ -13,7 +13,7 @@ from cordcal.repair._scalar import Bounds, Constraint, Probe, grid_index, grid_v
 
 def check(rows: CalibrationRows, classes: int) -> int:
     bounds = rows.tally().bounds(classes)
-    wanted = solve(Constraint(rows.probe, rows.next_edge, bounds))
+    wanted = solve(Constraint(rows.probes, rows.next_edge, bounds, rows.seek))
     found = solve_in_rounds(bounds, rows.probes)
     assert found.eta == wanted.eta
     assert (found.target, found.reached.excess) == (wanted.target, wanted.reached.excess)

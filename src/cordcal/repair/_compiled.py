@@ -6,10 +6,12 @@ import functools
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import add
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +27,14 @@ from cordcal.repair._tile import SUM_ROWS
 _COPY_ENTRIES = 2**17
 # Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
 _THREAD_ENTRIES = 2**20
+# A row of a constraint is as much arithmetic as this many entries of a report.
+_ROW_ENTRIES = 10
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
 _NO_KEYS = np.empty((0, 0), dtype=np.int64)
 _NO_WEIGHTS = np.empty(0)
 _IMPORTED_IN = os.getpid()
+
+Result = TypeVar("Result")
 
 
 @functools.cache
@@ -50,7 +56,8 @@ def warmup() -> None:
     """
     module = kernels()
     if module is not None:
-        module.probe()
+        for kernel in (module.probe, module.seek, module.add_levels, module.add_all):
+            kernel()
         for dtype in ("float64", "float32"):
             module.describe(dtype)
             module.repair(dtype, dtype)
@@ -81,13 +88,15 @@ def _chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def _run(work: Callable[[slice], Any], chunks: list[slice], threads: int) -> Iterator[Any]:
-    """Run the blocks in order, on a pool where there is something to share out."""
+def _run(
+    work: Callable[[slice], Result], rows: int, classes: int, threads: int, most: int
+) -> Iterable[Result]:
+    """Run the blocks of rows in order, on a pool where there is something to share out."""
+    chunks = _chunks(rows, classes, threads, most)
     if threads == 1 or len(chunks) == 1:
-        yield from map(work, chunks)
-        return
+        return map(work, chunks)
     with ThreadPoolExecutor(min(threads, len(chunks))) as pool:
-        yield from pool.map(work, chunks)
+        return list(pool.map(work, chunks))
 
 
 @functools.cache
@@ -151,27 +160,24 @@ def describe(
     kernel = module.describe(arrays.dtype_name(inputs.dtype))
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
 
-    def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]] | None:
-        p, q, keep = inputs.block(at)
-        sums, bins = np.zeros((3, 4)), np.zeros((3, 2048, 2), dtype=np.int64)
-        sloppy, changed = np.zeros(2, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        w = _NO_WEIGHTS if weight is None else weight[at]
+    def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]]:
+        summed = np.empty((3, at.stop - at.start))
+        sloppy = np.zeros(2, dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at])
-        refused = kernel(p, q, keep, w, inputs.limits, *vectors, sums, bins, sloppy, changed)
-        if refused >= 0:
-            return None
-        return [_exact(*pair) for pair in zip(sums, bins, strict=True)], int(changed[0]), sloppy
+        changed = kernel(*inputs.block(at), inputs.limits, *vectors, summed, sloppy)
+        sums = exact_sums(module, summed, _at(weight, at)) if changed >= 0 else []
+        return sums, changed, sloppy
 
     totals = [ExactSum()] * 3
     n_changed, sloppy = 0, np.zeros(2, dtype=np.int64)
-    chunks = _chunks(rows, classes, threads, min(inputs.most, SUM_ROWS))
-    for result in _run(work, chunks, threads):
-        if result is None:
+    most = min(inputs.most, SUM_ROWS)
+    for sums, changed, careless in _run(work, rows, classes, threads, most):
+        if changed < 0:
             # Let the array version name the row, or accept it at the edge of a tolerance.
             return _rows.describe(original, direct, decision, weight)
-        totals = [x + y for x, y in zip(totals, result[0], strict=True)]
-        n_changed += result[1]
-        sloppy += result[2]
+        totals = [x + y for x, y in zip(totals, sums, strict=True)]
+        n_changed += changed
+        sloppy += careless
     _warn_about_sums(original, "original", int(sloppy[0]))
     _warn_about_sums(direct, "direct", int(sloppy[1]))
     direct_sum, lower_sum, shift = totals
@@ -180,38 +186,58 @@ def describe(
     )
 
 
-def _exact(sums: Vector, bins: npt.NDArray[np.int64]) -> ExactSum:
-    total = ExactSum.of_numbers(sums[:3].tolist())
-    return total + ExactSum.of_bins(bins) if sums[3] else total
+def _at(weight: Vector | None, rows: slice) -> Vector:
+    return _NO_WEIGHTS if weight is None else weight[rows]
 
 
-def probe(
+def exact_sums(
+    module: ModuleType, vectors: npt.NDArray[np.float64], weight: Vector
+) -> list[ExactSum]:
+    """Add up each of some vectors, at most `SUM_ROWS` long, exactly; weighted if not empty."""
+    if not weight.size:
+        levels = np.zeros((len(vectors), 3))
+        if module.add_levels()(vectors, levels) == 0:
+            return [ExactSum.of_numbers(each) for each in levels.tolist()]
+    bins = np.zeros((len(vectors), 2048, 2), dtype=np.int64)
+    module.add_all()(vectors, weight, bins)
+    return [ExactSum.of_bins(each) for each in bins]
+
+
+def probes(
     module: ModuleType,
-    eta: float,
+    etas: Sequence[float],
     reference: Vector,
     reference_rest: Vector,
     lower: Vector,
     weight: Vector | None,
     threads: int,
-) -> Probe:
-    """Evaluate the constraint; see `_rows.probe`."""
-    kernel = module.probe()
+) -> list[Probe]:
+    """Evaluate the constraint at some candidates; see `_rows.probe`."""
+    kernel, candidates = module.probe(), np.array(etas)
 
-    def work(at: slice) -> tuple[ExactSum, float, int, int]:
-        sums, bins = np.zeros(4), np.zeros((2048, 2), dtype=np.int64)
-        counts = np.zeros(2, dtype=np.int64)
-        w = _NO_WEIGHTS if weight is None else weight[at]
-        slope = kernel(eta, reference[at], reference_rest[at], lower[at], w, sums, bins, counts)
-        return _exact(sums, bins), slope, int(counts[0]), int(counts[1])
+    def work(at: slice) -> list[Probe]:
+        gaps = np.empty((len(etas), at.stop - at.start))
+        slopes, counts = np.zeros(len(etas)), np.zeros((len(etas), 2), dtype=np.int64)
+        vectors = (reference[at], reference_rest[at], lower[at], _at(weight, at))
+        kernel(candidates, *vectors, gaps, slopes, counts)
+        sums = exact_sums(module, gaps, vectors[3])
+        return list(map(Probe, sums, slopes.tolist(), *counts.T.tolist()))
 
-    excess, slope, low, high = ExactSum(), 0.0, 0, 0
-    # Ten entries stand for the arithmetic of one row here.
-    for part in _run(work, _chunks(reference.shape[0], 10, threads, SUM_ROWS), threads):
-        excess += part[0]
-        slope += part[1]
-        low += part[2]
-        high += part[3]
-    return Probe(excess, slope, low, high)
+    parts = _run(work, reference.shape[0], _ROW_ENTRIES, threads, SUM_ROWS)
+    return [reduce(add, each) for each in zip(*parts, strict=True)]
+
+
+def seek(
+    module: ModuleType,
+    shift: float,
+    reference: Vector,
+    reference_rest: Vector,
+    lower: Vector,
+    weight: Vector | None,
+) -> float:
+    """Return about the scalar at which Σ w (s − g) + shift vanishes, or zero."""
+    w = _NO_WEIGHTS if weight is None else weight
+    return float(module.seek()(shift, reference, reference_rest, lower, w))
 
 
 def repair(
@@ -299,7 +325,7 @@ def _repair_blocks(
         return sloppy
 
     sloppy = np.zeros(2, dtype=np.int64)
-    for part in _run(work, _chunks(rows, classes, threads, most), threads):
+    for part in _run(work, rows, classes, threads, most):
         sloppy += part
     _warn_about_sums(inputs.original, "original", int(sloppy[0]))
     _warn_about_sums(inputs.direct, "direct", int(sloppy[1]))

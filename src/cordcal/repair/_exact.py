@@ -6,7 +6,6 @@ not depend on the order of the rows, on blocks, threads or machines.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -66,8 +65,8 @@ class ExactSum:
         """Add up a few numbers; cheaper than `of` for a handful."""
         total = 0
         for value in values:
-            mantissa, exponent = math.frexp(value)
-            total += int(math.ldexp(mantissa, _MANTISSA_BITS)) << (exponent - LOWEST_EXPONENT)
+            numerator, denominator = value.as_integer_ratio()  # a power of two
+            total += numerator << (UNIT_BITS + 1 - denominator.bit_length())
         return cls(total)
 
     @classmethod

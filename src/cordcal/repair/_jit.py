@@ -17,7 +17,6 @@ from cordcal.repair._simd import double_bits, write_scaled
 # NumPy's error model: a division by zero gives an infinity, not a check and an exception,
 # which would keep the loops from being vectorised.
 compiled = njit(nogil=True, error_model="numpy")
-inlined = njit(nogil=True, error_model="numpy", inline="always")
 # For sums whose order does not matter: LLVM may then vectorise them.
 reassociated = njit(nogil=True, error_model="numpy", fastmath={"reassoc"})
 

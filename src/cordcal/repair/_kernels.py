@@ -26,18 +26,18 @@ from cordcal.repair._jit import (
     compiled,
     input_array,
     output_array,
+    reassociated,
     rounded,
     write_row_scaled,
 )
 from cordcal.repair._scan import scan_decision, scan_pair, scan_without
 from cordcal.repair._scan_short import FOUR, scan_four_decisions, scan_four_without
 from cordcal.repair._simd import first_equal
-from cordcal.repair._sum_kernels import accumulate, gap_tile, plain_sum
+from cordcal.repair._sum_kernels import add_all, add_levels, plain_sum
 from cordcal.repair._tile import (
     B_REST,
     FACTOR,
     G_REST,
-    GAP,
     LEAST,
     LOWER,
     MASS,
@@ -58,6 +58,8 @@ from cordcal.repair._tile import (
     S,
 )
 
+__all__ = ["add_all", "add_levels", "describe", "probe", "repair", "seek"]
+
 _U = np.uintp
 
 # A tile of both inputs (16 bytes an entry) stays in the second-level cache, where rows that
@@ -66,6 +68,11 @@ _TILE_ENTRIES = 2**14
 
 # Up to here four rows at a time are faster than one (measured with AVX2, both dtypes).
 _SHORT_CLASSES = 48
+
+# Halley's error is the third power of the last step: from here on it is below the grid's.
+_CLOSE = 2.0**-17
+# Two or three steps suffice on most data; more than this would not pay.
+_STEPS = 8
 
 
 @compiled
@@ -296,67 +303,116 @@ def _repair(p, q, keep, eta, limits, out, sloppy):
     return np.int64(-1)
 
 
-def _describe(p, q, keep, weight, limits, g, g_rest, lower, sums, bins, sloppy, changed):
-    """Fill the three vectors of a construction; return a tile with a refused row, or -1.
+def _describe(p, q, keep, limits, g, g_rest, lower, summed, sloppy):
+    """Fill the vectors of a construction; return the number of changed decisions.
 
-    ``sums`` and ``bins`` receive Σ w b, Σ w lower and Σ w (g − b).
+    ``summed`` receives what is to be summed up: b, lower and g − b.  Where a row must be
+    refused, the result is -1.
     """
     rows, classes = _U(q.shape[0]), _U(q.shape[1])
     size = _tile_rows(classes)
     tile = np.empty(SIZE)
     decision = np.empty(TILE, np.uintp)
+    changed = 0
     start = _U(0)
     while start < rows:
         stop = min(start + size, rows)
         count = stop - start
         _reduce_tile(p, q, keep, start, stop, tile, decision)
         if _check_tile(tile, count, limits, sloppy) > 0:
-            return np.int64(start)
-        some = _mark_changed(p, q, start, count, tile, decision)
-        changed[0] += some
+            return np.int64(-1)
+        changed += _mark_changed(p, q, start, count, tile, decision)
         _describe_tile(tile, count, classes)
         for r in range(count):
             g[start + r] = tile[G + r]
             g_rest[start + r] = tile[G_REST + r]
             lower[start + r] = tile[LOWER + r]
-        accumulate(tile, B, weight, start, count, sums[0], bins[0])
-        accumulate(tile, LOWER, weight, start, count, sums[1], bins[1])
-        if some > 0:
-            gap_tile(tile, G, G_REST, B, B_REST, count)
-            accumulate(tile, GAP, weight, start, count, sums[2], bins[2])
+        for r in range(count):
+            summed[_U(0), start + r] = tile[B + r]
+            summed[_U(1), start + r] = tile[LOWER + r]
+            summed[_U(2), start + r] = _gap(
+                tile[G + r], tile[G_REST + r], tile[B + r], tile[B_REST + r]
+            )
         start = stop
-    return np.int64(-1)
+    return np.int64(changed)
 
 
-def _probe(eta, g, g_rest, lower, weight, sums, bins, counts):
-    """Add Σ w (s(η) − g) to an exact sum and count the rows at each bound; return Σ w ds/dη."""
+@compiled
+def _gap(mass, rest, reference, reference_rest):
+    """Return mass − reference, from the complements where those are the smaller numbers."""
+    return reference_rest - rest if rest < mass else mass - reference
+
+
+def _probe(etas, g, g_rest, lower, weight, gaps, slopes, counts):
+    """Evaluate the constraint at several candidates: s(η) − g, Σ w ds/dη, rows at each bound."""
     rows = _U(g.shape[0])
     tile = np.empty(SIZE)
-    slope = 0.0
-    start = _U(0)
-    while start < rows:
-        stop = min(start + _U(TILE), rows)
-        count = stop - start
-        for r in range(count):
-            tile[G + r] = g[start + r]
-            tile[G_REST + r] = g_rest[start + r]
-            tile[LOWER + r] = lower[start + r]
-        _response_tile(eta, tile, count)
-        if weight.shape[0] > 0:
+    for k in range(_U(etas.shape[0])):
+        start = _U(0)
+        while start < rows:
+            count = min(_U(TILE), rows - start)
             for r in range(count):
-                slope += weight[start + r] * tile[SLOPE + r]
-        else:
-            slope += plain_sum(tile, SLOPE, count)
-        clipped = high = 0
-        for r in range(count):
-            clipped += tile[SLOPE + r] == 0.0
-            high += (tile[SLOPE + r] == 0.0) & (tile[S_REST + r] == EPSILON)
-        counts[0] += clipped - high
-        counts[1] += high
-        gap_tile(tile, S, S_REST, G, G_REST, count)
-        accumulate(tile, GAP, weight, start, count, sums, bins)
-        start = stop
-    return slope
+                tile[G + r] = g[start + r]
+                tile[G_REST + r] = g_rest[start + r]
+                tile[LOWER + r] = lower[start + r]
+            _response_tile(etas[k], tile, count)
+            clipped = high = 0
+            for r in range(count):
+                clipped += tile[SLOPE + r] == 0.0
+                high += (tile[SLOPE + r] == 0.0) & (tile[S_REST + r] == EPSILON)
+                gaps[k, start + r] = _gap(
+                    tile[S + r], tile[S_REST + r], tile[G + r], tile[G_REST + r]
+                )
+            counts[k, 0] += clipped - high
+            counts[k, 1] += high
+            if weight.shape[0] > 0:
+                for r in range(count):
+                    tile[SLOPE + r] *= weight[start + r]
+            slopes[k] += plain_sum(tile, SLOPE, count)
+            start += count
+
+
+def _seek(shift, g, g_rest, lower, weight):
+    """Return about where Σ w (s(η) − g) + shift vanishes, or zero if steps lead nowhere.
+
+    The sums are rounded, so this says where to look, not what is there.
+    """
+    eta = 0.0
+    for _ in range(_STEPS):
+        excess, slope, bend = _estimate(eta, g, g_rest, lower, weight)
+        newton = (excess + shift) / slope
+        # Halley's step, unless it is more than twice Newton's.
+        step = newton / max(0.5, 1.0 - 0.5 * newton * bend / slope)
+        eta -= step
+        if not abs(eta) < np.inf:
+            return 0.0
+        if abs(step) <= _CLOSE * max(1.0, abs(eta)):
+            return eta
+    return 0.0
+
+
+@reassociated
+def _estimate(eta, g, g_rest, lower, weight):
+    """Return Σ w (s(η) − g) and its first two derivatives."""
+    # One quotient serves both closed forms of the response (see ``_array.response``).
+    near = eta <= 1.0
+    up_0, up_g, up_radius = (0.0, 2.0, 0.0) if near else (eta - 1.0, 0.0, 1.0)
+    down_0, down_radius = (1.0 - eta, 1.0) if near else (2.0 * eta, 0.0)
+    weighted = weight.shape[0] > 0
+    excess = slope = bend = 0.0
+    for r in range(_U(g.shape[0])):
+        shift = eta + (g[r] - g_rest[r])
+        radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
+        inverse = 1.0 / radius
+        s = (up_0 + up_g * g[r] + up_radius * radius) / (down_0 + down_radius * radius)
+        under, over = s < lower[r], s > 1.0 - EPSILON
+        w = weight[r] if weighted else 1.0
+        rise = 0.0 if under | over else w * s * (1.0 - s) * inverse
+        s = lower[r] if under else (1.0 - EPSILON if over else s)
+        excess += w * (s - g[r])
+        slope += rise
+        bend += rise * inverse * ((1.0 - 2.0 * s) - shift * inverse)
+    return excess, slope, bend
 
 
 @functools.cache
@@ -367,7 +423,7 @@ def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
         input_array(kind, 2),
         input_array(kind, 2),
         input_array(types.intp, 1),
-        types.float64,
+        F64,
         input_array(F64, 1),
         output_array(KINDS[output_dtype], 2),
         output_array(types.int64, 1),
@@ -378,37 +434,40 @@ def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
 @functools.cache
 def describe(input_dtype: str) -> Callable[..., int]:
     """Return the compiled description of calibration rows."""
-    kind = KINDS[input_dtype]
-    vector = output_array(F64, 1)
+    kind, vector = KINDS[input_dtype], output_array(F64, 1)
     signature = types.int64(
         input_array(kind, 2),
         input_array(kind, 2),
         input_array(types.intp, 1),
         input_array(F64, 1),
-        input_array(F64, 1),
         vector,
         vector,
         vector,
         output_array(F64, 2),
-        output_array(types.int64, 3),
-        output_array(types.int64, 1),
         output_array(types.int64, 1),
     )
     return compile_for(_describe, signature)
 
 
 @functools.cache
-def probe() -> Callable[..., float]:
+def probe() -> Callable[..., None]:
     """Return the compiled evaluation of the mean constraint."""
     vector = input_array(F64, 1)
-    signature = types.float64(
-        types.float64,
+    signature = types.void(
         vector,
         vector,
         vector,
         vector,
+        vector,
+        output_array(F64, 2),
         output_array(F64, 1),
         output_array(types.int64, 2),
-        output_array(types.int64, 1),
     )
     return compile_for(_probe, signature)
+
+
+@functools.cache
+def seek() -> Callable[..., float]:
+    """Return the compiled search for about the shared scalar."""
+    vector = input_array(F64, 1)
+    return compile_for(_seek, F64(F64, vector, vector, vector, vector))
