@@ -32,6 +32,7 @@ _ROW_ENTRIES = 10
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
 _NO_KEYS = np.empty((0, 0), dtype=np.int64)
 _NO_WEIGHTS = np.empty(0)
+_NO_DESCRIPTION = (np.empty(0), np.empty(0), np.empty(0), np.empty((0, 0)))
 _IMPORTED_IN = os.getpid()
 
 Result = TypeVar("Result")
@@ -59,8 +60,7 @@ def warmup() -> None:
         for kernel in (module.probe, module.seek, module.add_levels, module.add_all):
             kernel()
         for dtype in ("float64", "float32"):
-            module.describe(dtype)
-            module.repair(dtype, dtype)
+            module.row_pass(dtype, dtype)
 
 
 def default_threads() -> int:
@@ -115,15 +115,6 @@ def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vec
     )
 
 
-def _warn_about_sums(array: npt.NDArray[Any], name: str, sloppy: int) -> None:
-    if sloppy:
-        worst = max(
-            float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
-            for at in _chunks(array.shape[0], array.shape[1], 1, _COPY_ENTRIES // array.shape[1])
-        )
-        arrays.warn_about_sums(worst, name, array.dtype, array.shape[1])
-
-
 class _Inputs:
     """Two input arrays that hand out blocks of rows as the kernels want them."""
 
@@ -146,6 +137,22 @@ class _Inputs:
         return p, q, keep
 
 
+def _take_notice(inputs: _Inputs, counts: npt.NDArray[np.int64]) -> int:
+    """Warn about rows that sum to one only about; return how many decisions changed."""
+    *sloppy, changed = counts.tolist()
+    for name, array, rows in zip(
+        ("original", "direct"), (inputs.original, inputs.direct), sloppy, strict=True
+    ):
+        if rows:
+            classes = array.shape[1]
+            worst = max(
+                float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
+                for at in _chunks(array.shape[0], classes, 1, _COPY_ENTRIES // classes)
+            )
+            arrays.warn_about_sums(worst, name, array.dtype, classes)
+    return int(changed)
+
+
 def describe(
     module: ModuleType,
     original: npt.NDArray[Any],
@@ -157,29 +164,29 @@ def describe(
     """Check and describe every calibration row; see `_rows.describe`."""
     inputs = _Inputs(original, direct, decision)
     rows, classes = direct.shape
-    kernel = module.describe(arrays.dtype_name(inputs.dtype))
-    reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
+    name = arrays.dtype_name(inputs.dtype)
+    kernel, nothing = module.row_pass(name, name), np.empty((0, classes), inputs.dtype)
+    reference, reference_rest, lower = np.empty(rows), np.empty(rows), np.empty(rows)
 
-    def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]]:
+    def work(at: slice) -> tuple[list[ExactSum], npt.NDArray[np.int64]] | None:
         summed = np.empty((3, at.stop - at.start))
-        sloppy = np.zeros(2, dtype=np.int64)
+        counts = np.zeros(3, dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at])
-        changed = kernel(*inputs.block(at), inputs.limits, *vectors, summed, sloppy)
-        sums = exact_sums(module, summed, _at(weight, at)) if changed >= 0 else []
-        return sums, changed, sloppy
+        reports = inputs.block(at)
+        refused = kernel(*reports, 0.0, inputs.limits, nothing, *vectors, summed, counts)
+        if refused >= 0:
+            return None
+        return exact_sums(module, summed, _at(weight, at)), counts
 
     totals = [ExactSum()] * 3
-    n_changed, sloppy = 0, np.zeros(2, dtype=np.int64)
-    most = min(inputs.most, SUM_ROWS)
-    for sums, changed, careless in _run(work, rows, classes, threads, most):
-        if changed < 0:
+    counts = np.zeros(3, dtype=np.int64)
+    for part in _run(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
+        if part is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
             return _rows.describe(original, direct, decision, weight)
-        totals = [x + y for x, y in zip(totals, sums, strict=True)]
-        n_changed += changed
-        sloppy += careless
-    _warn_about_sums(original, "original", int(sloppy[0]))
-    _warn_about_sums(direct, "direct", int(sloppy[1]))
+        totals = list(map(add, totals, part[0]))
+        counts += part[1]
+    n_changed = _take_notice(inputs, counts)
     direct_sum, lower_sum, shift = totals
     return Description(
         reference, reference_rest, lower, direct_sum, lower_sum, direct_sum, shift, n_changed
@@ -251,10 +258,11 @@ def repair(
 ) -> None:
     """Write the repaired rows to ``out``; see `_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    kernel = module.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
+    kernel = module.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
 
-    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
-        return int(kernel(*inputs.block(at), eta, inputs.limits, target, sloppy))
+    def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
+        reports = inputs.block(at)
+        return int(kernel(*reports, eta, inputs.limits, target, *_NO_DESCRIPTION, counts))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
@@ -279,10 +287,10 @@ def repair_ranked(
     sort = len(etas) > _ranked_kernels.PICKED_LEVELS
     bits = _ranked_kernels.class_bits(direct.shape[1])
 
-    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
+    def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
         p, q, keep = inputs.block(at)
         keys = _ranked_kernels.sort_keys(p) if sort else _NO_KEYS
-        return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, sloppy))
+        return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, counts))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
@@ -303,7 +311,7 @@ def _repair_blocks(
 ) -> None:
     """Run a repair kernel over all rows.
 
-    ``run(rows, target, sloppy)`` returns a row it refuses, or -1; from there on
+    ``run(rows, target, counts)`` returns a row it refuses, or -1; from there on
     ``take_over(rows, target)`` runs the array version, which names the row in an error, or
     accepts it at the edge of a tolerance.
     """
@@ -313,19 +321,15 @@ def _repair_blocks(
         most = min(most, max(1, _COPY_ENTRIES // classes))
 
     def work(at: slice) -> npt.NDArray[np.int64]:
-        sloppy = np.zeros(2, dtype=np.int64)
+        counts = np.zeros(3, dtype=np.int64)
         shape = (at.stop - at.start, classes)
         target = out[at] if contiguous else np.empty(shape, dtype=out.dtype.newbyteorder("="))
         bits = target.view(np.uint16) if target.dtype == np.float16 else target
-        refused = run(at, bits, sloppy)
+        refused = run(at, bits, counts)
         if refused >= 0:
             take_over(slice(at.start + refused, at.stop), target[refused:])
         if not contiguous:
             out[at] = target
-        return sloppy
+        return counts
 
-    sloppy = np.zeros(2, dtype=np.int64)
-    for part in _run(work, rows, classes, threads, most):
-        sloppy += part
-    _warn_about_sums(inputs.original, "original", int(sloppy[0]))
-    _warn_about_sums(inputs.direct, "direct", int(sloppy[1]))
+    _take_notice(inputs, sum(_run(work, rows, classes, threads, most), np.zeros(3, dtype=np.int64)))

@@ -58,7 +58,7 @@ from cordcal.repair._tile import (
     S,
 )
 
-__all__ = ["add_all", "add_levels", "describe", "probe", "repair", "seek"]
+__all__ = ["add_all", "add_levels", "probe", "row_pass", "seek"]
 
 _U = np.uintp
 
@@ -131,7 +131,7 @@ def _reduce_one_by_one(p, q, keep, start, first, stop, tile, decision):
 
 
 @compiled
-def _check_tile(tile, rows, limits, sloppy):
+def _check_tile(tile, rows, limits, counts):
     """Phase 2: return how many rows must be refused; count those worth a warning.
 
     ``limits`` holds the tolerated and the unremarkable deviation of a sum from one, for
@@ -148,8 +148,8 @@ def _check_tile(tile, rows, limits, sloppy):
         refused += not fine
         sloppy_p += p_off > fair_p
         sloppy_q += q_off > fair_q
-    sloppy[0] += sloppy_p
-    sloppy[1] += sloppy_q
+    counts[0] += sloppy_p
+    counts[1] += sloppy_q
     return refused
 
 
@@ -262,7 +262,10 @@ def _factor_tile(eta, tile, rows):
 
 @compiled
 def _write_row(q, i, scale, factor, offset, mass, top, a, out):
-    """Phase 6: rebuild one row in the output dtype, the decision strictly on top."""
+    """Phase 6: rebuild one row in the output dtype, the decision strictly on top.
+
+    Takes numbers, not the tile, which LLVM would read again after each store to ``out``.
+    """
     write_row_scaled(q, i, scale, factor, offset, out, i)
     # Rounding keeps order, so the largest rival is the rounded largest entry.
     rival = rounded((top * scale) * factor + offset, out)
@@ -270,71 +273,55 @@ def _write_row(q, i, scale, factor, offset, mass, top, a, out):
     out[i, a] = kept if kept > rival else above(rival, out)
 
 
-def _repair(p, q, keep, eta, limits, out, sloppy):
-    """Repair every row into ``out``; return the first row of a tile with a refused one, or -1."""
-    rows, classes = _U(q.shape[0]), _U(q.shape[1])
-    size = _tile_rows(classes)
-    tile = np.empty(SIZE)
-    decision = np.empty(TILE, np.uintp)
-    start = _U(0)
-    while start < rows:
-        stop = min(start + size, rows)
-        count = stop - start
-        _reduce_tile(p, q, keep, start, stop, tile, decision)
-        if _check_tile(tile, count, limits, sloppy) > 0:
-            return np.int64(start)
-        _mark_changed(p, q, start, count, tile, decision)
-        _describe_tile(tile, count, classes)
-        _response_tile(eta, tile, count)
-        _factor_tile(eta, tile, count)
-        for r in range(count):
-            _write_row(
-                q,
-                start + r,
-                tile[SCALE + r],
-                tile[FACTOR + r],
-                tile[OFFSET + r],
-                tile[S + r],
-                tile[TOP + r],
-                decision[r],
-                out,
-            )
-        start = stop
-    return np.int64(-1)
+def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, counts):
+    """Go through all rows once: repair them into ``out``, or describe them if it has no rows.
 
-
-def _describe(p, q, keep, limits, g, g_rest, lower, summed, sloppy):
-    """Fill the vectors of a construction; return the number of changed decisions.
-
-    ``summed`` receives what is to be summed up: b, lower and g − b.  Where a row must be
-    refused, the result is -1.
+    A description is the vectors of a construction and, in ``summed``, what is to be summed
+    up: b, lower and g − b.  ``counts`` receives how many original and direct rows are worth
+    a warning, and how many decisions changed.  Returns the first row of a tile with a
+    refused one, or -1.
     """
     rows, classes = _U(q.shape[0]), _U(q.shape[1])
     size = _tile_rows(classes)
     tile = np.empty(SIZE)
     decision = np.empty(TILE, np.uintp)
-    changed = 0
     start = _U(0)
     while start < rows:
         stop = min(start + size, rows)
         count = stop - start
         _reduce_tile(p, q, keep, start, stop, tile, decision)
-        if _check_tile(tile, count, limits, sloppy) > 0:
-            return np.int64(-1)
-        changed += _mark_changed(p, q, start, count, tile, decision)
+        if _check_tile(tile, count, limits, counts) > 0:
+            return np.int64(start)
+        counts[2] += _mark_changed(p, q, start, count, tile, decision)
         _describe_tile(tile, count, classes)
-        for r in range(count):
-            g[start + r] = tile[G + r]
-            g_rest[start + r] = tile[G_REST + r]
-            lower[start + r] = tile[LOWER + r]
-        for r in range(count):
-            summed[_U(0), start + r] = tile[B + r]
-            summed[_U(1), start + r] = tile[LOWER + r]
-            summed[_U(2), start + r] = _gap(
-                tile[G + r], tile[G_REST + r], tile[B + r], tile[B_REST + r]
-            )
+        if out.shape[0] > 0:
+            _response_tile(eta, tile, count)
+            _factor_tile(eta, tile, count)
+            for r in range(count):
+                _write_row(
+                    q,
+                    start + r,
+                    tile[SCALE + r],
+                    tile[FACTOR + r],
+                    tile[OFFSET + r],
+                    tile[S + r],
+                    tile[TOP + r],
+                    decision[r],
+                    out,
+                )
+        else:
+            for r in range(count):
+                g[start + r] = tile[G + r]
+                g_rest[start + r] = tile[G_REST + r]
+                lower[start + r] = tile[LOWER + r]
+            for r in range(count):
+                summed[_U(0), start + r] = tile[B + r]
+                summed[_U(1), start + r] = tile[LOWER + r]
+                summed[_U(2), start + r] = _gap(
+                    tile[G + r], tile[G_REST + r], tile[B + r], tile[B_REST + r]
+                )
         start = stop
-    return np.int64(changed)
+    return np.int64(-1)
 
 
 @compiled
@@ -416,9 +403,9 @@ def _estimate(eta, g, g_rest, lower, weight):
 
 
 @functools.cache
-def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
-    """Return the compiled repair for inputs of float64 or float32 and any served output."""
-    kind = KINDS[input_dtype]
+def row_pass(input_dtype: str, output_dtype: str) -> Callable[..., int]:
+    """Return the compiled pass over rows of float64 or float32, for any served output."""
+    kind, vector = KINDS[input_dtype], output_array(F64, 1)
     signature = types.int64(
         input_array(kind, 2),
         input_array(kind, 2),
@@ -426,27 +413,13 @@ def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
         F64,
         input_array(F64, 1),
         output_array(KINDS[output_dtype], 2),
-        output_array(types.int64, 1),
-    )
-    return compile_for(_repair, signature)
-
-
-@functools.cache
-def describe(input_dtype: str) -> Callable[..., int]:
-    """Return the compiled description of calibration rows."""
-    kind, vector = KINDS[input_dtype], output_array(F64, 1)
-    signature = types.int64(
-        input_array(kind, 2),
-        input_array(kind, 2),
-        input_array(types.intp, 1),
-        input_array(F64, 1),
         vector,
         vector,
         vector,
         output_array(F64, 2),
         output_array(types.int64, 1),
     )
-    return compile_for(_describe, signature)
+    return compile_for(_pass, signature)
 
 
 @functools.cache
