@@ -92,6 +92,8 @@ def _run(
     work: Callable[[slice], Result], rows: int, classes: int, threads: int, most: int
 ) -> Iterable[Result]:
     """Run the blocks of rows in order, on a pool where there is something to share out."""
+    if threads == 1 and rows <= most:
+        return [work(slice(0, rows))]
     chunks = _chunks(rows, classes, threads, most)
     if threads == 1 or len(chunks) == 1:
         return map(work, chunks)
@@ -128,11 +130,15 @@ class _Inputs:
         self.dtype = _kernel_dtype(original.dtype, direct.dtype)
         self.limits = _limits(original.dtype, direct.dtype, direct.shape[1])
         rows, classes = direct.shape
-        as_is = all(x.dtype == self.dtype and x.flags.c_contiguous for x in (original, direct))
-        self.most = rows if as_is else max(1, _COPY_ENTRIES // classes)
+        self.as_is = original.dtype == direct.dtype == self.dtype and (
+            original.flags.c_contiguous and direct.flags.c_contiguous
+        )
+        self.most = rows if self.as_is else max(1, _COPY_ENTRIES // classes)
 
     def block(self, at: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Decisions]:
-        p, q = (np.ascontiguousarray(x[at], dtype=self.dtype) for x in (self.original, self.direct))
+        p, q = self.original[at], self.direct[at]
+        if not self.as_is:
+            p, q = (np.ascontiguousarray(x, dtype=self.dtype) for x in (p, q))
         keep = _NO_DECISIONS if self.decision is None else self.decision[at]
         return p, q, keep
 
@@ -202,9 +208,9 @@ def exact_sums(
 ) -> list[ExactSum]:
     """Add up each of some vectors, at most `SUM_ROWS` long, exactly; weighted if not empty."""
     if not weight.size:
-        levels = np.zeros((len(vectors), 3))
+        levels = np.empty((len(vectors), 3), dtype=np.int64)
         if module.add_levels()(vectors, levels) == 0:
-            return [ExactSum.of_numbers(each) for each in levels.tolist()]
+            return [ExactSum.of_levels(*each) for each in levels.tolist()]
     bins = np.zeros((len(vectors), 2048, 2), dtype=np.int64)
     module.add_all()(vectors, weight, bins)
     return [ExactSum.of_bins(each) for each in bins]

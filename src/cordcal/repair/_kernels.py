@@ -381,7 +381,7 @@ def _seek(shift, g, g_rest, lower, weight):
 @reassociated
 def _estimate(eta, g, g_rest, lower, weight):
     """Return Σ w (s(η) − g) and its first two derivatives."""
-    # One quotient serves both closed forms of the response (see ``_array.response``).
+    # The two closed forms of the response (see ``_array.response``) as one.
     near = eta <= 1.0
     up_0, up_g, up_radius = (0.0, 2.0, 0.0) if near else (eta - 1.0, 0.0, 1.0)
     down_0, down_radius = (1.0 - eta, 1.0) if near else (2.0 * eta, 0.0)
@@ -390,8 +390,11 @@ def _estimate(eta, g, g_rest, lower, weight):
     for r in range(_U(g.shape[0])):
         shift = eta + (g[r] - g_rest[r])
         radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
-        inverse = 1.0 / radius
-        s = (up_0 + up_g * g[r] + up_radius * radius) / (down_0 + down_radius * radius)
+        # One quotient for two: divisions are what this loop waits for.
+        below = down_0 + down_radius * radius
+        quotient = 1.0 / (radius * below)
+        inverse = below * quotient
+        s = (up_0 + up_g * g[r] + up_radius * radius) * (radius * quotient)
         under, over = s < lower[r], s > 1.0 - EPSILON
         w = weight[r] if weighted else 1.0
         rise = 0.0 if under | over else w * s * (1.0 - s) * inverse

@@ -29,7 +29,7 @@ _PART_1, _PART_2, _PART_3, _LEFT = (_U(i * TILE) for i in range(4))
 
 # Each summand is split at these magnitudes (error-free extraction): with at most SUM_ROWS
 # summands below 2 in absolute value, the parts of each level add up without rounding.
-# Units are 2^-36, 2^-72 and 2^-108; what is below goes to the bins.
+# Units are 2^-36, 2^-72 and 2^-108 (see `ExactSum.of_levels`); what is below goes to the bins.
 _LEVEL_1 = 1.5 * 2.0**16
 _LEVEL_2 = 1.5 * 2.0**-20
 _LEVEL_3 = 1.5 * 2.0**-56
@@ -75,22 +75,26 @@ def plain_sum(tile, at, rows):
 
 
 @compiled
-def _add_parts(values, sums):
-    """Add the parts of all values to three doubles that never round; return how many have more."""
+def _add_vector(values, levels):
+    """Add up the values on three levels, as integers; return how many have more below."""
     rows = _U(values.shape[0])
     tile = np.empty(4 * TILE)
+    sum_1 = sum_2 = sum_3 = 0.0
     left = 0
     start = _U(0)
     while start < rows:
         count = min(_U(TILE), rows - start)
         _extract(values, start, count, tile)
         # The parts add up without rounding in any order, so these sums may be reassociated.
-        sums[0] += plain_sum(tile, _PART_1, count)
-        sums[1] += plain_sum(tile, _PART_2, count)
-        sums[2] += plain_sum(tile, _PART_3, count)
+        sum_1 += plain_sum(tile, _PART_1, count)
+        sum_2 += plain_sum(tile, _PART_2, count)
+        sum_3 += plain_sum(tile, _PART_3, count)
         for r in range(count):
             left += tile[_LEFT + r] != 0.0
         start += count
+    levels[0] = np.int64(sum_1 * 2.0**36)
+    levels[1] = np.int64(sum_2 * 2.0**72)
+    levels[2] = np.int64(sum_3 * 2.0**108)
     return left
 
 
@@ -108,11 +112,11 @@ def _add_product(weight, value, bins):
     _add_to_bins(error, bins)
 
 
-def _add_levels(vectors, sums):
-    """Add up each vector's three levels; return how many of all entries have more below."""
+def _add_levels(vectors, levels):
+    """Add up each vector on three levels; return how many of all entries have more below."""
     left = 0
     for k in range(vectors.shape[0]):
-        left += _add_parts(vectors[k], sums[k])
+        left += _add_vector(vectors[k], levels[k])
     return left
 
 
@@ -129,7 +133,7 @@ def _add_all(vectors, weight, bins):
 @functools.cache
 def add_levels() -> Callable[..., int]:
     """Return the compiled sum of entries that end above 2^-108, as almost all do."""
-    return compile_for(_add_levels, types.int64(input_array(F64, 2), output_array(F64, 2)))
+    return compile_for(_add_levels, types.int64(input_array(F64, 2), output_array(types.int64, 2)))
 
 
 @functools.cache
