@@ -36,7 +36,7 @@ from cordcal.repair._phases import (
     tile_rows,
     write_row,
 )
-from cordcal.repair._sum_kernels import add_all, add_levels, plain_sum
+from cordcal.repair._sum_kernels import add_bins, add_levels, plain_sum
 from cordcal.repair._tile import (
     B_REST,
     FACTOR,
@@ -54,7 +54,7 @@ from cordcal.repair._tile import (
     S,
 )
 
-__all__ = ["add_all", "add_levels", "probe", "row_pass", "seek"]
+__all__ = ["add_bins", "add_levels", "probe", "row_pass", "seek"]
 
 _U = np.uintp
 
