@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal.io import read_labels, read_scores, replacing, write_reports
+from cordcal.io import open_scores, read_labels, read_scores, replacing, write_reports
 from cordcal.io.kinds import looks_like
 
 arrow = pytest.importorskip("pyarrow")
@@ -175,7 +175,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, stopped_by: ty
         (lambda path: path.write_bytes(b"PAR1 cut"), "cannot be read as Parquet"),
         (lambda path: path.write_bytes(b"\x93NUMPY"), "cannot be read as a NumPy file"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00\x01"), "is no npz, npy, CSV or Parquet"),
-        (lambda path: path.write_text("a,b\n1,2\n3,x\n"), "cannot be read as CSV"),
+        (lambda path: path.write_text("a,b\n1,2\n3,x\n"), r"row 1 \(line 3\) has 'x' in the"),
         (lambda path: path.write_text("a,a\n1,2\n"), "two columns are called 'a'"),
         (lambda path: path.write_text("a,b\n1,nan\n"), "row 0 contains NaN"),
     ],
@@ -184,6 +184,39 @@ def test_wrong_files(tmp_path: Path, save, message: str) -> None:
     save(tmp_path / "bad")
     with pytest.raises(ValueError, match=message):
         read_scores(tmp_path / "bad")
+
+
+@pytest.mark.parametrize("words", [True, False])
+@pytest.mark.parametrize("row", [0, 6])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda line: "99," + line, "has {more} cells but the first line {width}"),
+        (lambda line: line.rpartition(",")[0], "has {less} cells but the first line {width}"),
+        (lambda line: "," + line.partition(",")[2], "contains NaN"),
+    ],
+)
+def test_a_spoiled_csv_row_has_one_number(
+    tmp_path: Path, rng: np.random.Generator, words: bool, row: int, spoil, message: str
+) -> None:
+    width = 10 + words
+    lines = [",".join([f"c{index}" for index in range(10)] + ["note"] * words)]
+    lines += [
+        ",".join([*map(repr, scores.tolist()), *["fine"] * words])
+        for scores in rng.normal(size=(12, 10))
+    ]
+    lines[row + 1] = spoil(lines[row + 1])
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    where = f"row {row} " + ("" if "NaN" in message else rf"\(line {row + 2}\) ")
+    told = message.format(width=width, more=width + 1, less=width - 1)
+    with pytest.raises(ValueError, match=where + told):
+        read_scores(tmp_path / "a.csv")
+
+
+def test_an_empty_csv_cell_is_nan(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ant,bee\n,1.5\n0.5,2.5\n\n3.5,\n")
+    (batch,) = open_scores(tmp_path / "a.csv")
+    np.testing.assert_array_equal(batch.values, [[np.nan, 1.5], [0.5, 2.5], [3.5, np.nan]])
 
 
 def test_pickled_objects_are_refused(tmp_path: Path) -> None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +44,13 @@ class Contents:
     matrices: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     vectors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
+
+
+class _Row(NamedTuple):
+    """A row of a CSV file: what messages call it, and its cells."""
+
+    name: str
+    cells: list[str]
 
 
 def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) -> Contents:
@@ -180,9 +190,9 @@ def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
     first, *rest = csv.reader(lines, delimiter=delimiter)
     # A header is a first line that has words where the second line has numbers.
     second = rest[0] if rest else first
-    has_header = len(first) == len(second) and any(
+    has_header = any(
         _is_number(below) and not _is_number(above)
-        for above, below in zip(first, second, strict=True)
+        for above, below in zip(first, second, strict=False)
     )
     header = [cell.strip() for cell in first]
     if not has_header:
@@ -190,36 +200,88 @@ def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
     if len(set(header)) < len(header):
         twice = next(cell for cell in header if header.count(cell) > 1)
         raise ValueError(f"{name}: two columns are called {twice!r}; give each its own name")
-    numeric = [index for index, cell in enumerate(second) if _is_number(cell)]
+
+    def rows() -> Iterator[_Row]:
+        return _csv_rows(text, delimiter, has_header)
+
+    numeric = _numeric_columns(rows(), len(header))
     if not numeric:
         raise ValueError(
             f"{name} holds no numbers in its {'second' if has_header else 'first'} line; pass a "
             f"npz, npy, CSV or Parquet file of scores, one column a class"
         )
-
-    def load(columns: list[int], dtype: Any) -> npt.NDArray[Any]:
-        try:
-            return np.loadtxt(
-                io.StringIO(text),
-                dtype=dtype,
-                delimiter=delimiter,
-                skiprows=int(has_header),
-                usecols=columns,
-                quotechar='"',
-                comments=None,
-                ndmin=2,
-            )
-        except ValueError as error:
-            raise ValueError(f"{name} cannot be read as CSV: {_first_line(error)}") from error
-
-    numbers = load(numeric, np.float64)
     words = [index for index in range(len(header)) if index not in set(numeric)]
+
+    def load(columns: list[int] | None, dtype: Any, **options: Any) -> npt.NDArray[Any]:
+        return np.loadtxt(
+            io.StringIO(text),
+            dtype=dtype,
+            delimiter=delimiter,
+            skiprows=int(has_header),
+            usecols=columns,
+            quotechar='"',
+            comments=None,
+            ndmin=2,
+            **options,
+        )
+
+    try:
+        if words or len(first) != len(second):
+            # Told which columns to read, NumPy does not mind a row that has more.
+            _check_rows(rows(), header, [])
+        try:
+            numbers = load(numeric if words else None, np.float64)
+        except ValueError:
+            _check_rows(rows(), header, numeric)
+            numbers = load(numeric, np.float64, converters=_number)
+    except ValueError as error:
+        raise ValueError(f"{name} cannot be read as CSV: {_first_line(error)}") from error
     columns = {header[index]: numbers[:, place] for place, index in enumerate(numeric)}
     if words:
         strings = load(words, np.str_)
         columns |= {header[index]: strings[:, place] for place, index in enumerate(words)}
     groups, vectors, names = _group_columns(columns, beside, all_beside=False)
     return Contents(name, "csv", groups, vectors, names if has_header else None)
+
+
+def _csv_rows(text: str, delimiter: str, has_header: bool) -> Iterator[_Row]:
+    """Yield the rows below the header; like NumPy, count no empty lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    filled = ((reader.line_num, cells) for cells in reader if cells)
+    for number, (line, cells) in enumerate(islice(filled, int(has_header), None)):
+        yield _Row(f"row {number} (line {line})", cells)
+
+
+def _numeric_columns(rows: Iterator[_Row], width: int) -> list[int]:
+    """Return the columns of numbers; the first cell that is filled tells."""
+    told: dict[int, bool] = {}
+    for row in rows:
+        for index, cell in enumerate(row.cells[:width]):
+            if index not in told and cell.strip():
+                told[index] = _is_number(cell)
+        if len(told) == width:
+            break
+    return sorted(index for index, is_number in told.items() if is_number)
+
+
+def _check_rows(rows: Iterator[_Row], header: list[str], numeric: list[int]) -> None:
+    """Refuse the first row that has not one cell a column, or a word among the numbers."""
+    for row in rows:
+        if len(row.cells) != len(header):
+            raise ValueError(
+                f"{row.name} has {len(row.cells)} cells but the first line {len(header)}; give "
+                f"every row one cell for each column"
+            )
+        for index in numeric:
+            if row.cells[index].strip() and not _is_number(row.cells[index]):
+                raise ValueError(
+                    f"{row.name} has {row.cells[index]!r} in the column {header[index]!r}, where "
+                    f"the rows before it have numbers"
+                )
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell.strip() else math.nan  # pandas writes NaN as an empty cell
 
 
 def _group_columns(
