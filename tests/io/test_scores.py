@@ -214,9 +214,11 @@ def test_a_spoiled_csv_row_has_one_number(
 
 
 def test_an_empty_csv_cell_is_nan(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("ant,bee\n,1.5\n0.5,2.5\n\n3.5,\n")
-    (batch,) = open_scores(tmp_path / "a.csv")
-    np.testing.assert_array_equal(batch.values, [[np.nan, 1.5], [0.5, 2.5], [3.5, np.nan]])
+    (tmp_path / "a.csv").write_text("ant,bee\n,\n0.5,2.5\n\n3.5,\n")
+    file = open_scores(tmp_path / "a.csv")
+    assert file.class_names == ("ant", "bee")
+    (batch,) = file
+    np.testing.assert_array_equal(batch.values, [[np.nan] * 2, [0.5, 2.5], [3.5, np.nan]])
 
 
 def test_pickled_objects_are_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -188,11 +188,11 @@ def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
         raise ValueError(f"{name} is no npz, npy, CSV or Parquet file; pass a file of scores")
     delimiter = max(",;\t", key=lines[0].count)
     first, *rest = csv.reader(lines, delimiter=delimiter)
-    # A header is a first line that has words where the second line has numbers.
-    second = rest[0] if rest else first
+    below = _first_filled(_csv_rows(text, delimiter, has_header=True), len(first))
+    # A header is a first line that has words where there are numbers below.
     has_header = any(
-        _is_number(below) and not _is_number(above)
-        for above, below in zip(first, second, strict=False)
+        _is_number(under) and not _is_number(above)
+        for above, under in zip(first, below, strict=True)
     )
     header = [cell.strip() for cell in first]
     if not has_header:
@@ -204,7 +204,8 @@ def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
     def rows() -> Iterator[_Row]:
         return _csv_rows(text, delimiter, has_header)
 
-    numeric = _numeric_columns(rows(), len(header))
+    cells = below if has_header else [a or b for a, b in zip(first, below, strict=True)]
+    numeric = [index for index, cell in enumerate(cells) if _is_number(cell)]
     if not numeric:
         raise ValueError(
             f"{name} holds no numbers in its {'second' if has_header else 'first'} line; pass a "
@@ -226,8 +227,8 @@ def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
         )
 
     try:
-        if words or len(first) != len(second):
-            # Told which columns to read, NumPy does not mind a row that has more.
+        # Told which columns to read, NumPy does not mind a row that has more.
+        if words or any(len(second) != len(first) for second in rest):
             _check_rows(rows(), header, [])
         try:
             numbers = load(numeric if words else None, np.float64)
@@ -252,16 +253,14 @@ def _csv_rows(text: str, delimiter: str, has_header: bool) -> Iterator[_Row]:
         yield _Row(f"row {number} (line {line})", cells)
 
 
-def _numeric_columns(rows: Iterator[_Row], width: int) -> list[int]:
-    """Return the columns of numbers; the first cell that is filled tells."""
-    told: dict[int, bool] = {}
+def _first_filled(rows: Iterator[_Row], width: int) -> list[str]:
+    """Return the first cell of each column that is not empty."""
+    found = [""] * width
     for row in rows:
-        for index, cell in enumerate(row.cells[:width]):
-            if index not in told and cell.strip():
-                told[index] = _is_number(cell)
-        if len(told) == width:
+        found = [cell or new.strip() for cell, new in zip_longest(found, row.cells, fillvalue="")]
+        if all(found):
             break
-    return sorted(index for index, is_number in told.items() if is_number)
+    return found[:width]
 
 
 def _check_rows(rows: Iterator[_Row], header: list[str], numeric: list[int]) -> None:
