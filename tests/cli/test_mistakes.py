@@ -126,3 +126,35 @@ def test_an_interrupt_leaves_the_old_report(
     assert errors == ""
     assert (folder / "there.html").read_text() == "mine"
     assert not [path for path in folder.iterdir() if path.name.startswith(".there")]
+
+
+def test_rows_of_nan_are_skipped_in_every_command(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    kept = np.arange(400) % 7 > 0
+    holes = np.where(kept[:, None], logits, np.nan)
+    np.savez(tmp_path / "sound.npz", logits=logits[kept], labels=labels[kept])
+    np.savez(tmp_path / "holes.npz", logits=holes, labels=labels)
+    cells = [",".join(map(str, row)).replace("nan", "") for row in holes.tolist()]
+    (tmp_path / "holes.csv").write_text("\n".join(["ant,bee,wasp", *cells]))
+    assert call("fit", "sound.npz", *TS, "--output", "sound.safetensors")[0] == 0
+    code, _, errors = call("fit", "holes.npz", *TS)
+    assert "row 0 contains NaN" in errors
+    assert code == 2
+    skip = ("--on-error", "skip")
+    code, _, errors = call("fit", "holes.npz", *TS, *skip, "--output", "holes.safetensors")
+    assert "skipped 58 rows: contains NaN" in errors
+    assert code == 0
+    for name in ("sound", "holes"):
+        call("apply", f"{name}.safetensors", "sound.npz", "--output", f"{name}.npy")
+    np.testing.assert_array_equal(*(np.load(tmp_path / f"{x}.npy") for x in ("sound", "holes")))
+    code, _, errors = call("apply", "sound.safetensors", "holes.csv", *skip, "--output", "out.csv")
+    assert "skipped 58 rows: contains NaN" in errors
+    assert code == 0
+
+
+def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", logits=np.full((9, 3), np.nan), labels=np.zeros(9, int))
+    code, _, errors = call("fit", "s.npz", *TS, "--on-error", "skip")
+    assert "every row was refused" in errors
+    assert code == 2

@@ -132,6 +132,17 @@ def test_bad_rows_are_skipped_and_counted(
     np.testing.assert_array_equal(repaired_in(output), model.predict_proba(bad[kept], np.float32))
 
 
+def test_more_rows_may_be_refused_than_calls_may_nest(
+    write: Write, model: cordcal.Preserved, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BATCH_BYTES", 2**24)
+    bad = logits[:2500].copy()
+    bad[1:-1] = np.nan
+    path = write("s.npy", bad)
+    done = apply(model, path, path.with_name("out.parquet"), on_error="skip")
+    assert (done.rows, done.skipped) == (2, {"contains NaN": 2498})
+
+
 def test_skipping_needs_a_format_that_names_rows(
     write: Write, model: cordcal.Preserved, logits: np.ndarray
 ) -> None:

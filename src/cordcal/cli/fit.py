@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,11 +20,16 @@ from cordcal.cli._options import (
     check_on_error,
     check_output,
     need_labels,
+    open_file,
     open_pair,
     parse_preserve,
     read,
     say_skipped,
 )
+
+if TYPE_CHECKING:
+    from cordcal.io import Scores
+    from cordcal.io.refusals import OnError
 
 
 def register(app: typer.Typer) -> None:
@@ -62,23 +67,28 @@ def fit(
     With --original and --direct only the repair is fitted, which needs neither labels nor a
     calibrator.
     """
+    import cordcal
+
     depth = parse_preserve(preserve)
+    treatment = check_on_error(on_error)
     check_output(output, force=force)
     if original is not None or direct is not None:
         if scores is not None or calibrator is not None:
             raise ValueError(
                 "pass scores and --calibrator, or --original and --direct, but not both"
             )
-        model = _repair(original, direct, input, depth, on_error)
+        model = _repair(original, direct, input, depth, treatment)
     else:
         if scores is None or calibrator is None:
             raise ValueError(
                 "pass a file of scores and --calibrator, or --original and --direct; "
                 "see cordcal fit --help"
             )
-        model = _calibrator(scores, calibrator, labels, key, input, depth, quiet=json)
-    import cordcal
-
+        cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
+        if not json:
+            note(f"fitting {calibrator} on {scores}")
+        found = _rows(scores, treatment, key=key, labels=labels, kind=input)
+        model = _calibrator(found, calibrator, depth)
     cordcal.save(model, output)
     construction = model.construction_
     if json:
@@ -88,23 +98,21 @@ def fit(
     say(f"model: {output}")
 
 
-def _calibrator(
-    path: str,
-    key: str,
-    labels: str | None,
-    matrix: str | None,
-    input: Any,
-    preserve: int | Literal["ranking"],
-    *,
-    quiet: bool,
-) -> Any:
+def _rows(path: str, on_error: OnError, **options: Any) -> Scores:
+    """Read the calibration rows, without those that are to be skipped."""
+    if on_error == "stop":
+        return read(path, **options)
+    from cordcal.io.refusals import read_sound
+
+    found, skipped = read_sound(open_file(path, **options))
+    say_skipped(skipped)
+    return found
+
+
+def _calibrator(found: Scores, key: str, preserve: int | Literal["ranking"]) -> Any:
     import cordcal
     from cordcal.calibrators._registry import takes_features
 
-    cordcal.calibrators.calibrator_class(key)  # refuses an unknown key before anything is read
-    if not quiet:
-        note(f"fitting {key} on {path}")
-    found = read(path, key=matrix, labels=labels, kind=input)
     truth = need_labels(found)
     model = cordcal.Preserved(
         key, input=found.kind, preserve=preserve, class_names=found.class_names
@@ -120,7 +128,7 @@ def _repair(
     direct: str | None,
     input: Any,
     preserve: int | Literal["ranking"],
-    on_error: str,
+    on_error: OnError,
 ) -> Any:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
@@ -130,5 +138,5 @@ def _repair(
     from cordcal.io.pairs import construct_from_files
 
     cord = cordcal.CORD(preserve)
-    say_skipped(construct_from_files(cord, first, second, on_error=check_on_error(on_error)))
+    say_skipped(construct_from_files(cord, first, second, on_error=on_error))
     return cord

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, TypeVar
 
 from cordcal import arrays
-from cordcal.io.stream import Batch, ScoreFile
+from cordcal.io.scores import Scores
+from cordcal.io.stream import Batch, ScoreFile, joined
 
 OnError = Literal["stop", "skip"]
 Parts = tuple[Batch, ...]
@@ -40,16 +41,19 @@ class Refusals:
         self, parts: Parts, function: Callable[[Parts], Result]
     ) -> Iterator[tuple[Parts, Result]]:
         """Yield ``function(parts)``, in pieces around the rows it refuses."""
-        if not len(parts[0]):
-            return
-        try:
-            result = function(parts)
-        except ValueError as error:
-            row = self._refused(error, parts[0].first)
-            for start, stop in ((0, row), (row + 1, len(parts[0]))):
-                yield from self.around(tuple(part.rows(start, stop) for part in parts), function)
-        else:
-            yield parts, result
+        waiting = [parts]
+        while waiting:
+            part = waiting.pop()
+            if not len(part[0]):
+                continue
+            try:
+                result = function(part)
+            except ValueError as error:
+                row = self._refused(error, part[0].first)
+                spans = (row + 1, len(part[0])), (0, row)
+                waiting += [tuple(each.rows(*span) for each in part) for span in spans]
+            else:
+                yield part, result
 
     def _refused(self, error: ValueError, first: int) -> int:
         """Return the row an error is about, or raise it with the file's name and row."""
@@ -66,3 +70,34 @@ class Refusals:
         words = reason[1] if reason else said.strip()
         self.counts["does not sum to 1" if words.startswith("sums to") else words] += 1
         return int(found[1])
+
+
+def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:
+    """Read the rows that are reports, and count the others by what is wrong with them.
+
+    Parameters
+    ----------
+    file : ScoreFile
+        The scores, with labels and features where it has them.
+
+    Returns
+    -------
+    scores : Scores
+        The rows that are left, in their order.
+    skipped : Counter
+        How many rows were left out, by reason.
+    """
+    from cordcal.calibrators._scores import original_probabilities
+
+    def check(parts: Parts) -> None:
+        original_probabilities(parts[0].values, file.kind)
+
+    refusals = Refusals({"scores": file}, "skip")
+    sound = [parts[0] for batch in file for parts, _ in refusals.around((batch,), check)]
+    if not sound:
+        raise ValueError(f"{file.name}: every row was refused; there is nothing left to fit on")
+    whole = joined(sound)
+    scores = Scores(
+        file.path, file.key, whole.values, file.kind, whole.labels, file.class_names, whole.features
+    )
+    return scores, refusals.counts

@@ -123,7 +123,7 @@ class ScoreFile:
                 batch.rows(max(start - batch.first, 0), min(stop - batch.first, len(batch)))
                 for batch in held
             ]
-            yield _joined(parts)
+            yield joined(parts)
             held = [batch for batch in held if batch.first + len(batch) > stop]
 
     def _batch(self, contents: Contents, start: int, stop: int) -> Batch:
@@ -212,7 +212,8 @@ def open_scores(
     return ScoreFile(source, sample, chosen, kind, labels)
 
 
-def _joined(parts: list[Batch]) -> Batch:
+def joined(parts: list[Batch]) -> Batch:
+    """Return consecutive batches as one."""
     if len(parts) == 1:
         return parts[0]
 
