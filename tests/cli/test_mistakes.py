@@ -19,6 +19,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     np.savez(tmp_path / "bad_labels.npz", logits=logits, labels=labels + 1)
     top = np.sort(softmax(logits @ np.random.default_rng(0).normal(size=(3, 40)), axis=1), axis=1)
     np.savez(tmp_path / "topk.npz", logprobs=np.log(top[:, ::-1][:, :5]))
+    np.savez(tmp_path / "both.npz", p=softmax(logits, axis=1), q=softmax(logits / 2, axis=1))
     (tmp_path / "there.html").write_text("mine")
     (tmp_path / "there.safetensors").write_text("mine")
     (tmp_path / "page.npz").write_text("<html><body>Not found</body></html>")
@@ -26,6 +27,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
 
 
 TS = ("--calibrator", "ts")
+PAIR = ("--original", "p.npz", "--direct", "q.npz")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,17 @@ TS = ("--calibrator", "ts")
         (("fit", "--original", "p.npz", "--direct", "s.npz"), "negative number"),
         (("fit", "s.npz", *TS, "--original", "p.npz"), "but not both"),
         (("audit", "--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),
+        (("fit", *PAIR, "--key", "direct"), "--key direct does not go with --original and"),
+        (("fit", *PAIR, "--labels", "y"), "--labels y does not go with --original and --direct"),
+        (
+            ("audit", "--original", "both.npz", "--direct", "q.npz"),
+            "several matrices (p, q); call the one to read 'original'",
+        ),
+        (
+            ("audit", "--original", "p.npz", "--direct", "both.npz"),
+            "several matrices (p, q); call the one to read 'direct'",
+        ),
+        (("compare", "both.npz"), "several matrices (p, q); choose one with --key"),
         (("audit", "--original", "-", "--direct", "-"), "only one of --original and --direct"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
         (("apply", "s.npz", "s.npz"), "is not a whole safetensors file"),
@@ -92,6 +105,9 @@ def test_a_model_of_the_other_kind(call, folder: Path) -> None:
     assert code == 2
     assert "holds a calibrator with its repair" in errors
     call("fit", "--original", "p.npz", "--direct", "q.npz", "--output", "c.safetensors")
+    code, _, errors = call("apply", "c.safetensors", *PAIR, "--key", "direct")
+    assert code == 2
+    assert "--key direct does not go with --original and --direct" in errors
     code, _, errors = call("apply", "c.safetensors", "s.npz")
     assert code == 2
     assert "holds a repair alone" in errors

@@ -25,6 +25,12 @@ INTERRUPTED = 130  # what a shell reports for a process stopped by Ctrl-C
 # UsageError and ClickException: typer exports only their subclass.
 _USAGE_ERRORS: tuple[type[BaseException], ...] = typer.BadParameter.__mro__[1:3]
 
+# The library's sentences name its own arguments; here they are options.
+_OPTIONS = (
+    (r'\binput="(\w+)"', r"--input \1"),
+    (r"\bkey=", "--key"),
+)
+
 app = typer.Typer(
     name="cordcal",
     help="Calibrate a multiclass classifier's confidence, never its decision.",
@@ -79,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> int:
-    # The library's sentences name its own arguments; here they are options.
-    message = re.sub(r'\binput="(\w+)"', r"--input \1", message)
+    for written, option in _OPTIONS:
+        message = re.sub(written, option, message)
     one_line = " ".join(message.split())
     print(f"cordcal: {one_line}", file=sys.stderr)
     return BAD_INPUT

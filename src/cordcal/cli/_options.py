@@ -165,6 +165,15 @@ def check_pair(original: str, shape: tuple[int, ...], direct: str, other: tuple[
         )
 
 
+def refuse_with_pair(**options: str | None) -> None:
+    """Refuse options that say nothing about --original and --direct."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"--{name} {value} does not go with --original and --direct; leave it out"
+            )
+
+
 def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
     """Refuse scores of another number of classes than the model's, before any work is done."""
     if scores.classes != model.n_classes_:

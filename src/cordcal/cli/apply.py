@@ -22,6 +22,7 @@ from cordcal.cli._options import (
     check_output,
     open_file,
     open_pair,
+    refuse_with_pair,
     say_skipped,
 )
 
@@ -111,6 +112,7 @@ def apply(
                 f"{model} holds a repair alone; pass --original and --direct, the classifier's "
                 f"and your calibrator's reports of the same rows"
             )
+        refuse_with_pair(key=key)
         rows, names = _with_repair(fitted, model, original, direct, input, options)
     done = apply_model(rows, output, class_names=names, on_error=treatment, resume=resume)
     if json:

@@ -24,6 +24,7 @@ from cordcal.cli._options import (
     open_pair,
     parse_preserve,
     read,
+    refuse_with_pair,
     say_skipped,
 )
 
@@ -77,6 +78,7 @@ def fit(
             raise ValueError(
                 "pass scores and --calibrator, or --original and --direct, but not both"
             )
+        refuse_with_pair(labels=labels, key=key)
         model = _repair(original, direct, input, depth, treatment)
     else:
         if scores is None or calibrator is None:

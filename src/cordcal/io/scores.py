@@ -197,9 +197,9 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     candidates = [name for name in matrices if name not in FEATURE_NAMES]
     if len(candidates) == 1:
         return candidates[0]
-    raise ValueError(
-        f"{contents.path} holds several matrices ({', '.join(candidates)}); choose one with --key"
-    )
+    # The original and the direct reports have no key of their own to be chosen by.
+    remedy = "choose one with key=" if role == "scores" else f"call the one to read {role!r}"
+    raise ValueError(f"{contents.path} holds several matrices ({', '.join(candidates)}); {remedy}")
 
 
 def _listed(contents: Contents) -> str:
