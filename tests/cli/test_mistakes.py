@@ -174,3 +174,25 @@ def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:
     code, _, errors = call("fit", "s.npz", *TS, "--on-error", "skip")
     assert "every row was refused" in errors
     assert code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("s.npz", "--calibrator", "tss"), "did you mean"),
+        (("s.npz",), "pass a file of scores and --calibrator"),
+        (("nowhere.npz", *TS), "nowhere.npz does not exist"),
+        (("bare.npz", *TS), "holds no labels"),
+        (("--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),
+        (("s.npz", *TS), "model.safetensors exists already"),
+        (PAIR, "model.safetensors exists already"),
+    ],
+)
+def test_the_input_is_checked_before_the_output(
+    call, folder: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (folder / "model.safetensors").write_text("mine")
+    code, _, errors = call("fit", *arguments)
+    assert code == 2
+    assert message in errors
+    assert errors.count("\n") == 1

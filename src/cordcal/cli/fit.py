@@ -29,7 +29,7 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from cordcal.io import Scores
+    from cordcal.io import ScoreFile, Scores
     from cordcal.io.refusals import OnError
 
 
@@ -72,14 +72,15 @@ def fit(
 
     depth = parse_preserve(preserve)
     treatment = check_on_error(on_error)
-    check_output(output, force=force)
     if original is not None or direct is not None:
         if scores is not None or calibrator is not None:
             raise ValueError(
                 "pass scores and --calibrator, or --original and --direct, but not both"
             )
         refuse_with_pair(labels=labels, key=key)
-        model = _repair(original, direct, input, depth, treatment)
+        pair = _pair(original, direct, input)
+        check_output(output, force=force)
+        model = _repair(*pair, depth, treatment)
     else:
         if scores is None or calibrator is None:
             raise ValueError(
@@ -87,10 +88,13 @@ def fit(
                 "see cordcal fit --help"
             )
         cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
+        found = _rows(scores, treatment, key=key, labels=labels, kind=input)
+        truth = need_labels(found)
+        # A mistake in the input is the graver one: tell of it before the output's.
+        check_output(output, force=force)
         if not json:
             note(f"fitting {calibrator} on {scores}")
-        found = _rows(scores, treatment, key=key, labels=labels, kind=input)
-        model = _calibrator(found, calibrator, depth)
+        model = _calibrator(found, truth, calibrator, depth)
     cordcal.save(model, output)
     construction = model.construction_
     if json:
@@ -111,11 +115,10 @@ def _rows(path: str, on_error: OnError, **options: Any) -> Scores:
     return found
 
 
-def _calibrator(found: Scores, key: str, preserve: int | Literal["ranking"]) -> Any:
+def _calibrator(found: Scores, truth: Any, key: str, preserve: int | Literal["ranking"]) -> Any:
     import cordcal
     from cordcal.calibrators._registry import takes_features
 
-    truth = need_labels(found)
     model = cordcal.Preserved(
         key, input=found.kind, preserve=preserve, class_names=found.class_names
     )
@@ -125,20 +128,19 @@ def _calibrator(found: Scores, key: str, preserve: int | Literal["ranking"]) -> 
         return model.fit(found.values, truth, features=features)
 
 
-def _repair(
-    original: str | None,
-    direct: str | None,
-    input: Any,
-    preserve: int | Literal["ranking"],
-    on_error: OnError,
-) -> Any:
+def _pair(original: str | None, direct: str | None, input: Any) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise ValueError(f"{missing} is missing; the repair needs both reports of the same rows")
-    first, second = open_pair(original, direct, kind=input)
+    return open_pair(original, direct, kind=input)
+
+
+def _repair(
+    original: ScoreFile, direct: ScoreFile, preserve: int | Literal["ranking"], on_error: OnError
+) -> Any:
     import cordcal
     from cordcal.io.pairs import construct_from_files
 
     cord = cordcal.CORD(preserve)
-    say_skipped(construct_from_files(cord, first, second, on_error=on_error))
+    say_skipped(construct_from_files(cord, original, direct, on_error=on_error))
     return cord
