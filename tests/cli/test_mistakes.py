@@ -73,14 +73,16 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("audit", "--original", "-", "--direct", "-"), "only one of --original and --direct"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
         (("apply", "s.npz", "s.npz"), "is not a whole safetensors file"),
+        (("demo", "--report", "no/x.html"), "no/x.html cannot be written: the folder no does not"),
         (("info", "nowhere.npz"), "nowhere.npz does not exist"),
         (("apply",), "Missing argument 'model'"),
     ],
 )
 def test_one_sentence(call, folder: Path, arguments: tuple[str, ...], message: str) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    code, _, errors = call(*arguments)
+    code, printed, errors = call(*arguments)
     assert code == 2
+    assert printed.count("\n") <= 1
     # Some versions of typer write the name of a missing argument in capitals.
     assert message.casefold() in errors.casefold()
     assert errors.startswith("cordcal: ")

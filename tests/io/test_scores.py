@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +61,7 @@ def test_labels_go_with_the_chosen_key(tmp_path: Path, logits: np.ndarray) -> No
         eval_logits=logits[:5],
         eval_labels=np.ones(5, int),
     )
-    with pytest.raises(ValueError, match=r"several matrices \(cal_logits, eval_logits\).*--key"):
+    with pytest.raises(ValueError, match=r"several matrices \(cal_logits, eval_logits\).*key="):
         read_scores(tmp_path / "a.npz")
     assert read_scores(tmp_path / "a.npz", key="eval_logits").labels.tolist() == [1] * 5
 
@@ -164,6 +167,24 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, stopped_by: ty
         write_half()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_is_called_by_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "no" / "x.npz"
+    words = f"{path} cannot be written: the folder {path.parent} does not exist"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(words)}$"), replacing(path):
+        pass
+    with pytest.raises(IsADirectoryError, match=r"is a folder; name a file in it$"):
+        replacing(tmp_path).__enter__()
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), ".x.npz.abc")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    with pytest.raises(OSError, match=r"/x\.npz cannot .* takes no new file \(No space left"):
+        replacing(tmp_path / "x.npz").__enter__()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal.cli._console import progress, say
-from cordcal.cli._options import JsonOption
+from cordcal.cli._options import JsonOption, check_output
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
+    check_output(report, force=True)
     if not json:
         say("cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired")
     logits, labels = _scores()

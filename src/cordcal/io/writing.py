@@ -32,11 +32,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     ['note.txt']
     """
     target = Path(path)
-    handle, name = tempfile.mkstemp(
-        prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent
-    )
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _temporary_beside(target)
     try:
         yield temporary
         # mkstemp makes private files; give this one the rights any new file would have.
@@ -46,6 +42,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporary_beside(target: Path) -> Path:
+    """Make an empty file beside ``target``, or say why ``target`` cannot be written."""
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file in it")
+    folder = target.parent
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=folder)
+    except OSError as error:
+        # The error names the temporary file, of which nobody has heard.
+        why = f"takes no new file ({error.strerror})" if folder.is_dir() else "does not exist"
+        message = f"{target} cannot be written: the folder {folder} {why}"
+        raise type(error)(message) from error
+    os.close(handle)
+    return Path(name)
 
 
 def write_reports(
