@@ -39,6 +39,12 @@ def test_graph(call, tmp_path: Path, model: Path, logits: np.ndarray) -> None:
     np.testing.assert_allclose(repaired, cordcal.load(model).predict_proba(logits), atol=1e-13)
 
 
+def test_a_graph_has_info(call, model: Path) -> None:
+    assert call("export", model, "model.onnx")[0] == 0
+    found = json.loads(call("info", "model.onnx", "--json")[1])
+    assert (found["format"], found["made_by"]) == ("ONNX graph", f"cordcal {cordcal.__version__}")
+
+
 def test_json_and_probabilities(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:

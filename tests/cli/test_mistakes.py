@@ -72,7 +72,8 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "both.npz"), "several matrices (p, q); choose one with --key"),
         (("audit", "--original", "-", "--direct", "-"), "only one of --original and --direct"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
-        (("apply", "s.npz", "s.npz"), "is not a whole safetensors file"),
+        (("apply", "s.npz", "s.npz"), "s.npz is no model file; pass one that"),
+        (("apply", ".", "s.npz"), ". is a folder; name the model file in it"),
         (("demo", "--report", "no/x.html"), "no/x.html cannot be written: the folder no does not"),
         (("info", "nowhere.npz"), "nowhere.npz does not exist"),
         (("apply",), "Missing argument 'model'"),
@@ -96,6 +97,13 @@ def test_an_output_of_an_unknown_format(call, folder: Path) -> None:
     assert code == 2
     assert "use one of .npz, .npy, .csv, .parquet" in errors
     assert not (folder / "out.xlsx").exists()
+
+
+def test_a_model_in_the_second_place(call, folder: Path) -> None:
+    call("fit", "s.npz", *TS, "--output", "m.safetensors")
+    code, _, errors = call("apply", "s.npz", "m.safetensors")
+    assert code == 2
+    assert "the model comes first: cordcal apply m.safetensors s.npz" in errors
 
 
 def test_a_model_of_the_other_kind(call, folder: Path) -> None:

@@ -63,13 +63,16 @@ def test_files_that_are_not_models(pair: tuple, tmp_path: Path) -> None:
         cordcal.load(path)
     cordcal.save(cordcal.CORD().fit(*pair), path)
     whole = path.read_bytes()
-    for size in (0, 5, 40, len(whole) - 3):
+    for size in (40, len(whole) - 3):
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=r"cord\.safetensors is not a whole safetensors file"):
             cordcal.load(path)
-    path.write_bytes(b"PK\x03\x04" + bytes(100))
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
-        cordcal.load(path)
+    for other in (b"", whole[:5], b"PK\x03\x04" + bytes(100), b"a,b\n0.5,0.5\n"):
+        path.write_bytes(other)
+        with pytest.raises(ValueError, match=r"cord\.safetensors is no model file; pass one that"):
+            cordcal.load(path)
+    with pytest.raises(IsADirectoryError, match="is a folder; name the model file in it"):
+        cordcal.load(tmp_path)
     save_file({"x": np.zeros(2)}, path)
     with pytest.raises(ValueError, match="not a cordcal model"):
         cordcal.load(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -93,6 +94,11 @@ def apply(
     import cordcal
     from cordcal.io.applying import apply_model
 
+    if scores is not None and _are_swapped(model, scores):
+        raise ValueError(
+            f"{model} is no model file but {scores} is; the model comes first: cordcal apply "
+            f"{scores} {model}"
+        )
     fitted = cordcal.load(model)
     options: dict[str, Any] = {
         "dtype": None if dtype is None else dtype.value,
@@ -125,6 +131,13 @@ def apply(
         f"{done.changed:,} decisions ({done.changed / done.rows:.2%}), the repaired one changes "
         f"none"
     )
+
+
+def _are_swapped(model: str, scores: str) -> bool:
+    from cordcal.io.models import is_model
+
+    both_are_files = Path(model).is_file() and Path(scores).is_file()
+    return both_are_files and is_model(scores) and not is_model(model)
 
 
 def _with_calibrator(

@@ -19,7 +19,7 @@ def info(
     file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
     json: JsonOption = False,
 ) -> None:
-    """Say what a file holds: scores, labels, classes, a model or a report, and its problems."""
+    """Say what a file holds: scores and labels, a model, a graph or a report, and its problems."""
     from cordcal.io.inspect import inspect
 
     found = inspect(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ import numpy.typing as npt
 from cordcal import arrays
 from cordcal.io.contents import LABEL_NAMES, Contents, open_contents
 from cordcal.io.kinds import check_whole_vectors, looks_like
+from cordcal.io.models import is_model
 from cordcal.io.scores import as_indices
+
+_PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
+# A graph begins with its version of ONNX and, each behind its length, who made it and which one.
+_GRAPH = re.compile(rb"\x08.\x12\x07cordcal\x1a(.)(.*)", re.DOTALL)
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -21,7 +27,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     Parameters
     ----------
     path : path or "-"
-        A file of scores, a model, or a report.
+        A file of scores, a model, an ONNX graph or a report.
 
     Returns
     -------
@@ -32,16 +38,13 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     if str(path) != "-":
         with Path(path).open("rb") as file:
             head = file.read(4096)
-        if _is_safetensors(head):
+        if is_model(path):
             return _model(path)
-        if b'<meta name="generator" content="cordcal ' in head:
-            return _report(path, head)
+        if (page := _PAGE.search(head)) is not None:
+            return _made_by_cordcal(path, "report", page[1])
+        if (graph := _GRAPH.match(head)) is not None:
+            return _made_by_cordcal(path, "ONNX graph", graph[2][: graph[1][0]])
     return _scores(open_contents(path))
-
-
-def _is_safetensors(head: bytes) -> bool:
-    """Tell by the header: its length in eight bytes, then a JSON object."""
-    return len(head) > 8 and head[8:9] == b"{" and head[7] == 0
 
 
 def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -67,11 +70,10 @@ def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
-def _report(path: str | os.PathLike[str], head: bytes) -> dict[str, Any]:
-    version = head.split(b'content="cordcal ', 1)[1].split(b'"', 1)[0]
+def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) -> dict[str, Any]:
     return {
         "file": str(path),
-        "format": "report",
+        "format": format,
         "made_by": f"cordcal {version.decode()}",
         "bytes": Path(path).stat().st_size,
         "problems": [],

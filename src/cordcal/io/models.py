@@ -69,8 +69,14 @@ def load(path: str | os.PathLike[str]) -> Any:
     from safetensors import SafetensorError, safe_open
 
     name = Path(path).name
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the model file in it")
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: there is no such model file")
+    if not is_model(path):
+        raise ValueError(
+            f"{name} is no model file; pass one that cordcal.save or `cordcal fit` wrote"
+        )
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -90,6 +96,14 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{VERSION}; upgrade cordcal, or save the model again with this one"
         )
     return _class_of(metadata["kind"], name)._from_state(arrays, json.loads(metadata["body"]))
+
+
+def is_model(path: str | os.PathLike[str]) -> bool:
+    """Tell by its beginning whether a file is meant to be a model, whole or damaged."""
+    with Path(path).open("rb") as file:
+        head = file.read(9)
+    # The length of a JSON object in eight bytes, then the object.
+    return head[7:] == b"\0{"
 
 
 def _kind_of(model: Any) -> str:
