@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
+import cordcal
 from cordcal.io import open_scores, read_scores, sources
+from documents import ROOT, blocks
 
 Write = Callable[..., Path]
 
@@ -144,3 +148,20 @@ def test_no_rows(write: Write, matrix: np.ndarray) -> None:
     for name in ("s.parquet", "s.npy"):
         with pytest.raises(ValueError, match="has no rows"):
             open_scores(write(name, matrix[:0]))
+
+
+def test_the_recipe_of_the_documentation(
+    write: Write, matrix: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "scale.md"
+    (recipe,) = [block for block in blocks(page, "python") if "open_scores" in block]
+    monkeypatch.setattr(sources, "BATCH_BYTES", 100 * 5 * 8)
+    direct = softmax(matrix.astype(np.float64), axis=1)
+    original = softmax(matrix[:, ::-1], axis=1)
+    write("scores.parquet", matrix)
+    folder = write("p.npy", original).parent
+    write("q.npy", direct)
+    monkeypatch.chdir(folder)
+    found: dict[str, Any] = {}
+    exec(recipe, found)
+    assert found["cord"].eta_ == cordcal.CORD().fit(original, direct).eta_
