@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.special import softmax
 
 import cordcal
 
@@ -51,3 +53,12 @@ def test_ctrl_c_ends_with_130(tmp_path: Path, environment: dict[str, str]) -> No
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_warning_is_given_once(run: Run, tmp_path: Path, logits: np.ndarray) -> None:
+    probabilities = softmax(logits, axis=1)
+    np.save(tmp_path / "p.npy", probabilities)
+    np.savetxt(tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.7f")
+    done = run("audit", "--original", "p.npy", "--direct", "q.csv")
+    assert done.returncode == 0
+    assert done.stderr.count("some rows sum to one only within") == 1

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -65,7 +65,7 @@ for _command in (demo, audit, compare, study, fit, apply, export, info):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _shown_once()
     try:
         code = app(args=arguments, prog_name="cordcal", standalone_mode=False)
         sys.stdout.flush()
@@ -107,5 +107,14 @@ def _os_message(error: OSError) -> str:
     return f"{os.fspath(error.filename)} {reason}"
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"cordcal: warning: {' '.join(str(message).split())}", file=sys.stderr)
+def _shown_once() -> Callable[..., None]:
+    """Return what prints the warnings of one command, each only the first time."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        words = " ".join(str(message).split())
+        if words not in shown:
+            shown.add(words)
+            print(f"cordcal: warning: {words}", file=sys.stderr)
+
+    return show
