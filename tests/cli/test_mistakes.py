@@ -48,7 +48,17 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean 'irova'? There are"),
         (("compare", "s.npz", "--report", "there.html"), "there.html exists already; pass --force"),
         (("compare", "s.npz", "--report", "no/r.html"), "the folder no does not exist"),
-        (("compare", "s.npz", "--share", "2"), "evaluation is 2.0; pass a share between 0 and 1"),
+        (
+            ("compare", "s.npz", "--share", "2"),
+            "--share is 2.0; pass a share between 0 and 1, or a file as --evaluation",
+        ),
+        (("compare", "s.npz", "--seed", "-1"), "Invalid value for '--seed'"),
+        (("compare", "s.npz", "--splits", "0"), "cordcal: --splits is 0; pass 1 or more"),
+        (
+            ("compare", "s.npz", "--evaluation", "s.npz", "--splits", "2"),
+            "cordcal: --splits is above 1",
+        ),
+        (("compare", "s.npz", *TS, "--preserve", "9"), "cordcal: --preserve is 9 but there are 3"),
         (("compare", "s.npz", "--preserve", "some"), "--preserve is 'some'; write 1"),
         (("compare", "s.npz", *TS, "--input", "probabilities"), "write --input logits"),
         (("compare", "s.npz", "--input", "odds"), "'--input'"),
@@ -206,3 +216,9 @@ def test_the_input_is_checked_before_the_output(
     assert code == 2
     assert message in errors
     assert errors.count("\n") == 1
+
+
+def test_features_are_asked_for_by_their_key(call, folder: Path) -> None:
+    code, _, errors = call("fit", "s.npz", "--calibrator", "adats")
+    assert code == 2
+    assert "penultimate features; store them under the key features, in the file" in errors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ import typer
 
 import cordcal
 from cordcal.cli import apply, audit, compare, demo, export, fit, info, study
+from cordcal.cli._options import with_options
 
 EPILOG = (
     "Exit codes: 0 done; 2 the input or an option is wrong (one sentence on stderr, nothing "
@@ -24,12 +24,6 @@ INTERRUPTED = 130  # what a shell reports for a process stopped by Ctrl-C
 
 # UsageError and ClickException: typer exports only their subclass.
 _USAGE_ERRORS: tuple[type[BaseException], ...] = typer.BadParameter.__mro__[1:3]
-
-# The library's sentences name its own arguments; here they are options.
-_OPTIONS = (
-    (r'\binput="(\w+)"', r"--input \1"),
-    (r"\bkey=", "--key"),
-)
 
 app = typer.Typer(
     name="cordcal",
@@ -85,9 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> int:
-    for written, option in _OPTIONS:
-        message = re.sub(written, option, message)
-    one_line = " ".join(message.split())
+    one_line = " ".join(with_options(message).split())
     print(f"cordcal: {one_line}", file=sys.stderr)
     return BAD_INPUT
 

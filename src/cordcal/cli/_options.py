@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,22 @@ if TYPE_CHECKING:
     from cordcal.io import ScoreFile, Scores
     from cordcal.io.kinds import Kind
     from cordcal.io.refusals import OnError
+
+# How the library's sentences name its arguments, and what these are called here.
+_ARGUMENTS = (
+    (r'\binput="(\w+)"', r"--input \1"),
+    (r"\bkey=", "--key"),
+    (r"^(preserve|splits) is\b", r"--\1 is"),
+    (r"\bleave splits out\b", "leave --splits out"),
+    (
+        r"^evaluation is (\S+);(.*) or \(scores, labels\)",
+        r"--share is \1;\2 or a file as --evaluation",
+    ),
+    (
+        r"\bpass features=( to fit and to every prediction)?",
+        "store them under the key features, in the file of the scores",
+    ),
+)
 
 
 class InputKind(StrEnum):
@@ -66,6 +83,19 @@ OriginalOption = Annotated[
     str | None,
     typer.Option("--original", help="The classifier's own scores: a file, or - for stdin."),
 ]
+
+
+def with_options(message: str) -> str:
+    """Return a sentence of the library with the command's options for its arguments.
+
+    Examples
+    --------
+    >>> with_options('write input="logits"')
+    'write --input logits'
+    """
+    for written, option in _ARGUMENTS:
+        message = re.sub(written, option, message)
+    return message
 
 
 def check_output(path: str | os.PathLike[str], *, force: bool) -> None:

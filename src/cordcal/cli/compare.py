@@ -21,6 +21,7 @@ from cordcal.cli._options import (
     need_labels,
     parse_preserve,
     read,
+    with_options,
 )
 
 TITLE = "Which calibrator, and what it does to decisions"
@@ -45,7 +46,7 @@ def compare(
         float, typer.Option("--share", help="The share of the rows to evaluate on.")
     ] = 0.5,
     splits: Annotated[int, typer.Option("--splits", help="Random splits to average.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the splits.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the splits.")] = 0,
     labels: LabelsOption = None,
     key: KeyOption = None,
     input: InputOption = None,
@@ -101,6 +102,6 @@ def present(comparison: Any, report: Path | None, *, source: str, json: bool) ->
 
     show(comparison_table(data), comparison.interpret())
     for key, reason in comparison.left_out.items():
-        say(f"not run: {key}: {reason}")
+        say(f"not run: {key}: {with_options(reason)}")
     if report is not None:
         say(f"report: {report}")
