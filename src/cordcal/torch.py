@@ -115,6 +115,10 @@ class PreservedModule(nn.Module):
     def _rows(self, logits: Tensor) -> Tensor:
         """Check the logits and return them with one class vector a row."""
         axis, classes = self.class_axis, self._recipe.classes
+        if not isinstance(logits, Tensor):
+            raise ValueError(
+                f"logits is a {type(logits).__name__}; pass a tensor, e.g. torch.as_tensor(logits)"
+            )
         if logits.dtype not in _FLOATS:
             raise ValueError(
                 f"logits has dtype {logits.dtype}; pass float64, float32, float16 or bfloat16"

@@ -196,6 +196,11 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"logits has dtype torch.int64; pass float64"):
             PreservedModule(fitted("ts"))(torch.zeros(2, 6, dtype=torch.int64))
 
+    def test_numpy_arrays(self) -> None:
+        for report in (PreservedModule(fitted("ts")), PreservedModule(fitted("ts")).direct):
+            with pytest.raises(ValueError, match=r"logits is a ndarray; pass a tensor"):
+                report(np.zeros((2, 6), np.float32))
+
     def test_class_axis_out_of_range(self) -> None:
         with pytest.raises(ValueError, match=r"class_axis is 2 but logits has 2 dimension"):
             PreservedModule(fitted("ts"), class_axis=2)(torch.zeros(2, 6))
