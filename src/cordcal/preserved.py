@@ -155,11 +155,16 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         kind = self._kind()
         given = as_scores(scores)
         names = self.class_names
-        if names is not None and len(names) != given.shape[1]:
-            raise ValueError(
-                f"class_names has {len(names)} names but scores has {given.shape[1]} columns; "
-                f"pass one name for each column"
-            )
+        if names is not None:
+            if len(names) != given.shape[1]:
+                raise ValueError(
+                    f"class_names has {len(names)} names but scores has {given.shape[1]} columns; "
+                    f"pass one name for each column"
+                )
+            labels = _as_indices(labels, given.shape, names)
+        self.columns_ = None if names is None else [str(name) for name in names]
+        self._check_columns(scores)
+        self.columns_ = self.columns_ or arrays.column_names(scores)
         original = original_probabilities(given, kind)
         calibrator = self._new_calibrator(kind)
         if not self.prefit:
@@ -345,7 +350,12 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
                 f"scores has {given.shape[1]} columns but fit saw {self.n_classes_}; "
                 f"pass the same classes as in fit"
             )
+        self._check_columns(scores)
         return given
+
+    def _check_columns(self, scores: Any) -> None:
+        than = "fit" if self.class_names is None else "class_names"
+        arrays.check_same_columns(arrays.column_names(scores), "scores", self.columns_, than)
 
     def _direct(self, given: npt.NDArray[Any], features: Any) -> npt.NDArray[Any]:
         return np.asarray(self.calibrator_.predict_proba(given, **_given(features=features)))
@@ -389,7 +399,19 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         )
         model.calibrator_, model.cord_ = calibrator, cord
         model.n_classes_ = calibrator.n_classes_
+        names = meta["class_names"]
+        model.columns_ = None if names is None else [str(name) for name in names]
         return model
+
+
+def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any]) -> Any:
+    """Return labels that are class names as column indices; others as they are."""
+    if labels is None or arrays.to_numpy(labels).dtype.kind in "iufb":
+        return labels
+    from cordcal.io.scores import as_indices
+
+    words = tuple(str(name) for name in names)
+    return as_indices(arrays.to_numpy(labels), shape, words, "labels")
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
     elif array.dtype.kind not in "iub":
         raise ValueError(
             f"labels has dtype {array.dtype}; pass class indices 0..{classes - 1} "
-            f"(the columns of scores), e.g. numpy.searchsorted(class_names, labels)"
+            f"(the columns of scores), e.g. [class_names.index(label) for label in labels]"
         )
     outside = (array < 0) | (array >= classes)
     if outside.any():
