@@ -4,7 +4,7 @@ Two shapes share everything but the map: `VectorProblem` scales each score and a
 bias, `MatrixProblem` mixes all scores.  Parameters are one array: (2, K) with rows v and
 b, or (K, K + 1) with rows [W_j, b_j].  The objective is the weighted mean cross-entropy
 plus Σ ridge·(θ − identity)².  Passes run over blocks of rows; besides the scores only the
-probabilities of the current point are held, for the products.
+probabilities of the current point are held, times the rows' weights, for the products.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from cordcal.calibrators._scores import (
     Labels,
     Matrix,
     Vector,
-    block_buffer,
     row_blocks,
     row_weights,
 )
@@ -46,24 +45,29 @@ class AffineProblem(ABC):
         self.labels = labels
         self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
         self.weight = row_weights(scores.shape[0], weight)
-        self._probabilities = np.empty_like(scores)
-        self._buffer = block_buffer(*scores.shape)
+        # A row without weight has no mass to be divided.
+        self._unweight = np.divide(
+            1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0.0
+        )
+        self._mass = np.empty_like(scores)
+        self._buffer = np.empty_like(scores[next(self._blocks())])
         self._observed = self._observe()
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
         """Return the objective and its gradient, and remember the probabilities."""
         value, gradient = 0.0, -self._observed
         ones = np.ones(self.scores.shape[1])  # BLAS sums short rows several times faster
-        for at in row_blocks(*self.scores.shape):
-            x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
-            self._map(theta, x, out=p)
-            p -= p.max(axis=1, keepdims=True)
-            own_logit = p[np.arange(p.shape[0]), self.labels[at]]
-            np.exp(p, out=p)
-            total = p @ ones
-            p /= total[:, None]
+        mapped = self._map(theta)
+        for at in self._blocks():
+            x, mass, w = self.scores[at], self._mass[at], self.weight[at]
+            mapped(x, mass)
+            mass -= mass.max(axis=1, keepdims=True)
+            own_logit = mass[np.arange(w.size), self.labels[at]]
+            np.exp(mass, out=mass)
+            total = mass @ ones
+            mass *= (w / total)[:, None]
             value += float(w @ (np.log(total) - own_logit))
-            self._add_moments(p, x, w, gradient)
+            self._add_moments(mass, x, gradient)
         away = theta - self.identity
         value += float(np.vdot(self.ridge, away * away))
         gradient += 2.0 * self.ridge * away
@@ -73,18 +77,29 @@ class AffineProblem(ABC):
     def product(self, direction: Matrix) -> Matrix:
         """Return the Hessian at the last refreshed point times a direction."""
 
+    def _blocks(self) -> Iterator[slice]:
+        """Yield the slices of rows that a pass works on."""
+        return row_blocks(*self.scores.shape)
+
     @staticmethod
     @abstractmethod
-    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
-        """Write the affine map of a block."""
+    def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
+        """Return what writes the affine map of its first argument to its second."""
 
     @abstractmethod
     def _observe(self) -> Matrix:
         """Return Σ w·1[y = j]·(x, 1), what the gradient compares the map's moments with."""
 
     @abstractmethod
-    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
-        """Add a block's Σ w·p_j·(x, 1)."""
+    def _add_moments(self, mass: Matrix, x: Matrix, moments: Matrix) -> None:
+        """Add a block's Σ mass_j·(x, 1)."""
+
+    def _doubt(self, at: slice) -> Matrix:
+        """Return w·p(1 − p) of a block."""
+        doubt = self._mass[at] * -self._unweight[at][:, None]
+        doubt += 1.0
+        doubt *= self._mass[at]
+        return doubt
 
     @abstractmethod
     def refresh(self) -> None:
@@ -105,9 +120,12 @@ class VectorProblem(AffineProblem):
         super().__init__(scores, labels, weight, ridge)
 
     @staticmethod
-    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
-        np.multiply(x, theta[0], out=out)
-        out += theta[1]
+    def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
+        def mapped(x: Matrix, out: Matrix) -> None:
+            np.multiply(x, theta[0], out=out)
+            out += theta[1]
+
+        return mapped
 
     def _observe(self) -> Matrix:
         classes = self.scores.shape[1]
@@ -119,38 +137,37 @@ class VectorProblem(AffineProblem):
             ]
         )
 
-    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
-        moments[0] += w @ np.multiply(p, x, out=self._buffer[: p.shape[0]])
-        moments[1] += w @ p
+    def _add_moments(self, mass: Matrix, x: Matrix, moments: Matrix) -> None:
+        ones = np.ones(mass.shape[0])
+        moments[0] += ones @ np.multiply(mass, x, out=self._buffer[: mass.shape[0]])
+        moments[1] += ones @ mass
 
     def product(self, direction: Matrix) -> Matrix:
         v, b = direction
         vv, vb, bb = self._second
         result = np.stack([vv * v + vb * b, vb * v + bb * b])
         # Less the rows' own means: four products of a matrix and a vector a block.
-        for at in row_blocks(*self.scores.shape):
-            p = self._probabilities[at]
-            px = np.multiply(p, self.scores[at], out=self._buffer[: p.shape[0]])
-            mean = px @ v
-            mean += p @ b
-            mean *= self.weight[at]
-            result[0] -= mean @ px
-            result[1] -= mean @ p
+        for at in self._blocks():
+            mass = self._mass[at]
+            mass_x = np.multiply(mass, self.scores[at], out=self._buffer[: mass.shape[0]])
+            mean = mass_x @ v
+            mean += mass @ b
+            mean *= self._unweight[at]
+            result[0] -= mean @ mass_x
+            result[1] -= mean @ mass
         return result + 2.0 * self.ridge * direction
 
     def refresh(self) -> None:
         classes = self.scores.shape[1]
         second, spread = np.zeros((3, classes)), np.zeros((3, classes))
-        for at in row_blocks(*self.scores.shape):
-            x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
-            share = np.subtract(1.0, p)
-            share *= p
-            for moments, mass in ((second, p), (spread, share)):
-                moments[2] += w @ mass
-                mass_x = np.multiply(mass, x, out=self._buffer[: p.shape[0]])
-                moments[1] += w @ mass_x
+        for at in self._blocks():
+            x, ones = self.scores[at], np.ones(self.weight[at].size)
+            for moments, mass in ((second, self._mass[at]), (spread, self._doubt(at))):
+                moments[2] += ones @ mass
+                mass_x = np.multiply(mass, x, out=self._buffer[: ones.size])
+                moments[1] += ones @ mass_x
                 mass_x *= x
-                moments[0] += w @ mass_x
+                moments[0] += ones @ mass_x
         self._second = second
         vv, vb, bb = spread
         vv += 2.0 * self.ridge[0]
@@ -184,38 +201,43 @@ class MatrixProblem(AffineProblem):
         self._products_left = 0
         super().__init__(scores, labels, weight, ridge)
 
+    def _blocks(self) -> Iterator[slice]:
+        # Products of matrices are quick when no side is short.
+        return row_blocks(*self.scores.shape, least=self.scores.shape[1])
+
     @staticmethod
-    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
-        np.matmul(x, theta[:, :-1].T, out=out)
-        out += theta[:, -1]
+    def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
+        weight, bias = theta[:, :-1].copy(), theta[:, -1]  # BLAS wants no gaps
+
+        def mapped(x: Matrix, out: Matrix) -> None:
+            np.matmul(x, weight.T, out=out)
+            out += bias
+
+        return mapped
 
     def _observe(self) -> Matrix:
         observed = np.zeros_like(self.identity)
-        for at in row_blocks(*self.scores.shape):
+        for at in self._blocks():
             w = self.weight[at]
             np.add.at(observed[:, :-1], self.labels[at], self.scores[at] * w[:, None])
             np.add.at(observed[:, -1], self.labels[at], w)
         return observed
 
-    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
-        self._add_outer(np.multiply(p, w[:, None], out=self._buffer[: p.shape[0]]), x, moments)
-
-    @staticmethod
-    def _add_outer(error: Matrix, x: Matrix, moments: Matrix) -> None:
-        moments[:, :-1] += error.T @ x
-        moments[:, -1] += error.sum(axis=0)
+    def _add_moments(self, mass: Matrix, x: Matrix, moments: Matrix) -> None:
+        moments[:, :-1] += mass.T @ x
+        moments[:, -1] += np.ones(mass.shape[0]) @ mass
 
     def product(self, direction: Matrix) -> Matrix:
         self._products_left -= 1
         result = 2.0 * self.ridge * direction
-        for at in row_blocks(*self.scores.shape):
-            x, p = self.scores[at], self._probabilities[at]
-            a = self._buffer[: p.shape[0]]
-            self._map(direction, x, out=a)
-            a -= np.vecdot(p, a)[:, None]
-            a *= p
-            a *= self.weight[at][:, None]
-            self._add_outer(a, x, result)
+        mapped = self._map(direction)
+        for at in self._blocks():
+            x, mass = self.scores[at], self._mass[at]
+            away = self._buffer[: mass.shape[0]]
+            mapped(x, away)
+            away -= (np.vecdot(mass, away) * self._unweight[at])[:, None]
+            away *= mass
+            self._add_moments(away, x, result)
         return result
 
     def refresh(self) -> None:
@@ -238,11 +260,9 @@ class MatrixProblem(AffineProblem):
 
     def _spread(self) -> Iterator[tuple[Matrix, Matrix]]:
         """Yield blocks of the scores with a column of ones, and of w·p(1 − p)."""
-        for at in row_blocks(*self.scores.shape):
-            x, p = self.scores[at], self._probabilities[at]
-            spread = p * (1.0 - p)
-            spread *= self.weight[at][:, None]
-            yield np.append(x, np.ones((x.shape[0], 1)), axis=1), spread
+        for at in self._blocks():
+            x = self.scores[at]
+            yield np.append(x, np.ones((x.shape[0], 1)), axis=1), self._doubt(at)
 
     def _curvature(self) -> Matrix:
         """Return the Hessian's diagonal without the ridge."""

@@ -175,11 +175,11 @@ class RankProblem(VectorProblem):
         classes = self.scores.shape[1]
         result = np.zeros((2 * classes, 2 * classes))
         own = np.zeros((3, classes))
-        for at in row_blocks(*self.scores.shape):
-            x, p, w = self.scores[at], self._probabilities[at], self.weight[at][:, None]
-            both = np.concatenate([p * x, p], axis=1)
-            result -= (both * w).T @ both
-            own += [(w * p * x * x).sum(axis=0), (w * p * x).sum(axis=0), (w * p).sum(axis=0)]
+        for at in self._blocks():
+            x, mass = self.scores[at], self._mass[at]
+            both = np.concatenate([mass * x, mass], axis=1)
+            result -= (both * self._unweight[at][:, None]).T @ both
+            own += [(mass * x * x).sum(axis=0), (mass * x).sum(axis=0), mass.sum(axis=0)]
         at_v, at_b = np.arange(classes), np.arange(classes, 2 * classes)
         result[at_v, at_v] += own[0]
         result[at_v, at_b] += own[1]
