@@ -9,12 +9,22 @@ probabilities of the current point are held, times the rows' weights, for the pr
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.linalg.lapack import dpotrs
 
+from cordcal.calibrators._preconditioners import (
+    TINY,
+    Inverse,
+    add,
+    class_blocks,
+    coarse,
+    common_shift,
+    diagonal,
+    kronecker,
+)
 from cordcal.calibrators._scores import (
     Labels,
     Matrix,
@@ -23,14 +33,8 @@ from cordcal.calibrators._scores import (
     row_weights,
 )
 
-# Keeps divisions finite when every row is certain; far below any curvature that matters.
-_TINY = 1e-100
-
 # The blocks of all classes are kept up to this many entries: 128 MB, or 255 classes.
 _MOST_BLOCKS = 2**24
-# Rows with less than this share of a class's usual doubt are left out of its block: of
-# certain scores few rows are left, and the products grow by a tenth at most.
-_LITTLE_DOUBT = 0.3
 
 
 class AffineProblem(ABC):
@@ -100,6 +104,27 @@ class AffineProblem(ABC):
         doubt += 1.0
         doubt *= self._mass[at]
         return doubt
+
+    def own_hessian(self, *, mean_score: bool = False) -> Matrix:
+        """Return the Hessian over a few parameters for each class, without the ridge.
+
+        They weigh the class's own score, 1 and, if asked for, the mean of all scores; (2K,
+        2K) or (3K, 3K).
+        """
+        classes = self.scores.shape[1]
+        parts = 2 + mean_score
+        hessian = np.zeros((parts, classes, parts, classes))
+        flat, own = hessian.reshape(parts * classes, -1), np.arange(classes)
+        for at in self._blocks():
+            x, mass = self.scores[at], self._mass[at]
+            values = [x, np.ones((len(x), 1)), x.mean(axis=1, keepdims=True)][:parts]
+            weighted = [mass * value for value in values]
+            for i, j in itertools.product(range(parts), repeat=2):
+                hessian[i, own, j, own] += (weighted[i] * values[j]).sum(axis=0)
+            stacked = np.concatenate(weighted, axis=1)
+            stacked *= np.sqrt(self._unweight[at])[:, None]
+            flat -= stacked.T @ stacked
+        return flat
 
     @abstractmethod
     def refresh(self) -> None:
@@ -173,8 +198,8 @@ class VectorProblem(AffineProblem):
         vv += 2.0 * self.ridge[0]
         bb += 2.0 * self.ridge[1]
         # A class nobody doubts leaves an empty block: keep it invertible.
-        vv += 1e-12 * vv.max() + _TINY
-        bb += 1e-12 * bb.max() + _TINY
+        vv += 1e-12 * vv.max() + TINY
+        bb += 1e-12 * bb.max() + TINY
         determinant = np.maximum(vv * bb - vb * vb, 1e-12 * vv * bb)
         self._inverse = bb / determinant, -vb / determinant, vv / determinant
 
@@ -197,7 +222,7 @@ class MatrixProblem(AffineProblem):
     ) -> None:
         classes = scores.shape[1]
         self.identity = np.eye(classes, classes + 1)
-        self._inverse: Callable[[Matrix], Matrix]
+        self._inverse: Inverse
         self._products_left = 0
         super().__init__(scores, labels, weight, ridge)
 
@@ -245,15 +270,20 @@ class MatrixProblem(AffineProblem):
             return
         classes, width = self.identity.shape
         curvature = self._curvature()
+        between = self.own_hessian(mean_score=True)
         if 2.0 * self.ridge[0, 1] >= curvature.mean():
-            diagonal = curvature + 2.0 * self.ridge + _TINY
-            self._inverse = lambda residual: residual / diagonal
+            fine = diagonal(curvature, self.ridge)
         elif classes * width**2 > _MOST_BLOCKS:
-            self._invert_shared()
+            among = between[classes : 2 * classes, classes : 2 * classes]
+            fine = kronecker(self._spread(), among, self.ridge)
         else:
-            self._invert_blocks(curvature)
+            fine = add(
+                class_blocks(self._spread(), curvature, self.scores.shape[0], self.ridge),
+                common_shift(self.ridge),
+            )
             # New blocks cost about as much as this many products: they serve as long.
             self._products_left = classes // 8
+        self._inverse = add(fine, coarse(between, self.ridge))
 
     def precondition(self, residual: Matrix) -> Matrix:
         return self._inverse(residual)
@@ -270,40 +300,3 @@ class MatrixProblem(AffineProblem):
         for extended, spread in self._spread():
             curvature += spread.T @ np.square(extended, out=extended)
         return curvature
-
-    def _invert_blocks(self, curvature: Matrix) -> None:
-        """Factor each class's own block of the Hessian, whose diagonal is known."""
-        classes, width = self.identity.shape
-        mean = curvature[:, -1] / self.scores.shape[0]
-        blocks = np.zeros((classes, width, width))
-        for extended, spread in self._spread():
-            for block, doubt, usual in zip(blocks, spread.T, mean, strict=True):
-                some = np.flatnonzero(doubt > _LITTLE_DOUBT * usual)
-                part = extended[some] * np.sqrt(doubt[some, None])
-                block += part.T @ part
-        at = np.arange(width)
-        blocks[:, at, at] += 2.0 * self.ridge
-        size = blocks[:, at, at].max(axis=1, keepdims=True)
-        # Classes nobody doubts and directions nobody takes must stay invertible.
-        blocks[:, at, at] += 1e-10 * size + 1e-14 * size.max() + _TINY
-        roots = np.linalg.cholesky(blocks, upper=True)
-
-        def inverse(residual: Matrix) -> Matrix:
-            pairs = zip(roots, residual, strict=True)
-            return np.stack([dpotrs(root.T, own, lower=1)[0] for root, own in pairs])
-
-        self._inverse = inverse
-
-    def _invert_shared(self) -> None:
-        """Invert shares of one second-moment matrix by one eigendecomposition."""
-        classes, width = self.identity.shape
-        shared, share = np.zeros((width, width)), np.zeros(classes)
-        for extended, spread in self._spread():
-            share += spread.sum(axis=0)
-            extended *= np.sqrt(spread.sum(axis=1))[:, None]
-            shared += extended.T @ extended
-        size, basis = np.linalg.eigh(shared / max(share.sum(), _TINY))
-        share = np.maximum(share, 1e-12 * share.max() + _TINY)
-        size = np.maximum(size, 1e-12 * size.max() + _TINY)
-        sizes = np.outer(share, size) + 2.0 * self.ridge[0, 1]
-        self._inverse = lambda residual: ((residual @ basis) / sizes) @ basis.T

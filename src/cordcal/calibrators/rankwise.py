@@ -155,7 +155,7 @@ class RankProblem(VectorProblem):
         minimum is a non-negative least-squares problem.
         """
         classes = theta.shape[1]
-        hessian = increments(increments(self._hessian()).T)
+        hessian = increments(increments(self.own_hessian()).T)
         here = np.diff(theta, axis=1, prepend=0.0).ravel()
         slope = increments(gradient.reshape(-1, 1))[:, 0]
         # The first bias only shifts all logits, which changes nothing.
@@ -169,23 +169,6 @@ class RankProblem(VectorProblem):
         step = np.zeros(2 * classes)
         step[free] = solution - here
         return np.cumsum(step.reshape(2, classes), axis=1)
-
-    def _hessian(self) -> Matrix:
-        """Return the Hessian at the last evaluated point, (2K, 2K)."""
-        classes = self.scores.shape[1]
-        result = np.zeros((2 * classes, 2 * classes))
-        own = np.zeros((3, classes))
-        for at in self._blocks():
-            x, mass = self.scores[at], self._mass[at]
-            both = np.concatenate([mass * x, mass], axis=1)
-            result -= (both * self._unweight[at][:, None]).T @ both
-            own += [(mass * x * x).sum(axis=0), (mass * x).sum(axis=0), mass.sum(axis=0)]
-        at_v, at_b = np.arange(classes), np.arange(classes, 2 * classes)
-        result[at_v, at_v] += own[0]
-        result[at_v, at_b] += own[1]
-        result[at_b, at_v] += own[1]
-        result[at_b, at_b] += own[2]
-        return result
 
 
 def increments(derivative: Matrix) -> Matrix:
