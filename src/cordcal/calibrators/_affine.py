@@ -22,7 +22,6 @@ from cordcal.calibrators._preconditioners import (
     class_blocks,
     coarse,
     common_shift,
-    diagonal,
     kronecker,
 )
 from cordcal.calibrators._scores import (
@@ -35,6 +34,9 @@ from cordcal.calibrators._scores import (
 
 # The blocks of all classes are kept up to this many entries: 128 MB, or 255 classes.
 _MOST_BLOCKS = 2**24
+# A preconditioner serves as many products as it cost: a Kronecker product about five,
+# blocks one for every eight classes.
+_KRONECKER_WORTH, _CLASSES_A_PRODUCT = 5, 8
 
 
 class AffineProblem(ABC):
@@ -106,25 +108,30 @@ class AffineProblem(ABC):
         return doubt
 
     def own_hessian(self, *, mean_score: bool = False) -> Matrix:
-        """Return the Hessian over a few parameters for each class, without the ridge.
+        """Return the Hessian over a few parameters of each class, without the ridge.
 
         They weigh the class's own score, 1 and, if asked for, the mean of all scores; (2K,
         2K) or (3K, 3K).
         """
         classes = self.scores.shape[1]
         parts = 2 + mean_score
-        hessian = np.zeros((parts, classes, parts, classes))
-        flat, own = hessian.reshape(parts * classes, -1), np.arange(classes)
+        hessian = np.zeros((parts * classes, parts * classes))
+        own = np.zeros((3, 3, classes))
         for at in self._blocks():
             x, mass = self.scores[at], self._mass[at]
-            values = [x, np.ones((len(x), 1)), x.mean(axis=1, keepdims=True)][:parts]
-            weighted = [mass * value for value in values]
-            for i, j in itertools.product(range(parts), repeat=2):
-                hessian[i, own, j, own] += (weighted[i] * values[j]).sum(axis=0)
-            stacked = np.concatenate(weighted, axis=1)
+            mean = x.mean(axis=1)
+            powers = np.stack([np.ones_like(mean), mean, mean * mean])
+            mass_x = mass * x
+            (plain, first, second), (cross, skew) = powers @ mass, powers[:2] @ mass_x
+            square = np.vecdot(mass_x, x, axis=0)
+            own += [[square, cross, skew], [cross, plain, first], [skew, first, second]]
+            stacked = np.concatenate([mass_x, mass, mass * mean[:, None]][:parts], axis=1)
             stacked *= np.sqrt(self._unweight[at])[:, None]
-            flat -= stacked.T @ stacked
-        return flat
+            hessian -= stacked.T @ stacked
+        at_own = np.arange(classes)
+        for i, j in itertools.product(range(parts), repeat=2):
+            hessian[i * classes + at_own, j * classes + at_own] += own[i, j]
+        return hessian
 
     @abstractmethod
     def refresh(self) -> None:
@@ -211,10 +218,9 @@ class VectorProblem(AffineProblem):
 class MatrixProblem(AffineProblem):
     """``softmax(W x + b)``.
 
-    The preconditioner is the Hessian's diagonal where the ridge dominates it.  Else it is
-    each class's own block of the Hessian, where memory holds them, or every class's block
-    is taken to be its share of doubt p(1 − p) times one second-moment matrix of the scores,
-    plus the off-diagonal ridge.
+    The preconditioner's fine part is each class's own block of the Hessian where memory holds
+    them; with more classes, or under a ridge that dominates the Hessian, it is a Kronecker
+    product, which takes every class's block to be alike.
     """
 
     def __init__(
@@ -269,21 +275,17 @@ class MatrixProblem(AffineProblem):
         if self._products_left > 0:
             return
         classes, width = self.identity.shape
-        curvature = self._curvature()
-        between = self.own_hessian(mean_score=True)
-        if 2.0 * self.ridge[0, 1] >= curvature.mean():
-            fine = diagonal(curvature, self.ridge)
-        elif classes * width**2 > _MOST_BLOCKS:
-            among = between[classes : 2 * classes, classes : 2 * classes]
-            fine = kronecker(self._spread(), among, self.ridge)
+        rest = self.own_hessian(mean_score=True)
+        stiff = 2.0 * self.ridge[0, 1] >= self._mean_curvature()
+        if stiff or classes * width**2 > _MOST_BLOCKS:
+            between = rest[classes : 2 * classes, classes : 2 * classes]
+            fine = kronecker(self._spread(), between, self.ridge)
+            self._products_left = _KRONECKER_WORTH
         else:
-            fine = add(
-                class_blocks(self._spread(), curvature, self.scores.shape[0], self.ridge),
-                common_shift(self.ridge),
-            )
-            # New blocks cost about as much as this many products: they serve as long.
-            self._products_left = classes // 8
-        self._inverse = add(fine, coarse(between, self.ridge))
+            blocks = class_blocks(self._spread(), self.ridge)
+            fine = add(blocks, common_shift(self.ridge))
+            self._products_left = classes // _CLASSES_A_PRODUCT
+        self._inverse = add(fine, coarse(rest, self.ridge))
 
     def precondition(self, residual: Matrix) -> Matrix:
         return self._inverse(residual)
@@ -294,9 +296,9 @@ class MatrixProblem(AffineProblem):
             x = self.scores[at]
             yield np.append(x, np.ones((x.shape[0], 1)), axis=1), self._doubt(at)
 
-    def _curvature(self) -> Matrix:
-        """Return the Hessian's diagonal without the ridge."""
-        curvature = np.zeros_like(self.identity)
-        for extended, spread in self._spread():
-            curvature += spread.T @ np.square(extended, out=extended)
-        return curvature
+    def _mean_curvature(self) -> float:
+        """Return the mean of the Hessian's diagonal, without the ridge."""
+        total = 0.0
+        for extended, doubt in self._spread():
+            total += float(doubt.sum(axis=1) @ np.vecdot(extended, extended))
+        return total / self.identity.size

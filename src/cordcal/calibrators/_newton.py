@@ -115,23 +115,33 @@ class Report(Protocol):
 
 
 def newton_cg(
-    problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
+    problem: AffineProblem,
+    start: Matrix,
+    *,
+    max_iter: int,
+    floor: float,
+    report: Report,
+    largest: float = math.inf,
 ) -> Optimum:
     """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
-    before = math.nan
+    before, accuracy = math.nan, _COARSEST
 
     def step(theta: Matrix, gradient: Matrix) -> Matrix:
-        nonlocal before
+        nonlocal before, accuracy
         problem.refresh()
         scaled = problem.precondition(-gradient)
         size = -float(np.vdot(gradient, scaled))
         # As exact as the last step did well (Eisenstat and Walker): quadratic convergence
-        # near an optimum, cheap steps on the way to one at infinity.
-        accuracy = min(_COARSEST, max(_FINEST, size / before)) if before > 0.0 else _COARSEST
+        # near an optimum, cheap steps on the way to one at infinity.  But one lucky step
+        # does not mean that an optimum is near.
+        if before > 0.0:
+            accuracy = min(_COARSEST, max(_FINEST, size / before, accuracy * accuracy))
         before = size
         return _conjugate_gradients(problem, gradient, scaled, accuracy)
 
-    return damped_newton(problem, start, step, max_iter=max_iter, floor=floor, report=report)
+    return damped_newton(
+        problem, start, step, max_iter=max_iter, floor=floor, report=report, largest=largest
+    )
 
 
 def damped_newton(
@@ -142,17 +152,18 @@ def damped_newton(
     max_iter: int,
     floor: float,
     report: Report,
+    largest: float = math.inf,
 ) -> Optimum:
     """Take Newton steps, shortened where they promise too much.
 
     ``step_from(theta, gradient)`` returns the step.  Its decrement, half of what the slope
-    along it promises, decides when to stop; a value at or below ``floor`` ends the search
-    unconverged.
+    along it promises, decides when to stop; a value at or below ``floor``, or a parameter
+    beyond ``largest``, ends the search unconverged.
     """
     theta = start
     value, gradient = problem.evaluate(theta)
     for iteration in range(max_iter):
-        if value <= floor:
+        if value <= floor or np.abs(theta).max() > largest:
             return Optimum(theta, value, _size(gradient), iteration, False)
         step = step_from(theta, gradient)
         promise = -0.5 * float(np.vdot(gradient, step))

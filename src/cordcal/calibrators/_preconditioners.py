@@ -1,10 +1,10 @@
 """Approximate inverses of the Hessian of a matrix map, for conjugate gradients.
 
 Where the fine part ends, a coarse one takes over, and the sum of both is applied (an
-additive two-level scheme).  The fine part is cheap and knows single parameters well: the
-Hessian's diagonal, each class's own block, or a Kronecker product.  The coarse part is
-exact on the few directions that couple all classes and that the fine part takes to be
-much stiffer than they are: each class's own score, its bias and the mean of all scores.
+additive two-level scheme).  The fine part is large and approximate: each
+class's own block, or a Kronecker product.  The coarse part is
+exact on the few directions that the fine part gets wrong and that couple all classes: each
+class's own score, its bias and the mean of all scores.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ TINY = 1e-100
 # Directions that no row doubts get this share of the largest curvature, to be invertible.
 _FLAT = 1e-12
 
-# Rows with less than this share of a class's usual doubt are left out of its block: of
-# certain scores few rows are left, and the products grow by a tenth at most.
+# Rows with less than this share of a class's usual doubt, in the same pass over a few
+# thousand rows, are left out of its block: of certain scores few rows are left, and the
+# products grow by a tenth at most.
 _LITTLE_DOUBT = 0.3
 
 
@@ -46,20 +47,14 @@ def add(*parts: Inverse) -> Inverse:
     return inverse
 
 
-def diagonal(curvature: Matrix, ridge: Matrix) -> Inverse:
-    """Invert the Hessian's diagonal: enough where the ridge dominates it."""
-    whole = curvature + 2.0 * ridge + TINY
-    return lambda residual: residual / whole
-
-
-def class_blocks(spread: Spread, curvature: Matrix, rows: int, ridge: Matrix) -> Inverse:
-    """Invert each class's own block of the Hessian, whose diagonal is known."""
+def class_blocks(spread: Spread, ridge: Matrix) -> Inverse:
+    """Invert each class's own block of the Hessian."""
     classes, width = ridge.shape
-    mean = curvature[:, -1] / rows
     blocks = np.zeros((classes, width, width))
     for extended, doubts in spread:
-        for block, doubt, usual in zip(blocks, doubts.T, mean, strict=True):
-            some = np.flatnonzero(doubt > _LITTLE_DOUBT * usual)
+        usual = doubts.mean(axis=0)
+        for block, doubt, least in zip(blocks, doubts.T, _LITTLE_DOUBT * usual, strict=True):
+            some = np.flatnonzero(doubt > least)
             part = extended[some] * np.sqrt(doubt[some, None])
             block += part.T @ part
     at = np.arange(width)

@@ -6,13 +6,17 @@ import numpy as np
 
 from cordcal.calibrators._affine import AffineProblem, MatrixProblem
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
-from cordcal.calibrators._newton import Optimum, Report, lbfgs
+from cordcal.calibrators._newton import Optimum, Report, lbfgs, newton_cg
 from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 # Up to this many parameters `ms` is taken to its optimum; beyond, calibration rows are
 # nearly separable and the stopping rule defines it.
 _SMALL = 1000
+
+# A weight that multiplies a class's own log-probability by more than this is on its way to
+# infinity: no classifier needs a temperature of a thousandth.
+_RUNAWAY = 1e3
 
 
 class _MatrixMap(AffineCalibrator):
@@ -187,6 +191,11 @@ class DirichletODIR(_MatrixMap):
     magnitude in what "default" means; λ = μ = 1e-2, with sums and not means of squares, is
     the strength that works with 10 and with 100 classes alike.
 
+    Saturated scores may tell a class apart on their own.  The weight of its own score, which
+    has no penalty, then grows without end while the others shrink, and there is no minimum:
+    the search stops at a weight of 1000 with a warning, usually within a per cent of the
+    infimum.
+
     | Works on log-probabilities.
     | Does not keep the argmax.
     | −inf logits are refused; zero probabilities are floored at 1e-12.
@@ -258,6 +267,26 @@ class DirichletODIR(_MatrixMap):
             working.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
         )
         return MatrixProblem(working, labels, weight, ridge)
+
+    def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
+        return newton_cg(
+            problem,
+            start,
+            max_iter=self.max_iter,
+            floor=VANISHED_LOSS,
+            report=report,
+            largest=_RUNAWAY,
+        )
+
+    def _advice(self) -> str:
+        own = self.weight_.diagonal()
+        if np.abs(own).max() <= _RUNAWAY:
+            return super()._advice()
+        return (
+            f"there is no minimum: class {np.abs(own).argmax()} is told apart by its own score, "
+            f"whose weight has no penalty and grows without end, and is {own.max():.2g} now. "
+            f"The scores are saturated; 'sms' and 'svs' penalise these weights too"
+        )
 
 
 def _is_small(problem: AffineProblem) -> bool:
