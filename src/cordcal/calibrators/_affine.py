@@ -10,6 +10,7 @@ probabilities of the current point are held, times the rows' weights, for the pr
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
@@ -79,6 +80,15 @@ class AffineProblem(ABC):
         gradient += 2.0 * self.ridge * away
         return value, gradient
 
+    def is_separated(self, value: float) -> bool:
+        """Tell whether so small an objective proves that larger parameters are always better.
+
+        Below log 2 for all rows together, each row's own class has more than half: scaled
+        up, the map fits them all perfectly, and without a ridge nothing holds it back.
+        """
+        lightest = self.weight[self.weight > 0.0].min()
+        return not self.ridge.any() and value < math.log(2.0) * lightest
+
     @abstractmethod
     def product(self, direction: Matrix) -> Matrix:
         """Return the Hessian at the last refreshed point times a direction."""
@@ -123,7 +133,7 @@ class AffineProblem(ABC):
             powers = np.stack([np.ones_like(mean), mean, mean * mean])
             mass_x = mass * x
             (plain, first, second), (cross, skew) = powers @ mass, powers[:2] @ mass_x
-            square = np.vecdot(mass_x, x, axis=0)
+            square = np.vecdot(mass_x.T, x.T)
             own += [[square, cross, skew], [cross, plain, first], [skew, first, second]]
             stacked = np.concatenate([mass_x, mass, mass * mean[:, None]][:parts], axis=1)
             stacked *= np.sqrt(self._unweight[at])[:, None]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpotrs
 
 from cordcal.calibrators._scores import Matrix, Vector
@@ -141,14 +141,12 @@ def coarse(hessian: Matrix, ridge: Matrix) -> Inverse:
     scale **= -0.5
     hessian *= scale
     hessian *= scale[:, None]
-    # Common shifts are flat without a ridge; rounding must not turn them over.
-    hessian.reshape(-1)[:: hessian.shape[0] + 1] += 1e-10
-    root = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+    root = _root(hessian)
 
     def inverse(residual: Matrix) -> Matrix:
         weights = residual[:, :-1]
         seen = np.concatenate([weights.diagonal(), residual[:, -1], weights.mean(axis=1)])
-        found = cho_solve(root, scale * seen, check_finite=False)
+        found = cho_solve((root, True), scale * seen, check_finite=False)
         found *= scale
         of_own, of_bias, of_mean = found.reshape(3, classes)
         step = np.empty_like(residual)
@@ -158,3 +156,19 @@ def coarse(hessian: Matrix, ridge: Matrix) -> Inverse:
         return step
 
     return inverse
+
+
+def _root(matrix: Matrix) -> Matrix:
+    """Return the Cholesky root of a matrix with a unit diagonal, which is raised as need be.
+
+    Common shifts are flat without a ridge, and so are classes that nobody doubts; rounding
+    may have turned such directions over.
+    """
+    edge = matrix.reshape(-1)[:: matrix.shape[0] + 1]
+    more = 1e-10
+    while True:
+        edge += more
+        try:
+            return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+        except np.linalg.LinAlgError:
+            more *= 100.0

@@ -14,9 +14,9 @@ from cordcal.calibrators.temperature import VANISHED_LOSS
 # nearly separable and the stopping rule defines it.
 _SMALL = 1000
 
-# A weight that multiplies a class's own log-probability by more than this is on its way to
-# infinity: no classifier needs a temperature of a thousandth.
-_RUNAWAY = 1e3
+# An own weight beyond this is on its way to infinity, and already acts on rounding: the
+# logarithm of a float32 probability near 1 is known to 6e-8.
+_RUNAWAY = 1e6
 
 
 class _MatrixMap(AffineCalibrator):
@@ -192,9 +192,9 @@ class DirichletODIR(_MatrixMap):
     the strength that works with 10 and with 100 classes alike.
 
     Saturated scores may tell a class apart on their own.  The weight of its own score, which
-    has no penalty, then grows without end while the others shrink, and there is no minimum:
-    the search stops at a weight of 1000 with a warning, usually within a per cent of the
-    infimum.
+    has no penalty, then grows by orders of magnitude while the others shrink, and the
+    minimum lies at infinity, or nearly: the search ends, with a warning, once a weight is
+    beyond 1e6.
 
     | Works on log-probabilities.
     | Does not keep the argmax.
@@ -280,12 +280,13 @@ class DirichletODIR(_MatrixMap):
 
     def _advice(self) -> str:
         own = self.weight_.diagonal()
-        if np.abs(own).max() <= _RUNAWAY:
+        runaway = np.abs(own).argmax()
+        if abs(own[runaway]) <= _RUNAWAY:
             return super()._advice()
         return (
-            f"there is no minimum: class {np.abs(own).argmax()} is told apart by its own score, "
-            f"whose weight has no penalty and grows without end, and is {own.max():.2g} now. "
-            f"The scores are saturated; 'sms' and 'svs' penalise these weights too"
+            f"the minimum lies at infinity, or nearly: the scores are saturated, and the weight "
+            f"of class {runaway}'s own score, which has no penalty, grew to "
+            f"{own[runaway]:.2g}. 'sms' and 'svs' penalise these weights too"
         )
 
 

@@ -117,7 +117,7 @@ class RankwiseTransformation(Calibrator):
         self.scale_, self.bias_ = best.theta[0].copy(), best.theta[1] - best.theta[1, 0]
         self.objective_, self.n_iter_ = best.value, best.n_iter
         self.gradient_norm_ = best.gradient_norm
-        warn_about_search(self, best)
+        warn_about_search(self, problem, best)
 
     def _predict(self, working: Matrix) -> Matrix:
         self._place(working)
