@@ -285,17 +285,17 @@ class MatrixProblem(AffineProblem):
         if self._products_left > 0:
             return
         classes, width = self.identity.shape
-        rest = self.own_hessian(mean_score=True)
+        own = self.own_hessian(mean_score=True)
         stiff = 2.0 * self.ridge[0, 1] >= self._mean_curvature()
         if stiff or classes * width**2 > _MOST_BLOCKS:
-            between = rest[classes : 2 * classes, classes : 2 * classes]
+            between = own[classes : 2 * classes, classes : 2 * classes]
             fine = kronecker(self._spread(), between, self.ridge)
             self._products_left = _KRONECKER_WORTH
         else:
             blocks = class_blocks(self._spread(), self.ridge)
             fine = add(blocks, common_shift(self.ridge))
             self._products_left = classes // _CLASSES_A_PRODUCT
-        self._inverse = add(fine, coarse(rest, self.ridge))
+        self._inverse = add(fine, coarse(own, self.ridge))
 
     def precondition(self, residual: Matrix) -> Matrix:
         return self._inverse(residual)

@@ -1,10 +1,9 @@
 """Approximate inverses of the Hessian of a matrix map, for conjugate gradients.
 
-Where the fine part ends, a coarse one takes over, and the sum of both is applied (an
-additive two-level scheme).  The fine part is large and approximate: each
-class's own block, or a Kronecker product.  The coarse part is
-exact on the few directions that the fine part gets wrong and that couple all classes: each
-class's own score, its bias and the mean of all scores.
+Two levels are added up.  The fine one is approximate everywhere: each class's own block of
+the Hessian, or a Kronecker product.  The coarse one is exact where the fine one errs by
+orders of magnitude and all classes are coupled: on the weight of each class's own score, its
+bias, and a common weight for all its scores.
 """
 
 from __future__ import annotations

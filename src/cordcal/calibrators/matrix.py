@@ -125,7 +125,7 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
     | Works on logits; log-probabilities give the same map.
     | Does not keep the argmax.
     | −inf logits count as probability 0, and get a little of the mix.
-    | Cost: O(nK²) a pass, about sixty passes.
+    | Cost: O(nK²) a pass, about forty passes.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
     parameters = "K² + K + 1"
     works_on = "shifted"
     takes_masked = True
-    cost = "O(nK²) a pass, about 60 passes"
+    cost = "O(nK²) a pass, about 40 passes"
     reference = "Berta et al. 2025, arXiv"
 
     def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
@@ -199,7 +199,7 @@ class DirichletODIR(_MatrixMap):
     | Works on log-probabilities.
     | Does not keep the argmax.
     | −inf logits are refused; zero probabilities are floored at 1e-12.
-    | Cost: O(nK²) a pass, about a hundred passes, more on saturated scores.
+    | Cost: O(nK²) a pass, about a hundred passes, more when few rows are in doubt.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class DirichletODIR(_MatrixMap):
     intercept : float
         μ.
     max_iter : int
-        Most Newton steps; about ten are needed.
+        Most Newton steps; about ten are needed, thirty when few rows are in doubt.
 
     Attributes
     ----------
