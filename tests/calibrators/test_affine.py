@@ -105,7 +105,7 @@ def test_kronecker_part_is_exact_where_rows_are_alike() -> None:
     between = problem.own_hessian()[classes:, classes:]
     others = RNG.normal(size=problem.identity.shape)
     others[np.arange(classes), np.arange(classes)] = 0.0
-    found = kronecker(problem._spread(), between, problem.ridge)(others)
+    found = kronecker(between, problem._moments(), problem.ridge)(others)
     expected = solved(hessian(problem), others)
     expected[np.arange(classes), np.arange(classes)] = 0.0
     np.testing.assert_allclose(found, expected, rtol=1e-6)

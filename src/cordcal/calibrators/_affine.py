@@ -35,9 +35,9 @@ from cordcal.calibrators._scores import (
 
 # The blocks of all classes are kept up to this many entries: 128 MB, or 255 classes.
 _MOST_BLOCKS = 2**24
-# A preconditioner serves as many products as it cost: a Kronecker product about five,
-# blocks one for every eight classes.
-_KRONECKER_WORTH, _CLASSES_A_PRODUCT = 5, 8
+# A preconditioner serves as many products as it cost: about five, and with blocks one more
+# for every eight classes.
+_COARSE_WORTH, _CLASSES_A_PRODUCT = 5, 8
 
 
 class AffineProblem(ABC):
@@ -133,7 +133,7 @@ class AffineProblem(ABC):
             powers = np.stack([np.ones_like(mean), mean, mean * mean])
             mass_x = mass * x
             (plain, first, second), (cross, skew) = powers @ mass, powers[:2] @ mass_x
-            square = np.vecdot(mass_x.T, x.T)
+            square = powers[0] @ (mass_x * x)
             own += [[square, cross, skew], [cross, plain, first], [skew, first, second]]
             stacked = np.concatenate([mass_x, mass, mass * mean[:, None]][:parts], axis=1)
             stacked *= np.sqrt(self._unweight[at])[:, None]
@@ -257,11 +257,13 @@ class MatrixProblem(AffineProblem):
         return mapped
 
     def _observe(self) -> Matrix:
-        observed = np.zeros_like(self.identity)
-        for at in self._blocks():
-            w = self.weight[at]
-            np.add.at(observed[:, :-1], self.labels[at], self.scores[at] * w[:, None])
-            np.add.at(observed[:, -1], self.labels[at], w)
+        from scipy.sparse import csr_array
+
+        rows, classes = self.scores.shape
+        own = csr_array((self.weight, (self.labels, np.arange(rows))), shape=(classes, rows))
+        observed = np.empty_like(self.identity)
+        observed[:, :-1] = own @ self.scores
+        observed[:, -1] = own.sum(axis=1)
         return observed
 
     def _add_moments(self, mass: Matrix, x: Matrix, moments: Matrix) -> None:
@@ -285,16 +287,15 @@ class MatrixProblem(AffineProblem):
         if self._products_left > 0:
             return
         classes, width = self.identity.shape
-        own = self.own_hessian(mean_score=True)
-        stiff = 2.0 * self.ridge[0, 1] >= self._mean_curvature()
+        own, moments = self.own_hessian(mean_score=True), self._moments()
+        self._products_left = _COARSE_WORTH
+        stiff = 2.0 * self.ridge[0, 1] >= moments.trace() / self.identity.size
         if stiff or classes * width**2 > _MOST_BLOCKS:
             between = own[classes : 2 * classes, classes : 2 * classes]
-            fine = kronecker(self._spread(), between, self.ridge)
-            self._products_left = _KRONECKER_WORTH
+            fine = kronecker(between, moments, self.ridge)
         else:
-            blocks = class_blocks(self._spread(), self.ridge)
-            fine = add(blocks, common_shift(self.ridge))
-            self._products_left = classes // _CLASSES_A_PRODUCT
+            fine = add(class_blocks(self._spread(), self.ridge), common_shift(self.ridge))
+            self._products_left += classes // _CLASSES_A_PRODUCT
         self._inverse = add(fine, coarse(own, self.ridge))
 
     def precondition(self, residual: Matrix) -> Matrix:
@@ -306,9 +307,17 @@ class MatrixProblem(AffineProblem):
             x = self.scores[at]
             yield np.append(x, np.ones((x.shape[0], 1)), axis=1), self._doubt(at)
 
-    def _mean_curvature(self) -> float:
-        """Return the mean of the Hessian's diagonal, without the ridge."""
-        total = 0.0
-        for extended, doubt in self._spread():
-            total += float(doubt.sum(axis=1) @ np.vecdot(extended, extended))
-        return total / self.identity.size
+    def _moments(self) -> Matrix:
+        """Return the second moments of (x, 1), rows weighted by their doubt w·(1 − Σp²).
+
+        Their trace is that of the Hessian without the ridge.
+        """
+        width = self.identity.shape[1]
+        moments = np.zeros((width, width))
+        for at in self._blocks():
+            x, mass = self.scores[at], self._mass[at]
+            doubt = self.weight[at] - self._unweight[at] * np.vecdot(mass, mass)
+            root = np.sqrt(np.maximum(doubt, 0.0))[:, None]
+            part = np.append(x * root, root, axis=1)
+            moments += part.T @ part
+        return moments

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpotrs
 
 from cordcal.calibrators._scores import Matrix, Vector
@@ -78,27 +77,22 @@ def common_shift(ridge: Matrix) -> Inverse:
     return lambda residual: np.tile(residual.sum(axis=0) * inverse, (len(residual), 1))
 
 
-def kronecker(spread: Spread, between: Matrix, ridge: Matrix) -> Inverse:
+def kronecker(between: Matrix, moments: Matrix, ridge: Matrix) -> Inverse:
     """Invert a Kronecker product with ridge, on all but the weights of own scores.
 
     Parameters
     ----------
-    spread : iterable
-        For the second moments of the scores, rows weighted by their doubt.
     between : ndarray of shape (K, K)
         Σ w·(diag(p) − p pᵀ), how classes compete; it knows that common shifts cost nothing.
+    moments : ndarray of shape (K + 1, K + 1)
+        Second moments of the scores and 1, rows weighted by their doubt.
     ridge : ndarray of shape (K, K + 1)
         All but the diagonal is taken to be alike.
     """
-    classes, width = ridge.shape
-    moments, doubt = np.zeros((width, width)), 0.0
-    for extended, doubts in spread:
-        of_row = doubts.sum(axis=1)
-        extended *= np.sqrt(of_row)[:, None]
-        moments += extended.T @ extended
-        doubt += float(of_row.sum())
+    classes = ridge.shape[0]
     left, left_basis = np.linalg.eigh(between)
-    right, right_basis = np.linalg.eigh(moments / max(doubt, TINY))
+    # The doubt of all rows is in both factors.
+    right, right_basis = np.linalg.eigh(moments / max(between.trace(), TINY))
     sizes = np.outer(np.maximum(left, 0.0), np.maximum(right, 0.0)) + 2.0 * ridge[0, 1]
     sizes += _FLAT * sizes.max() + TINY
     own = np.arange(classes)
@@ -145,8 +139,7 @@ def coarse(hessian: Matrix, ridge: Matrix) -> Inverse:
     def inverse(residual: Matrix) -> Matrix:
         weights = residual[:, :-1]
         seen = np.concatenate([weights.diagonal(), residual[:, -1], weights.mean(axis=1)])
-        found = cho_solve((root, True), scale * seen, check_finite=False)
-        found *= scale
+        found = dpotrs(root.T, scale * seen)[0] * scale
         of_own, of_bias, of_mean = found.reshape(3, classes)
         step = np.empty_like(residual)
         step[:, :-1] = of_mean[:, None] / classes
@@ -158,7 +151,7 @@ def coarse(hessian: Matrix, ridge: Matrix) -> Inverse:
 
 
 def _root(matrix: Matrix) -> Matrix:
-    """Return the Cholesky root of a matrix with a unit diagonal, which is raised as need be.
+    """Return the lower Cholesky root; the unit diagonal is raised as far as need be.
 
     Common shifts are flat without a ridge, and so are classes that nobody doubts; rounding
     may have turned such directions over.
