@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dask.delayed import Delayed, delayed
 
 from cordcal import arrays, dense
-from cordcal.repair._construction import Tally, common_exponent, sum_of
+from cordcal.repair._construction import Tally, common_exponent, sum_of, sum_of_each
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rounds import solve_in_rounds
 from cordcal.repair._scalar import Probe
@@ -214,11 +214,6 @@ def _is_there(block: Any) -> bool:
     return block is not None
 
 
-def _sums(rounds: list[list[Probe]]) -> list[Probe]:
-    """Add up the probes of several blocks, candidate by candidate."""
-    return [sum_of(probes) for probes in zip(*rounds, strict=True)]
-
-
 def _construct_level(
     blocks: Sequence[Delayed], classes: int, decision_given: bool, *, free: bool
 ) -> Construction:
@@ -227,7 +222,7 @@ def _construct_level(
     tally: Tally = _total([block.tally() for block in rows], sum_of)
 
     def probe(etas: Sequence[float]) -> list[Probe]:
-        found: list[Probe] = _total([block.probes(list(etas)) for block in rows], _sums)
+        found: list[Probe] = _total([block.probes(list(etas)) for block in rows], sum_of_each)
         return found
 
     solution = solve_in_rounds(tally.bounds(classes), probe, free=free)

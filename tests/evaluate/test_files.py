@@ -12,7 +12,7 @@ from cordcal.cli import main
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.files import audit_files
 from cordcal.evaluate.fingerprint import Fingerprint
-from cordcal.io import open_scores, stream
+from cordcal.io import open_scores, sources
 from cordcal.io.pairs import construct_from_files
 from cordcal.preserved import Reports
 
@@ -21,7 +21,7 @@ ROWS, CLASSES = 3000, 6
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
-    monkeypatch.setattr(stream, "BATCH_BYTES", 256 * CLASSES * 8)
+    monkeypatch.setattr(sources, "BATCH_BYTES", 256 * CLASSES * 8)
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=ROWS)
     logits = 2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(ROWS, CLASSES))

@@ -18,7 +18,7 @@ import pytest
 
 import cordcal
 from cordcal.cli import main
-from cordcal.io import growing, open_scores, stream
+from cordcal.io import growing, open_scores, sources
 from cordcal.io.applying import CalibratedRows, RepairedRows, apply_model
 
 Write = Callable[..., Path]
@@ -44,7 +44,7 @@ def logits() -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "BATCH_BYTES", 512 * CLASSES * 4)
+    monkeypatch.setattr(sources, "BATCH_BYTES", 512 * CLASSES * 4)
 
 
 def repaired_in(path: Path) -> np.ndarray:
@@ -191,8 +191,8 @@ class Killed:
     # The batches of a test must be small, and each slow enough to be killed in.
     SCRIPT = (
         "import sys, time\n"
-        "from cordcal.io import stream, growing\n"
-        f"stream.BATCH_BYTES = 512 * {CLASSES} * 4\n"
+        "from cordcal.io import sources, growing\n"
+        f"sources.BATCH_BYTES = 512 * {CLASSES} * 4\n"
         "append = growing.GrowingFile.append\n"
         "def slow(self, *args, **told):\n"
         "    print('block', flush=True)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal.io import open_scores, read_scores, stream
+from cordcal.io import open_scores, read_scores, sources
 
 Write = Callable[..., Path]
 
@@ -45,7 +45,7 @@ def test_lists_are_not_copied(write: Write, matrix: np.ndarray) -> None:
 def test_large_pieces_are_cut(
     write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
     given = np.asfortranarray(matrix) if name.startswith("fortran") else matrix
     scores = open_scores(write(name, given, group=700))
     assert max(len(batch) for batch in scores) in (62, 64)  # 1050 or 700 rows in even parts

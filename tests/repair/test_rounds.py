@@ -13,7 +13,7 @@ from cordcal.repair._scalar import Bounds, Constraint, Probe, grid_index, grid_v
 
 def check(rows: CalibrationRows, classes: int) -> int:
     bounds = rows.tally().bounds(classes)
-    wanted = solve(Constraint(rows.probe, rows.next_edge, bounds))
+    wanted = solve(Constraint(rows.probes, rows.next_edge, bounds, rows.seek))
     found = solve_in_rounds(bounds, rows.probes)
     assert found.eta == wanted.eta
     assert (found.target, found.reached.excess) == (wanted.target, wanted.reached.excess)
@@ -45,7 +45,7 @@ def test_certain_and_wrong_reports() -> None:
 @pytest.mark.parametrize("jump", [1, 17, -5, grid_index(3e11), -grid_index(700.0), 2**40 + 1])
 def test_a_step_without_slopes_is_found_by_sections_alone(jump: int) -> None:
     # The hardest constraint there can be: it tells nothing until its jump is passed.
-    below, above = ExactSum.of_numbers([-1.0]), ExactSum.of_numbers([1.0])
+    below, above = ExactSum.count(-1), ExactSum.count(1)
 
     def probes(etas: list[float]) -> list[Probe]:
         edge = grid_value(jump)

@@ -51,7 +51,7 @@ def neighbours(case: Case) -> tuple[float, float, float]:
     record = rows.construct(decision_given=False)
     step = 2.0**-GRID_BITS * max(1.0, 2.0 ** math.floor(math.log2(max(abs(record.eta), 1e-300))))
     before = record.eta - math.copysign(step, record.eta)
-    reached, ahead = rows.probe(record.eta).excess, rows.probe(before).excess
+    reached, ahead = (probe.excess for probe in rows.probes([record.eta, before]))
     target = (record.target - record.direct_mean) * len(rows)
     return float(ahead), float(reached), target
 

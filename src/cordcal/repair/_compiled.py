@@ -6,10 +6,12 @@ import functools
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import add
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +27,15 @@ from cordcal.repair._tile import SUM_ROWS
 _COPY_ENTRIES = 2**17
 # Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
 _THREAD_ENTRIES = 2**20
+# A row of a constraint is as much arithmetic as this many entries of a report.
+_ROW_ENTRIES = 10
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
 _NO_KEYS = np.empty((0, 0), dtype=np.int64)
 _NO_WEIGHTS = np.empty(0)
+_NO_DESCRIPTION = (np.empty(0), np.empty(0), np.empty(0), np.empty((0, 0)))
 _IMPORTED_IN = os.getpid()
+
+Result = TypeVar("Result")
 
 
 @functools.cache
@@ -50,10 +57,10 @@ def warmup() -> None:
     """
     module = kernels()
     if module is not None:
-        module.probe()
+        for kernel in (module.probe, module.seek, module.add_levels, module.add_all):
+            kernel()
         for dtype in ("float64", "float32"):
-            module.describe(dtype)
-            module.repair(dtype, dtype)
+            module.row_pass(dtype, dtype)
 
 
 def default_threads() -> int:
@@ -81,13 +88,17 @@ def _chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def _run(work: Callable[[slice], Any], chunks: list[slice], threads: int) -> Iterator[Any]:
-    """Run the blocks in order, on a pool where there is something to share out."""
+def _run(
+    work: Callable[[slice], Result], rows: int, classes: int, threads: int, most: int
+) -> Iterable[Result]:
+    """Run the blocks of rows in order, on a pool where there is something to share out."""
+    if threads == 1 and rows <= most:
+        return [work(slice(0, rows))]
+    chunks = _chunks(rows, classes, threads, most)
     if threads == 1 or len(chunks) == 1:
-        yield from map(work, chunks)
-        return
+        return map(work, chunks)
     with ThreadPoolExecutor(min(threads, len(chunks))) as pool:
-        yield from pool.map(work, chunks)
+        return list(pool.map(work, chunks))
 
 
 @functools.cache
@@ -106,15 +117,6 @@ def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vec
     )
 
 
-def _warn_about_sums(array: npt.NDArray[Any], name: str, sloppy: int) -> None:
-    if sloppy:
-        worst = max(
-            float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
-            for at in _chunks(array.shape[0], array.shape[1], 1, _COPY_ENTRIES // array.shape[1])
-        )
-        arrays.warn_about_sums(worst, name, array.dtype, array.shape[1])
-
-
 class _Inputs:
     """Two input arrays that hand out blocks of rows as the kernels want them."""
 
@@ -128,13 +130,33 @@ class _Inputs:
         self.dtype = _kernel_dtype(original.dtype, direct.dtype)
         self.limits = _limits(original.dtype, direct.dtype, direct.shape[1])
         rows, classes = direct.shape
-        as_is = all(x.dtype == self.dtype and x.flags.c_contiguous for x in (original, direct))
-        self.most = rows if as_is else max(1, _COPY_ENTRIES // classes)
+        self.as_is = original.dtype == direct.dtype == self.dtype and (
+            original.flags.c_contiguous and direct.flags.c_contiguous
+        )
+        self.most = rows if self.as_is else max(1, _COPY_ENTRIES // classes)
 
     def block(self, at: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Decisions]:
-        p, q = (np.ascontiguousarray(x[at], dtype=self.dtype) for x in (self.original, self.direct))
+        p, q = self.original[at], self.direct[at]
+        if not self.as_is:
+            p, q = (np.ascontiguousarray(x, dtype=self.dtype) for x in (p, q))
         keep = _NO_DECISIONS if self.decision is None else self.decision[at]
         return p, q, keep
+
+
+def _take_notice(inputs: _Inputs, counts: npt.NDArray[np.int64]) -> int:
+    """Warn about rows that sum to one only about; return how many decisions changed."""
+    *sloppy, changed = counts.tolist()
+    for name, array, rows in zip(
+        ("original", "direct"), (inputs.original, inputs.direct), sloppy, strict=True
+    ):
+        if rows:
+            classes = array.shape[1]
+            worst = max(
+                float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
+                for at in _chunks(array.shape[0], classes, 1, _COPY_ENTRIES // classes)
+            )
+            arrays.warn_about_sums(worst, name, array.dtype, classes)
+    return int(changed)
 
 
 def describe(
@@ -148,70 +170,87 @@ def describe(
     """Check and describe every calibration row; see `_rows.describe`."""
     inputs = _Inputs(original, direct, decision)
     rows, classes = direct.shape
-    kernel = module.describe(arrays.dtype_name(inputs.dtype))
-    reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
+    name = arrays.dtype_name(inputs.dtype)
+    kernel, nothing = module.row_pass(name, name), np.empty((0, classes), inputs.dtype)
+    reference, reference_rest, lower = np.empty(rows), np.empty(rows), np.empty(rows)
 
-    def work(at: slice) -> tuple[list[ExactSum], int, npt.NDArray[np.int64]] | None:
-        p, q, keep = inputs.block(at)
-        sums, bins = np.zeros((3, 4)), np.zeros((3, 2048, 2), dtype=np.int64)
-        sloppy, changed = np.zeros(2, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        w = _NO_WEIGHTS if weight is None else weight[at]
+    def work(at: slice) -> tuple[list[ExactSum], npt.NDArray[np.int64]] | None:
+        summed = np.empty((3, at.stop - at.start))
+        counts = np.zeros(3, dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at])
-        refused = kernel(p, q, keep, w, inputs.limits, *vectors, sums, bins, sloppy, changed)
+        reports = inputs.block(at)
+        refused = kernel(*reports, 0.0, inputs.limits, nothing, *vectors, summed, counts)
         if refused >= 0:
             return None
-        return [_exact(*pair) for pair in zip(sums, bins, strict=True)], int(changed[0]), sloppy
+        return exact_sums(module, summed, _at(weight, at)), counts
 
     totals = [ExactSum()] * 3
-    n_changed, sloppy = 0, np.zeros(2, dtype=np.int64)
-    chunks = _chunks(rows, classes, threads, min(inputs.most, SUM_ROWS))
-    for result in _run(work, chunks, threads):
-        if result is None:
+    counts = np.zeros(3, dtype=np.int64)
+    for part in _run(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
+        if part is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
             return _rows.describe(original, direct, decision, weight)
-        totals = [x + y for x, y in zip(totals, result[0], strict=True)]
-        n_changed += result[1]
-        sloppy += result[2]
-    _warn_about_sums(original, "original", int(sloppy[0]))
-    _warn_about_sums(direct, "direct", int(sloppy[1]))
+        totals = list(map(add, totals, part[0]))
+        counts += part[1]
+    n_changed = _take_notice(inputs, counts)
     direct_sum, lower_sum, shift = totals
     return Description(
         reference, reference_rest, lower, direct_sum, lower_sum, direct_sum, shift, n_changed
     )
 
 
-def _exact(sums: Vector, bins: npt.NDArray[np.int64]) -> ExactSum:
-    total = ExactSum.of_numbers(sums[:3].tolist())
-    return total + ExactSum.of_bins(bins) if sums[3] else total
+def _at(weight: Vector | None, rows: slice) -> Vector:
+    return _NO_WEIGHTS if weight is None else weight[rows]
 
 
-def probe(
+def exact_sums(
+    module: ModuleType, vectors: npt.NDArray[np.float64], weight: Vector
+) -> list[ExactSum]:
+    """Add up each of some vectors, at most `SUM_ROWS` long, exactly; weighted if not empty."""
+    if not weight.size:
+        levels = np.empty((len(vectors), 3), dtype=np.int64)
+        if module.add_levels()(vectors, levels) == 0:
+            return [ExactSum.of_levels(*each) for each in levels.tolist()]
+    bins = np.zeros((len(vectors), 2048, 2), dtype=np.int64)
+    module.add_all()(vectors, weight, bins)
+    return [ExactSum.of_bins(each) for each in bins]
+
+
+def probes(
     module: ModuleType,
-    eta: float,
+    etas: Sequence[float],
     reference: Vector,
     reference_rest: Vector,
     lower: Vector,
     weight: Vector | None,
     threads: int,
-) -> Probe:
-    """Evaluate the constraint; see `_rows.probe`."""
-    kernel = module.probe()
+) -> list[Probe]:
+    """Evaluate the constraint at some candidates; see `_rows.probe`."""
+    kernel, candidates = module.probe(), np.array(etas)
 
-    def work(at: slice) -> tuple[ExactSum, float, int, int]:
-        sums, bins = np.zeros(4), np.zeros((2048, 2), dtype=np.int64)
-        counts = np.zeros(2, dtype=np.int64)
-        w = _NO_WEIGHTS if weight is None else weight[at]
-        slope = kernel(eta, reference[at], reference_rest[at], lower[at], w, sums, bins, counts)
-        return _exact(sums, bins), slope, int(counts[0]), int(counts[1])
+    def work(at: slice) -> list[Probe]:
+        gaps = np.empty((len(etas), at.stop - at.start))
+        slopes, counts = np.zeros(len(etas)), np.zeros((len(etas), 2), dtype=np.int64)
+        vectors = (reference[at], reference_rest[at], lower[at], _at(weight, at))
+        kernel(candidates, *vectors, gaps, slopes, counts)
+        sums = exact_sums(module, gaps, vectors[3])
+        return list(map(Probe, sums, slopes.tolist(), *counts.T.tolist()))
 
-    excess, slope, low, high = ExactSum(), 0.0, 0, 0
-    # Ten entries stand for the arithmetic of one row here.
-    for part in _run(work, _chunks(reference.shape[0], 10, threads, SUM_ROWS), threads):
-        excess += part[0]
-        slope += part[1]
-        low += part[2]
-        high += part[3]
-    return Probe(excess, slope, low, high)
+    parts = _run(work, reference.shape[0], _ROW_ENTRIES, threads, SUM_ROWS)
+    return [reduce(add, each) for each in zip(*parts, strict=True)]
+
+
+def seek(
+    module: ModuleType,
+    shift: float,
+    reference: Vector,
+    reference_rest: Vector,
+    lower: Vector,
+    weight: Vector | None,
+) -> float:
+    """Return about the scalar at which Σ w (s − g) + shift vanishes, or zero."""
+    w = _NO_WEIGHTS if weight is None else weight
+    return float(module.seek()(shift, reference, reference_rest, lower, w))
 
 
 def repair(
@@ -225,10 +264,11 @@ def repair(
 ) -> None:
     """Write the repaired rows to ``out``; see `_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    kernel = module.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
+    kernel = module.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
 
-    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
-        return int(kernel(*inputs.block(at), eta, inputs.limits, target, sloppy))
+    def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
+        reports = inputs.block(at)
+        return int(kernel(*reports, eta, inputs.limits, target, *_NO_DESCRIPTION, counts))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
@@ -253,10 +293,10 @@ def repair_ranked(
     sort = len(etas) > _ranked_kernels.PICKED_LEVELS
     bits = _ranked_kernels.class_bits(direct.shape[1])
 
-    def run(at: slice, target: npt.NDArray[Any], sloppy: npt.NDArray[np.int64]) -> int:
+    def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
         p, q, keep = inputs.block(at)
         keys = _ranked_kernels.sort_keys(p) if sort else _NO_KEYS
-        return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, sloppy))
+        return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, counts))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
@@ -277,7 +317,7 @@ def _repair_blocks(
 ) -> None:
     """Run a repair kernel over all rows.
 
-    ``run(rows, target, sloppy)`` returns a row it refuses, or -1; from there on
+    ``run(rows, target, counts)`` returns a row it refuses, or -1; from there on
     ``take_over(rows, target)`` runs the array version, which names the row in an error, or
     accepts it at the edge of a tolerance.
     """
@@ -287,19 +327,15 @@ def _repair_blocks(
         most = min(most, max(1, _COPY_ENTRIES // classes))
 
     def work(at: slice) -> npt.NDArray[np.int64]:
-        sloppy = np.zeros(2, dtype=np.int64)
+        counts = np.zeros(3, dtype=np.int64)
         shape = (at.stop - at.start, classes)
         target = out[at] if contiguous else np.empty(shape, dtype=out.dtype.newbyteorder("="))
         bits = target.view(np.uint16) if target.dtype == np.float16 else target
-        refused = run(at, bits, sloppy)
+        refused = run(at, bits, counts)
         if refused >= 0:
             take_over(slice(at.start + refused, at.stop), target[refused:])
         if not contiguous:
             out[at] = target
-        return sloppy
+        return counts
 
-    sloppy = np.zeros(2, dtype=np.int64)
-    for part in _run(work, _chunks(rows, classes, threads, most), threads):
-        sloppy += part
-    _warn_about_sums(inputs.original, "original", int(sloppy[0]))
-    _warn_about_sums(inputs.direct, "direct", int(sloppy[1]))
+    _take_notice(inputs, sum(_run(work, rows, classes, threads, most), np.zeros(3, dtype=np.int64)))

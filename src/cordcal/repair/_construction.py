@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar
@@ -175,21 +175,29 @@ class CalibrationRows:
     def __len__(self) -> int:
         return int(self.description.lower.shape[0])
 
-    def probe(self, eta: float) -> Probe:
-        """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound."""
-        found = self.description
-        vectors = (found.reference, found.reference_rest, found.lower, self.weight)
+    def probes(self, etas: Sequence[float]) -> list[Probe]:
+        """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound, at candidates."""
+        kernels, vectors = _compiled.kernels(), self._vectors()
+        if kernels is None:
+            found = [_rows.probe(eta, *vectors) for eta in etas]
+        else:
+            found = _compiled.probes(kernels, etas, *vectors, self.threads)
+        shift = self.description.reference_shift
+        return [
+            Probe(probe.excess + shift, probe.slope, probe.at_lower, probe.at_upper)
+            for probe in found
+        ]
+
+    def seek(self) -> float:
+        """Return about the scalar of these rows alone, or zero if that is not known."""
         kernels = _compiled.kernels()
         if kernels is None:
-            result = _rows.probe(eta, *vectors)
-        else:
-            result = _compiled.probe(kernels, eta, *vectors, self.threads)
-        excess = result.excess + found.reference_shift
-        return Probe(excess, result.slope, result.at_lower, result.at_upper)
+            return 0.0
+        return _compiled.seek(kernels, float(self.description.reference_shift), *self._vectors())
 
-    def probes(self, etas: Iterable[float]) -> list[Probe]:
-        """Evaluate the constraint at many candidates, as a round does."""
-        return [self.probe(eta) for eta in etas]
+    def _vectors(self) -> tuple[Vector, Vector, Vector, Vector | None]:
+        found = self.description
+        return found.reference, found.reference_rest, found.lower, self.weight
 
     def next_edge(self, eta: float, upwards: bool) -> float | None:
         """Return the nearest scalar beyond ``eta`` at which some row enters or leaves a bound."""
@@ -225,8 +233,10 @@ def construct(
     def visit() -> Iterable[CalibrationRows]:
         return (block.rescaled(shared) for block in blocks)
 
-    def probe(eta: float) -> Probe:
-        return sum_of(block.probe(eta) for block in visit())
+    tally = sum_of(block.tally() for block in visit())
+
+    def probes(etas: Sequence[float]) -> list[Probe]:
+        return sum_of_each(block.probes(etas) for block in visit())
 
     def next_edge(eta: float, upwards: bool) -> float | None:
         edges = [edge for block in blocks if (edge := block.next_edge(eta, upwards)) is not None]
@@ -234,13 +244,13 @@ def construct(
             return None
         return min(edges) if upwards else max(edges)
 
-    tally = sum_of(block.tally() for block in visit())
     classes = next(iter(blocks)).classes
     if free:
-        at_zero = probe(0.0)
+        (at_zero,) = probes([0.0])
         solution = Solution(0.0, at_zero.excess, at_zero, 1)
     else:
-        solution = solve(Constraint(probe, next_edge, tally.bounds(classes)))
+        first = next(iter(visit()))
+        solution = solve(Constraint(probes, next_edge, tally.bounds(classes), first.seek))
     return tally.record(solution, classes, decision_given=decision_given)
 
 
@@ -255,3 +265,8 @@ Summand = TypeVar("Summand", Tally, Probe)
 def sum_of(parts: Iterable[Summand]) -> Summand:
     """Add up the tallies or the probes of one or more blocks."""
     return reduce(operator.add, parts)
+
+
+def sum_of_each(parts: Iterable[list[Probe]]) -> list[Probe]:
+    """Add up the probes of one or more blocks, candidate by candidate."""
+    return [sum_of(probes) for probes in zip(*parts, strict=True)]

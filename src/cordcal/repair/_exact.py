@@ -6,8 +6,6 @@ not depend on the order of the rows, on blocks, threads or machines.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,13 +60,9 @@ class ExactSum:
         return cls.of(product) + cls.of(_product_error(weights, values, product))
 
     @classmethod
-    def of_numbers(cls, values: Iterable[float]) -> ExactSum:
-        """Add up a few numbers; cheaper than `of` for a handful."""
-        total = 0
-        for value in values:
-            mantissa, exponent = math.frexp(value)
-            total += int(math.ldexp(mantissa, _MANTISSA_BITS)) << (exponent - LOWEST_EXPONENT)
-        return cls(total)
+    def of_levels(cls, high: int, middle: int, low: int) -> ExactSum:
+        """Add up multiples of 2^-36, 2^-72 and 2^-108."""
+        return cls(((high << 72) + (middle << 36) + low) << (UNIT_BITS - 108))
 
     @classmethod
     def of_bins(cls, bins: npt.NDArray[np.int64]) -> ExactSum:

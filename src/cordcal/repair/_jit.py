@@ -16,10 +16,16 @@ from cordcal.repair._simd import double_bits, write_scaled
 
 # NumPy's error model: a division by zero gives an infinity, not a check and an exception,
 # which would keep the loops from being vectorised.
-compiled = njit(nogil=True, error_model="numpy")
-inlined = njit(nogil=True, error_model="numpy", inline="always")
+# What only other kernels call needs no wrappers, whose compilation takes longer than its own.
+compiled = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 # For sums whose order does not matter: LLVM may then vectorise them.
-reassociated = njit(nogil=True, error_model="numpy", fastmath={"reassoc"})
+reassociated = njit(
+    nogil=True,
+    error_model="numpy",
+    no_cpython_wrapper=True,
+    no_cfunc_wrapper=True,
+    fastmath={"reassoc"},
+)
 
 F64, _F32, _U16 = types.float64, types.float32, types.uint16
 KINDS = {"float64": F64, "float32": _F32, "float16": _U16}
@@ -40,11 +46,12 @@ def compile_for(function: Callable[..., Any], signature: Any) -> Callable[..., A
     # stale; the name carries a digest of everything it is built from.
     if not function.__qualname__.endswith(_digest()):
         function.__qualname__ += _digest()
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
-        return njit(signature, nogil=True, error_model="numpy", cache=True)(function)
+        return njit(signature, cache=True, **options)(function)
     except (RuntimeError, OSError):
         # No folder for the cache can be written: compile for this process only.
-        return njit(signature, nogil=True, error_model="numpy")(function)
+        return njit(signature, **options)(function)
 
 
 @functools.cache

@@ -28,7 +28,8 @@ from cordcal.repair._jit import (
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._simd import LANES, first_above, scan, scan_alone, scan_lanes
+from cordcal.repair._scan import scan, scan_alone, scan_lanes
+from cordcal.repair._simd import LANES, first_above
 
 _U = np.uintp
 
@@ -252,7 +253,7 @@ def _move(p, i, least, total, chosen, b, b_rest, entry, left, row, g, g_rest):
         g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
 
 
-def _repair(p, q, keep, keys, bits, etas, limits, out, sloppy):
+def _repair(p, q, keep, keys, bits, etas, limits, out, counts):
     """Repair every row into ``out``; return the first refused row, or -1.
 
     ``keys`` are those of `sort_keys`, or empty: then the ranks are picked out.
@@ -285,8 +286,8 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, sloppy):
         p_off, q_off = abs(p_sum - 1.0), abs(q_sum - 1.0)
         if not (p_off <= limits[0] and q_off <= limits[1] and p_least >= 0.0 and least >= 0.0):
             return np.int64(i)
-        sloppy[0] += p_off > limits[2]
-        sloppy[1] += q_off > limits[3]
+        counts[0] += p_off > limits[2]
+        counts[1] += q_off > limits[3]
 
         first = _U(keep[i]) if keep.shape[0] > 0 else none
         if picked:

@@ -7,10 +7,8 @@ point at which the target is reached, is the one that `_scalar.solve` finds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from cordcal.repair._exact import UNIT_BITS, ExactSum
-from cordcal.repair._scalar import Bounds, Probe, Solution, grid_index, grid_value
+from cordcal.repair._scalar import Bounds, Probe, ProbeMany, Solution, grid_index, grid_value
 
 ROUNDS = 10
 
@@ -20,9 +18,6 @@ _TRUSTING = 4
 _CUTS = 8
 # The first look: powers of two up to the largest scalar there can be, denser around one.
 _LADDER = [2.0**e for e in (-12, -8, -5, -3, -2, -1, 0, 1, 2, 3, 5, 8, 12, 18, 25, 33)]
-
-ProbeMany = Callable[[Sequence[float]], Sequence[Probe]]
-"""Evaluates the constraint at several candidates in one round."""
 
 
 def solve_in_rounds(bounds: Bounds, probe: ProbeMany, *, free: bool = False) -> Solution:

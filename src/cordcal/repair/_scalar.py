@@ -11,7 +11,7 @@ no mass by more than 2^-47.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cordcal.repair._exact import UNIT_BITS, ExactSum
@@ -59,24 +59,31 @@ class Bounds:
     surely_attainable: bool
 
 
+ProbeMany = Callable[[Sequence[float]], Sequence[Probe]]
+"""Evaluates the constraint at several candidates at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """Everything the search asks of the calibration rows.
 
     Attributes
     ----------
-    probe : callable
-        ``probe(eta)`` evaluates the constraint.
+    probes : callable
+        ``probes(etas)`` evaluates the constraint at some candidates.
     next_edge : callable
         ``next_edge(eta, upwards)`` returns the nearest scalar beyond ``eta`` at which a
         row enters or leaves a bound, or None.
     bounds : Bounds
         Where the scalar can lie.
+    seek : callable
+        ``seek()`` returns a good guess, or zero.
     """
 
-    probe: Callable[[float], Probe]
+    probes: ProbeMany
     next_edge: Callable[[float, bool], float | None]
     bounds: Bounds
+    seek: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,56 +126,89 @@ def solve(constraint: Constraint) -> Solution:
     """Return the scalar closest to zero at which the constraint meets its target.
 
     With the sign chosen so that the target lies ahead of zero, this is the smallest
-    grid point whose excess has reached the target.  Newton steps propose candidates, a
-    bracket of grid indices disposes, and flat stretches are crossed by their edges.
+    grid point whose excess has reached the target.
     """
-    start = constraint.probe(0.0)
+    bounds = constraint.bounds
+    guess = constraint.seek() if bounds.surely_attainable else 0.0
+    if guess:
+        search = _Search(constraint, 1 if guess > 0.0 else -1)
+        index = min(grid_index(abs(guess)), search.high - 1)
+        # If the guess is good, these two prove it.
+        search.ask(index - 1, index)
+        solution = search.run(index if search.low == index else index - 1)
+        if solution is not None:
+            return solution
+
+    (start,) = constraint.probes([0.0])
     if start.excess.units == 0:
         return Solution(0.0, start.excess, start, 1)
-    upwards = start.excess.units < 0
-    sign = 1 if upwards else -1
-    bounds = constraint.bounds
-    far = bounds.highest if upwards else -bounds.lowest
-
-    # Invariant: the excess has not reached the target at `low`; at `high` it has.
-    low, high = 0, grid_index(far) + 2
-    target, reached, passes = 0, None, 1
+    search = _Search(constraint, 1 if start.excess.units < 0 else -1)
+    search.known[0] = start
     if not bounds.surely_attainable:
-        reached = constraint.probe(grid_value(sign * high))
-        passes += 1
+        end = search.high
+        search.ask(end)
         # The target is zero, or the nearest attainable excess (Eq. 6).
-        target = sign * min(0, sign * reached.excess.units)
-        if start.excess.units == target:
-            return Solution(0.0, ExactSum(target), start, passes)
-
-    here, probe = 0, start
-    widths = [high - low]
-    while high - low > 1:
-        short = sign * (target - probe.excess.units) / (1 << UNIT_BITS)
-        here = _propose(constraint, sign, here, short, probe.slope)
-        if len(widths) > 3 and 2 * widths[-1] > widths[-4]:
-            # Three proposals have not halved the bracket: bisect once.
-            here, widths = (low + high) // 2, widths[-1:]
-        here = min(max(here, low + 1), high - 1)
-        probe = constraint.probe(grid_value(sign * here))
-        passes += 1
-        if sign * (probe.excess.units - target) >= 0:
-            high, reached = here, probe
-        else:
-            low = here
-        widths.append(high - low)
-    eta = grid_value(sign * high)
-    if reached is None:
-        reached, passes = constraint.probe(eta), passes + 1
-    return Solution(eta, ExactSum(target), reached, passes)
+        search.target = search.sign * min(0, search.sign * search.known[end].excess.units)
+        search.low, search.high = 0, end
+        if start.excess.units == search.target:
+            return Solution(0.0, ExactSum(search.target), start, 2)
+    solution = search.run(0)
+    assert solution is not None
+    return solution
 
 
-def _propose(constraint: Constraint, sign: int, here: int, short: float, slope: float) -> int:
-    """Return the next candidate's index, as if the bracket were infinite."""
-    eta = grid_value(sign * here)
-    if slope > 0.0:
-        step = sign * eta + short / slope
-        return grid_index(step) if 0.0 <= step < math.inf else (0 if step < 0.0 else 1 << 62)
-    # Every row is clipped: the edge ahead starts the next rise, the edge behind ended the last.
-    edge = constraint.next_edge(eta, (sign > 0) == (short > 0.0))
-    return here if edge is None else grid_index(max(sign * edge, 0.0))
+class _Search:
+    """A bracket of grid indices on one side of zero, and the probes taken there."""
+
+    def __init__(self, constraint: Constraint, sign: int) -> None:
+        self.constraint, self.sign = constraint, sign
+        self.target = 0
+        self.known: dict[int, Probe] = {}
+        bounds = constraint.bounds
+        # Invariant: the excess has not reached the target at `low`; at `high` it has.
+        self.low = 0
+        self.high = grid_index(bounds.highest if sign > 0 else -bounds.lowest) + 2
+
+    def ask(self, *indices: int) -> None:
+        """Evaluate the constraint and narrow the bracket."""
+        probes = self.constraint.probes([grid_value(self.sign * index) for index in indices])
+        for index, probe in zip(indices, probes, strict=True):
+            self.known[index] = probe
+            if self.sign * (probe.excess.units - self.target) >= 0:
+                self.high = min(self.high, index)
+            else:
+                self.low = max(self.low, index)
+
+    def run(self, here: int) -> Solution | None:
+        """Search from a probed index; there is nothing to find if zero is beyond the target.
+
+        Newton steps propose candidates, the bracket disposes, and flat stretches are crossed
+        by their edges.
+        """
+        widths = [self.high - self.low]
+        while self.high - self.low > 1:
+            here = self._propose(here)
+            if len(widths) > 3 and 2 * widths[-1] > widths[-4]:
+                # Three proposals have not halved the bracket: bisect once.
+                here, widths = (self.low + self.high) // 2, widths[-1:]
+            here = min(max(here, self.low + 1), self.high - 1)
+            self.ask(here)
+            widths.append(self.high - self.low)
+        for end in (self.low, self.high):
+            if end not in self.known:
+                self.ask(end)
+        if self.high == 0:
+            return None
+        eta = grid_value(self.sign * self.high)
+        return Solution(eta, ExactSum(self.target), self.known[self.high], len(self.known))
+
+    def _propose(self, here: int) -> int:
+        """Return the next candidate's index, as if the bracket were infinite."""
+        eta, probe = grid_value(self.sign * here), self.known[here]
+        short = self.sign * (self.target - probe.excess.units) / (1 << UNIT_BITS)
+        if probe.slope > 0.0:
+            step = self.sign * eta + short / probe.slope
+            return grid_index(step) if 0.0 <= step < math.inf else (0 if step < 0.0 else 1 << 62)
+        # Every row is clipped: the edge ahead starts the next rise, the edge behind ended the last.
+        edge = self.constraint.next_edge(eta, (self.sign > 0) == (short > 0.0))
+        return here if edge is None else grid_index(max(self.sign * edge, 0.0))

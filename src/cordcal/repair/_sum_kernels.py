@@ -1,17 +1,35 @@
-"""Exact sums inside the kernels: three doubles that never round, and integer bins.
+"""Exact sums of vectors, compiled: three doubles that never round, and integer bins.
 
-The result goes to `ExactSum` (see ``_compiled.exact_sum``).
+The result goes to `ExactSum` (see ``_compiled.exact_sums``).
 """
 
 from __future__ import annotations
 
-from cordcal.repair._jit import compiled, inlined, reassociated
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from numba import types
+
+from cordcal.repair._jit import (
+    F64,
+    compile_for,
+    compiled,
+    input_array,
+    output_array,
+    reassociated,
+)
 from cordcal.repair._simd import double_bits
-from cordcal.repair._tile import GAP, LEFT, PART_1, PART_2, PART_3
+from cordcal.repair._tile import TILE
+
+_U = np.uintp
+
+# A tile's parts, one stretch for each level and one for what is left.
+_PART_1, _PART_2, _PART_3, _LEFT = (_U(i * TILE) for i in range(4))
 
 # Each summand is split at these magnitudes (error-free extraction): with at most SUM_ROWS
 # summands below 2 in absolute value, the parts of each level add up without rounding.
-# Units are 2^-36, 2^-72 and 2^-108; what is below goes to the bins.
+# Units are 2^-36, 2^-72 and 2^-108 (see `ExactSum.of_levels`); what is below goes to the bins.
 _LEVEL_1 = 1.5 * 2.0**16
 _LEVEL_2 = 1.5 * 2.0**-20
 _LEVEL_3 = 1.5 * 2.0**-56
@@ -32,20 +50,20 @@ def _add_to_bins(value, bins):
     bins[exponent, 1] += sign * (mantissa >> 32)
 
 
-@inlined
-def _extract(tile, at, rows):
+@compiled
+def _extract(values, start, rows, tile):
     """Split each value into three parts on fixed grids and what is left, without error."""
     for r in range(rows):
-        value = tile[at + r]
+        value = values[start + r]
         part = (_LEVEL_1 + value) - _LEVEL_1
         value -= part
-        tile[PART_1 + r] = part
+        tile[_PART_1 + r] = part
         part = (_LEVEL_2 + value) - _LEVEL_2
         value -= part
-        tile[PART_2 + r] = part
+        tile[_PART_2 + r] = part
         part = (_LEVEL_3 + value) - _LEVEL_3
-        tile[PART_3 + r] = part
-        tile[LEFT + r] = value - part
+        tile[_PART_3 + r] = part
+        tile[_LEFT + r] = value - part
 
 
 @reassociated
@@ -57,20 +75,27 @@ def plain_sum(tile, at, rows):
 
 
 @compiled
-def _add_parts(tile, rows, sums, bins):
-    """Add the parts of a tile to an exact sum: three doubles that never round, and the bins."""
-    # The parts add up without rounding in any order, so these sums may be reassociated.
-    sums[0] += plain_sum(tile, PART_1, rows)
-    sums[1] += plain_sum(tile, PART_2, rows)
-    sums[2] += plain_sum(tile, PART_3, rows)
+def _add_vector(values, levels):
+    """Add up the values on three levels, as integers; return how many have more below."""
+    rows = _U(values.shape[0])
+    tile = np.empty(4 * TILE)
+    sum_1 = sum_2 = sum_3 = 0.0
     left = 0
-    for r in range(rows):
-        left += tile[LEFT + r] != 0.0
-    if left > 0:
-        sums[3] = 1.0
-        for r in range(rows):
-            if tile[LEFT + r] != 0.0:
-                _add_to_bins(tile[LEFT + r], bins)
+    start = _U(0)
+    while start < rows:
+        count = min(_U(TILE), rows - start)
+        _extract(values, start, count, tile)
+        # The parts add up without rounding in any order, so these sums may be reassociated.
+        sum_1 += plain_sum(tile, _PART_1, count)
+        sum_2 += plain_sum(tile, _PART_2, count)
+        sum_3 += plain_sum(tile, _PART_3, count)
+        for r in range(count):
+            left += tile[_LEFT + r] != 0.0
+        start += count
+    levels[0] = np.int64(sum_1 * 2.0**36)
+    levels[1] = np.int64(sum_2 * 2.0**72)
+    levels[2] = np.int64(sum_3 * 2.0**108)
+    return left
 
 
 @compiled
@@ -87,22 +112,32 @@ def _add_product(weight, value, bins):
     _add_to_bins(error, bins)
 
 
-@inlined
-def accumulate(tile, at, weight, start, rows, sums, bins):
-    """Add a stretch of the tile, weighted if there are weights, to an exact sum."""
-    if weight.shape[0] == 0:
-        _extract(tile, at, rows)
-        _add_parts(tile, rows, sums, bins)
-    else:
-        sums[3] = 1.0
-        for r in range(rows):
-            _add_product(weight[start + r], tile[at + r], bins)
+def _add_levels(vectors, levels):
+    """Add up each vector on three levels; return how many of all entries have more below."""
+    left = 0
+    for k in range(vectors.shape[0]):
+        left += _add_vector(vectors[k], levels[k])
+    return left
 
 
-@inlined
-def gap_tile(tile, mass, rest, reference, reference_rest, rows):
-    """Store mass − reference, from the complements where those are the smaller numbers."""
-    for r in range(rows):
-        above = tile[mass + r] - tile[reference + r]
-        below = tile[reference_rest + r] - tile[rest + r]
-        tile[GAP + r] = below if tile[rest + r] < tile[mass + r] else above
+def _add_all(vectors, weight, bins):
+    """Add up each vector in bins, every entry times its weight if there are weights."""
+    for k in range(vectors.shape[0]):
+        for r in range(vectors.shape[1]):
+            if weight.shape[0] > 0:
+                _add_product(weight[r], vectors[k, r], bins[k])
+            else:
+                _add_to_bins(vectors[k, r], bins[k])
+
+
+@functools.cache
+def add_levels() -> Callable[..., int]:
+    """Return the compiled sum of entries that end above 2^-108, as almost all do."""
+    return compile_for(_add_levels, types.int64(input_array(F64, 2), output_array(types.int64, 2)))
+
+
+@functools.cache
+def add_all() -> Callable[..., None]:
+    """Return the compiled sum of any entries."""
+    signature = types.void(input_array(F64, 2), input_array(F64, 1), output_array(types.int64, 3))
+    return compile_for(_add_all, signature)

@@ -35,11 +35,6 @@ SUM_ROWS = 2**15
     S,
     S_REST,
     SLOPE,
-    GAP,
-    PART_1,
-    PART_2,
-    PART_3,
-    LEFT,
-) = (np.uintp(i * TILE) for i in range(24))
+) = (np.uintp(i * TILE) for i in range(19))
 
-SIZE = 24 * TILE
+SIZE = 19 * TILE

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.repair import _array, _ranking, _rows
+from cordcal.repair._arguments import output_array, report_pair
 from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._cord import CORD, output_array, report_pair
+from cordcal.repair._cord import CORD
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import Decisions, MeanTarget, Vector
 

@@ -1,0 +1,249 @@
+"""The row rule of CORD on a tile of rows, phase by phase: the same bits as ``_array.py``.
+
+The scalar arithmetic of many rows is one vector loop this way.  Each function does one phase
+for all rows of a tile, whose numbers lie in the scratch space of ``_tile.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
+from cordcal.repair._jit import (
+    above,
+    compiled,
+    rounded,
+    write_row_scaled,
+)
+from cordcal.repair._scan import scan_decision, scan_pair, scan_without
+from cordcal.repair._scan_short import FOUR, scan_four_decisions, scan_four_without
+from cordcal.repair._simd import first_equal
+from cordcal.repair._tile import (
+    B_REST,
+    FACTOR,
+    G_REST,
+    LEAST,
+    LOWER,
+    MASS,
+    OFFSET,
+    P_LEAST,
+    P_MASS,
+    P_REST,
+    P_SUM,
+    REST,
+    S_REST,
+    SCALE,
+    SLOPE,
+    TILE,
+    TOP,
+    B,
+    G,
+    S,
+)
+
+_U = np.uintp
+
+# A tile of both inputs (16 bytes an entry) stays in the second-level cache, where rows that
+# were reduced are read again to be rebuilt.
+_TILE_ENTRIES = 2**14
+
+# Up to here four rows at a time are faster than one (measured with AVX2, both dtypes).
+_SHORT_CLASSES = 48
+
+
+@compiled
+def tile_rows(classes):
+    return min(_U(TILE), max(_U(2), _U(_TILE_ENTRIES) // classes))
+
+
+@compiled
+def reduce_tile(p, q, keep, start, stop, tile, decision):
+    """Phase 1: one pass over each row of both inputs."""
+    reduced = start
+    if _U(q.shape[1]) <= _U(_SHORT_CLASSES):
+        reduced = _reduce_by_four(p, q, keep, start, stop, tile, decision)
+    if reduced < stop:
+        _reduce_one_by_one(p, q, keep, start, reduced, stop, tile, decision)
+
+
+@compiled
+def _reduce_by_four(p, q, keep, start, stop, tile, decision):
+    """Reduce as many short rows as there are whole fours of; return the first one left."""
+    given = keep.shape[0] > 0
+    i = start
+    while i + _U(FOUR) <= stop:
+        r = i - start
+        scan_four_decisions(p, i, tile, r, decision)
+        if given:
+            for each in range(_U(FOUR)):
+                decision[r + each] = _U(keep[i + each])
+        scan_four_without(q, i, tile, r, decision)
+        for each in range(_U(FOUR)):
+            tile[MASS + r + each] = np.float64(q[i + each, decision[r + each]])
+        i += _U(FOUR)
+    return i
+
+
+@compiled
+def _reduce_one_by_one(p, q, keep, start, first, stop, tile, decision):
+    """Reduce the rows from ``first`` on: each direct row beside the next original one."""
+    given = keep.shape[0] > 0
+    p_sum, a, p_least = scan_decision(p, first)
+    for i in range(first, stop):
+        r = i - start
+        if given:
+            a = _U(keep[i])
+        decision[r] = a
+        tile[P_SUM + r] = p_sum
+        tile[P_LEAST + r] = p_least
+        tile[MASS + r] = np.float64(q[i, a])
+        if i + _U(1) < stop:
+            rest, top, least, p_sum, a, p_least = scan_pair(q, i, a, p, i + _U(1))
+        else:
+            rest, top, least = scan_without(q, i, a)
+        tile[REST + r] = rest
+        tile[TOP + r] = top
+        tile[LEAST + r] = least
+
+
+@compiled
+def check_tile(tile, rows, limits, counts):
+    """Phase 2: return how many rows must be refused; count those worth a warning.
+
+    ``limits`` holds the tolerated and the unremarkable deviation of a sum from one, for
+    the original and for the direct rows.
+    """
+    refused = sloppy_p = sloppy_q = 0
+    tol_p, tol_q, fair_p, fair_q = limits[0], limits[1], limits[2], limits[3]
+    for r in range(rows):
+        p_off = abs(tile[P_SUM + r] - 1.0)
+        q_off = abs(tile[MASS + r] + tile[REST + r] - 1.0)
+        # Written so that a NaN or an infinity, which spoils the sum, fails the comparison.
+        fine = (p_off <= tol_p) & (q_off <= tol_q)
+        fine &= (tile[P_LEAST + r] >= 0.0) & (tile[LEAST + r] >= 0.0)
+        refused += not fine
+        sloppy_p += p_off > fair_p
+        sloppy_q += q_off > fair_q
+    counts[0] += sloppy_p
+    counts[1] += sloppy_q
+    return refused
+
+
+@compiled
+def mark_changed(p, q, start, rows, tile, decision):
+    """Phase 3: find the rows whose direct report decides otherwise; return how many.
+
+    They get the original's normalised mass on the decision; the others a mark of -1.
+    """
+    classes = _U(q.shape[1])
+    changed = 0
+    for r in range(rows):
+        tile[P_MASS + r] = -1.0
+        if tile[TOP + r] < tile[MASS + r]:
+            continue
+        i, a = start + r, decision[r]
+        if tile[TOP + r] == tile[MASS + r] and first_equal(q, i, _U(0), tile[TOP + r]) == a:
+            continue
+        changed += 1
+        p_rest, _, _ = scan_without(p, i, a)
+        p_mass = np.float64(p[i, a])
+        scale, offset = 1.0, 0.0
+        if tile[P_LEAST + r] == 0.0:
+            scale, offset = (1.0 - DELTA) / (p_mass + p_rest), DELTA / classes
+        elif p_rest < TINY_TAIL:
+            scale = TINY_TAIL_SCALE
+        p_mass = scale * p_mass + offset
+        p_rest = scale * p_rest + offset * (classes - _U(1))
+        tile[P_MASS + r] = p_mass / (p_mass + p_rest)
+        tile[P_REST + r] = p_rest / (p_mass + p_rest)
+    return changed
+
+
+@compiled
+def describe_tile(tile, rows, classes):
+    """Phase 4: normalise, stabilise, and form the interval and the reference (Eqs. 4, 5)."""
+    uniform = DELTA / classes
+    others = float(classes - _U(1))
+    for r in range(rows):
+        mass, rest, top = tile[MASS + r], tile[REST + r], tile[TOP + r]
+        boundary = tile[LEAST + r] == 0.0
+        scale = TINY_TAIL_SCALE if rest < TINY_TAIL else 1.0
+        scale = (1.0 - DELTA) / (mass + rest) if boundary else scale
+        offset = uniform if boundary else 0.0
+        mass = scale * mass + offset
+        rest = scale * rest + offset * others
+        top = scale * top + offset
+        total = mass + rest
+        b, b_rest = mass / total, rest / total
+        kept = tile[P_MASS + r] < 0.0
+        tile[G + r] = b if kept else 0.5 * b + 0.5 * tile[P_MASS + r]
+        tile[G_REST + r] = b_rest if kept else 0.5 * b_rest + 0.5 * tile[P_REST + r]
+        tile[LOWER + r] = top / (top + rest) + EPSILON
+        tile[B + r] = b
+        tile[B_REST + r] = b_rest
+        tile[SCALE + r] = scale
+        tile[OFFSET + r] = offset
+        tile[REST + r] = rest
+
+
+@compiled
+def response_tile(eta, tile, rows):
+    """Phase 5: the clipped response (see ``_array.response``)."""
+    if eta == 0.0:
+        for r in range(rows):
+            tile[S + r] = tile[G + r]
+            tile[S_REST + r] = tile[G_REST + r]
+            tile[SLOPE + r] = 1.0
+    else:
+        for r in range(rows):
+            g, g_rest = tile[G + r], tile[G_REST + r]
+            shift = eta + (g - g_rest)
+            radius = np.sqrt(shift * shift + 4.0 * (g * g_rest))
+            tile[SLOPE + r] = radius
+            tile[S + r] = (
+                2.0 * g / ((1.0 - eta) + radius)
+                if eta <= 1.0
+                else ((eta - 1.0) + radius) / (2.0 * eta)
+            )
+            tile[S_REST + r] = (
+                2.0 * g_rest / ((1.0 + eta) + radius)
+                if eta >= -1.0
+                else ((-eta - 1.0) + radius) / (-2.0 * eta)
+            )
+    for r in range(rows):
+        mass, rest, lower = tile[S + r], tile[S_REST + r], tile[LOWER + r]
+        under, over = mass < lower, rest < EPSILON
+        rise = mass * rest / tile[SLOPE + r]
+        tile[SLOPE + r] = 0.0 if under | over else rise
+        mass = 1.0 - EPSILON if over else mass
+        rest = EPSILON if over else rest
+        tile[S + r] = lower if under else mass
+        tile[S_REST + r] = 1.0 - lower if under else rest
+
+
+@compiled
+def factor_tile(eta, tile, rows):
+    """Find the factor that turns the internal copy's tail into the repaired one."""
+    for r in range(rows):
+        factor = tile[S_REST + r] / tile[REST + r]
+        tile[FACTOR + r] = factor
+        tile[OFFSET + r] *= factor
+    if eta == 0.0:
+        for r in range(rows):
+            inside = tile[B + r] >= tile[LOWER + r] and tile[B_REST + r] >= EPSILON
+            if inside and tile[LEAST + r] > 0.0:  # bit for bit
+                tile[SCALE + r], tile[FACTOR + r] = 1.0, 1.0
+                tile[S + r] = tile[MASS + r]
+
+
+@compiled
+def write_row(q, i, scale, factor, offset, mass, top, a, out):
+    """Phase 6: rebuild one row in the output dtype, the decision strictly on top.
+
+    Takes numbers, not the tile, which LLVM would read again after each store to ``out``.
+    """
+    write_row_scaled(q, i, scale, factor, offset, out, i)
+    # Rounding keeps order, so the largest rival is the rounded largest entry.
+    rival = rounded((top * scale) * factor + offset, out)
+    kept = rounded(mass, out)
+    out[i, a] = kept if kept > rival else above(rival, out)

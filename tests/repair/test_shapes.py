@@ -1,0 +1,62 @@
+"""The kernel takes rows in fours, chunks and tiles: the shape of an array must not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cordcal.repair import CORD, _compiled
+
+# Around the chunks of four and eight entries, the last width that goes in fours, and tiles.
+CLASSES = (*range(2, 19), 31, 32, 33, 47, 48, 49, 50, 51, 100, 255, 257, 9000)
+ROWS = (1, 2, 3, 4, 5, 7, 8, 63, 64, 65, 67, 130)
+
+
+def without_kernels(patch: pytest.MonkeyPatch, run: Callable[[], Any]) -> Any:
+    with patch.context() as context:
+        context.setattr(_compiled, "kernels", lambda: None)
+        return run()
+
+
+def pair(rows: int, classes: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return reports of small integers over their sum: ties, zeros, and changed decisions."""
+    rng = np.random.default_rng(rows * 10_000 + classes)
+    counts = rng.integers(0, 4, size=(2, rows, classes)).astype(np.float64)
+    counts[:, np.arange(rows), rng.integers(classes, size=rows)] += 1.0
+    original, direct = counts / counts.sum(axis=2, keepdims=True)
+    return original.astype(dtype), direct.astype(dtype)
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_both_engines_agree(classes: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows in ROWS if classes < 1000 else (1, 5):
+        p, q = pair(rows, classes, dtype)
+        given = np.random.default_rng(rows).integers(classes, size=rows)
+        for decision in (None, given):
+
+            def run(p=p, q=q, decision=decision) -> tuple[Any, np.ndarray]:  # type: ignore[no-untyped-def]
+                cord = CORD(threads=1).fit(p, q, decision=decision)
+                return cord.construction_, cord.transform(p, q, decision=decision)
+
+            construction, repaired = run()
+            expected, by_arrays = without_kernels(monkeypatch, run)
+            assert construction == expected
+            np.testing.assert_array_equal(repaired, by_arrays)
+
+
+@pytest.mark.parametrize("classes", [3, 10, 48, 60])
+@pytest.mark.parametrize("name", ["original", "direct"])
+def test_a_bad_entry_is_found_anywhere(name: str, classes: int) -> None:
+    p, q = pair(6, classes, "float64")
+    cord = CORD().fit(p, q)
+    for row in range(6):
+        for column in range(classes):
+            for value in (np.nan, -1.0, np.inf):
+                reports = {"original": p.copy(), "direct": q.copy()}
+                reports[name][row, column] = value
+                with pytest.raises(ValueError, match=f"^{name}: row {row} "):
+                    cord.transform(**reports)
