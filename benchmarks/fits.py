@@ -7,10 +7,11 @@
 Every fit runs in a process of its own, so that its peak memory is its own.  Peers come
 from the `bench` dependency group; one that fails says why.  The objective is the map's own:
 the mean cross-entropy of the calibration rows (probabilities floored at 1e-12) plus the
-ridge of `svs`, `sms` and `dir-odir`, computed in float64 for every library: from its predictions, or
-from its parameters if it predicts in float32.  After each map comes a verdict: is cordcal
-faster than every peer, at an objective no worse?  Where a peer of `ms` is faster because it
-stops at a worse objective, a line "up to there" tells when cordcal has come as far.
+ridge of `svs`, `sms` and `dir-odir`, computed in float64 for every library: from its
+predictions, or from its parameters if it predicts in float32.  After each map comes a
+verdict: is cordcal faster than every peer, at an objective no worse?  Where a peer of `ms`
+is faster because it stops at a worse objective, a line "up to there" tells when cordcal has
+come as far.
 """
 
 from __future__ import annotations

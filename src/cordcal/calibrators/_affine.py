@@ -262,7 +262,7 @@ class MatrixProblem(AffineProblem):
         rows, classes = self.scores.shape
         own = csr_array((self.weight, (self.labels, np.arange(rows))), shape=(classes, rows))
         observed = np.empty_like(self.identity)
-        observed[:, :-1] = own @ self.scores
+        observed[:, :-1] = np.asarray(own @ self.scores)
         observed[:, -1] = own.sum(axis=1)
         return observed
 
