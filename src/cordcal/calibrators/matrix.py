@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cordcal.calibrators._affine import AffineProblem, MatrixProblem, VectorProblem
+from cordcal.calibrators._affine import AffineProblem, MatrixProblem
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
 from cordcal.calibrators._newton import Optimum, Report, lbfgs, newton_cg
 from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector
@@ -120,8 +120,7 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
 
     First T and the Laplace mix as in `svs`, then ``softmax((I + D)·log r + b)``, whose D
     and b minimise the mean cross-entropy plus (K/n)·(Σ D_jj² + Σ b_j²) and
-    (K(K−1)/n)·Σ_{i≠j} D_ij², exactly.  The strengths are part of the method.  The search
-    starts at the optimum of `svs`.
+    (K(K−1)/n)·Σ_{i≠j} D_ij², exactly.  The strengths are part of the method.
 
     | Works on logits; log-probabilities give the same map.
     | Does not keep the argmax.
@@ -133,7 +132,7 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
     input : {"logits", "probabilities"}
         What the scores are; logarithms of probabilities are floored at 1e-12.
     max_iter : int
-        Most Newton steps; about three are needed.
+        Most Newton steps; about six are needed.
 
     Attributes
     ----------
@@ -182,22 +181,6 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
             bias=classes / rows,
         )
         return MatrixProblem(working, labels, weight, ridge)
-
-    def _start(self, problem: AffineProblem) -> Matrix:
-        """Return the optimum over diagonal matrices: a pass costs O(nK), and D is nearly one."""
-        classes = problem.identity.shape[0]
-        ridge = np.stack([problem.ridge.diagonal(), problem.ridge[:, -1]])
-        vector = VectorProblem(problem.scores, problem.labels, problem.weight, ridge)
-        best = newton_cg(
-            vector,
-            vector.identity,
-            max_iter=self.max_iter,
-            floor=VANISHED_LOSS,
-            report=lambda step, value, gradient_norm: None,
-        )
-        start = np.zeros_like(problem.identity)
-        start[np.arange(classes), np.arange(classes)], start[:, -1] = best.theta
-        return start
 
 
 class DirichletODIR(_MatrixMap):
