@@ -17,15 +17,16 @@ come as far.
 from __future__ import annotations
 
 import argparse
-import bisect
 import multiprocessing
 import os
 import queue
 import resource
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -71,11 +72,11 @@ def softmax(z: np.ndarray) -> np.ndarray:
     return e
 
 
-def ours(key: str, **params: object) -> Fit:
+def ours(key: str) -> Fit:
     def fit(logits: np.ndarray, labels: np.ndarray) -> Fitted:
         from cordcal import calibrators
 
-        model = calibrators.make(key, **params).fit(logits, labels)
+        model = calibrators.make(key).fit(logits, labels)
         return Fitted(model.predict_proba, model=model)
 
     return fit
@@ -264,19 +265,22 @@ def best_of(fit: Fit, logits: np.ndarray, labels: np.ndarray) -> tuple[float, Fi
     return min(seconds), fitted
 
 
-def cap_for(name: str, target: float, logits: np.ndarray, labels: np.ndarray) -> int:
-    """Return the fewest steps after which cordcal's objective is no worse than ``target``."""
-    tried = range(1, 201)
-    return tried[
-        bisect.bisect_left(
-            tried, True, key=lambda most: ours_after(name, most, logits, labels) <= target
-        )
-    ]
+def until(name: str, target: float, logits: np.ndarray, labels: np.ndarray) -> Figures:
+    """Return when a fit of cordcal's has come to an objective no worse than ``target``."""
+    from cordcal.calibrators import _logistic
 
+    steps: list[tuple[float, float]] = []
 
-def ours_after(name: str, most: int, logits: np.ndarray, labels: np.ndarray) -> float:
-    fitted = ours(name, max_iter=most)(logits, labels)
-    return objective_of(name, fitted, logits, labels)
+    @contextmanager
+    def watched(*_: object) -> Iterator[Callable[[int, float, float], None]]:
+        yield lambda step, value, gradient_norm: steps.append((time.perf_counter(), value))
+
+    with mock.patch.object(_logistic, "progress", watched):
+        start = time.perf_counter()
+        ours(name)(logits, labels)
+    reached, value = next((at, value) for at, value in steps if value <= target)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return Figures(reached - start, np.nan, value, peak)
 
 
 def measure(
@@ -290,7 +294,11 @@ def measure(
         fit(*warm).predict(warm[0])  # imports and compilation are not the fit
         logits, labels = rows(size)
         if target is not None:
-            fit = ours(name, max_iter=cap_for(name, target, logits, labels))
+            tried = [
+                until(name, target, logits, labels) for _ in range(3 if labels.size < 20_000 else 1)
+            ]
+            answer.put(min(tried))
+            return
         seconds, fitted = best_of(fit, logits, labels)
         start = time.perf_counter()
         fitted.predict(logits)
@@ -309,7 +317,7 @@ def run(
 ) -> Figures | str:
     """Measure in a process of its own; return the figures, or why there are none.
 
-    With a ``target``, cordcal takes only the steps it needs to attain that objective.
+    With a ``target``, the time is the one at which cordcal has attained that objective.
     """
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()

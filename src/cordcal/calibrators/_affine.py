@@ -44,6 +44,7 @@ class AffineProblem(ABC):
     """The objective of an affine map as a function of its parameters."""
 
     identity: Matrix
+    value: float
 
     def __init__(
         self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
@@ -61,7 +62,7 @@ class AffineProblem(ABC):
         self._observed = self._observe()
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
-        """Return the objective and its gradient, and remember the probabilities."""
+        """Return the objective and its gradient; the value and the probabilities are kept."""
         value, gradient = 0.0, -self._observed
         ones = np.ones(self.scores.shape[1])  # BLAS sums short rows several times faster
         mapped = self._map(theta)
@@ -78,6 +79,7 @@ class AffineProblem(ABC):
         away = theta - self.identity
         value += float(np.vdot(self.ridge, away * away))
         gradient += 2.0 * self.ridge * away
+        self.value = value
         return value, gradient
 
     def is_separated(self, value: float) -> bool:

@@ -22,6 +22,8 @@ _RELATIVE_DECREASE = 1e-15
 
 # With many parameters a step that promises less than this share is the last one.
 _DECREMENT = 1e-10
+# What a step may leave undone: a thousandth of that.
+_NEGLIGIBLE = 1e-13
 # How exactly a step is solved for: never coarser, or steps multiply; never finer, as that
 # costs products only.
 _COARSEST, _FINEST = 0.3, 1e-3
@@ -137,6 +139,9 @@ def newton_cg(
         if before > 0.0:
             accuracy = min(_COARSEST, max(_FINEST, size / before, accuracy * accuracy))
         before = size
+        # The last digits need not be solved for when the whole step is small.
+        enough = math.sqrt(_NEGLIGIBLE * problem.value / size) if size > 0.0 else 1.0
+        accuracy = max(accuracy, min(enough, _COARSEST))
         return _conjugate_gradients(problem, gradient, scaled, accuracy)
 
     return damped_newton(
