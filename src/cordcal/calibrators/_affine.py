@@ -241,7 +241,7 @@ class MatrixProblem(AffineProblem):
         classes = scores.shape[1]
         self.identity = np.eye(classes, classes + 1)
         self._inverse: Inverse
-        self._products_left = 0
+        self._products_left = 0.0
         super().__init__(scores, labels, weight, ridge)
 
     def _blocks(self) -> Iterator[slice]:
@@ -290,14 +290,16 @@ class MatrixProblem(AffineProblem):
             return
         classes, width = self.identity.shape
         own, moments = self.own_hessian(mean_score=True), self._moments()
-        self._products_left = _COARSE_WORTH
         stiff = 2.0 * self.ridge[0, 1] >= moments.trace() / self.identity.size
         if stiff or classes * width**2 > _MOST_BLOCKS:
             between = own[classes : 2 * classes, classes : 2 * classes]
             fine = kronecker(between, moments, self.ridge)
+            # Mostly ridge, and with no parameter left free, the Hessian hardly changes.
+            lasting = stiff and bool(self.ridge.all())
+            self._products_left = math.inf if lasting else _COARSE_WORTH
         else:
             fine = add(class_blocks(self._spread(), self.ridge), common_shift(self.ridge))
-            self._products_left += classes // _CLASSES_A_PRODUCT
+            self._products_left = _COARSE_WORTH + classes // _CLASSES_A_PRODUCT
         self._inverse = add(fine, coarse(own, self.ridge))
 
     def precondition(self, residual: Matrix) -> Matrix:
