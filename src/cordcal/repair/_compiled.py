@@ -57,7 +57,7 @@ def warmup() -> None:
     """
     module = kernels()
     if module is not None:
-        for kernel in (module.probe, module.seek, module.add_levels, module.add_all):
+        for kernel in (module.probe, module.seek, module.add_levels, module.add_bins):
             kernel()
         for dtype in ("float64", "float32"):
             module.row_pass(dtype, dtype)
@@ -207,13 +207,16 @@ def exact_sums(
     module: ModuleType, vectors: npt.NDArray[np.float64], weight: Vector
 ) -> list[ExactSum]:
     """Add up each of some vectors, at most `SUM_ROWS` long, exactly; weighted if not empty."""
+    sums = [ExactSum()] * len(vectors)
     if not weight.size:
         levels = np.empty((len(vectors), 3), dtype=np.int64)
-        if module.add_levels()(vectors, levels) == 0:
-            return [ExactSum.of_levels(*each) for each in levels.tolist()]
+        left = module.add_levels()(vectors, levels)
+        sums = [ExactSum.of_levels(*each) for each in levels.tolist()]
+        if not left:
+            return sums
     bins = np.zeros((len(vectors), 2048, 2), dtype=np.int64)
-    module.add_all()(vectors, weight, bins)
-    return [ExactSum.of_bins(each) for each in bins]
+    module.add_bins()(vectors, weight, bins)
+    return list(map(add, sums, map(ExactSum.of_bins, bins)))
 
 
 def probes(

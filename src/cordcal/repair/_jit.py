@@ -44,8 +44,7 @@ def compile_for(function: Callable[..., Any], signature: Any) -> Callable[..., A
     """Compile a kernel for one signature, through numba's cache where that can be written."""
     # numba looks only at the file of the function itself to tell whether a cached kernel is
     # stale; the name carries a digest of everything it is built from.
-    if not function.__qualname__.endswith(_digest()):
-        function.__qualname__ += _digest()
+    function.__qualname__ = f"{function.__name__}_{_digest()}"
     options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
         return njit(signature, cache=True, **options)(function)

@@ -36,7 +36,7 @@ from cordcal.repair._phases import (
     tile_rows,
     write_row,
 )
-from cordcal.repair._sum_kernels import add_all, add_levels, plain_sum
+from cordcal.repair._sum_kernels import add_bins, add_levels, plain_sum
 from cordcal.repair._tile import (
     B_REST,
     FACTOR,
@@ -54,7 +54,7 @@ from cordcal.repair._tile import (
     S,
 )
 
-__all__ = ["add_all", "add_levels", "probe", "row_pass", "seek"]
+__all__ = ["add_bins", "add_levels", "probe", "row_pass", "seek"]
 
 _U = np.uintp
 
@@ -86,7 +86,7 @@ def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, counts):
         counts[2] += mark_changed(p, q, start, count, tile, decision)
         describe_tile(tile, count, classes)
         if out.shape[0] > 0:
-            response_tile(eta, tile, count)
+            response_tile(eta, tile, count, False)
             factor_tile(eta, tile, count)
             for r in range(count):
                 write_row(
@@ -133,7 +133,7 @@ def _probe(etas, g, g_rest, lower, weight, gaps, slopes, counts):
                 tile[G + r] = g[start + r]
                 tile[G_REST + r] = g_rest[start + r]
                 tile[LOWER + r] = lower[start + r]
-            response_tile(etas[k], tile, count)
+            response_tile(etas[k], tile, count, True)
             clipped = high = 0
             for r in range(count):
                 clipped += tile[SLOPE + r] == 0.0

@@ -187,8 +187,8 @@ def describe_tile(tile, rows, classes):
 
 
 @compiled
-def response_tile(eta, tile, rows):
-    """Phase 5: the clipped response (see ``_array.response``)."""
+def response_tile(eta, tile, rows, sloped):
+    """Phase 5: the clipped response and, if ``sloped``, its slope (see ``_array.response``)."""
     if eta == 0.0:
         for r in range(rows):
             tile[S + r] = tile[G + r]
@@ -213,8 +213,9 @@ def response_tile(eta, tile, rows):
     for r in range(rows):
         mass, rest, lower = tile[S + r], tile[S_REST + r], tile[LOWER + r]
         under, over = mass < lower, rest < EPSILON
-        rise = mass * rest / tile[SLOPE + r]
-        tile[SLOPE + r] = 0.0 if under | over else rise
+        if sloped:
+            rise = mass * rest / tile[SLOPE + r]
+            tile[SLOPE + r] = 0.0 if under | over else rise
         mass = 1.0 - EPSILON if over else mass
         rest = EPSILON if over else rest
         tile[S + r] = lower if under else mass

@@ -28,7 +28,7 @@ from cordcal.repair._jit import (
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._scan import scan, scan_alone, scan_lanes
+from cordcal.repair._scan import scan_alone, scan_both
 from cordcal.repair._simd import LANES, first_above
 
 _U = np.uintp
@@ -281,8 +281,7 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, counts):
         tame = tame and abs(etas[r]) <= 1.0
     none = classes
     for i in range(rows):
-        p_sum, _, p_least = scan_lanes(p, i, maxima)
-        q_sum, _, least = scan(q, i)
+        p_sum, _, p_least, q_sum, _, least = scan_both(p, i, maxima, q, i)
         p_off, q_off = abs(p_sum - 1.0), abs(q_sum - 1.0)
         if not (p_off <= limits[0] and q_off <= limits[1] and p_least >= 0.0 and least >= 0.0):
             return np.int64(i)

@@ -143,17 +143,6 @@ _SCAN_RESULT = types.UniTuple(types.float64, 3)
 
 
 @intrinsic
-def scan(typingctx: Any, array: Any, row: Any) -> Any:
-    """Return the sum, maximum and minimum of one of many rows."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = _run(builder, _Scan(builder, Row(context, builder, signature.args[0], *args)))
-        return context.make_tuple(builder, signature.return_type, values)
-
-    return _SCAN_RESULT(array, types.uintp), codegen
-
-
-@intrinsic
 def scan_alone(typingctx: Any, array: Any, row: Any) -> Any:
     """Return the sum, maximum and minimum of a row that no other follows."""
 
@@ -166,19 +155,23 @@ def scan_alone(typingctx: Any, array: Any, row: Any) -> Any:
 
 
 @intrinsic
-def scan_lanes(typingctx: Any, array: Any, row: Any, maxima: Any) -> Any:
-    """Return a row's sum, maximum and minimum; store the maxima of its eight lanes."""
+def scan_both(
+    typingctx: Any, array: Any, row: Any, maxima: Any, other_array: Any, other_row: Any
+) -> Any:
+    """Return the sum, maximum and minimum of two rows; store the first one's maxima of lanes."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = Row(context, builder, signature.args[0], args[0], args[1])
+        first = Row(context, builder, signature.args[0], args[0], args[1])
+        second = Row(context, builder, signature.args[3], args[3], args[4])
+        scans = _Scan(builder, first, lanes=True), _Scan(builder, second)
+        values = _run(builder, *scans)
         lanes = context.make_array(signature.args[2])(context, builder, args[2])
-        scan = _Scan(builder, place, lanes=True)
-        values = _run(builder, scan)
         target = builder.bitcast(lanes.data, VECTOR.as_pointer())
-        builder.store(builder.load(scan.most), target, align=8)
+        builder.store(builder.load(scans[0].most), target, align=8)
         return context.make_tuple(builder, signature.return_type, values)
 
-    return _SCAN_RESULT(array, types.uintp, maxima), codegen
+    result = types.UniTuple(types.float64, 6)
+    return result(array, types.uintp, maxima, other_array, types.uintp), codegen
 
 
 @intrinsic

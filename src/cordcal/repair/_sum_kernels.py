@@ -51,19 +51,25 @@ def _add_to_bins(value, bins):
 
 
 @compiled
+def _parts(value):
+    """Split a value into three parts on fixed grids and what is left, without error."""
+    part_1 = (_LEVEL_1 + value) - _LEVEL_1
+    value -= part_1
+    part_2 = (_LEVEL_2 + value) - _LEVEL_2
+    value -= part_2
+    part_3 = (_LEVEL_3 + value) - _LEVEL_3
+    return part_1, part_2, part_3, value - part_3
+
+
+@compiled
 def _extract(values, start, rows, tile):
-    """Split each value into three parts on fixed grids and what is left, without error."""
+    """Split the values of a tile."""
     for r in range(rows):
-        value = values[start + r]
-        part = (_LEVEL_1 + value) - _LEVEL_1
-        value -= part
-        tile[_PART_1 + r] = part
-        part = (_LEVEL_2 + value) - _LEVEL_2
-        value -= part
-        tile[_PART_2 + r] = part
-        part = (_LEVEL_3 + value) - _LEVEL_3
-        tile[_PART_3 + r] = part
-        tile[_LEFT + r] = value - part
+        part_1, part_2, part_3, left = _parts(values[start + r])
+        tile[_PART_1 + r] = part_1
+        tile[_PART_2 + r] = part_2
+        tile[_PART_3 + r] = part_3
+        tile[_LEFT + r] = left
 
 
 @reassociated
@@ -120,24 +126,26 @@ def _add_levels(vectors, levels):
     return left
 
 
-def _add_all(vectors, weight, bins):
-    """Add up each vector in bins, every entry times its weight if there are weights."""
+def _add_bins(vectors, weight, bins):
+    """Add up each vector times the weights in bins; without weights, what the levels left."""
     for k in range(vectors.shape[0]):
         for r in range(vectors.shape[1]):
             if weight.shape[0] > 0:
                 _add_product(weight[r], vectors[k, r], bins[k])
             else:
-                _add_to_bins(vectors[k, r], bins[k])
+                left = _parts(vectors[k, r])[3]
+                if left != 0.0:
+                    _add_to_bins(left, bins[k])
 
 
 @functools.cache
 def add_levels() -> Callable[..., int]:
-    """Return the compiled sum of entries that end above 2^-108, as almost all do."""
+    """Return the compiled sum of entries down to 2^-108, below which few have digits."""
     return compile_for(_add_levels, types.int64(input_array(F64, 2), output_array(types.int64, 2)))
 
 
 @functools.cache
-def add_all() -> Callable[..., None]:
-    """Return the compiled sum of any entries."""
+def add_bins() -> Callable[..., None]:
+    """Return the compiled sum of weighted entries, or of what ends below 2^-108."""
     signature = types.void(input_array(F64, 2), input_array(F64, 1), output_array(types.int64, 3))
-    return compile_for(_add_all, signature)
+    return compile_for(_add_bins, signature)
