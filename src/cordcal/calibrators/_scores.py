@@ -34,9 +34,9 @@ LOWEST_SHIFTED = -1e15
 _BLOCK_ENTRIES = 2**18
 
 
-def row_blocks(rows: int, classes: int) -> Iterator[slice]:
-    """Yield slices of rows that hold about 2 MB of float64 each."""
-    size = max(1, _BLOCK_ENTRIES // classes)
+def row_blocks(rows: int, classes: int, *, least: int = 1) -> Iterator[slice]:
+    """Yield slices of rows that hold about 2 MB of float64 each, and ``least`` rows or more."""
+    size = max(least, _BLOCK_ENTRIES // classes)
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
 
