@@ -181,10 +181,8 @@ def test_the_calibrator_that_lifts_accuracy_most_is_named() -> None:
         "ts": {"accuracy": Interval(0.01, 0.005, 0.015), "nll": Interval(-0.1, -0.2, -0.05)},
         "vs": {"accuracy": Interval(0.04, 0.030, 0.050), "nll": Interval(0.0, -0.1, 0.1)},
     }
-    entries = {
-        entry.key: replace(entry, gain={**entry.gain, **gains[entry.key]}) for entry in found
-    }
-    reading = _reading._about_paying(entries.values())
+    entries = [replace(entry, gain={**entry.gain, **gains[entry.key]}) for entry in found]
+    reading = _reading._about_paying(entries)
     assert "The changes that vs makes are worth having" in reading
     assert "keeping the decisions costs no likelihood beyond chance" in reading
 

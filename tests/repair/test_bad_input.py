@@ -221,7 +221,7 @@ def test_dtypes_of_any_library() -> None:
         assert cord.transform(*tensors, dtype=dtype).dtype == torch.float32
     with pytest.raises(ValueError, match="dtype bfloat16 is not served; use float64, float32 or"):
         cord.transform(P, Q, dtype="bfloat16")
-    with pytest.raises(ValueError, match="dtype int32 is not served; use .* or bfloat16"):
+    with pytest.raises(ValueError, match=r"dtype int32 is not served; use .* or bfloat16"):
         cord.transform(*tensors, dtype=torch.int32)
 
 
