@@ -258,8 +258,8 @@ def check_sums(totals: Array, name: str, dtype: Any, *, first: int = 0) -> float
     bad = deviation > sum_tolerance(dtype)
     if bool(xp.any(bad)):
         row = first_row(bad)
-        raise ValueError(sum_message(name, first + row, float(totals[row])))
-    return float(xp.max(deviation))
+        raise ValueError(sum_message(name, first + row, float(to_numpy(totals[row]))))
+    return float(to_numpy(xp.max(deviation)))
 
 
 def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> None:
