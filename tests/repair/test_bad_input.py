@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from cases import random_pair
 from sklearn.exceptions import NotFittedError
 
@@ -213,6 +212,7 @@ def test_integers_of_numpy_are_integers_and_truth_values_are_not() -> None:
 
 
 def test_dtypes_of_any_library() -> None:
+    torch = pytest.importorskip("torch")
     cord = CORD().fit(P, Q)
     expected = cord.transform(P, Q, dtype=np.float32)
     tensors = torch.tensor(P), torch.tensor(Q)
