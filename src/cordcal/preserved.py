@@ -71,7 +71,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         The calibrator is fitted already: `fit` only constructs the repair, and needs no
         labels.
     class_names : sequence, optional
-        Names of the columns; `predict` then returns names.
+        Names of the columns; `predict` then returns names, and labels may be names.  A data
+        frame's columns must bear these names, or those of the frame that `fit` saw.
 
     Attributes
     ----------
@@ -133,7 +134,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         scores : array_like of shape (n, K)
             The classifier's logits or probabilities, as ``input`` says.
         labels : array_like of int of shape (n,)
-            The true classes, as column indices; not needed with ``prefit=True``.
+            The true classes, as column indices or class names; not needed with
+            ``prefit=True``.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.
         features : array_like of shape (n, D), optional
