@@ -7,9 +7,11 @@
 Every fit runs in a process of its own, so that its peak memory is its own.  Peers come
 from the `bench` dependency group; one that fails says why.  The objective is the map's own:
 the mean cross-entropy of the calibration rows (probabilities floored at 1e-12) plus the
-ridge of `svs` and `sms`, computed alike for every library from its predictions and
-parameters.  After each map comes a verdict: is cordcal faster than every peer, at an
-objective no worse?
+ridge of `svs`, `sms` and `dir-odir`, computed in float64 for every library: from its
+predictions, or from its parameters if it predicts in float32.  After each map comes a
+verdict: is cordcal faster than every peer, at an objective no worse?  Where a peer of `ms`
+is faster because it stops at a worse objective, a line "up to there" tells when cordcal has
+come as far.
 """
 
 from __future__ import annotations
@@ -21,15 +23,14 @@ import queue
 import resource
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
-Predict = Callable[[np.ndarray], np.ndarray]
-"""Turns logits into probabilities; its attribute ``model`` is the fitted object, if any."""
-
-Fit = Callable[[np.ndarray, np.ndarray], Predict]
+from fit_peers import MAPS, Fit, Fitted, ours
 
 
 class Figures(NamedTuple):
@@ -39,6 +40,10 @@ class Figures(NamedTuple):
     predicting: float
     objective: float
     peak: float
+
+
+# A thousand classes make these a matter of minutes.
+WIDE = ("ms", "sms", "dir-odir")
 
 
 def rows(size: str) -> tuple[np.ndarray, np.ndarray]:
@@ -54,202 +59,106 @@ def rows(size: str) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
 
 
-def softmax(z: np.ndarray) -> np.ndarray:
-    e = np.exp(z - z.max(axis=1, keepdims=True))
-    e /= e.sum(axis=1, keepdims=True)
-    return e
-
-
-def ours(key: str) -> Fit:
-    def fit(logits: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        from cordcal import calibrators
-
-        model = calibrators.make(key).fit(logits, labels)
-
-        def predict(z: np.ndarray) -> np.ndarray:
-            return model.predict_proba(z)
-
-        predict.model = model
-        return predict
-
-    return fit
-
-
-def probmetrics(name: str) -> Fit:
-    def fit(logits: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        from probmetrics.calibrators import get_calibrator
-
-        model = get_calibrator(name)
-        model.fit(softmax(logits), labels)
-
-        def predict(z: np.ndarray) -> np.ndarray:
-            return model.predict_proba(softmax(z))
-
-        predict.model = model
-        return predict
-
-    return fit
-
-
 def ridge(name: str, model: object, n: int, k: int) -> float:
-    """Return the penalty of a structured map, from either library's parameters."""
+    """Return the penalty of a map, from either library's parameters."""
     if name == "svs":
-        away = model.scale_ - 1.0 if hasattr(model, "scale_") else np.asarray(model.v_) - 1.0
-        bias = model.bias_ if hasattr(model, "bias_") else np.asarray(model.b_)
+        away = model.scale_ - 1.0 if hasattr(model, "scale_") else model.v_.astype(float) - 1.0
+        bias = model.bias_ if hasattr(model, "bias_") else model.b_.astype(float)
         return float(k / n * (np.sum(away**2) + np.sum(bias**2)))
     if name == "sms":
         if hasattr(model, "weight_"):
             away, bias = model.weight_ - np.eye(k), model.bias_
         else:
-            away, bias = model.W_[:, :-1] - np.eye(k), model.W_[:, -1]
+            away, bias = model.W_[:, :-1] - np.eye(k), model.W_[:, -1].astype(float)
         own = np.sum(away.diagonal() ** 2)
         others = np.sum(away**2) - own
         return float(k / n * (own + np.sum(bias**2)) + k * (k - 1) / n * others)
+    if name == "dir-odir":
+        others = np.sum(model.weight_**2) - np.sum(model.weight_.diagonal() ** 2)
+        return float(model.off_diagonal * others + model.intercept * np.sum(model.bias_**2))
     return 0.0
 
 
-def torchcal(name: str) -> Fit:
-    def fit(logits: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        import torch
-        from probmetrics import calibrators
-        from probmetrics.distributions import CategoricalLogits
-
-        model = getattr(calibrators, name)()
-        model.fit_torch(CategoricalLogits(torch.tensor(logits)), torch.tensor(labels))
-        return lambda z: (
-            model.predict_proba_torch(CategoricalLogits(torch.tensor(z))).get_probs().numpy()
-        )
-
-    return fit
-
-
-def netcal_temperature(logits: np.ndarray, labels: np.ndarray) -> Callable[..., np.ndarray]:
-    from netcal.scaling import TemperatureScaling
-
-    model = TemperatureScaling()
-    model.fit(softmax(logits), labels)
-    return lambda z: model.transform(softmax(z))
+def objective_of(name: str, fitted: Fitted, logits: np.ndarray, labels: np.ndarray) -> float:
+    """Return the map's objective on its calibration rows, in float64."""
+    own = np.arange(len(labels)), labels
+    if fitted.logits is None:
+        q = fitted.predict(logits)
+        if q.dtype != np.float64:
+            raise TypeError(f"reports {q.dtype}; its objective needs its logits in float64")
+        loss = -np.log(np.maximum(q[own], 1e-12))
+    else:
+        z = fitted.logits(logits)
+        z -= z.max(axis=1, keepdims=True)
+        loss = np.log(np.exp(z).sum(axis=1)) - z[own]
+    return float(loss.mean()) + ridge(name, fitted.model, *logits.shape)
 
 
-def sklearn_temperature(logits: np.ndarray, labels: np.ndarray) -> Callable[..., np.ndarray]:
-    from sklearn.calibration import _TemperatureScaling
-
-    model = _TemperatureScaling().fit(logits, labels)
-    return model.predict
-
-
-def sklearn_isotonic(logits: np.ndarray, labels: np.ndarray) -> Callable[..., np.ndarray]:
-    from sklearn.isotonic import IsotonicRegression
-
-    p = softmax(logits)
-    columns = [
-        IsotonicRegression(out_of_bounds="clip").fit(p[:, k], labels == k)
-        for k in range(p.shape[1])
-    ]
-
-    def predict(z: np.ndarray) -> np.ndarray:
-        p = softmax(z)
-        q = np.stack([model.predict(p[:, k]) for k, model in enumerate(columns)], axis=1)
-        return q / q.sum(axis=1, keepdims=True)
-
-    return predict
+def best_of(fit: Fit, logits: np.ndarray, labels: np.ndarray) -> tuple[float, Fitted]:
+    """Return the time of the fastest fit: of five, if they are short."""
+    seconds: list[float] = []
+    while len(seconds) < 5 and sum(seconds) < 10.0:
+        start = time.perf_counter()
+        fitted = fit(logits, labels)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), fitted
 
 
-def torch_lbfgs(*, matrix: bool) -> Fit:
-    """L-BFGS with step 0.1 and 200 iterations in float32, as torch-based libraries run it."""
+def until(name: str, target: float, logits: np.ndarray, labels: np.ndarray) -> Figures:
+    """Return when a fit of cordcal's has come to an objective no worse than ``target``."""
+    from cordcal.calibrators import _logistic
 
-    def fit(logits: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        import torch
+    steps: list[tuple[float, float]] = []
 
-        z, y = torch.tensor(logits, dtype=torch.float32), torch.tensor(labels)
-        k = z.shape[1]
-        scale = torch.eye(k) if matrix else torch.ones(k)
-        bias = torch.zeros(k)
-        parameters = [scale.requires_grad_(), bias.requires_grad_()]
-        optimiser = torch.optim.LBFGS(parameters, lr=0.1, max_iter=200)
+    @contextmanager
+    def watched(*_: object) -> Iterator[Callable[[int, float, float], None]]:
+        yield lambda step, value, gradient_norm: steps.append((time.perf_counter(), value))
 
-        def mapped(x: torch.Tensor) -> torch.Tensor:
-            return x @ scale.T + bias if matrix else x * scale + bias
-
-        def closure() -> torch.Tensor:
-            optimiser.zero_grad()
-            loss = torch.nn.functional.cross_entropy(mapped(z), y)
-            loss.backward()
-            return loss
-
-        optimiser.step(closure)
-
-        def predict(new: np.ndarray) -> np.ndarray:
-            with torch.no_grad():
-                out = mapped(torch.tensor(new, dtype=torch.float32)).double()
-                return torch.softmax(out, dim=1).numpy()
-
-        return predict
-
-    return fit
+    with mock.patch.object(_logistic, "progress", watched):
+        start = time.perf_counter()
+        ours(name)(logits, labels)
+    reached, value = next((at, value) for at, value in steps if value <= target)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return Figures(reached - start, np.nan, value, peak)
 
 
-MAPS: dict[str, dict[str, Fit]] = {
-    "ts": {
-        "cordcal": ours("ts"),
-        "probmetrics": probmetrics("temp-scaling"),
-        "netcal": netcal_temperature,
-        "scikit-learn": sklearn_temperature,
-    },
-    "vs": {
-        "cordcal": ours("vs"),
-        "torch 0.1x200": torch_lbfgs(matrix=False),
-        "probmetrics": torchcal("VectorScalingCalibrator"),
-    },
-    "svs": {"cordcal": ours("svs"), "probmetrics": probmetrics("svs")},
-    "ms": {
-        "cordcal": ours("ms"),
-        "torch 0.1x200": torch_lbfgs(matrix=True),
-        "probmetrics": torchcal("MatrixScalingCalibrator"),
-    },
-    "sms": {"cordcal": ours("sms"), "probmetrics": probmetrics("sms")},
-    "irova": {"cordcal": ours("irova"), "scikit-learn": sklearn_isotonic},
-    "irm": {"cordcal": ours("irm")},
-    "dir-odir": {"cordcal": ours("dir-odir")},
-}
-# A thousand classes make these a matter of minutes to hours.
-WIDE = ("ms", "sms", "dir-odir")
-
-
-def measure(name: str, peer: str, size: str, answer: multiprocessing.Queue) -> None:
+def measure(
+    name: str, peer: str, size: str, target: float | None, answer: multiprocessing.Queue
+) -> None:
     """Fit in this process and put the figures, or what went wrong, on the queue."""
     warnings.simplefilter("ignore")
     fit = MAPS[name][peer]
     try:
         warm = rows("200x5")
-        fit(*warm)(warm[0])  # imports and compilation are not the fit
+        fit(*warm).predict(warm[0])  # imports and compilation are not the fit
         logits, labels = rows(size)
-        seconds = []
-        while len(seconds) < 5 and sum(seconds) < 10.0:  # the best of five, if they are short
-            start = time.perf_counter()
-            predict = fit(logits, labels)
-            seconds.append(time.perf_counter() - start)
+        if target is not None:
+            repeats = 1 if logits.size > 10**7 else 5
+            answer.put(min(until(name, target, logits, labels) for _ in range(repeats)))
+            return
+        seconds, fitted = best_of(fit, logits, labels)
         start = time.perf_counter()
-        q = predict(logits)
+        fitted.predict(logits)
         predicting = time.perf_counter() - start
-        q = np.asarray(q, dtype=np.float64)
-        # Sums of float32 rows are off by 1e-7, which would pass for a better objective.
-        own = q[np.arange(len(labels)), labels] / q.sum(axis=1)
-        own = np.maximum(own, 1e-12)
-        objective = float(-np.log(own).mean())
-        objective += ridge(name, getattr(predict, "model", None), *logits.shape)
+        # The objective's own temporaries are not the fit's.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        objective = objective_of(name, fitted, logits, labels)
     except Exception as error:  # whatever ails a peer, its line says so
         answer.put(f"{type(error).__name__}: {error}".splitlines()[0][:90])
         return
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    answer.put(Figures(min(seconds), predicting, objective, peak))
+    answer.put(Figures(seconds, predicting, objective, peak))
 
 
-def run(name: str, peer: str, size: str, limit: float) -> Figures | str:
-    """Measure in a process of its own; return the figures, or why there are none."""
+def run(
+    name: str, peer: str, size: str, limit: float, target: float | None = None
+) -> Figures | str:
+    """Measure in a process of its own; return the figures, or why there are none.
+
+    With a ``target``, the time is the one at which cordcal has attained that objective.
+    """
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
-    process = context.Process(target=measure, args=(name, peer, size, answer))
+    process = context.Process(target=measure, args=(name, peer, size, target, answer))
     process.start()
     end = time.monotonic() + limit
     try:
@@ -266,16 +175,27 @@ def run(name: str, peer: str, size: str, limit: float) -> Figures | str:
         process.join()
 
 
-def verdict(ours: Figures, peers: dict[str, Figures]) -> str:
-    """Say whether ours is the fastest, at an objective no worse."""
-    faults = [f"slower than {peer}" for peer, it in peers.items() if it.seconds < ours.seconds]
-    # The objective of a peer's float32 report is known to about 1e-8 only.
+def verdict(ours: Figures, peers: dict[str, Figures], overtaken: set[str]) -> str:
+    """Say whether ours is the fastest, at an objective no worse.
+
+    ``overtaken`` are faster peers whose objective ours attains sooner.
+    """
+    faults = [
+        f"slower than {peer}" + (", but sooner at its objective" if peer in overtaken else "")
+        for peer, it in peers.items()
+        if it.seconds < ours.seconds
+    ]
     faults += [
         f"worse than {peer} by {ours.objective - it.objective:.1e}"
         for peer, it in peers.items()
-        if ours.objective > it.objective * (1.0 + 1e-8)
+        if ours.objective > it.objective * (1.0 + 1e-14)  # two sums may round differently
     ]
     return "; ".join(faults) or "faster than every peer, at an objective no worse"
+
+
+def line(lead: str, it: Figures, reference: float) -> None:
+    print(f"{lead} {it.seconds:9.3f} {it.predicting:9.3f} {it.seconds / reference:7.2f} "
+          f"{it.objective:15.12f} {it.peak:8.2f}", flush=True)  # fmt: skip
 
 
 def compare(size: str, name: str, limit: float) -> None:
@@ -288,12 +208,19 @@ def compare(size: str, name: str, limit: float) -> None:
             print(lead, result, flush=True)
             continue
         found[peer] = result
-        ratio = result.seconds / found["cordcal"].seconds if "cordcal" in found else float("nan")
-        print(f"{lead} {result.seconds:9.3f} {result.predicting:9.3f} {ratio:7.1f} "
-              f"{result.objective:13.10f} {result.peak:8.2f}", flush=True)  # fmt: skip
+        line(lead, result, found.get("cordcal", result).seconds)
     ours = found.pop("cordcal", None)
-    if ours is not None and found:
-        print(f"{'':>10} {name:<9} {verdict(ours, found)}", flush=True)
+    if ours is None or not found:
+        return
+    overtaken = set()
+    for peer, it in found.items():
+        # A peer that stops early is no faster if cordcal was there before it.
+        if name == "ms" and it.seconds < ours.seconds and it.objective > ours.objective:
+            result = run(name, "cordcal", size, limit, target=it.objective)
+            if isinstance(result, Figures):
+                line(f"{size:>10} {name:<9} {'up to there':<14}", result, ours.seconds)
+                overtaken |= {peer} if result.seconds < it.seconds else set()
+    print(f"{'':>10} {name:<9} {verdict(ours, found, overtaken)}", flush=True)
 
 
 def main() -> None:
@@ -310,11 +237,11 @@ def main() -> None:
         print(f"load before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, "
               f"threads for each fit: {options.threads}")  # fmt: skip
     print(f"{'size':>10} {'map':<9} {'library':<14} {'fit s':>9} {'predict s':>9} "
-          f"{'× ours':>7} {'objective':>13} {'peak GB':>8}")  # fmt: skip
+          f"{'× ours':>7} {'objective':>15} {'peak GB':>8}")  # fmt: skip
     for size in options.sizes:
         for name in options.maps:
             if name in WIDE and int(size.split("x")[1]) >= 1000 and not options.wide:
-                print(f"{size:>10} {name:<9} left out: minutes to hours; ask with --wide")
+                print(f"{size:>10} {name:<9} left out: minutes each; ask with --wide")
                 continue
             compare(size, name, options.limit)
 

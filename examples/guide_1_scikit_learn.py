@@ -4,7 +4,7 @@ Keep a scikit-learn model's predictions
 
 You use ``CalibratedClassifierCV`` and have noticed that ``predict`` changes with it. Replace it
 by :class:`~cordcal.sklearn.PreservingCalibratedClassifierCV`: same arguments, same attributes,
-and every prediction stays the classifier's.
+and with ``ensemble=False`` every prediction stays the classifier's.
 """
 
 # %%

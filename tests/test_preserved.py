@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -120,6 +121,26 @@ def test_class_names() -> None:
     np.testing.assert_array_equal(model.predict(logits), np.array(names)[logits.argmax(axis=1)])
     with pytest.raises(ValueError, match="class_names has 2 names but scores has 4 columns"):
         Preserved("ts", class_names=["a", "b"]).fit(logits, labels)
+    # In no order that sorting would find.
+    names = ["dog", "ant", "cat", "bee"]
+    by_name = Preserved("ts", class_names=names).fit(logits, np.array(names)[labels])
+    assert by_name.cord_.eta_ == model.cord_.eta_
+    with pytest.raises(ValueError, match=r"pass class indices .*class_names.index"):
+        Preserved("ts").fit(logits, np.array(names)[labels])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_columns_of_data_frames(named: bool) -> None:
+    logits, labels = noisy()
+    names = ["dog", "ant", "cat", "bee"]
+    frame = pd.DataFrame(logits, columns=names)
+    model = Preserved("ts", class_names=names if named else None).fit(frame, labels)
+    np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(logits))
+    where = "class_names" if named else "fit"
+    with pytest.raises(ValueError, match=f"column 'bee' where {where} has 'dog'; pass the same"):
+        model.predict(frame[names[::-1]])
+    with pytest.raises(ValueError, match="column 'bee' where class_names has 'dog'"):
+        Preserved("ts", class_names=names).fit(frame[names[::-1]], labels)
 
 
 def test_prefit() -> None:

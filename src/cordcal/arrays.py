@@ -51,6 +51,42 @@ def namespace(*arrays: Array) -> Any:
         )
 
 
+def is_count(value: Any) -> bool:
+    """Whether a value is a positive integer, of Python or of NumPy."""
+    return isinstance(value, int | np.integer) and value is not True and bool(value >= 1)
+
+
+def column_names(values: Any) -> list[str] | None:
+    """Return the columns' names of a data frame that has other names than 0, 1, 2, ….
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> column_names(pd.DataFrame({"cat": [0.4], "dog": [0.6]}))
+    ['cat', 'dog']
+    """
+    columns = getattr(values, "columns", None)
+    if columns is None:
+        return None
+    names = [str(name) for name in columns]
+    return None if names == [str(at) for at in range(len(names))] else names
+
+
+def check_same_columns(
+    one: list[str] | None, name: str, other: list[str] | None, than: str
+) -> None:
+    """Refuse columns of other names, or in another order, where both sides have names."""
+    if one is None or other is None or one == other:
+        return
+    if len(one) != len(other):
+        return  # the shapes will be refused, in words of their own
+    at = next(at for at in range(len(one)) if one[at] != other[at])
+    raise ValueError(
+        f"{name} has the column {one[at]!r} where {than} has {other[at]!r}; pass the same classes "
+        f"in the same order"
+    )
+
+
 def is_dask(*values: Any) -> bool:
     """Whether any of the values is a dask collection, told without importing dask."""
     return any(type(value).__module__.split(".")[0] == "dask" for value in values)
@@ -99,6 +135,8 @@ def as_matrix(values: Any, name: str, *, allow_row: bool = False) -> Array:
     """
     xp = namespace(values)
     if xp is np:
+        if np.ma.is_masked(values):
+            raise ValueError(f"{name} has masked entries; drop these rows, or fill them in")
         array = np.asarray(values)
         if array.dtype.kind in "iub":
             array = array.astype(np.float64)
@@ -220,8 +258,8 @@ def check_sums(totals: Array, name: str, dtype: Any, *, first: int = 0) -> float
     bad = deviation > sum_tolerance(dtype)
     if bool(xp.any(bad)):
         row = first_row(bad)
-        raise ValueError(sum_message(name, first + row, float(totals[row])))
-    return float(xp.max(deviation))
+        raise ValueError(sum_message(name, first + row, float(to_numpy(totals[row]))))
+    return float(to_numpy(xp.max(deviation)))
 
 
 def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> None:

@@ -71,7 +71,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         The calibrator is fitted already: `fit` only constructs the repair, and needs no
         labels.
     class_names : sequence, optional
-        Names of the columns; `predict` then returns names.
+        Names of the columns; `predict` then returns names, and labels may be names.  A data
+        frame's columns must bear these names, or those of the frame that `fit` saw.
 
     Attributes
     ----------
@@ -133,7 +134,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         scores : array_like of shape (n, K)
             The classifier's logits or probabilities, as ``input`` says.
         labels : array_like of int of shape (n,)
-            The true classes, as column indices; not needed with ``prefit=True``.
+            The true classes, as column indices or class names; not needed with
+            ``prefit=True``.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.
         features : array_like of shape (n, D), optional
@@ -155,11 +157,16 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         kind = self._kind()
         given = as_scores(scores)
         names = self.class_names
-        if names is not None and len(names) != given.shape[1]:
-            raise ValueError(
-                f"class_names has {len(names)} names but scores has {given.shape[1]} columns; "
-                f"pass one name for each column"
-            )
+        if names is not None:
+            if len(names) != given.shape[1]:
+                raise ValueError(
+                    f"class_names has {len(names)} names but scores has {given.shape[1]} columns; "
+                    f"pass one name for each column"
+                )
+            labels = _as_indices(labels, given.shape, names)
+        self.columns_ = None if names is None else [str(name) for name in names]
+        self._check_columns(scores)
+        self.columns_ = self.columns_ or arrays.column_names(scores)
         original = original_probabilities(given, kind)
         calibrator = self._new_calibrator(kind)
         if not self.prefit:
@@ -345,7 +352,12 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
                 f"scores has {given.shape[1]} columns but fit saw {self.n_classes_}; "
                 f"pass the same classes as in fit"
             )
+        self._check_columns(scores)
         return given
+
+    def _check_columns(self, scores: Any) -> None:
+        than = "fit" if self.class_names is None else "class_names"
+        arrays.check_same_columns(arrays.column_names(scores), "scores", self.columns_, than)
 
     def _direct(self, given: npt.NDArray[Any], features: Any) -> npt.NDArray[Any]:
         return np.asarray(self.calibrator_.predict_proba(given, **_given(features=features)))
@@ -389,7 +401,19 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         )
         model.calibrator_, model.cord_ = calibrator, cord
         model.n_classes_ = calibrator.n_classes_
+        names = meta["class_names"]
+        model.columns_ = None if names is None else [str(name) for name in names]
         return model
+
+
+def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any]) -> Any:
+    """Return labels that are class names as column indices; others as they are."""
+    if labels is None or arrays.to_numpy(labels).dtype.kind in "iufb":
+        return labels
+    from cordcal.io.scores import as_indices
+
+    words = tuple(str(name) for name in names)
+    return as_indices(arrays.to_numpy(labels), shape, words, "labels")
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

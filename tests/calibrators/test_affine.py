@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cordcal import calibrators
-from cordcal.calibrators import _affine, _newton
+from cordcal.calibrators import _affine, _newton, _preconditioners
 from cordcal.calibrators._affine import AffineProblem, MatrixProblem, VectorProblem
+from cordcal.calibrators._preconditioners import class_blocks, coarse, common_shift, kronecker
 
 from .conftest import noisy_logits
 
@@ -48,20 +49,92 @@ def hessian(problem: AffineProblem) -> np.ndarray:
     return np.stack([problem.product(unit).ravel() for unit in units])
 
 
-@pytest.mark.parametrize("kind", [VectorProblem, MatrixProblem])
-def test_preconditioner_inverts_each_class_s_block(
-    kind: type[AffineProblem], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_affine, "_LITTLE_DOUBT", 0.0)
+def own_blocks(problem: AffineProblem, axis: int) -> np.ndarray:
+    """Return the Hessian with all entries between different classes set to zero."""
+    owner = np.indices(problem.identity.shape)[axis].ravel()
+    return np.where(owner[:, None] == owner, hessian(problem), 0.0)
+
+
+def solved(matrix: np.ndarray, residual: np.ndarray) -> np.ndarray:
+    return np.linalg.solve(matrix, residual.ravel()).reshape(residual.shape)
+
+
+def somewhere(kind: type[AffineProblem]) -> AffineProblem:
     problem = problem_of(kind)
-    problem.evaluate(problem.identity)
+    problem.evaluate(problem.identity + 0.1 * RNG.normal(size=problem.identity.shape))
     problem.refresh()
-    whole = hessian(problem)
-    owner = np.indices(problem.identity.shape)[int(kind is VectorProblem)].ravel()
-    blocks = np.where(owner[:, None] == owner, whole, 0.0)
+    return problem
+
+
+def test_vector_preconditioner_inverts_each_class_s_block() -> None:
+    problem = somewhere(VectorProblem)
     residual = RNG.normal(size=problem.identity.shape)
-    expected = np.linalg.solve(blocks, residual.ravel()).reshape(residual.shape)
+    expected = solved(own_blocks(problem, axis=1), residual)
     np.testing.assert_allclose(problem.precondition(residual), expected, rtol=1e-6)
+
+
+def test_class_blocks_are_inverted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_preconditioners, "_LITTLE_DOUBT", 0.0)
+    problem = somewhere(MatrixProblem)
+    residual = RNG.normal(size=problem.identity.shape)
+    found = class_blocks(problem._spread(), problem.ridge)(residual)
+    np.testing.assert_allclose(found, solved(own_blocks(problem, axis=0), residual), rtol=1e-6)
+
+
+def test_common_shifts_are_inverted() -> None:
+    problem = somewhere(MatrixProblem)
+    shift = np.tile(RNG.normal(size=problem.identity.shape[1]), (problem.identity.shape[0], 1))
+    found = common_shift(problem.ridge)(problem.product(shift))
+    np.testing.assert_allclose(found, shift, rtol=1e-9)
+
+
+def test_coarse_part_inverts_own_score_bias_and_mean_score() -> None:
+    problem = somewhere(MatrixProblem)
+    classes = problem.identity.shape[0]
+    own, bias, mean = RNG.normal(size=(3, classes))
+    step = np.append(np.diag(own) + mean[:, None], bias[:, None], axis=1)
+    inverse = coarse(problem.own_hessian(mean_score=True), problem.ridge)
+    np.testing.assert_allclose(inverse(problem.product(step)), step, atol=1e-6)
+
+
+def test_kronecker_part_is_exact_where_rows_are_alike() -> None:
+    problem = somewhere(MatrixProblem)
+    problem.ridge = np.full_like(problem.ridge, 0.1)
+    problem.evaluate(np.zeros_like(problem.identity))  # every row doubts every class alike
+    classes = problem.identity.shape[0]
+    between = problem.own_hessian()[classes:, classes:]
+    others = RNG.normal(size=problem.identity.shape)
+    others[np.arange(classes), np.arange(classes)] = 0.0
+    found = kronecker(between, problem._moments(), problem.ridge)(others)
+    expected = solved(hessian(problem), others)
+    expected[np.arange(classes), np.arange(classes)] = 0.0
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [VectorProblem, MatrixProblem])
+@pytest.mark.parametrize("mean_score", [False, True])
+def test_own_hessian_is_the_hessian_of_few_parameters(
+    kind: type[AffineProblem], mean_score: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cordcal.calibrators._scores._BLOCK_ENTRIES", 4 * 7)
+    problem = problem_of(MatrixProblem)
+    theta = problem.identity * 0.3
+    if kind is VectorProblem:
+        other = problem_of(VectorProblem)
+        other.evaluate(other.identity * 0.3)
+        found = other.own_hessian(mean_score=mean_score)
+    else:
+        problem.evaluate(theta)
+        found = problem.own_hessian(mean_score=mean_score)
+    problem.evaluate(theta)
+    problem.ridge = np.zeros_like(problem.ridge)
+    classes = problem.identity.shape[0]
+    basis = np.zeros((3, classes, *problem.identity.shape))
+    at = np.arange(classes)
+    basis[0, at, at, at] = basis[1, at, at, -1] = 1.0
+    basis[2, at, at, :-1] = 1.0 / classes
+    flat = basis[: 2 + mean_score].reshape(-1, problem.identity.size)
+    np.testing.assert_allclose(found, flat @ hessian(problem) @ flat.T, atol=1e-12)
 
 
 @pytest.mark.parametrize("key", ["sms", "dir-odir"])

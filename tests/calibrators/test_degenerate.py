@@ -115,3 +115,22 @@ def test_many_classes_stop_by_the_rule() -> None:
         model = calibrators.make("ms", max_iter=7).fit(logits, labels)
     assert model.n_iter_ == 7
     assert not np.allclose(model.weight_, np.eye(40))
+
+
+def test_separable_rows_of_many_classes_are_named() -> None:
+    logits, labels = noisy_logits(200, 40)
+    with pytest.warns(ConvergenceWarning, match="ms: the calibration rows are perfectly separable"):
+        model = calibrators.make("ms").fit(logits, labels)
+    assert (model.predict_proba(logits).argmax(axis=1) == labels).all()
+
+
+def test_a_weight_without_penalty_that_runs_away() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=300)
+    logits = (8.0 + rng.normal(size=(300, 1))) * np.eye(3)[labels]
+    # Where class 1 is meant, class 2 is certain too, only a little less than in its own rows.
+    logits[:, 2] = np.choose(labels, [-5.0, logits[:, 1] + 14.0, 60.0])
+    with pytest.warns(ConvergenceWarning, match="at infinity, or nearly: .* of class 2's own"):
+        model = calibrators.make("dir-odir").fit(logits, labels)
+    assert model.weight_[2, 2] > 1e6
+    sound(model.predict_proba(logits))

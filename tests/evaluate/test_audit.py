@@ -7,9 +7,10 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import cordcal
-from cordcal import CORD, audit, metrics
+from cordcal import CORD, Preserved, audit, metrics
 
 
 def pair(seed: int = 0, rows: int = 600, classes: int = 5):
@@ -166,6 +167,26 @@ def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
     with pytest.warns(UserWarning, match="rows that cord was fitted on"):
         seen = audit(original[shuffled], direct[shuffled], cord=cord)
     assert "fitted on" in seen.interpret()
+
+
+def test_a_repair_comes_from_a_model_too() -> None:
+    original, direct, labels = pair()
+    model = Preserved("ts", input="probabilities").fit(original[:300], labels[:300])
+    decision = original[300:].argmax(axis=1)
+    given = (original[300:], direct[300:], labels[300:])
+    found = audit(*given, cord=model, decision=decision, resamples=20)
+    assert found.eta == model.cord_.eta_
+    with pytest.raises(ValueError, match=r"decision is missing: .*scores.argmax\(axis=1\)"):
+        audit(*given, cord=model.cord_)
+    with pytest.raises(NotFittedError, match="this CORD is not fitted yet"):
+        audit(*given, cord=CORD())
+
+
+def test_rounding_is_no_improvement() -> None:
+    original, direct, labels = pair()
+    once = CORD().fit(original, direct).transform(original, direct)
+    found = audit(original, once, labels, resamples=20)
+    assert {row.verdict for row in found.measures} <= {"same"}
 
 
 def test_half_precision_zeros_are_pointed_out() -> None:

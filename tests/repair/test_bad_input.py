@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases import random_pair
 from sklearn.exceptions import NotFittedError
@@ -182,3 +183,49 @@ def test_negative_zero_is_zero() -> None:
     found = CORD().fit(P, signed)
     assert found.eta_ == expected.eta_
     np.testing.assert_array_equal(found.transform(P, signed), expected.transform(P, bad))
+
+
+def test_columns_in_another_order_are_refused() -> None:
+    names = [f"class {at}" for at in range(P.shape[1])]
+    original, direct = pd.DataFrame(P, columns=names), pd.DataFrame(Q, columns=names)
+    assert CORD().fit(original, direct).eta_ == CORD().fit(P, Q).eta_
+    assert CORD().fit(original, pd.DataFrame(Q)).eta_ == CORD().fit(P, Q).eta_
+    words = f"direct has the column '{names[-1]}' where original has 'class 0'"
+    with pytest.raises(ValueError, match=words):
+        CORD().fit(original, direct[names[::-1]])
+
+
+def test_masked_entries_are_refused() -> None:
+    masked = np.ma.masked_less(Q, np.median(Q))
+    with pytest.raises(ValueError, match="direct has masked entries; drop these rows"):
+        CORD().fit(P, masked)
+    assert CORD().fit(P, np.ma.array(Q)).eta_ == CORD().fit(P, Q).eta_
+
+
+def test_integers_of_numpy_are_integers_and_truth_values_are_not() -> None:
+    cord = CORD(np.int64(2), threads=np.int64(1)).fit(P, Q)
+    np.testing.assert_array_equal(cord.eta_, CORD(2, threads=1).fit(P, Q).eta_)
+    with pytest.raises(ValueError, match="preserve is True; pass a positive integer"):
+        CORD(True).fit(P, Q)
+    with pytest.raises(ValueError, match="threads is True; pass a positive integer"):
+        CORD(threads=True).fit(P, Q)
+
+
+def test_dtypes_of_any_library() -> None:
+    torch = pytest.importorskip("torch")
+    cord = CORD().fit(P, Q)
+    expected = cord.transform(P, Q, dtype=np.float32)
+    tensors = torch.tensor(P), torch.tensor(Q)
+    np.testing.assert_array_equal(cord.transform(P, Q, dtype=torch.float32), expected)
+    for dtype in ("float32", np.float32, torch.float32):
+        assert cord.transform(*tensors, dtype=dtype).dtype == torch.float32
+    with pytest.raises(ValueError, match="dtype bfloat16 is not served; use float64, float32 or"):
+        cord.transform(P, Q, dtype="bfloat16")
+    with pytest.raises(ValueError, match=r"dtype int32 is not served; use .* or bfloat16"):
+        cord.transform(*tensors, dtype=torch.int32)
+
+
+def test_one_row_is_explained_as_a_table_of_one() -> None:
+    cord = CORD().fit(P, Q)
+    alone = cord.explain(P[3], Q[3])
+    assert alone.repaired_mass.tolist() == cord.explain(P, Q).repaired_mass[3:4].tolist()

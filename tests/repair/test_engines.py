@@ -209,3 +209,14 @@ def test_mixed_libraries_are_refused() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match="pass one kind"):
         CORD().fit(torch.asarray(CASE.original), CASE.direct)
+
+
+def test_tensors_that_require_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    case = CASES["random K=5"]
+    p, q = torch.tensor(case.original), torch.tensor(case.direct, requires_grad=True)
+    cord = CORD().fit(p, q)
+    repaired = cord.transform(p, q)
+    assert repaired.requires_grad
+    expected = cord.transform(case.original, case.direct)
+    np.testing.assert_allclose(repaired.detach().numpy(), expected, rtol=1e-12)

@@ -7,7 +7,9 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 from cases import random_pair, with_zeros
+from sklearn.exceptions import NotFittedError
 
+import cordcal
 import reference
 from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
 
@@ -124,3 +126,33 @@ def test_ranking_projection_with_a_decision_puts_it_first() -> None:
 def test_bad_options(options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         VariantCORD(**options).fit(P, Q)
+
+
+def test_minimal_repair_keeps_ties_of_narrow_dtypes() -> None:
+    original = np.array([[0.5, 0.3, 0.2], [0.3, 0.4, 0.3]])
+    tied = np.array([[0.4, 0.4, 0.2], [0.4, 0.4 + 1e-9, 0.2 - 1e-9]])
+    for dtype in (np.float64, np.float32, np.float16):
+        repaired = MinimalRepair().transform(original, tied, dtype=dtype)
+        ahead = repaired[[0, 1], [0, 1]]
+        assert (ahead > np.delete(repaired, [0, 4]).reshape(2, 2).max(axis=1)).all()
+
+
+@pytest.mark.parametrize("variant", [VariantCORD(target="reference"), MinimalRepair()])
+def test_other_libraries_come_back_as_numpy(variant: VariantCORD | MinimalRepair) -> None:
+    torch = pytest.importorskip("torch")
+    case = random_pair(20, 4, noise=2.0)
+    expected = variant.fit(case.original, case.direct).transform(case.original, case.direct)
+    tensors = torch.tensor(case.original), torch.tensor(case.direct)
+    np.testing.assert_array_equal(variant.fit(*tensors).transform(*tensors), expected)
+
+
+def test_a_variant_does_what_cord_refuses_and_no_more() -> None:
+    case = random_pair(20, 4, noise=2.0)
+    with pytest.raises(NotFittedError, match="this VariantCORD is not fitted yet"):
+        VariantCORD().transform(case.original, case.direct)
+    fitted = VariantCORD(target="none").fit(case.original, case.direct)
+    with pytest.raises(ValueError, match="direct has 3 classes but fit saw 4"):
+        fitted.transform(case.original[:, :3], case.direct[:, :3])
+    with pytest.raises(TypeError, match="a VariantCORD cannot be saved"):
+        cordcal.save(fitted, "unwritten.safetensors")
+    assert repr(fitted) == "VariantCORD(target='none', reference_weight=0.5)"

@@ -4,40 +4,47 @@ Two shapes share everything but the map: `VectorProblem` scales each score and a
 bias, `MatrixProblem` mixes all scores.  Parameters are one array: (2, K) with rows v and
 b, or (K, K + 1) with rows [W_j, b_j].  The objective is the weighted mean cross-entropy
 plus Σ ridge·(θ − identity)².  Passes run over blocks of rows; besides the scores only the
-probabilities of the current point are held, for the products.
+probabilities of the current point are held, times the rows' weights, for the products.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.linalg.lapack import dpotrs
 
+from cordcal.calibrators._preconditioners import (
+    TINY,
+    Inverse,
+    add,
+    class_blocks,
+    coarse,
+    common_shift,
+    kronecker,
+)
 from cordcal.calibrators._scores import (
     Labels,
     Matrix,
     Vector,
-    block_buffer,
     row_blocks,
     row_weights,
 )
 
-# Keeps divisions finite when every row is certain; far below any curvature that matters.
-_TINY = 1e-100
-
 # The blocks of all classes are kept up to this many entries: 128 MB, or 255 classes.
 _MOST_BLOCKS = 2**24
-# Rows with less than this share of a class's usual doubt are left out of its block: of
-# certain scores few rows are left, and the products grow by a tenth at most.
-_LITTLE_DOUBT = 0.3
+# A preconditioner serves as many products as it cost: about five, and with blocks one more
+# for every eight classes.
+_COARSE_WORTH, _CLASSES_A_PRODUCT = 5, 8
 
 
 class AffineProblem(ABC):
     """The objective of an affine map as a function of its parameters."""
 
     identity: Matrix
+    value: float
 
     def __init__(
         self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
@@ -46,45 +53,97 @@ class AffineProblem(ABC):
         self.labels = labels
         self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
         self.weight = row_weights(scores.shape[0], weight)
-        self._probabilities = np.empty_like(scores)
-        self._buffer = block_buffer(*scores.shape)
+        # A row without weight has no mass to be divided.
+        self._unweight = np.divide(
+            1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0.0
+        )
+        self._mass = np.empty_like(scores)
+        self._buffer = np.empty_like(scores[next(self._blocks())])
         self._observed = self._observe()
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
-        """Return the objective and its gradient, and remember the probabilities."""
+        """Return the objective and its gradient; the value and the probabilities are kept."""
         value, gradient = 0.0, -self._observed
         ones = np.ones(self.scores.shape[1])  # BLAS sums short rows several times faster
-        for at in row_blocks(*self.scores.shape):
-            x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
-            self._map(theta, x, out=p)
-            p -= p.max(axis=1, keepdims=True)
-            own_logit = p[np.arange(p.shape[0]), self.labels[at]]
-            np.exp(p, out=p)
-            total = p @ ones
-            p /= total[:, None]
+        mapped = self._map(theta)
+        for at in self._blocks():
+            x, mass, w = self.scores[at], self._mass[at], self.weight[at]
+            mapped(x, mass)
+            mass -= mass.max(axis=1, keepdims=True)
+            own_logit = mass[np.arange(w.size), self.labels[at]]
+            np.exp(mass, out=mass)
+            total = mass @ ones
+            mass *= (w / total)[:, None]
             value += float(w @ (np.log(total) - own_logit))
-            self._add_moments(p, x, w, gradient)
+            self._add_moments(mass, x, gradient)
         away = theta - self.identity
         value += float(np.vdot(self.ridge, away * away))
         gradient += 2.0 * self.ridge * away
+        self.value = value
         return value, gradient
+
+    def is_separated(self, value: float) -> bool:
+        """Tell whether so small an objective proves that larger parameters are always better.
+
+        Below log 2 for all rows together, each row's own class has more than half: scaled
+        up, the map fits them all perfectly, and without a ridge nothing holds it back.
+        """
+        lightest = self.weight[self.weight > 0.0].min()
+        return not self.ridge.any() and value < math.log(2.0) * lightest
 
     @abstractmethod
     def product(self, direction: Matrix) -> Matrix:
         """Return the Hessian at the last refreshed point times a direction."""
 
+    def _blocks(self) -> Iterator[slice]:
+        """Yield the slices of rows that a pass works on."""
+        return row_blocks(*self.scores.shape)
+
     @staticmethod
     @abstractmethod
-    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
-        """Write the affine map of a block."""
+    def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
+        """Return what writes the affine map of its first argument to its second."""
 
     @abstractmethod
     def _observe(self) -> Matrix:
         """Return Σ w·1[y = j]·(x, 1), what the gradient compares the map's moments with."""
 
     @abstractmethod
-    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
-        """Add a block's Σ w·p_j·(x, 1)."""
+    def _add_moments(self, mass: Matrix, x: Matrix, moments: Matrix) -> None:
+        """Add a block's Σ mass_j·(x, 1)."""
+
+    def _doubt(self, at: slice) -> Matrix:
+        """Return w·p(1 − p) of a block."""
+        doubt = self._mass[at] * -self._unweight[at][:, None]
+        doubt += 1.0
+        doubt *= self._mass[at]
+        return doubt
+
+    def own_hessian(self, *, mean_score: bool = False) -> Matrix:
+        """Return the Hessian over a few parameters of each class, without the ridge.
+
+        They weigh the class's own score, 1 and, if asked for, the mean of all scores; (2K,
+        2K) or (3K, 3K).
+        """
+        classes = self.scores.shape[1]
+        parts = 2 + mean_score
+        hessian = np.zeros((parts * classes, parts * classes))
+        own = np.zeros((3, 3, classes))
+        for at in self._blocks():
+            x, mass = self.scores[at], self._mass[at]
+            mean = x.mean(axis=1)
+            powers = np.stack([np.ones_like(mean), mean, mean * mean])
+            mass_x = mass * x
+            (plain, first, second), (cross, skew) = powers @ mass, powers[:2] @ mass_x
+            square = powers[0] @ (mass_x * x)
+            own += [[square, cross, skew], [cross, plain, first], [skew, first, second]]
+            stacked = np.concatenate([mass_x, mass, mass * mean[:, None]][:parts], axis=1)
+            stacked *= np.sqrt(self._unweight[at])[:, None]
+            hessian -= stacked.T @ stacked
+        at_own = np.arange(classes)
+        for i, j in itertools.product(range(parts), repeat=2):
+            hessian[i * classes + at_own, j * classes + at_own] += own[i, j]
+        return hessian
 
     @abstractmethod
     def refresh(self) -> None:
@@ -105,9 +164,12 @@ class VectorProblem(AffineProblem):
         super().__init__(scores, labels, weight, ridge)
 
     @staticmethod
-    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
-        np.multiply(x, theta[0], out=out)
-        out += theta[1]
+    def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
+        def mapped(x: Matrix, out: Matrix) -> None:
+            np.multiply(x, theta[0], out=out)
+            out += theta[1]
+
+        return mapped
 
     def _observe(self) -> Matrix:
         classes = self.scores.shape[1]
@@ -119,45 +181,44 @@ class VectorProblem(AffineProblem):
             ]
         )
 
-    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
-        moments[0] += w @ np.multiply(p, x, out=self._buffer[: p.shape[0]])
-        moments[1] += w @ p
+    def _add_moments(self, mass: Matrix, x: Matrix, moments: Matrix) -> None:
+        ones = np.ones(mass.shape[0])
+        moments[0] += ones @ np.multiply(mass, x, out=self._buffer[: mass.shape[0]])
+        moments[1] += ones @ mass
 
     def product(self, direction: Matrix) -> Matrix:
         v, b = direction
         vv, vb, bb = self._second
         result = np.stack([vv * v + vb * b, vb * v + bb * b])
         # Less the rows' own means: four products of a matrix and a vector a block.
-        for at in row_blocks(*self.scores.shape):
-            p = self._probabilities[at]
-            px = np.multiply(p, self.scores[at], out=self._buffer[: p.shape[0]])
-            mean = px @ v
-            mean += p @ b
-            mean *= self.weight[at]
-            result[0] -= mean @ px
-            result[1] -= mean @ p
+        for at in self._blocks():
+            mass = self._mass[at]
+            mass_x = np.multiply(mass, self.scores[at], out=self._buffer[: mass.shape[0]])
+            mean = mass_x @ v
+            mean += mass @ b
+            mean *= self._unweight[at]
+            result[0] -= mean @ mass_x
+            result[1] -= mean @ mass
         return result + 2.0 * self.ridge * direction
 
     def refresh(self) -> None:
         classes = self.scores.shape[1]
         second, spread = np.zeros((3, classes)), np.zeros((3, classes))
-        for at in row_blocks(*self.scores.shape):
-            x, p, w = self.scores[at], self._probabilities[at], self.weight[at]
-            share = np.subtract(1.0, p)
-            share *= p
-            for moments, mass in ((second, p), (spread, share)):
-                moments[2] += w @ mass
-                mass_x = np.multiply(mass, x, out=self._buffer[: p.shape[0]])
-                moments[1] += w @ mass_x
+        for at in self._blocks():
+            x, ones = self.scores[at], np.ones(self.weight[at].size)
+            for moments, mass in ((second, self._mass[at]), (spread, self._doubt(at))):
+                moments[2] += ones @ mass
+                mass_x = np.multiply(mass, x, out=self._buffer[: ones.size])
+                moments[1] += ones @ mass_x
                 mass_x *= x
-                moments[0] += w @ mass_x
+                moments[0] += ones @ mass_x
         self._second = second
         vv, vb, bb = spread
         vv += 2.0 * self.ridge[0]
         bb += 2.0 * self.ridge[1]
         # A class nobody doubts leaves an empty block: keep it invertible.
-        vv += 1e-12 * vv.max() + _TINY
-        bb += 1e-12 * bb.max() + _TINY
+        vv += 1e-12 * vv.max() + TINY
+        bb += 1e-12 * bb.max() + TINY
         determinant = np.maximum(vv * bb - vb * vb, 1e-12 * vv * bb)
         self._inverse = bb / determinant, -vb / determinant, vv / determinant
 
@@ -169,10 +230,9 @@ class VectorProblem(AffineProblem):
 class MatrixProblem(AffineProblem):
     """``softmax(W x + b)``.
 
-    The preconditioner is the Hessian's diagonal where the ridge dominates it.  Else it is
-    each class's own block of the Hessian, where memory holds them, or every class's block
-    is taken to be its share of doubt p(1 − p) times one second-moment matrix of the scores,
-    plus the off-diagonal ridge.
+    The preconditioner's fine part is each class's own block of the Hessian where memory holds
+    them; with more classes, or under a ridge that dominates the Hessian, it is a Kronecker
+    product, which takes every class's block to be alike.
     """
 
     def __init__(
@@ -180,110 +240,88 @@ class MatrixProblem(AffineProblem):
     ) -> None:
         classes = scores.shape[1]
         self.identity = np.eye(classes, classes + 1)
-        self._inverse: Callable[[Matrix], Matrix]
-        self._products_left = 0
+        self._inverse: Inverse
+        self._products_left = 0.0
         super().__init__(scores, labels, weight, ridge)
 
+    def _blocks(self) -> Iterator[slice]:
+        # Products of matrices are quick when no side is short.
+        return row_blocks(*self.scores.shape, least=self.scores.shape[1])
+
     @staticmethod
-    def _map(theta: Matrix, x: Matrix, out: Matrix) -> None:
-        np.matmul(x, theta[:, :-1].T, out=out)
-        out += theta[:, -1]
+    def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:
+        weight, bias = theta[:, :-1].copy(), theta[:, -1]  # BLAS wants no gaps
+
+        def mapped(x: Matrix, out: Matrix) -> None:
+            np.matmul(x, weight.T, out=out)
+            out += bias
+
+        return mapped
 
     def _observe(self) -> Matrix:
-        observed = np.zeros_like(self.identity)
-        for at in row_blocks(*self.scores.shape):
-            w = self.weight[at]
-            np.add.at(observed[:, :-1], self.labels[at], self.scores[at] * w[:, None])
-            np.add.at(observed[:, -1], self.labels[at], w)
+        from scipy.sparse import csr_array
+
+        rows, classes = self.scores.shape
+        own = csr_array((self.weight, (self.labels, np.arange(rows))), shape=(classes, rows))
+        observed = np.empty_like(self.identity)
+        observed[:, :-1] = np.asarray(own @ self.scores)
+        observed[:, -1] = own.sum(axis=1)
         return observed
 
-    def _add_moments(self, p: Matrix, x: Matrix, w: Vector, moments: Matrix) -> None:
-        self._add_outer(np.multiply(p, w[:, None], out=self._buffer[: p.shape[0]]), x, moments)
-
-    @staticmethod
-    def _add_outer(error: Matrix, x: Matrix, moments: Matrix) -> None:
-        moments[:, :-1] += error.T @ x
-        moments[:, -1] += error.sum(axis=0)
+    def _add_moments(self, mass: Matrix, x: Matrix, moments: Matrix) -> None:
+        moments[:, :-1] += mass.T @ x
+        moments[:, -1] += np.ones(mass.shape[0]) @ mass
 
     def product(self, direction: Matrix) -> Matrix:
         self._products_left -= 1
         result = 2.0 * self.ridge * direction
-        for at in row_blocks(*self.scores.shape):
-            x, p = self.scores[at], self._probabilities[at]
-            a = self._buffer[: p.shape[0]]
-            self._map(direction, x, out=a)
-            a -= np.vecdot(p, a)[:, None]
-            a *= p
-            a *= self.weight[at][:, None]
-            self._add_outer(a, x, result)
+        mapped = self._map(direction)
+        for at in self._blocks():
+            x, mass = self.scores[at], self._mass[at]
+            away = self._buffer[: mass.shape[0]]
+            mapped(x, away)
+            away -= (np.vecdot(mass, away) * self._unweight[at])[:, None]
+            away *= mass
+            self._add_moments(away, x, result)
         return result
 
     def refresh(self) -> None:
         if self._products_left > 0:
             return
         classes, width = self.identity.shape
-        curvature = self._curvature()
-        if 2.0 * self.ridge[0, 1] >= curvature.mean():
-            diagonal = curvature + 2.0 * self.ridge + _TINY
-            self._inverse = lambda residual: residual / diagonal
-        elif classes * width**2 > _MOST_BLOCKS:
-            self._invert_shared()
+        own, moments = self.own_hessian(mean_score=True), self._moments()
+        stiff = 2.0 * self.ridge[0, 1] >= moments.trace() / self.identity.size
+        if stiff or classes * width**2 > _MOST_BLOCKS:
+            between = own[classes : 2 * classes, classes : 2 * classes]
+            fine = kronecker(between, moments, self.ridge)
+            # Mostly ridge, and with no parameter left free, the Hessian hardly changes.
+            lasting = stiff and bool(self.ridge.all())
+            self._products_left = math.inf if lasting else _COARSE_WORTH
         else:
-            self._invert_blocks(curvature)
-            # New blocks cost about as much as this many products: they serve as long.
-            self._products_left = classes // 8
+            fine = add(class_blocks(self._spread(), self.ridge), common_shift(self.ridge))
+            self._products_left = _COARSE_WORTH + classes // _CLASSES_A_PRODUCT
+        self._inverse = add(fine, coarse(own, self.ridge))
 
     def precondition(self, residual: Matrix) -> Matrix:
         return self._inverse(residual)
 
     def _spread(self) -> Iterator[tuple[Matrix, Matrix]]:
         """Yield blocks of the scores with a column of ones, and of w·p(1 − p)."""
-        for at in row_blocks(*self.scores.shape):
-            x, p = self.scores[at], self._probabilities[at]
-            spread = p * (1.0 - p)
-            spread *= self.weight[at][:, None]
-            yield np.append(x, np.ones((x.shape[0], 1)), axis=1), spread
+        for at in self._blocks():
+            x = self.scores[at]
+            yield np.append(x, np.ones((x.shape[0], 1)), axis=1), self._doubt(at)
 
-    def _curvature(self) -> Matrix:
-        """Return the Hessian's diagonal without the ridge."""
-        curvature = np.zeros_like(self.identity)
-        for extended, spread in self._spread():
-            curvature += spread.T @ np.square(extended, out=extended)
-        return curvature
+    def _moments(self) -> Matrix:
+        """Return the second moments of (x, 1), rows weighted by their doubt w·(1 − Σp²).
 
-    def _invert_blocks(self, curvature: Matrix) -> None:
-        """Factor each class's own block of the Hessian, whose diagonal is known."""
-        classes, width = self.identity.shape
-        mean = curvature[:, -1] / self.scores.shape[0]
-        blocks = np.zeros((classes, width, width))
-        for extended, spread in self._spread():
-            for block, doubt, usual in zip(blocks, spread.T, mean, strict=True):
-                some = np.flatnonzero(doubt > _LITTLE_DOUBT * usual)
-                part = extended[some] * np.sqrt(doubt[some, None])
-                block += part.T @ part
-        at = np.arange(width)
-        blocks[:, at, at] += 2.0 * self.ridge
-        size = blocks[:, at, at].max(axis=1, keepdims=True)
-        # Classes nobody doubts and directions nobody takes must stay invertible.
-        blocks[:, at, at] += 1e-10 * size + 1e-14 * size.max() + _TINY
-        roots = np.linalg.cholesky(blocks, upper=True)
-
-        def inverse(residual: Matrix) -> Matrix:
-            pairs = zip(roots, residual, strict=True)
-            return np.stack([dpotrs(root.T, own, lower=1)[0] for root, own in pairs])
-
-        self._inverse = inverse
-
-    def _invert_shared(self) -> None:
-        """Invert shares of one second-moment matrix by one eigendecomposition."""
-        classes, width = self.identity.shape
-        shared, share = np.zeros((width, width)), np.zeros(classes)
-        for extended, spread in self._spread():
-            share += spread.sum(axis=0)
-            extended *= np.sqrt(spread.sum(axis=1))[:, None]
-            shared += extended.T @ extended
-        size, basis = np.linalg.eigh(shared / max(share.sum(), _TINY))
-        share = np.maximum(share, 1e-12 * share.max() + _TINY)
-        size = np.maximum(size, 1e-12 * size.max() + _TINY)
-        sizes = np.outer(share, size) + 2.0 * self.ridge[0, 1]
-        self._inverse = lambda residual: ((residual @ basis) / sizes) @ basis.T
+        Their trace is that of the Hessian without the ridge.
+        """
+        width = self.identity.shape[1]
+        moments = np.zeros((width, width))
+        for at in self._blocks():
+            x, mass = self.scores[at], self._mass[at]
+            doubt = self.weight[at] - self._unweight[at] * np.vecdot(mass, mass)
+            root = np.sqrt(np.maximum(doubt, 0.0))[:, None]
+            part = np.append(x * root, root, axis=1)
+            moments += part.T @ part
+        return moments

@@ -77,7 +77,7 @@ class AffineCalibrator(Calibrator):
         self._keep(best.theta)
         self.objective_, self.gradient_norm_ = best.value, best.gradient_norm
         self.n_iter_ = best.n_iter
-        warn_about_search(self, best, self._advice())
+        warn_about_search(self, problem, best, self._advice())
 
     def _advice(self) -> str:
         return "raise max_iter"
@@ -150,10 +150,10 @@ def tempered_start(problem: AffineProblem) -> Matrix:
 
 
 def warn_about_search(
-    calibrator: Calibrator, best: Optimum, advice: str = "raise max_iter"
+    calibrator: Calibrator, problem: AffineProblem, best: Optimum, advice: str = "raise max_iter"
 ) -> None:
     """Say what to do when the rows are separable or the search was cut short."""
-    if best.value <= VANISHED_LOSS:
+    if best.value <= VANISHED_LOSS or problem.is_separated(best.value):
         calibrator._warn(
             f"the calibration rows are perfectly separable, so the parameters grow without "
             f"end; stopped at a loss of {best.value:.2g}. Fit on more rows, or use a "

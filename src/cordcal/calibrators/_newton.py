@@ -22,6 +22,8 @@ _RELATIVE_DECREASE = 1e-15
 
 # With many parameters a step that promises less than this share is the last one.
 _DECREMENT = 1e-10
+# What a step may leave undone: a thousandth of that.
+_NEGLIGIBLE = 1e-13
 # How exactly a step is solved for: never coarser, or steps multiply; never finer, as that
 # costs products only.
 _COARSEST, _FINEST = 0.3, 1e-3
@@ -115,23 +117,36 @@ class Report(Protocol):
 
 
 def newton_cg(
-    problem: AffineProblem, start: Matrix, *, max_iter: int, floor: float, report: Report
+    problem: AffineProblem,
+    start: Matrix,
+    *,
+    max_iter: int,
+    floor: float,
+    report: Report,
+    largest: float = math.inf,
 ) -> Optimum:
     """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
-    before = math.nan
+    before, accuracy = math.nan, _COARSEST
 
     def step(theta: Matrix, gradient: Matrix) -> Matrix:
-        nonlocal before
+        nonlocal before, accuracy
         problem.refresh()
         scaled = problem.precondition(-gradient)
         size = -float(np.vdot(gradient, scaled))
         # As exact as the last step did well (Eisenstat and Walker): quadratic convergence
-        # near an optimum, cheap steps on the way to one at infinity.
-        accuracy = min(_COARSEST, max(_FINEST, size / before)) if before > 0.0 else _COARSEST
+        # near an optimum, cheap steps on the way to one at infinity.  But one lucky step
+        # does not mean that an optimum is near.
+        if before > 0.0:
+            accuracy = min(_COARSEST, max(_FINEST, size / before, accuracy * accuracy))
         before = size
+        # The last digits need not be solved for when the whole step is small.
+        enough = math.sqrt(_NEGLIGIBLE * problem.value / size) if size > 0.0 else 1.0
+        accuracy = max(accuracy, min(enough, _COARSEST))
         return _conjugate_gradients(problem, gradient, scaled, accuracy)
 
-    return damped_newton(problem, start, step, max_iter=max_iter, floor=floor, report=report)
+    return damped_newton(
+        problem, start, step, max_iter=max_iter, floor=floor, report=report, largest=largest
+    )
 
 
 def damped_newton(
@@ -142,17 +157,18 @@ def damped_newton(
     max_iter: int,
     floor: float,
     report: Report,
+    largest: float = math.inf,
 ) -> Optimum:
     """Take Newton steps, shortened where they promise too much.
 
     ``step_from(theta, gradient)`` returns the step.  Its decrement, half of what the slope
-    along it promises, decides when to stop; a value at or below ``floor`` ends the search
-    unconverged.
+    along it promises, decides when to stop; a value at or below ``floor``, or a parameter
+    beyond ``largest``, ends the search unconverged.
     """
     theta = start
     value, gradient = problem.evaluate(theta)
     for iteration in range(max_iter):
-        if value <= floor:
+        if value <= floor or np.abs(theta).max() > largest:
             return Optimum(theta, value, _size(gradient), iteration, False)
         step = step_from(theta, gradient)
         promise = -0.5 * float(np.vdot(gradient, step))

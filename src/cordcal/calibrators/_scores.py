@@ -34,9 +34,9 @@ LOWEST_SHIFTED = -1e15
 _BLOCK_ENTRIES = 2**18
 
 
-def row_blocks(rows: int, classes: int) -> Iterator[slice]:
-    """Yield slices of rows that hold about 2 MB of float64 each."""
-    size = max(1, _BLOCK_ENTRIES // classes)
+def row_blocks(rows: int, classes: int, *, least: int = 1) -> Iterator[slice]:
+    """Yield slices of rows that hold about 2 MB of float64 each, and ``least`` rows or more."""
+    size = max(least, _BLOCK_ENTRIES // classes)
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
 
@@ -88,7 +88,7 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
     elif array.dtype.kind not in "iub":
         raise ValueError(
             f"labels has dtype {array.dtype}; pass class indices 0..{classes - 1} "
-            f"(the columns of scores), e.g. numpy.searchsorted(class_names, labels)"
+            f"(the columns of scores), e.g. [class_names.index(label) for label in labels]"
         )
     outside = (array < 0) | (array >= classes)
     if outside.any():

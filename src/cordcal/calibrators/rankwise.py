@@ -117,7 +117,7 @@ class RankwiseTransformation(Calibrator):
         self.scale_, self.bias_ = best.theta[0].copy(), best.theta[1] - best.theta[1, 0]
         self.objective_, self.n_iter_ = best.value, best.n_iter
         self.gradient_norm_ = best.gradient_norm
-        warn_about_search(self, best)
+        warn_about_search(self, problem, best)
 
     def _predict(self, working: Matrix) -> Matrix:
         self._place(working)
@@ -155,7 +155,7 @@ class RankProblem(VectorProblem):
         minimum is a non-negative least-squares problem.
         """
         classes = theta.shape[1]
-        hessian = increments(increments(self._hessian()).T)
+        hessian = increments(increments(self.own_hessian()).T)
         here = np.diff(theta, axis=1, prepend=0.0).ravel()
         slope = increments(gradient.reshape(-1, 1))[:, 0]
         # The first bias only shifts all logits, which changes nothing.
@@ -169,23 +169,6 @@ class RankProblem(VectorProblem):
         step = np.zeros(2 * classes)
         step[free] = solution - here
         return np.cumsum(step.reshape(2, classes), axis=1)
-
-    def _hessian(self) -> Matrix:
-        """Return the Hessian at the last evaluated point, (2K, 2K)."""
-        classes = self.scores.shape[1]
-        result = np.zeros((2 * classes, 2 * classes))
-        own = np.zeros((3, classes))
-        for at in row_blocks(*self.scores.shape):
-            x, p, w = self.scores[at], self._probabilities[at], self.weight[at][:, None]
-            both = np.concatenate([p * x, p], axis=1)
-            result -= (both * w).T @ both
-            own += [(w * p * x * x).sum(axis=0), (w * p * x).sum(axis=0), (w * p).sum(axis=0)]
-        at_v, at_b = np.arange(classes), np.arange(classes, 2 * classes)
-        result[at_v, at_v] += own[0]
-        result[at_v, at_b] += own[1]
-        result[at_b, at_v] += own[1]
-        result[at_b, at_b] += own[2]
-        return result
 
 
 def increments(derivative: Matrix) -> Matrix:

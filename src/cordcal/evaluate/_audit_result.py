@@ -26,6 +26,9 @@ MEASURE_NAMES = {
     "classwise_ece": "classwise ECE",
 }
 
+# Measures of two reports that differ by less have been rounded, not improved.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class GroupChanges:
@@ -105,7 +108,8 @@ class MeasureComparison:
     @property
     def verdict(self) -> str:
         """``better``, ``worse``, ``same`` or ``unclear``: the repaired report's."""
-        if self.difference == 0.0 and not self.low and not self.high:
+        ends = (self.difference, self.low or 0.0, self.high or 0.0)
+        if max(map(abs, ends)) <= _ROUNDING:
             return "same"
         if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
             return "unclear"
@@ -195,7 +199,7 @@ class Audit:
             (self.by_class, "decisions for class {}"),
             (self.by_confidence, "rows with original confidence {}"),
         ):
-            worst = max(groups, key=lambda group: group.changes.n_changed)
+            worst = max(groups, key=lambda group: (group.changes.n_changed, group.changes.tpcr))
             lines.append(
                 f"Most changes are among {words.format(worst.group)}: "
                 f"{worst.changes.n_changed:,} of {worst.changes.n:,} ({worst.changes.tpcr:.2%})."

@@ -177,13 +177,9 @@ def _about_rivals(comparison: Comparison) -> str | None:
 
 
 def _changes_that_pay(comparison: Comparison) -> Entry | None:
-    """Return the calibrator whose changes raise accuracy most, beyond chance and NLL."""
-    payers = [
-        entry
-        for entry in comparison
-        if entry.gain["accuracy"].low > 0.0 and entry.gain["nll"].high < 0.0
-    ]
-    return min(payers, key=lambda entry: entry.direct["nll"], default=None)
+    """Return the calibrator whose changes raise accuracy most, if any do beyond chance."""
+    payers = [entry for entry in comparison if entry.gain["accuracy"].low > 0.0]
+    return max(payers, key=lambda entry: entry.gain["accuracy"].estimate, default=None)
 
 
 def _about_paying(comparison: Comparison) -> str:
@@ -198,10 +194,13 @@ def _about_paying(comparison: Comparison) -> str:
             f"NLL ({dearest.key}), and no calibrator's changes lift accuracy beyond chance."
         )
     accuracy, nll = payer.gain["accuracy"], payer.gain["nll"]
+    cost = "no likelihood beyond chance"
+    if nll.high < 0.0:
+        cost = f"{_written(nll, flip=True)} in NLL"
     return (
         f"The changes that {payer.key} makes are worth having: they lift accuracy by "
-        f"{_written(accuracy, scale=100, unit=' points')}; keeping the decisions costs "
-        f"{_written(nll, flip=True)} in NLL. If decisions may change, deploy its direct report."
+        f"{_written(accuracy, scale=100, unit=' points')}; keeping the decisions costs {cost}. "
+        f"If decisions may change, deploy its direct report."
     )
 
 

@@ -9,6 +9,7 @@ from cordcal import arrays
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate._audit_rows import AuditStream, check_class_names
 from cordcal.repair import CORD
+from cordcal.repair._arguments import check_fitted
 
 __all__ = ["Audit", "ChangedRow", "GroupChanges", "MeasureComparison", "audit"]
 
@@ -46,7 +47,7 @@ def audit(
         argmax of ``original``.
     sample_weight : array_like, optional
         Weights of the rows.
-    cord : CORD, optional
+    cord : CORD or Preserved, optional
         A fitted repair.
     level : float
         Level of the paired bootstrap intervals.
@@ -85,6 +86,8 @@ def audit(
         raise ValueError(f"level is {level}; pass a number between 0 and 1, such as 0.95")
     if resamples < 1:
         raise ValueError(f"resamples is {resamples}; pass at least 1")
+    if cord is not None:
+        cord = _repair_of(cord, decision)
     given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     audited: Callable[..., AuditStream] = _audited
     if arrays.is_dask(original, direct):
@@ -110,6 +113,18 @@ def audit(
         seed=seed,
         noticed=noticed,
     )
+
+
+def _repair_of(model: Any, decision: Any) -> CORD:
+    """Return a fitted repair, also that of a `Preserved`, if the decisions it needs are there."""
+    cord: CORD = getattr(model, "cord_", model)
+    check_fitted(cord)
+    if decision is None and cord.construction_.decision_given:
+        raise ValueError(
+            "decision is missing: cord was fitted with decisions of its own (a Preserved keeps "
+            "the argmax of its scores); pass decision=, e.g. scores.argmax(axis=1)"
+        )
+    return cord
 
 
 def _audited(cord: CORD, original: Any, direct: Any, labels: Any, **given: Any) -> AuditStream:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays
+from cordcal.repair._results import Construction, RankingConstruction
+from cordcal.repair._rows import Decisions
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
 
 def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
     """Return both reports as arrays of one shape and one library."""
+    names = arrays.column_names(direct), arrays.column_names(original)
+    arrays.check_same_columns(names[0], "direct", names[1], "original")
     p = arrays.as_matrix(original, "original", allow_row=allow_row)
     q = arrays.as_matrix(direct, "direct", allow_row=allow_row)
     arrays.check_same_shape(p, "original", q, "direct")
@@ -45,22 +50,35 @@ def batch_arguments(batch: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     return dict(batch)
 
 
+def wanted_dtype(direct: arrays.Array, dtype: Any) -> Any:
+    """Return the output dtype in the library of ``direct``, which need not be the dtype's own."""
+    name = arrays.dtype_name(dtype)
+    xp = arrays.namespace(direct)
+    served = [str(each) for each in _OUTPUT_DTYPES]
+    if array_api_compat.is_torch_array(direct):
+        served.append("bfloat16")
+    if name not in served or not hasattr(xp, name):
+        either = f"{', '.join(served[:-1])} or {served[-1]}"
+        raise ValueError(f"dtype {name} is not served; use {either}")
+    return np.dtype(name) if xp is np else getattr(xp, name)
+
+
 def output_array(
     direct: npt.NDArray[Any],
-    dtype: npt.DTypeLike | None,
+    dtype: Any,
     out: npt.NDArray[Any] | None,
     single: bool,
 ) -> npt.NDArray[Any]:
     """Return the (n, K) array to write to, which may be a view of ``out``."""
-    if dtype is not None and np.dtype(dtype) not in _OUTPUT_DTYPES:
-        raise ValueError(f"dtype {np.dtype(dtype)} is not served; use float64, float32 or float16")
+    if dtype is not None:
+        dtype = wanted_dtype(direct, dtype)
     if out is None:
         return np.empty(direct.shape, dtype=direct.dtype if dtype is None else dtype)
     expected = direct.shape[1:] if single else direct.shape
     if not isinstance(out, np.ndarray) or out.shape != expected:
         found = getattr(out, "shape", type(out).__name__)
         raise ValueError(f"out has shape {found}; pass an ndarray of shape {expected}")
-    wanted = out.dtype if dtype is None else np.dtype(dtype)
+    wanted = out.dtype if dtype is None else dtype
     if out.dtype not in _OUTPUT_DTYPES or out.dtype != wanted:
         raise ValueError(
             f"out has dtype {out.dtype}; pass one of float64, float32 or float16"
@@ -76,3 +94,33 @@ def same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
     return x.__array_interface__["data"][0] == y.__array_interface__["data"][0] and (
         (x.shape, x.strides, x.dtype) == (y.shape, y.strides, y.dtype)
     )
+
+
+def check_fitted(repair: Any) -> None:
+    """Refuse a repair that has no scalar yet."""
+    if not hasattr(repair, "eta_"):
+        from sklearn.exceptions import NotFittedError
+
+        raise NotFittedError(
+            f"this {type(repair).__name__} is not fitted yet; call fit(original, direct) first"
+        )
+
+
+def check_against_fit(
+    construction: Construction | RankingConstruction, direct: arrays.Array, decision: Any
+) -> Decisions | None:
+    """Return the decisions to keep, checked; refuse reports unlike those of the fit."""
+    rows, classes = direct.shape
+    if classes != construction.n_classes:
+        raise ValueError(
+            f"direct has {classes} classes but fit saw {construction.n_classes}; "
+            f"pass the same columns as in fit"
+        )
+    if decision is None:
+        if construction.decision_given:
+            raise ValueError(
+                "decision is missing: fit was given the decisions to keep, so transform "
+                "needs them too; pass decision="
+            )
+        return None
+    return arrays.check_decisions(decision, rows, classes)

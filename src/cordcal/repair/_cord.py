@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal import arrays, dense
 from cordcal.repair import _compiled, _explain, _foreign, _nested, _rows
-from cordcal.repair._arguments import batch_arguments, output_array, report_pair, same_array
+from cordcal.repair._arguments import (
+    batch_arguments,
+    check_against_fit,
+    check_fitted,
+    output_array,
+    report_pair,
+    same_array,
+    wanted_dtype,
+)
 from cordcal.repair._exact import moderated
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._rows import Decisions, Vector
@@ -229,21 +237,21 @@ class CORD:
         """Return how many ranks to keep; the last one follows from the others."""
         if self.preserve == "ranking":
             return classes - 1
-        if not isinstance(self.preserve, int) or self.preserve < 1:
+        if not arrays.is_count(self.preserve):
             raise ValueError(f"preserve is {self.preserve!r}; pass a positive integer or 'ranking'")
         if self.preserve >= classes:
             raise ValueError(
                 f"preserve is {self.preserve} but there are {classes} classes; pass at most "
                 f"{classes - 1}, or 'ranking'"
             )
-        return self.preserve
+        return int(self.preserve)
 
     def _threads(self) -> int:
         if self.threads is None:
             return _compiled.default_threads()
-        if not isinstance(self.threads, int) or self.threads < 1:
+        if not arrays.is_count(self.threads):
             raise ValueError(f"threads is {self.threads!r}; pass a positive integer or None")
-        return self.threads
+        return int(self.threads)
 
     def transform(
         self,
@@ -277,7 +285,7 @@ class CORD:
         repaired : ndarray
             The repaired probabilities, ``out`` if that was given; lazy for dask collections.
         """
-        self._check_fitted()
+        check_fitted(self)
         if arrays.is_dask(original, direct):
             from cordcal.dask import transform
 
@@ -290,11 +298,11 @@ class CORD:
         single = q.ndim == 1
         if single:
             p, q = p[None, :], q[None, :]
-        keep = self._check_against_fit(q, decision)
+        keep = check_against_fit(self.construction_, q, decision)
         if not isinstance(q, np.ndarray):
             if out is not None:
                 raise ValueError("out is served for NumPy arrays only; leave it out")
-            wanted = q.dtype if dtype is None else dtype
+            wanted = q.dtype if dtype is None else wanted_dtype(q, dtype)
             if np.ndim(self.eta_):
                 repaired = _nested.repair_foreign(p, q, keep, self.eta_.tolist(), wanted)
             else:
@@ -359,7 +367,7 @@ class CORD:
         Parameters
         ----------
         original, direct, decision
-            As for `transform`.
+            As for `transform`; one row alone is a table of one row.
 
         Returns
         -------
@@ -374,36 +382,18 @@ class CORD:
         >>> CORD().fit(original, direct).explain(original, direct).changed
         array([ True])
         """
-        self._check_fitted()
-        p, q = report_pair(original, direct)
-        keep = self._check_against_fit(q, decision)
+        check_fitted(self)
+        p, q = report_pair(original, direct, allow_row=True)
+        if q.ndim == 1:
+            p, q = p[None, :], q[None, :]
+        keep = check_against_fit(self.construction_, q, decision)
         return _explain.explain(p, q, keep, self.eta_)
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "eta_"):
-            _raise_not_fitted()
-
-    def _check_against_fit(self, direct: arrays.Array, decision: Any) -> Decisions | None:
-        rows, classes = direct.shape
-        if classes != self.n_classes_:
-            raise ValueError(
-                f"direct has {classes} classes but fit saw {self.n_classes_}; "
-                f"pass the same columns as in fit"
-            )
-        if decision is None:
-            if self.construction_.decision_given:
-                raise ValueError(
-                    "decision is missing: fit was given the decisions to keep, so transform "
-                    "needs them too; pass decision="
-                )
-            return None
-        return arrays.check_decisions(decision, rows, classes)
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return what a model file holds: the shared scalar, and how it was found."""
-        self._check_fitted()
+        check_fitted(self)
         return {"eta": np.atleast_1d(self.eta_)}, {
-            "preserve": self.preserve,
+            "preserve": self.preserve if self.preserve == "ranking" else int(self.preserve),
             "construction": self.construction_.to_dict(),
         }
 
@@ -424,9 +414,3 @@ class CORD:
             return f"CORD({kept})"
         eta = f"{len(self.eta_)} scalars" if np.ndim(self.eta_) else f"eta={self.eta_!r}"
         return f"CORD({kept + ', ' if kept else ''}{eta})"
-
-
-def _raise_not_fitted() -> NoReturn:
-    from sklearn.exceptions import NotFittedError
-
-    raise NotFittedError("this CORD is not fitted yet; call fit(original, direct) first")

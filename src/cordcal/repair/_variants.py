@@ -1,6 +1,6 @@
 """The paper's other repairs, for comparison: minimal repairs, other mean targets, other weights.
 
-They share every step with CORD but the one that is being varied.
+They share every step with CORD but the one that is being varied, and return NumPy arrays.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.repair import _array, _ranking, _rows
-from cordcal.repair._arguments import output_array, report_pair
+from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
 from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._cord import CORD
+from cordcal.repair._exact import moderated
 from cordcal.repair._results import Construction
-from cordcal.repair._rows import Decisions, MeanTarget, Vector
+from cordcal.repair._rows import MeanTarget, Vector
 
 
-class VariantCORD(CORD):
+class VariantCORD:
     """CORD with another mean target or another weight in the local reference.
 
     Parameters
@@ -31,9 +31,17 @@ class VariantCORD(CORD):
     reference_weight : float
         λ of Appendix B: the direct mass's weight in a changed row's reference.
 
+    Attributes
+    ----------
+    eta_ : float
+        The shared scalar η*.
+    construction_ : Construction
+        What `fit` did.
+
     Examples
     --------
     >>> import numpy as np
+    >>> from cordcal import CORD
     >>> rng = np.random.default_rng(0)
     >>> original, direct = rng.dirichlet(np.ones(3), 50), rng.dirichlet(np.ones(3), 50)
     >>> VariantCORD(target="none").fit(original, direct).eta_
@@ -42,19 +50,22 @@ class VariantCORD(CORD):
     True
     """
 
+    eta_: float
+    construction_: Construction
+
     def __init__(
         self,
         *,
         target: MeanTarget | Literal["none"] = "direct",
         reference_weight: float = 0.5,
     ) -> None:
-        super().__init__(threads=1)
         self.target = target
         self.reference_weight = reference_weight
 
-    def _construct(
-        self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
-    ) -> Construction:
+    def fit(
+        self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Find the shared scalar on calibration rows; see `CORD.fit`."""
         if self.target not in ("direct", "reference", "projected", "none"):
             raise ValueError(
                 f"target is {self.target!r}; pass 'direct', 'reference', 'projected' or 'none'"
@@ -63,28 +74,45 @@ class VariantCORD(CORD):
             raise ValueError(
                 f"reference_weight is {self.reference_weight}; pass a number between 0 and 1"
             )
-        free = self.target == "none"
+        p, q = _numpy_pair(original, direct)
+        keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
+        weight = None
+        if sample_weight is not None:
+            weight, _ = moderated(arrays.check_weights(sample_weight, len(q)))
         description = _rows.describe(
-            original,
-            direct,
-            decision,
+            p,
+            q,
+            keep,
             weight,
             reference_weight=self.reference_weight,
             target="direct" if self.target == "none" else self.target,
         )
-        rows = CalibrationRows(description, weight, direct.shape[1], 1)
-        return rows.construct(decision_given=decision is not None, free=free)
-
-    def _repair_into(
-        self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
-        decision: Decisions | None,
-        out: npt.NDArray[Any],
-    ) -> None:
-        _rows.repair(
-            original, direct, decision, self.eta_, out, reference_weight=self.reference_weight
+        rows = CalibrationRows(description, weight, q.shape[1], 1)
+        self.construction_ = rows.construct(
+            decision_given=decision is not None, free=self.target == "none"
         )
+        self.eta_ = self.construction_.eta
+        return self
+
+    def transform(
+        self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
+    ) -> npt.NDArray[Any]:
+        """Repair reports with the fitted scalar; see `CORD.transform`."""
+        check_fitted(self)
+        p, q = _numpy_pair(original, direct)
+        keep = check_against_fit(self.construction_, q, decision)
+        out = output_array(q, dtype, None, False)
+        _rows.repair(p, q, keep, self.eta_, out, reference_weight=self.reference_weight)
+        return out
+
+    def __repr__(self) -> str:
+        return f"VariantCORD(target={self.target!r}, reference_weight={self.reference_weight})"
+
+
+def _numpy_pair(original: Any, direct: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return both reports as NumPy arrays, which is all that these comparisons are made for."""
+    p, q = report_pair(original, direct)
+    return arrays.to_numpy(p), arrays.to_numpy(q)
 
 
 class MinimalRepair:
@@ -110,7 +138,7 @@ class MinimalRepair:
         self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair reports; see `CORD.transform`."""
-        p, q = report_pair(original, direct)
+        p, q = _numpy_pair(original, direct)
         keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
         out = output_array(q, dtype, None, False)
         for block in _rows.described_blocks(p, q, keep):
@@ -118,9 +146,9 @@ class MinimalRepair:
             rebuilt = _array.rebuild(
                 block.direct, state.decision, block.part, state.lower, 1.0 - state.lower
             )
-            moved = state.changed[:, None]
-            lifted = _array.lift_decision(rebuilt.astype(out.dtype), state.decision)
-            out[block.rows] = np.where(moved, lifted, block.direct.astype(out.dtype))
+            repaired = np.where(state.changed[:, None], rebuilt, block.direct)
+            # Rows that keep their decision may tie, by themselves or once they are rounded.
+            out[block.rows] = _array.lift_decision(repaired.astype(out.dtype), state.decision)
         return out
 
 
@@ -148,7 +176,7 @@ class RankingProjection:
         self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair reports; see `CORD.transform`."""
-        p, q = report_pair(original, direct)
+        p, q = _numpy_pair(original, direct)
         keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
         out = output_array(q, dtype, None, False)
         levels = q.shape[1] - 1  # the last rank has nothing below it
