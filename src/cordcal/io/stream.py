@@ -12,9 +12,7 @@ import numpy.typing as npt
 
 from cordcal import arrays
 from cordcal.io import scores as files
-from cordcal.io.contents import (
-    Contents,
-)
+from cordcal.io.contents import Contents
 from cordcal.io.kinds import Kind, check_whole_vectors
 from cordcal.io.sources import Source, Span, open_source
 
@@ -187,7 +185,7 @@ def open_scores(
     Examples
     --------
     >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "scores.npy"
+    >>> path = tempfile.mkdtemp() + "/scores.npy"
     >>> np.save(path, np.full((5, 4), 0.25))
     >>> scores = open_scores(path)
     >>> scores.shape, scores.kind, [len(batch) for batch in scores]
