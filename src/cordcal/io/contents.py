@@ -47,10 +47,16 @@ class Contents:
 
 
 class _Row(NamedTuple):
-    """A row of a CSV file: what messages call it, and its cells."""
+    """A row of a CSV file: its number, its line in the file, and its cells."""
 
-    name: str
+    number: int
+    line: int
     cells: list[str]
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"row {self.number} (line {self.line})"
 
 
 def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) -> Contents:
@@ -77,7 +83,10 @@ def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) ->
         return Contents(name, "npy", **_sorted_by_dimension({"array": _load_array(name, data)}))
     if data.startswith(b"PAR1"):
         return _open_parquet(name, data, beside)
-    return _open_csv(name, data, beside)
+    try:
+        return _open_csv(name, data, beside)
+    except csv.Error as error:  # such as a quote that is never closed
+        raise ValueError(f"{name} cannot be read as CSV: {error}") from error
 
 
 def _load_array(name: str, data: bytes) -> Any:
@@ -235,11 +244,11 @@ def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
         except ValueError:
             _check_rows(rows(), header, numeric)
             numbers = load(numeric, np.float64, converters=_number)
+        strings = load(words, np.str_) if words else None
     except ValueError as error:
         raise ValueError(f"{name} cannot be read as CSV: {_first_line(error)}") from error
     columns = {header[index]: numbers[:, place] for place, index in enumerate(numeric)}
-    if words:
-        strings = load(words, np.str_)
+    if strings is not None:
         columns |= {header[index]: strings[:, place] for place, index in enumerate(words)}
     groups, vectors, names = _group_columns(columns, beside, all_beside=False)
     return Contents(name, "csv", groups, vectors, names if has_header else None)
@@ -250,7 +259,7 @@ def _csv_rows(text: str, delimiter: str, has_header: bool) -> Iterator[_Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     filled = ((reader.line_num, cells) for cells in reader if cells)
     for number, (line, cells) in enumerate(islice(filled, int(has_header), None)):
-        yield _Row(f"row {number} (line {line})", cells)
+        yield _Row(number, line, cells)
 
 
 def _first_filled(rows: Iterator[_Row], width: int) -> list[str]:
