@@ -67,7 +67,9 @@ def apply(
             help="With --original: your calibrator's reports. Alone: write the direct report too.",
         ),
     ] = None,
-    with_direct: Annotated[bool, typer.Option("--with-direct", hidden=True)] = False,
+    with_direct: Annotated[
+        bool, typer.Option("--with-direct", help="The same as --direct alone.")
+    ] = False,
     dtype: Annotated[
         OutputDtype | None,
         typer.Option("--dtype", help="Of the repaired report; by default that of the scores."),
