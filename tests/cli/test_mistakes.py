@@ -219,6 +219,7 @@ def test_the_input_is_checked_before_the_output(
 
 
 def test_features_are_asked_for_by_their_key(call, folder: Path) -> None:
+    pytest.importorskip("torch", reason="adats is trained with torch")
     code, _, errors = call("fit", "s.npz", "--calibrator", "adats")
     assert code == 2
     assert "penultimate features; store them under the key features, in the file" in errors
