@@ -57,7 +57,7 @@ def is_count(value: Any) -> bool:
 
 
 def column_names(values: Any) -> list[str] | None:
-    """Return the columns' names of a data frame that has other names than 0, 1, 2, ….
+    """Return the columns' names of a data frame, or None for what has none.
 
     Examples
     --------
@@ -66,10 +66,7 @@ def column_names(values: Any) -> list[str] | None:
     ['cat', 'dog']
     """
     columns = getattr(values, "columns", None)
-    if columns is None:
-        return None
-    names = [str(name) for name in columns]
-    return None if names == [str(at) for at in range(len(names))] else names
+    return None if columns is None else [str(name) for name in columns]
 
 
 def check_same_columns(
@@ -80,6 +77,9 @@ def check_same_columns(
         return
     if len(one) != len(other):
         return  # the shapes will be refused, in words of their own
+    numbers = [str(at) for at in range(len(one))]
+    if numbers in (one, other) and set(one) != set(other):
+        return  # a frame made without names
     at = next(at for at in range(len(one)) if one[at] != other[at])
     raise ValueError(
         f"{name} has the column {one[at]!r} where {than} has {other[at]!r}; pass the same classes "

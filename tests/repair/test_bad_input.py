@@ -190,6 +190,8 @@ def test_columns_in_another_order_are_refused() -> None:
     original, direct = pd.DataFrame(P, columns=names), pd.DataFrame(Q, columns=names)
     assert CORD().fit(original, direct).eta_ == CORD().fit(P, Q).eta_
     assert CORD().fit(original, pd.DataFrame(Q)).eta_ == CORD().fit(P, Q).eta_
+    with pytest.raises(ValueError, match="direct has the column '3' where original has '0'"):
+        CORD().fit(pd.DataFrame(P), pd.DataFrame(Q)[[3, 2, 1, 0]])
     words = f"direct has the column '{names[-1]}' where original has 'class 0'"
     with pytest.raises(ValueError, match=words):
         CORD().fit(original, direct[names[::-1]])
@@ -212,7 +214,7 @@ def test_integers_of_numpy_are_integers_and_truth_values_are_not() -> None:
 
 
 def test_dtypes_of_any_library() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="tensors need torch")
     cord = CORD().fit(P, Q)
     expected = cord.transform(P, Q, dtype=np.float32)
     tensors = torch.tensor(P), torch.tensor(Q)

@@ -147,7 +147,7 @@ def test_other_libraries_agree(name: str, library: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"not quite normalised"}))
 def test_torch_narrow_dtypes_keep_the_decision(name: str, dtype: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="tensors need torch")
     case = CASES[name]
     kind = getattr(torch, dtype)
     p, q = torch.asarray(case.original), torch.asarray(case.direct)
@@ -206,13 +206,13 @@ def test_jax(x64: int) -> None:
 
 
 def test_mixed_libraries_are_refused() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="tensors need torch")
     with pytest.raises(TypeError, match="pass one kind"):
         CORD().fit(torch.asarray(CASE.original), CASE.direct)
 
 
 def test_tensors_that_require_gradients() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="tensors need torch")
     case = CASES["random K=5"]
     p, q = torch.tensor(case.original), torch.tensor(case.direct, requires_grad=True)
     cord = CORD().fit(p, q)

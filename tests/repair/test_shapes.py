@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ CLASSES = (*range(2, 19), 31, 32, 33, 47, 48, 49, 50, 51, 100, 255, 257, 9000)
 ROWS = (1, 2, 3, 4, 5, 7, 8, 63, 64, 65, 67, 130)
 
 
-def without_kernels(patch: pytest.MonkeyPatch, run: Callable[[], Any]) -> Any:
-    with patch.context() as context:
-        context.setattr(_compiled, "kernels", lambda: None)
-        return run()
+def construct_and_repair(
+    p: np.ndarray, q: np.ndarray, decision: np.ndarray | None
+) -> tuple[Any, np.ndarray]:
+    cord = CORD(threads=1).fit(p, q, decision=decision)
+    return cord.construction_, cord.transform(p, q, decision=decision)
 
 
 def pair(rows: int, classes: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -37,13 +37,10 @@ def test_both_engines_agree(classes: int, dtype: str, monkeypatch: pytest.Monkey
         p, q = pair(rows, classes, dtype)
         given = np.random.default_rng(rows).integers(classes, size=rows)
         for decision in (None, given):
-
-            def run(p=p, q=q, decision=decision) -> tuple[Any, np.ndarray]:  # type: ignore[no-untyped-def]
-                cord = CORD(threads=1).fit(p, q, decision=decision)
-                return cord.construction_, cord.transform(p, q, decision=decision)
-
-            construction, repaired = run()
-            expected, by_arrays = without_kernels(monkeypatch, run)
+            construction, repaired = construct_and_repair(p, q, decision)
+            with monkeypatch.context() as patch:
+                patch.setattr(_compiled, "kernels", lambda: None)
+                expected, by_arrays = construct_and_repair(p, q, decision)
             assert construction == expected
             np.testing.assert_array_equal(repaired, by_arrays)
 

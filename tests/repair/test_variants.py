@@ -139,7 +139,7 @@ def test_minimal_repair_keeps_ties_of_narrow_dtypes() -> None:
 
 @pytest.mark.parametrize("variant", [VariantCORD(target="reference"), MinimalRepair()])
 def test_other_libraries_come_back_as_numpy(variant: VariantCORD | MinimalRepair) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="tensors need torch")
     case = random_pair(20, 4, noise=2.0)
     expected = variant.fit(case.original, case.direct).transform(case.original, case.direct)
     tensors = torch.tensor(case.original), torch.tensor(case.direct)

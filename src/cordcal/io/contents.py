@@ -86,7 +86,7 @@ def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) ->
     try:
         return _open_csv(name, data, beside)
     except csv.Error as error:  # such as a quote that is never closed
-        raise ValueError(f"{name} cannot be read as CSV: {error}") from error
+        raise ValueError(f"{name} cannot be read as CSV: {error}; check its quotes") from error
 
 
 def _load_array(name: str, data: bytes) -> Any:
@@ -284,7 +284,7 @@ def _check_rows(rows: Iterator[_Row], header: list[str], numeric: list[int]) -> 
             if row.cells[index].strip() and not _is_number(row.cells[index]):
                 raise ValueError(
                     f"{row.name} has {row.cells[index]!r} in the column {header[index]!r}, where "
-                    f"the rows before it have numbers"
+                    f"the rows before it have numbers; write a number, or leave the cell empty"
                 )
 
 
