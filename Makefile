@@ -10,7 +10,7 @@ PIP := $(BIN)/python $(INSTALL) constraints.txt
 PYTEST := $(BIN)/python -m pytest
 # What an old version can break: all but other libraries, browsers and documents.
 MIN_TESTS := tests/repair tests/properties tests/metrics tests/calibrators tests/evaluate \
-  tests/io tests/cli tests/report tests/adapters/test_sklearn.py \
+  tests/files tests/serving tests/study tests/cli tests/report tests/adapters/test_sklearn.py \
   tests/adapters/test_estimator_checks.py tests/test_preserved.py tests/test_import.py
 
 .PHONY: demo test test-all test-min test-install lint types bench docs clean

@@ -20,8 +20,8 @@ import onnxruntime
 import torch
 
 import cordcal
-from cordcal import _maps
-from cordcal._onnx_graph import Graph
+from cordcal.export import _maps
+from cordcal.export._onnx_graph import Graph
 from cordcal.onnx import export
 from cordcal.torch import PreservedModule
 from repair import medians

@@ -46,14 +46,14 @@ print(first.merge(second).result().tpcr == cordcal.metrics.tpcr(original, direct
 # %%
 # Files
 # -----
-# :func:`cordcal.io.open_scores` reads npy and Parquet files piece by piece.
+# :func:`cordcal.files.open_scores` reads npy and Parquet files piece by piece.
 import tempfile
 from pathlib import Path
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "original.npy"
     np.save(path, original)
-    scores = cordcal.io.open_scores(path)
+    scores = cordcal.files.open_scores(path)
     print(scores.shape, scores.kind, len(scores.spans), "batches")
     print(sum(len(batch) for batch in scores))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,3 +75,25 @@ def real_data() -> Path:
 def fixture_folder() -> Path:
     """The small fixture files that belong to the project."""
     return HERE / "data"
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a matrix as one column of fixed-size lists, in row groups, or as npy."""
+
+    def write(name: str, matrix: np.ndarray, *, key: str = "logits", group: int = 100) -> Path:
+        path = tmp_path / name
+        if path.suffix == ".npy":
+            np.save(path, matrix)
+            return path
+        arrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        flat = arrow.array(np.ascontiguousarray(matrix).reshape(-1))
+        column = arrow.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+        parquet.write_table(arrow.table({key: column}), path, row_group_size=group)
+        return path
+
+    return write

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 import cordcal
 from cordcal import CORD, Preserved, calibrators
-from cordcal.arrays import softmax
+from cordcal._door.arrays import softmax
 
 DTYPES = (np.float64, np.float32, np.float16)
 # adats needs features; test_adaptive has its turn.

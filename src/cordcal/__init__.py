@@ -18,12 +18,12 @@ _EXPORTS: dict[str, str | None] = {
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
     "compare": "cordcal.evaluate.compare",
-    "io": None,
-    "load": "cordcal.io.models",
+    "files": None,
+    "load": "cordcal.files.models",
     "metrics": None,
     "onnx": None,
     "repair": None,
-    "save": "cordcal.io.models",
+    "save": "cordcal.files.models",
     "sklearn": None,
     "torch": None,
     "warmup": "cordcal.repair",
@@ -36,7 +36,7 @@ __all__ = [
     "audit",
     "calibrators",
     "compare",
-    "io",
+    "files",
     "load",
     "metrics",
     "onnx",
@@ -48,10 +48,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from cordcal import calibrators, io, metrics, onnx, repair, sklearn, torch
+    from cordcal import calibrators, files, metrics, onnx, repair, sklearn, torch
     from cordcal.evaluate.audit import audit
     from cordcal.evaluate.compare import compare
-    from cordcal.io.models import load, save
+    from cordcal.files.models import load, save
     from cordcal.preserved import Preserved
     from cordcal.repair import CORD, warmup
 

@@ -12,15 +12,15 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from cordcal import arrays, dense
-from cordcal.calibrators import Calibrator, calibrator_class, make
-from cordcal.calibrators._scores import (
+from cordcal._door import arrays, dense
+from cordcal._door.scores import (
     Kind,
     as_scores,
     check_kind,
     check_scores,
     original_probabilities,
 )
+from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.repair import CORD, Construction, RankingConstruction
 
 Decision = npt.NDArray[np.intp]
@@ -410,7 +410,7 @@ def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any]) -> An
     """Return labels that are class names as column indices; others as they are."""
     if labels is None or arrays.to_numpy(labels).dtype.kind in "iufb":
         return labels
-    from cordcal.io.scores import as_indices
+    from cordcal.files.scores import as_indices
 
     words = tuple(str(name) for name in names)
     return as_indices(arrays.to_numpy(labels), shape, words, "labels")

@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 
 import cordcal
-from cordcal import _maps
-from cordcal.arrays import UNIT_ROUNDOFF
+from cordcal._door.arrays import UNIT_ROUNDOFF
+from cordcal.export import _maps
 from cordcal.onnx import export
 
 from .conftest import CLASSES, KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness

@@ -31,8 +31,8 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cordcal import calibrators
-from cordcal._folds import SKLEARN_METHODS
 from cordcal.sklearn import PreservingCalibratedClassifierCV
+from cordcal.sklearn._folds import SKLEARN_METHODS
 
 KEYS = tuple(key for key in calibrators.available() if key != "adats")
 

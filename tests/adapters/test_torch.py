@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import cordcal
-from cordcal.arrays import UNIT_ROUNDOFF
+from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal.torch import PreservedModule
 
 from .conftest import KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from cordcal.io import read_scores
+from cordcal.files import read_scores
 
 from .conftest import NAMES, Run
 

@@ -10,7 +10,7 @@ import pytest
 
 import cordcal
 from cordcal import metrics
-from cordcal.arrays import softmax
+from cordcal._door.arrays import softmax
 from cordcal.evaluate import _reading
 from cordcal.evaluate.comparison import Interval
 

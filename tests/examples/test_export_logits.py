@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal.io import read_scores
+from cordcal.files import read_scores
 
 torch = pytest.importorskip("torch")
 SCRIPT = Path(__file__).parents[2] / "examples" / "export_logits.py"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cordcal._numeric.exact import ExactSum
 from cordcal.repair import _compiled
-from cordcal.repair._exact import ExactSum
 from cordcal.repair._tile import SUM_ROWS
 
 doubles = st.floats(allow_nan=False, allow_infinity=False, width=64)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cordcal._numeric.exact import ExactSum
 from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._exact import ExactSum
 from cordcal.repair._rounds import ROUNDS, solve_in_rounds
 from cordcal.repair._scalar import Bounds, Constraint, Probe, grid_index, grid_value, solve
 

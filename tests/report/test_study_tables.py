@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cordcal.evaluate.study.chapters import Part, Table, change, number, text
-from cordcal.report.study_tables import latex, markdown
+from cordcal.study.chapters import Part, Table, change, number, text
+from cordcal.study.tables import latex, markdown
 
 TABLE = Table(
     "t",

@@ -86,7 +86,7 @@ def test_no_rows_travel_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return pickle.dumps(value)
 
-    monkeypatch.setattr("cordcal.dask.dask.compute", watched)
+    monkeypatch.setattr("cordcal.dask._rows.dask.compute", watched)
     original, direct = RNG.dirichlet(np.ones(3), (2, 40_000))
     CORD().fit(lazy(original, (5_000, 3)), lazy(direct, (5_000, 3)))
     # A round's probes are some hundred numbers of a few hundred bytes; the rows were 2 MB.
@@ -245,7 +245,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
 
         # Now with the rows' state on the workers: one dies between two rounds.
         probes = []
-        from cordcal import dask as adapter
+        from cordcal.dask import _rows as adapter
 
         solve = adapter.solve_in_rounds
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordcal import CORD, Preserved, dense, metrics
+from cordcal import CORD, Preserved, metrics
+from cordcal._door import dense
 
 IGNORED = -100
 RNG = np.random.default_rng(0)

@@ -16,6 +16,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from cordcal._door.scores import (
+    Labels,
+    Matrix,
+    Vector,
+    row_blocks,
+    row_weights,
+)
 from cordcal.calibrators._preconditioners import (
     TINY,
     Inverse,
@@ -24,13 +31,6 @@ from cordcal.calibrators._preconditioners import (
     coarse,
     common_shift,
     kronecker,
-)
-from cordcal.calibrators._scores import (
-    Labels,
-    Matrix,
-    Vector,
-    row_blocks,
-    row_weights,
 )
 
 # The blocks of all classes are kept up to this many entries: 128 MB, or 255 classes.

@@ -12,8 +12,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from cordcal import arrays
-from cordcal.calibrators._scores import (
+from cordcal._door import arrays
+from cordcal._door.scores import (
     LOG_FLOOR,
     Domain,
     Kind,

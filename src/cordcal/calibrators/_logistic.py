@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from cordcal._door.scores import Kind, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._affine import AffineProblem
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._newton import Optimum, Report, newton_cg
 from cordcal.calibrators._progress import progress
-from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from cordcal._door.scores import Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem
-from cordcal.calibrators._scores import Matrix, Vector
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from cordcal import arrays
+from cordcal._door import arrays
+from cordcal._door.scores import Kind, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._progress import progress
-from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector, row_blocks
 
 # Scales and temperatures are kept above this, as published.
 _SMALLEST = 1e-3

@@ -8,15 +8,15 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
-from cordcal.calibrators._base import Calibrator
-from cordcal.calibrators._scores import (
+from cordcal._door import arrays
+from cordcal._door.scores import (
     Labels,
     Matrix,
     Vector,
     row_blocks,
     row_weights,
 )
+from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators.temperature import (
     Objective,
     fit_temperature,

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
+from cordcal._door.scores import Domain, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._pav import fit_knots
-from cordcal.calibrators._scores import Domain, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators.temperature import (
     cross_entropy,
     fit_temperature,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from cordcal._door.scores import Kind, Labels, Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem, MatrixProblem
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
 from cordcal.calibrators._newton import Optimum, Report, lbfgs, newton_cg
-from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 # Up to this many parameters `ms` is taken to its optimum; beyond, calibration rows are

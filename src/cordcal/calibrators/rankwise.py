@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from cordcal import arrays
+from cordcal._door import arrays
+from cordcal._door.scores import Kind, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._affine import VectorProblem
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._logistic import check_max_iter, tempered_start, warn_about_search
 from cordcal.calibrators._newton import damped_newton
 from cordcal.calibrators._progress import progress
-from cordcal.calibrators._scores import Kind, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 # Relative size of the ridge under a flat model; it moves no digit that matters.

@@ -8,9 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit
 
-from cordcal.calibrators._base import Calibrator
-from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
-from cordcal.calibrators._scores import (
+from cordcal._door.scores import (
     LOWEST_SHIFTED,
     Labels,
     Matrix,
@@ -19,6 +17,8 @@ from cordcal.calibrators._scores import (
     row_blocks,
     row_weights,
 )
+from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
 # log(1/T) is searched in this interval: T between 1e-7 and 9e6, beyond which a
 # softmax is one-hot or uniform for any logits a network puts out.

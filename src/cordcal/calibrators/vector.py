@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from cordcal._door.scores import Domain, Labels, Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem, VectorProblem
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
-from cordcal.calibrators._scores import Domain, Labels, Matrix, Vector
 
 
 class VectorScaling(AffineCalibrator):

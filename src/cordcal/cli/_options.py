@@ -14,9 +14,9 @@ import typer
 from cordcal.cli._console import note
 
 if TYPE_CHECKING:
-    from cordcal.io import ScoreFile, Scores
-    from cordcal.io.kinds import Kind
-    from cordcal.io.refusals import OnError
+    from cordcal.files import ScoreFile, Scores
+    from cordcal.files.kinds import Kind
+    from cordcal.serving.refusals import OnError
 
 # How the library's sentences name its arguments, and what these are called here.
 _ARGUMENTS = (
@@ -138,7 +138,7 @@ def read(
     kind: InputKind | None = None,
 ) -> Scores:
     """Read scores for a command."""
-    from cordcal.io import read_scores
+    from cordcal.files import read_scores
 
     return read_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
 
@@ -168,7 +168,7 @@ def open_file(
     kind: InputKind | None = None,
 ) -> ScoreFile:
     """Open scores for reading in batches."""
-    from cordcal.io import open_scores
+    from cordcal.files import open_scores
 
     return open_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
 

@@ -94,7 +94,7 @@ def apply(
     if resume and "-" in (scores, original, direct, output):
         raise ValueError("--resume needs files: stdin and stdout cannot be continued")
     import cordcal
-    from cordcal.io.applying import apply_model
+    from cordcal.serving.applying import apply_model
 
     if scores is not None and _are_swapped(model, scores):
         raise ValueError(
@@ -136,7 +136,7 @@ def apply(
 
 
 def _are_swapped(model: str, scores: str) -> bool:
-    from cordcal.io.models import is_model
+    from cordcal.files.models import is_model
 
     both_are_files = Path(model).is_file() and Path(scores).is_file()
     return both_are_files and is_model(scores) and not is_model(model)
@@ -145,7 +145,7 @@ def _are_swapped(model: str, scores: str) -> bool:
 def _with_calibrator(
     fitted: Any, model: str, path: str, key: str | None, input: Any, options: dict[str, Any]
 ) -> tuple[Any, Any]:
-    from cordcal.io.applying import CalibratedRows
+    from cordcal.serving.applying import CalibratedRows
 
     found = open_file(path, key=key, kind=input)
     kind = fitted.calibrator_.input
@@ -163,7 +163,7 @@ def _with_calibrator(
 def _with_repair(
     fitted: Any, model: str, original: str, direct: str, input: Any, options: dict[str, Any]
 ) -> tuple[Any, Any]:
-    from cordcal.io.applying import RepairedRows
+    from cordcal.serving.applying import RepairedRows
 
     first, second = open_pair(original, direct, kind=input)
     check_classes(fitted, model, second)

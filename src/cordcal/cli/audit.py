@@ -59,7 +59,7 @@ def audit(
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
     first, second = open_pair(original, direct, kind=input, labels=labels)
-    from cordcal.evaluate.files import audit_files
+    from cordcal.serving.auditing import audit_files
 
     names = first.class_names or second.class_names
     with progress("auditing", 1) as advance:

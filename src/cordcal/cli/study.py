@@ -38,9 +38,9 @@ def study(
     say(f"cordcal study: {file}")
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; name a folder for the results")
-    from cordcal.evaluate.study import read_study, run_study
-    from cordcal.report.study import write_study
-    from cordcal.report.study_figures import check_matplotlib
+    from cordcal.study import read_study, run_study
+    from cordcal.study.figures import check_matplotlib
+    from cordcal.study.page import write_study
 
     wanted = read_study(file, data=data)
     if figures:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
 from cordcal.evaluate._audit_result import (
     MEASURE_NAMES,
     Audit,

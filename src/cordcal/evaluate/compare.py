@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.scores import as_scores, check_kind, check_labels, original_probabilities
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._registry import takes_features
-from cordcal.calibrators._scores import as_scores, check_kind, check_labels, original_probabilities
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate._resamples import Replicates, replicates_of
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of

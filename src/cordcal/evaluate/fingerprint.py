@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
 
 _MASK = (1 << 64) - 1
 # Any other start of the mixing: the golden ratio in 64 bits.

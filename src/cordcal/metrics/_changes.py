@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
+from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Classes, Report, Vector
 from cordcal.metrics._stream import require_rows
-from cordcal.repair._exact import ExactSum, total_weight
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from cordcal import arrays
+from cordcal._door import arrays
 from cordcal.metrics._changes import read_decisions
 from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Report

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
 
 Vector = npt.NDArray[np.float64]
 Classes = npt.NDArray[np.intp]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
+from cordcal._numeric.exact import ExactSum, total_weight, weighted
 from cordcal.metrics._rows import LabelledRows, Report, Vector
-from cordcal.repair._exact import ExactSum, total_weight, weighted
 
 
 class Stream(ABC):

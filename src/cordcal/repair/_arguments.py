@@ -9,7 +9,7 @@ import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rows import Decisions
 

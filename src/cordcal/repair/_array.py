@@ -17,7 +17,7 @@ from typing import Any
 
 import array_api_compat
 
-from cordcal.arrays import Array, lane_sum, namespace
+from cordcal._door.arrays import Array, lane_sum, namespace
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
+from cordcal._numeric.exact import ExactSum
 from cordcal.repair import _rows
-from cordcal.repair._exact import ExactSum
 from cordcal.repair._rows import Decisions, Description, Vector
 from cordcal.repair._scalar import Probe
 from cordcal.repair._tile import SUM_ROWS

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from cordcal.arrays import Array
+from cordcal._door.arrays import Array
+from cordcal._numeric.exact import ExactSum, moderated, total_weight
 from cordcal.repair import _array, _compiled, _foreign, _rows
 from cordcal.repair._array import EPSILON
-from cordcal.repair._exact import ExactSum, moderated, total_weight
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import Decisions, Description, Vector
 from cordcal.repair._scalar import Bounds, Constraint, Probe, Solution, solve

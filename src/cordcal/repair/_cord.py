@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays, dense
+from cordcal._door import arrays, dense
+from cordcal._numeric.exact import moderated
 from cordcal.repair import _compiled, _explain, _foreign, _nested, _rows
 from cordcal.repair._arguments import (
     batch_arguments,
@@ -19,7 +20,6 @@ from cordcal.repair._arguments import (
     same_array,
     wanted_dtype,
 )
-from cordcal.repair._exact import moderated
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._rows import Decisions, Vector
 from cordcal.repair._state import SPILL_BYTES, ConstructionState

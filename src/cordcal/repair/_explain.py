@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
-from cordcal.arrays import Array
+from cordcal._door import arrays
+from cordcal._door.arrays import Array
 from cordcal.repair import _array, _foreign, _nested, _ranking, _rows
 from cordcal.repair._ranking import Level, RankedRows
 from cordcal.repair._results import Explanation

@@ -11,11 +11,11 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from cordcal import arrays
-from cordcal.arrays import Array
+from cordcal._door import arrays
+from cordcal._door.arrays import Array
+from cordcal._numeric.exact import weighted
 from cordcal.repair import _array
 from cordcal.repair._array import RowState, Split
-from cordcal.repair._exact import weighted
 from cordcal.repair._rows import Decisions, Description, Vector
 
 

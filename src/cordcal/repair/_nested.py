@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
-from cordcal.arrays import Array
+from cordcal._door import arrays
+from cordcal._door.arrays import Array
+from cordcal._numeric.exact import moderated, weighted
 from cordcal.repair import _array, _compiled, _construction, _foreign, _ranking, _rows
 from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._exact import moderated, weighted
 from cordcal.repair._ranking import Level, RankedRows
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rows import Decisions, Description, Vector

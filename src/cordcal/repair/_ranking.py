@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal.arrays import Array, dtype_name, first_argmax, lane_sum, namespace
+from cordcal._door.arrays import Array, dtype_name, first_argmax, lane_sum, namespace
 from cordcal.repair import _array
 from cordcal.repair._array import DELTA, EPSILON, RowSum
 

@@ -7,7 +7,7 @@ point at which the target is reached, is the one that `_scalar.solve` finds.
 
 from __future__ import annotations
 
-from cordcal.repair._exact import UNIT_BITS, ExactSum
+from cordcal._numeric.exact import UNIT_BITS, ExactSum
 from cordcal.repair._scalar import Bounds, Probe, ProbeMany, Solution, grid_index, grid_value
 
 ROUNDS = 10

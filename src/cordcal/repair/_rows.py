@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
+from cordcal._numeric.exact import ExactSum, weighted
 from cordcal.repair import _array
 from cordcal.repair._array import EPSILON, RowState, Split
-from cordcal.repair._exact import ExactSum, weighted
 from cordcal.repair._scalar import Probe
 
 Vector = npt.NDArray[np.float64]

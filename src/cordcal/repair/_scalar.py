@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cordcal.repair._exact import UNIT_BITS, ExactSum
+from cordcal._numeric.exact import UNIT_BITS, ExactSum
 
 # The computed response equals the exact one at an η a few units of 2^-53·max(1, |η|)
 # away; 47 bits leave a factor of 2^6 above that noise.

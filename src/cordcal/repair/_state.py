@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cordcal import arrays
+from cordcal._door import arrays
 from cordcal.repair import _construction, _nested
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._nested import RankedBlock

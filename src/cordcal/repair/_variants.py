@@ -10,11 +10,11 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal import arrays
+from cordcal._door import arrays
+from cordcal._numeric.exact import moderated
 from cordcal.repair import _array, _ranking, _rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
 from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._exact import moderated
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import MeanTarget, Vector
 

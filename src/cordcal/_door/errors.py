@@ -1,0 +1,113 @@
+"""Refusals: what is wrong with an argument as fields, and the one place that words them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.intp]
+Spelling = Callable[[str, str], str]
+"""How a setting (its name and its value) is written in a sentence."""
+
+
+def in_python(name: str, value: str) -> str:
+    """Write a setting as an argument of a call.
+
+    Examples
+    --------
+    >>> in_python("input", "logits")
+    'input="logits"'
+    """
+    return f'{name}="{value}"'
+
+
+class Refusal(ValueError):
+    """An argument that cannot be used: which one, in which rows, why, and what to do.
+
+    A caller that works on blocks moves ``rows`` (`shifted`, `among`) and one that reads
+    files renames the argument (`called`); nobody reads a message to learn a fact.
+
+    Parameters
+    ----------
+    argument : str
+        The argument's name, as the public function calls it.
+    reason : str
+        What is wrong, the same for every row it concerns: ``"contains NaN"``.
+    remedy : str
+        What to do; ``{setting}`` stands for the setting to write.
+    rows : array_like of int
+        All offending rows of what was checked; none when it is about the whole argument.
+    found : str, optional
+        The reason with the first row's own numbers: ``"sums to 1.2, not 1"``.
+    setting : tuple of str, optional
+        Name and value of an argument that the remedy proposes.
+
+    Examples
+    --------
+    >>> error = Refusal("scores", "contains NaN", "drop such rows", rows=[3, 7])
+    >>> str(error)
+    'scores: row 3 contains NaN; drop such rows'
+    >>> str(error.shifted(1000).called("big.parquet"))
+    'big.parquet: row 1003 contains NaN; drop such rows'
+    """
+
+    def __init__(
+        self,
+        argument: str,
+        reason: str,
+        remedy: str,
+        *,
+        rows: Sequence[int] | npt.NDArray[Any] = (),
+        found: str | None = None,
+        setting: tuple[str, str] | None = None,
+    ) -> None:
+        self.argument, self.reason, self.remedy = argument, reason, remedy
+        self.rows: Rows = np.asarray(rows, dtype=np.intp)
+        self.found, self.setting = found, setting
+        super().__init__(argument, reason, remedy)
+
+    def sentence(self, spell: Spelling = in_python) -> str:
+        """Return the refusal in words, with settings spelled as the caller writes them."""
+        what = self.reason if self.found is None else self.found
+        head = (
+            f"{self.argument}: row {self.rows[0]} {what}"
+            if self.rows.size
+            else (f"{self.argument} {what}")
+        )
+        remedy = self.remedy
+        if self.setting is not None:
+            remedy = remedy.replace("{setting}", spell(*self.setting))
+        return f"{head}; {remedy}"
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def shifted(self, first: int) -> Self:
+        """Return the refusal of a block whose first row is row ``first`` of the whole."""
+        return self._with(rows=self.rows + first)
+
+    def among(self, numbers: Sequence[int] | npt.NDArray[Any]) -> Self:
+        """Return the refusal of chosen rows, given the number of each in the whole."""
+        return self._with(rows=np.asarray(numbers, dtype=np.intp)[self.rows])
+
+    def called(self, argument: str) -> Self:
+        """Return the refusal with the argument under another name."""
+        return self._with(argument=argument)
+
+    def _with(self, **changed: Any) -> Self:
+        return type(self)(**{**self._fields(), **changed})
+
+    def _fields(self) -> dict[str, Any]:
+        names = ("argument", "reason", "remedy", "rows", "found", "setting")
+        return {name: getattr(self, name) for name in names}
+
+    def __reduce__(self) -> Any:
+        # Workers of other processes send their refusals home.
+        return _refusal, (self._fields(),)
+
+
+def _refusal(fields: dict[str, Any]) -> Refusal:
+    return Refusal(**fields)

@@ -1,0 +1,1 @@
+"""Exact sums and row sums: the numerics that repair and measures both stand on."""

@@ -1,0 +1,1 @@
+"""Fitted models for other runtimes: torch modules and ONNX graphs."""

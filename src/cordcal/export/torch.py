@@ -1,0 +1,166 @@
+"""Decisions-kept calibration as a torch module, to put behind a network's logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from cordcal._door.arrays import UNIT_ROUNDOFF
+from cordcal.export import _maps
+
+try:
+    import array_api_compat.torch as xp
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise ImportError(
+        "cordcal.torch needs torch; install it with: pip install 'cordcal[torch]'"
+    ) from error
+
+# Looked up, not spelled out: the compiler cannot follow a dtype's name.
+_FLOATS = {getattr(torch, name): name for name in UNIT_ROUNDOFF}
+
+
+class PreservedModule(nn.Module):
+    """A fitted `Preserved` as a torch module: logits in, probabilities out.
+
+    ``module(logits)`` is the repaired report and ``module.direct(logits)`` the direct one,
+    in the dtype and on the device of the logits.  The decision is the argmax of the logits
+    as given (the smallest index on ties) and strictly the largest entry of the repaired
+    report in its own dtype.  All arithmetic is float64 (float32 where a device has nothing
+    wider), also under autocast; the state is held in buffers, which keep that precision
+    when a model is cast to half.
+
+    The module compiles (``torch.compile(fullgraph=True)``) and exports (``torch.export``).
+    It never waits for the device, so it does not look for bad rows: NaN in, NaN out.
+
+    Parameters
+    ----------
+    model : Preserved
+        The fitted model, with any calibrator of cordcal but ``adats``.
+    class_axis : int
+        The axis of the classes: −1 for ``(..., K)``, 1 for ``(B, K, H, W)``.
+
+    Examples
+    --------
+    >>> import numpy as np, torch, cordcal
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=300)
+    >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    >>> module = PreservedModule(cordcal.Preserved("irova").fit(logits, labels))
+    >>> new = torch.tensor([[0.3, 0.2, 0.1]], dtype=torch.bfloat16)
+    >>> module.direct(new).argmax(dim=1), module(new).argmax(dim=1)
+    (tensor([2]), tensor([0]))
+    """
+
+    eta: Tensor
+    _etas: tuple[float, ...]
+
+    def __init__(self, model: Any, *, class_axis: int = -1) -> None:
+        super().__init__()
+        self._recipe, held = _maps.recipe_of(model)
+        self.class_axis = class_axis
+        for name, value in held.items():
+            self.register_buffer(name.rstrip("_"), torch.tensor(value))
+        self._held_names = tuple(held)
+        self.register_buffer("eta", torch.tensor(self._recipe.etas, dtype=torch.float64))
+        self.register_load_state_dict_post_hook(_read_etas)  # type: ignore[no-untyped-call]
+        _read_etas(self)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the repaired report.
+
+        Parameters
+        ----------
+        logits : Tensor
+            The network's scores, of the kind the model was fitted on, classes along
+            ``class_axis``.
+
+        Returns
+        -------
+        repaired : Tensor
+            Probabilities whose argmax is that of the logits, same shape, dtype and device.
+        """
+        rows = self._rows(logits)
+        decision = torch.argmax(rows, dim=1)
+        # Autocast would halve the precision of matrix products.
+        with torch.autocast(rows.device.type, enabled=False):
+            scores, held = self._widened(rows)
+            repaired = _maps.repair(
+                self._recipe.original(scores, held, xp=xp),
+                self._recipe.direct(scores, held, xp=xp),
+                decision,
+                self._etas,
+                _FLOATS[logits.dtype],
+                xp=xp,
+            )
+        return self._shaped(repaired, logits)
+
+    def direct(self, logits: Tensor) -> Tensor:
+        """Return the direct report: the calibrator's own output."""
+        rows = self._rows(logits)
+        with torch.autocast(rows.device.type, enabled=False):
+            scores, held = self._widened(rows)
+            direct = self._recipe.direct(scores, held, xp=xp)
+        return self._shaped(direct, logits)
+
+    def extra_repr(self) -> str:
+        """Say what the module holds."""
+        recipe = self._recipe
+        return (
+            f"{recipe.key}, input={recipe.kind}, classes={recipe.classes}, "
+            f"preserve={len(self._etas)}, class_axis={self.class_axis}"
+        )
+
+    def _rows(self, logits: Tensor) -> Tensor:
+        """Check the logits and return them with one class vector a row."""
+        axis, classes = self.class_axis, self._recipe.classes
+        if not isinstance(logits, Tensor):
+            raise ValueError(
+                f"logits is a {type(logits).__name__}; pass a tensor, e.g. torch.as_tensor(logits)"
+            )
+        if logits.dtype not in _FLOATS:
+            raise ValueError(
+                f"logits has dtype {logits.dtype}; pass float64, float32, float16 or bfloat16"
+            )
+        if not -logits.ndim <= axis < logits.ndim:
+            raise ValueError(
+                f"class_axis is {axis} but logits has {logits.ndim} dimension(s), shape "
+                f"{tuple(logits.shape)}; pass the axis that holds the {classes} classes"
+            )
+        if logits.shape[axis] != classes:
+            raise ValueError(
+                f"logits has {logits.shape[axis]} entries along class axis {axis}, shape "
+                f"{tuple(logits.shape)}, but the model was fitted on {classes} classes"
+            )
+        return logits.movedim(axis, -1).reshape(-1, classes)
+
+    def _widened(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        held = {name: getattr(self, name.rstrip("_")) for name in self._held_names}
+        return rows.to(_widest(rows.device)), held
+
+    def _shaped(self, report: Tensor, logits: Tensor) -> Tensor:
+        moved = logits.movedim(self.class_axis, -1)
+        return report.to(logits.dtype).reshape(moved.shape).movedim(-1, self.class_axis)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the buffers as asked, but leave them wide: ``half()`` is for networks."""
+
+        def move(buffer: Tensor) -> Tensor:
+            if buffer.is_meta or not buffer.is_floating_point():
+                return fn(buffer)
+            device = fn(torch.empty(0, device=buffer.device)).device
+            return buffer.to(device=device, dtype=_widest(device))
+
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    # Apple's accelerator has no float64.
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _read_etas(module: PreservedModule, incompatible: Any = None) -> None:
+    """Keep the shared scalars as numbers: which formula is used depends on their size."""
+    module._etas = tuple(module.eta.tolist())

@@ -1,0 +1,332 @@
+"""Open a file of any format and name what lies in it: matrices, vectors, class names.
+
+The format is read from the file's first bytes, so a wrong suffix does no harm.  Every
+format ends in the same `Contents`; which matrix holds the scores is decided in
+`cordcal.files.scores`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.files.encoding import import_arrow
+
+Format = Literal["npz", "npy", "csv", "parquet"]
+
+LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
+_CLASS_NAMES = ("class_names", "classes", "names")
+# Columns of a table that stand beside the scores rather than among them.
+_BESIDE = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}
+_GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What lies in a file: matrices and vectors by name, and the class names if it has any."""
+
+    path: str
+    format: Format
+    matrices: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    vectors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    class_names: tuple[str, ...] | None = None
+
+
+class _Row(NamedTuple):
+    """A row of a CSV file: its number, its line in the file, and its cells."""
+
+    number: int
+    line: int
+    cells: list[str]
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"row {self.number} (line {self.line})"
+
+
+def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) -> Contents:
+    """Read a npz, npy, CSV or Parquet file; ``-`` reads stdin.
+
+    Parameters
+    ----------
+    path : path or "-"
+        The file.
+    beside : str, optional
+        A column of a table that holds labels, not scores.
+    """
+    name = os.fspath(path)
+    if name == "-":
+        data = sys.stdin.buffer.read()
+        name = "stdin"
+    else:
+        data = Path(path).read_bytes()
+    if not data:
+        raise ValueError(f"{name} is empty; pass a npz, npy, CSV or Parquet file of scores")
+    if data.startswith(b"PK"):
+        return _open_npz(name, data)
+    if data.startswith(b"\x93NUMPY"):
+        return Contents(name, "npy", **_sorted_by_dimension({"array": _load_array(name, data)}))
+    if data.startswith(b"PAR1"):
+        return _open_parquet(name, data, beside)
+    try:
+        return _open_csv(name, data, beside)
+    except csv.Error as error:  # such as a quote that is never closed
+        raise ValueError(f"{name} cannot be read as CSV: {error}; check its quotes") from error
+
+
+def _load_array(name: str, data: bytes) -> Any:
+    try:
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
+        raise ValueError(npy_message(name, error)) from error
+
+
+def npy_message(name: str, error: BaseException) -> str:
+    """Say that a file is no whole NumPy file."""
+    return (
+        f"{name} cannot be read as a NumPy file ({_first_line(error)}); it may be cut short "
+        f"or hold Python objects: save plain arrays of numbers"
+    )
+
+
+def _open_npz(name: str, data: bytes) -> Contents:
+    archive = _load_array(name, data)
+    entries: dict[str, npt.NDArray[Any]] = {}
+    unreadable: dict[str, Exception] = {}
+    for key in archive.files:
+        try:
+            entries[key] = archive[key]
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            unreadable[key] = error
+    # Python objects under a name we do not need, such as fold names, do no harm.
+    plain = any(array.ndim == 2 for array in entries.values())
+    for key, reason in unreadable.items():
+        if not plain or key in (*LABEL_NAMES, *_CLASS_NAMES):
+            raise ValueError(
+                f"{name}: the key {key!r} cannot be read ({_first_line(reason)}); save plain "
+                f"arrays of numbers, one column a class"
+            ) from reason
+    names = next((entries.pop(key) for key in _CLASS_NAMES if key in entries), None)
+    return Contents(
+        name,
+        "npz",
+        **_sorted_by_dimension(entries),
+        class_names=None if names is None else tuple(str(entry) for entry in names.reshape(-1)),
+    )
+
+
+def _sorted_by_dimension(entries: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    return {
+        "matrices": {key: array for key, array in entries.items() if array.ndim == 2},
+        "vectors": {key: array for key, array in entries.items() if array.ndim == 1},
+    }
+
+
+def _open_parquet(name: str, data: bytes, beside: str | None) -> Contents:
+    arrow, parquet = import_arrow()
+    try:
+        table = parquet.read_table(arrow.BufferReader(data))
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise ValueError(parquet_message(name, error)) from error
+    return table_contents(name, table, beside)
+
+
+def parquet_message(name: str, error: BaseException) -> str:
+    """Say that a file is no whole Parquet file."""
+    return f"{name} cannot be read as Parquet ({_first_line(error)}); it may be cut short"
+
+
+def table_contents(name: str, table: Any, beside: str | None = None) -> Contents:
+    """Name what lies in an Arrow table: a whole file's, or a batch of its rows."""
+    arrow, _ = import_arrow()
+    matrices: dict[str, npt.NDArray[Any]] = {}
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for key in table.column_names:
+        column = table.column(key).combine_chunks()
+        if arrow.types.is_fixed_size_list(column.type) or arrow.types.is_list(column.type):
+            matrices[key] = _list_column(name, key, column)
+        else:
+            columns[key] = column.to_numpy(zero_copy_only=False)
+    metadata = (table.schema.metadata or {}).get(b"class_names")
+    names = None if metadata is None else tuple(json.loads(metadata))
+    groups, vectors, header = _group_columns(columns, beside, all_beside=bool(matrices))
+    return Contents(name, "parquet", matrices | groups, vectors, names or header)
+
+
+def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"{name} ({key}): row {row} is missing; pass a whole vector in every row")
+    if hasattr(column.type, "list_size"):
+        width = column.type.list_size
+    else:
+        lengths = np.diff(np.asarray(column.offsets))
+        width = int(lengths[0]) if lengths.size else 0
+        if (lengths != width).any():
+            row = int(np.argmax(lengths != width))
+            raise ValueError(
+                f"{name} ({key}): row {row} has {lengths[row]} entries, the rows before it "
+                f"{width}: these are rows of different lengths; pass whole vectors, one entry "
+                f"for each class in every row"
+            )
+    return np.asarray(column.flatten()).reshape(len(column), width)
+
+
+def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = ""
+    lines = text.splitlines()[:2]
+    if not lines or "\0" in text:
+        raise ValueError(f"{name} is no npz, npy, CSV or Parquet file; pass a file of scores")
+    delimiter = max(",;\t", key=lines[0].count)
+    first, *rest = csv.reader(lines, delimiter=delimiter)
+    below = _first_filled(_csv_rows(text, delimiter, has_header=True), len(first))
+    # A header is a first line that has words where there are numbers below.
+    has_header = any(
+        _is_number(under) and not _is_number(above)
+        for above, under in zip(first, below, strict=True)
+    )
+    header = [cell.strip() for cell in first]
+    if not has_header:
+        header = [str(index) for index in range(len(first))]
+    if len(set(header)) < len(header):
+        twice = next(cell for cell in header if header.count(cell) > 1)
+        raise ValueError(f"{name}: two columns are called {twice!r}; give each its own name")
+
+    def rows() -> Iterator[_Row]:
+        return _csv_rows(text, delimiter, has_header)
+
+    cells = below if has_header else [a or b for a, b in zip(first, below, strict=True)]
+    numeric = [index for index, cell in enumerate(cells) if _is_number(cell)]
+    if not numeric:
+        raise ValueError(
+            f"{name} holds no numbers in its {'second' if has_header else 'first'} line; pass a "
+            f"npz, npy, CSV or Parquet file of scores, one column a class"
+        )
+    words = [index for index in range(len(header)) if index not in set(numeric)]
+
+    def load(columns: list[int] | None, dtype: Any, **options: Any) -> npt.NDArray[Any]:
+        return np.loadtxt(
+            io.StringIO(text),
+            dtype=dtype,
+            delimiter=delimiter,
+            skiprows=int(has_header),
+            usecols=columns,
+            quotechar='"',
+            comments=None,
+            ndmin=2,
+            **options,
+        )
+
+    try:
+        # Told which columns to read, NumPy does not mind a row that has more.
+        if words or any(len(second) != len(first) for second in rest):
+            _check_rows(rows(), header, [])
+        try:
+            numbers = load(numeric if words else None, np.float64)
+        except ValueError:
+            _check_rows(rows(), header, numeric)
+            numbers = load(numeric, np.float64, converters=_number)
+        strings = load(words, np.str_) if words else None
+    except ValueError as error:
+        raise ValueError(f"{name} cannot be read as CSV: {_first_line(error)}") from error
+    columns = {header[index]: numbers[:, place] for place, index in enumerate(numeric)}
+    if strings is not None:
+        columns |= {header[index]: strings[:, place] for place, index in enumerate(words)}
+    groups, vectors, names = _group_columns(columns, beside, all_beside=False)
+    return Contents(name, "csv", groups, vectors, names if has_header else None)
+
+
+def _csv_rows(text: str, delimiter: str, has_header: bool) -> Iterator[_Row]:
+    """Yield the rows below the header; like NumPy, count no empty lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    filled = ((reader.line_num, cells) for cells in reader if cells)
+    for number, (line, cells) in enumerate(islice(filled, int(has_header), None)):
+        yield _Row(number, line, cells)
+
+
+def _first_filled(rows: Iterator[_Row], width: int) -> list[str]:
+    """Return the first cell of each column that is not empty."""
+    found = [""] * width
+    for row in rows:
+        found = [cell or new.strip() for cell, new in zip_longest(found, row.cells, fillvalue="")]
+        if all(found):
+            break
+    return found[:width]
+
+
+def _check_rows(rows: Iterator[_Row], header: list[str], numeric: list[int]) -> None:
+    """Refuse the first row that has not one cell a column, or a word among the numbers."""
+    for row in rows:
+        if len(row.cells) != len(header):
+            raise ValueError(
+                f"{row.name} has {len(row.cells)} cells but the first line {len(header)}; give "
+                f"every row one cell for each column"
+            )
+        for index in numeric:
+            if row.cells[index].strip() and not _is_number(row.cells[index]):
+                raise ValueError(
+                    f"{row.name} has {row.cells[index]!r} in the column {header[index]!r}, where "
+                    f"the rows before it have numbers; write a number, or leave the cell empty"
+                )
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell.strip() else math.nan  # pandas writes NaN as an empty cell
+
+
+def _group_columns(
+    columns: dict[str, npt.NDArray[Any]], beside: str | None, *, all_beside: bool
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]], tuple[str, ...] | None]:
+    """Gather a table's columns into matrices, and name the classes by their headings.
+
+    ``direct:cat`` belongs to a matrix called direct; where no heading is written like
+    that, the numeric columns together are the scores.
+    """
+    vectors: dict[str, npt.NDArray[Any]] = {}
+    groups: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    loose: dict[str, npt.NDArray[Any]] = {}
+    for heading, column in columns.items():
+        grouped = _GROUP.fullmatch(heading)
+        if grouped is not None:
+            groups.setdefault(grouped[1], {})[grouped[2]] = column
+        elif heading == beside or heading.lower() in _BESIDE or column.dtype.kind not in "fiu":
+            vectors[heading] = column
+        else:
+            loose[heading] = column
+    if groups or all_beside or len(loose) == 1:  # one column of numbers is labels, not scores
+        vectors |= loose
+    elif loose:
+        groups["scores"] = loose
+    matrices = {key: np.column_stack(list(group.values())) for key, group in groups.items()}
+    names = next((tuple(group) for group in groups.values()), None)
+    return matrices, vectors, names
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0].rstrip(".")

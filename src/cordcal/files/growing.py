@@ -1,0 +1,175 @@
+"""An output that grows block by block and can be continued after the process was killed.
+
+The blocks go to a hidden file beside the output, which takes the output's name when it is
+whole.  A journal says which blocks are in it, so that the next run can go on behind them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cordcal.files.encoding import Encoded, Encoder
+
+Record = dict[str, Any]
+
+NOTHING_LEFT = "no row is left to write: every row of the input was skipped"
+
+
+class GrowingFile:
+    """The part of an output that is there; made by `growing`.
+
+    Attributes
+    ----------
+    records : list of dict
+        One for every block that is there: what `append` was told about it.
+    """
+
+    def __init__(self, file: BinaryIO, journal: BinaryIO, encoder: Encoder) -> None:
+        self._file, self._journal, self._encoder = file, journal, encoder
+        self.records: list[Record] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return sum(record["rows"] for record in self.records)
+
+    def append(self, block: Encoded, **told: Any) -> None:
+        """Write a block, then note in the journal that it is there."""
+        end = self.records[-1]["end"] if self.records else 0
+        if end == 0 and block.rows:
+            end = self._file.write(block.head)
+        start = end
+        if block.rows:
+            end += sum(map(self._file.write, block.body))
+            self._file.flush()
+        footer = base64.b64encode(block.footer).decode()
+        record = {"start": start, "end": end, "rows": block.rows, "footer": footer, **told}
+        self._journal.write(json.dumps(record).encode() + b"\n")
+        self._journal.flush()
+        self.records.append(record)
+
+    def resume(self, records: list[Record]) -> None:
+        """Go on behind these blocks; whatever lies behind them is cut off."""
+        self.records = records
+        end = records[-1]["end"] if records else 0
+        self._file.truncate(end)
+        self._file.seek(end)
+
+    def finish(self) -> None:
+        """End the file."""
+        if not self.rows:
+            raise ValueError(NOTHING_LEFT)
+        parts = [
+            (record["start"], base64.b64decode(record["footer"]))
+            for record in self.records
+            if record["rows"]
+        ]
+        self._encoder.finish(self._file, parts, self.rows)
+        self._file.flush()
+
+
+@contextmanager
+def growing(
+    path: str | os.PathLike[str], encoder: Encoder, job: Record, *, resume: bool
+) -> Iterator[GrowingFile]:
+    """Yield a file that becomes ``path`` when the block ends well.
+
+    An error removes what was written; a killed or interrupted run leaves it, hidden, for
+    the next one.
+
+    Parameters
+    ----------
+    path : path
+        The output.
+    encoder : Encoder
+        Its format.
+    job : dict
+        What the output is made of; a run with another job does not continue this one.
+    resume : bool
+        Go on where an earlier run of the same job stopped, if there was one.
+    """
+    target = Path(path)
+    hidden = target.with_name(f".{target.name}.partial")
+    notes = target.with_name(f".{target.name}.journal")
+    with _told(target):
+        for each in (hidden, notes):
+            each.touch()
+        with notes.open("r+b") as journal, hidden.open("r+b") as file:
+            _lock(journal, target)
+            output = GrowingFile(file, journal, encoder)
+            records = _read(journal, hidden.stat().st_size) if resume else []
+            if records:
+                _check_job(records[0], job, target)
+            else:
+                journal.truncate(0)
+                journal.write(json.dumps(job).encode() + b"\n")
+                journal.flush()
+            output.resume(records[1:])
+            try:
+                yield output
+                output.finish()
+                hidden.replace(target)
+            except BaseException as error:
+                if not (isinstance(error, KeyboardInterrupt) and output.records):
+                    hidden.unlink(missing_ok=True)
+                    notes.unlink()
+                raise
+            notes.unlink()
+
+
+def _read(journal: BinaryIO, size: int) -> list[Record]:
+    """Return the whole records of a journal that describe bytes which are there."""
+    records: list[Record] = []
+    whole = 0
+    for line in journal.read().splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break
+        record = json.loads(line)
+        if record.get("end", 0) > size:
+            break
+        records.append(record)
+        whole += len(line)
+    journal.truncate(whole)
+    journal.seek(whole)
+    return records
+
+
+def _check_job(found: Record, job: Record, target: Path) -> None:
+    # JSON turns tuples into lists: compare what was written with what would be.
+    now = json.loads(json.dumps(job))
+    differs = sorted(name for name in {*found, *now} if found.get(name) != now.get(name))
+    if differs:
+        raise ValueError(
+            f"{target} was begun with another {' and '.join(differs)}; run without --resume to "
+            f"start anew"
+        )
+
+
+@contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """Name the output in an error of the system, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(target)) from error
+        raise
+
+
+def _lock(journal: BinaryIO, target: Path) -> None:
+    """Refuse to write what another process is writing, where the system can tell."""
+    with suppress(ImportError):
+        import fcntl
+
+        try:
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"{target} is being written by another process; wait for it") from (
+                error
+            )

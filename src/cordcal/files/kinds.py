@@ -1,0 +1,58 @@
+"""Logits or probabilities?  Look at the numbers before anything is computed from them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door import arrays
+
+Kind = Literal["logits", "probabilities"]
+
+# Fewer rows than this can be sorted by chance.
+_ROWS_THAT_TELL = 8
+
+
+def looks_like(scores: npt.NDArray[Any]) -> Kind:
+    """Return what kind of scores these rows are, judging by their values.
+
+    Rows of numbers in [0, 1] that sum to one are probabilities; everything else,
+    log-probabilities included, is logits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> looks_like(np.array([[0.2, 0.8]]))
+    'probabilities'
+    >>> looks_like(np.array([[0.2, 1.8]]))
+    'logits'
+    """
+    if scores.min() < 0.0 or scores.max() > 1.0 + arrays.sum_tolerance(scores.dtype):
+        return "logits"
+    deviation = np.abs(scores.sum(axis=1, dtype=np.float64) - 1.0)
+    return "probabilities" if deviation.max() <= arrays.sum_tolerance(scores.dtype) else "logits"
+
+
+def check_whole_vectors(scores: npt.NDArray[Any], name: str) -> None:
+    """Refuse top-k lists: rows sorted downwards that lack a part of their mass.
+
+    Language-model interfaces return the k best log-probabilities in order.  Their
+    columns are ranks, not classes, so nothing here could be computed from them.
+    """
+    rows, width = scores.shape
+    if rows < _ROWS_THAT_TELL or not (np.diff(scores, axis=1) <= 0).all():
+        return
+    if scores.max() <= 0.0:
+        mass, what = np.exp(scores.astype(np.float64)).sum(axis=1), "log-probabilities"
+    elif scores.min() >= 0.0 and scores.max() <= 1.0:
+        mass, what = scores.sum(axis=1, dtype=np.float64), "probabilities"
+    else:
+        return
+    if (mass < 1.0 - arrays.sum_tolerance(scores.dtype)).any() and mass.max() < 1.01:
+        raise ValueError(
+            f"{name} looks like top-{width} {what}: every row is sorted and some sum to "
+            f"{mass.min():.3g}, so the columns are ranks, not classes; pass whole vectors with "
+            f"one column for each class"
+        )

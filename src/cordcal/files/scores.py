@@ -1,0 +1,265 @@
+"""Find the scores, the labels and the class names in a file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door import arrays
+from cordcal.files.contents import LABEL_NAMES, Contents, open_contents
+from cordcal.files.kinds import Kind, check_whole_vectors, looks_like
+
+_LOGIT_NAMES = ("logits", "logit")
+_PROBABILITY_NAMES = ("probabilities", "probs", "proba", "prob", "y_prob")
+_SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
+FEATURE_NAMES = ("features", "embeddings")
+_LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores of a file, with what the file says about them.
+
+    Attributes
+    ----------
+    path : str
+        Where they came from.
+    key : str
+        The key or column they were stored under.
+    values : ndarray of shape (n, K)
+        The scores as stored, in their dtype.
+    kind : str
+        ``"logits"`` or ``"probabilities"``: what the name says, else what the values say.
+    labels : ndarray of int or None
+        The labels as column indices.
+    class_names : tuple of str or None
+        One name a column.
+    features : ndarray or None
+        Penultimate features, for the calibrators that need them.
+    """
+
+    path: str
+    key: str
+    values: npt.NDArray[Any]
+    kind: Kind
+    labels: npt.NDArray[np.int64] | None = None
+    class_names: tuple[str, ...] | None = None
+    features: npt.NDArray[Any] | None = None
+
+
+def read_scores(
+    path: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    role: str = "scores",
+    labels: str | None = None,
+    input: Kind | None = None,
+) -> Scores:
+    """Read scores from a npz, npy, CSV or Parquet file.
+
+    Parameters
+    ----------
+    path : path or "-"
+        The file; ``-`` reads stdin.
+    key : str, optional
+        The key (npz) or column (Parquet) of the scores; found by name where left out.
+    role : str
+        A name to prefer: ``"original"`` or ``"direct"``.
+    labels : str, optional
+        A file of labels, or the key or column of this file that holds them.
+    input : {"logits", "probabilities"}, optional
+        The kind, where the file does not make it plain.
+
+    Returns
+    -------
+    scores : Scores
+        Checked to be whole vectors of finite numbers.
+    """
+    column = None if labels is None or is_file(labels) else labels
+    contents = open_contents(path, beside=column)
+    chosen = choose(contents, key, role, input)
+    values = arrays.as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
+    _check_values(values, f"{contents.path} ({chosen})")
+    names = contents.class_names
+    if names is not None and len(names) != values.shape[1]:
+        raise ValueError(
+            f"{contents.path} has {len(names)} class names but {chosen} has {values.shape[1]} "
+            f"columns; give each column one name"
+        )
+    if labels is not None and column is None:
+        found: npt.NDArray[Any] | None = read_vector(labels)
+    else:
+        found = labels_in(contents, chosen, column)
+    return Scores(
+        path=contents.path,
+        key=chosen,
+        values=values,
+        kind=input or kind_of(chosen, values),
+        labels=None if found is None else as_indices(found, values.shape, names, contents.path),
+        class_names=names,
+        features=features_in(contents),
+    )
+
+
+def read_labels(path: str, scores: Scores) -> npt.NDArray[np.int64]:
+    """Read labels from a file of their own, as column indices of ``scores``."""
+    found = read_vector(path)
+    return as_indices(found, scores.values.shape, scores.class_names, path)
+
+
+def as_indices(
+    labels: npt.NDArray[Any], shape: tuple[int, ...], names: tuple[str, ...] | None, where: str
+) -> npt.NDArray[np.int64]:
+    """Return labels as column indices, matching words with the class names.
+
+    Examples
+    --------
+    >>> as_indices(np.array(["cat", "dog"]), (2, 2), ("dog", "cat"), "scores.csv")
+    array([1, 0])
+    """
+    rows, classes = shape
+    if labels.shape[0] != rows:
+        raise ValueError(
+            f"{where}: there are {labels.shape[0]} labels but {rows} rows of scores; pass one "
+            f"label for each row"
+        )
+    words = labels.dtype.kind not in "iufb"
+    if words and names is None:
+        raise ValueError(
+            f"{where}: the labels are words ({str(labels[0])!r}) but the scores have no class "
+            f"names; name the columns, or pass labels 0..{classes - 1}"
+        )
+    if not words and (names is None or not _are_other_numbers(names)):
+        return _checked_indices(labels, classes, where)
+    assert names is not None
+    if not words:  # columns headed 1..K: the labels are headings, not positions
+        labels = np.array([f"{value:g}" for value in labels])
+    place = {name: index for index, name in enumerate(names)}
+    try:
+        return np.array([place[str(label)] for label in labels], dtype=np.int64)
+    except KeyError as error:
+        row = next(row for row, label in enumerate(labels) if str(label) not in place)
+        raise ValueError(
+            f"{where}: the label of row {row} is {str(labels[row])!r}, which is no class name "
+            f"(the first are {', '.join(map(repr, names[:3]))}); labels must be class names or "
+            f"0..{classes - 1}"
+        ) from error
+
+
+def _checked_indices(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[np.int64]:
+    # NaN fails every comparison, so it is told apart by what holds, not by what fails.
+    fits = (labels >= 0) & (labels < classes) & (labels == np.floor(labels))
+    wrong = ~fits
+    if wrong.any():
+        row = arrays.first_row(wrong)
+        raise ValueError(
+            f"{where}: the label of row {row} is {labels[row]}; with {classes} columns, labels "
+            f"are the integers 0..{classes - 1}"
+        )
+    return labels.astype(np.int64)
+
+
+def _are_other_numbers(names: tuple[str, ...]) -> bool:
+    """Whether the class names are integers that differ from the columns' positions."""
+    digits = all(name.lstrip("-").isdigit() for name in names)
+    return digits and list(names) != [str(index) for index in range(len(names))]
+
+
+def features_in(contents: Contents) -> npt.NDArray[Any] | None:
+    """Return the penultimate features, where a file has them."""
+    names = (name for name in FEATURE_NAMES if name in contents.matrices)
+    return next((contents.matrices[name] for name in names), None)
+
+
+def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
+    """Return the name of the matrix that holds the scores."""
+    matrices = contents.matrices
+    if key is not None:
+        if key in matrices:
+            return key
+        raise ValueError(
+            f"{contents.path} has no matrix called {key!r}; it has {_listed(contents)}"
+        )
+    if not matrices:
+        raise ValueError(
+            f"{contents.path} holds no matrix of scores (rows × classes); it has "
+            f"{_listed(contents)}"
+        )
+    first: tuple[str, ...] = _PROBABILITY_NAMES if input == "probabilities" else _LOGIT_NAMES
+    for name in (role, *first, *_SCORE_NAMES):
+        if name in matrices:
+            return name
+    candidates = [name for name in matrices if name not in FEATURE_NAMES]
+    if len(candidates) == 1:
+        return candidates[0]
+    # The original and the direct reports have no key of their own to be chosen by.
+    remedy = "choose one with key=" if role == "scores" else f"call the one to read {role!r}"
+    raise ValueError(f"{contents.path} holds several matrices ({', '.join(candidates)}); {remedy}")
+
+
+def _listed(contents: Contents) -> str:
+    parts = [f"{name} {array.shape}" for name, array in contents.matrices.items()]
+    parts += [f"{name} {array.shape}" for name, array in contents.vectors.items()]
+    return ", ".join(parts) or "nothing that can be read as an array of numbers"
+
+
+def _check_values(values: npt.NDArray[Any], name: str) -> None:
+    bad = np.isnan(values).any(axis=1) | np.isposinf(values).any(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"{name}: row {arrays.first_row(bad)} contains NaN or an infinite value; drop such "
+            f"rows, or, if these are top-k scores, pass whole vectors with one column a class"
+        )
+    check_whole_vectors(values, name)
+
+
+def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
+    """Return what the scores are: what their name says, else what they look like."""
+    if any(name in key.lower() for name in _LOGIT_NAMES):
+        return "logits"
+    return looks_like(values)
+
+
+def labels_in(contents: Contents, key: str, column: str | None) -> npt.NDArray[Any] | None:
+    """Return the labels of a named column, or those that go with ``key``.
+
+    These are cal_labels with cal_logits, labels with scores.
+    """
+    if column is not None:
+        return _vector(contents, column)
+    prefixes = [key.removesuffix(name) for name in _SCORE_NAMES if key.endswith(name)]
+    for prefix in (*prefixes, ""):
+        for name in LABEL_NAMES:
+            if prefix + name in contents.vectors:
+                return contents.vectors[prefix + name]
+    return None
+
+
+def _vector(contents: Contents, name: str) -> npt.NDArray[Any]:
+    if name in contents.vectors:
+        return contents.vectors[name]
+    raise ValueError(
+        f"--labels {name}: there is no such file, and {contents.path} has no key or column of "
+        f"that name; it has {_listed(contents)}"
+    )
+
+
+def read_vector(path: str) -> npt.NDArray[Any]:
+    """Return the labels of a file that holds nothing else."""
+    contents = open_contents(path)
+    for name in LABEL_NAMES:
+        if name in contents.vectors:
+            return contents.vectors[name]
+    if len(contents.vectors) == 1:
+        return next(iter(contents.vectors.values()))
+    raise ValueError(f"{contents.path} holds no vector of labels; it has {_listed(contents)}")
+
+
+def is_file(text: str) -> bool:
+    """Whether ``--labels`` names a file rather than a key or column."""
+    return text == "-" or Path(text).exists() or Path(text).suffix.lower() in _LABEL_SUFFIXES

@@ -1,0 +1,1 @@
+"""Long work over files: apply, audit and construct in batches, skip rows, resume."""

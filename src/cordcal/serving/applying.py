@@ -1,0 +1,338 @@
+"""Apply a model to files of any size: read, repair and write overlap, memory stays flat."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.files._memory import empty
+from cordcal.files.encoding import ReportBlock, encoder_for
+from cordcal.files.growing import NOTHING_LEFT, Record, growing
+from cordcal.files.stream import ScoreFile
+from cordcal.files.writing import write_reports
+from cordcal.serving.pairs import batches_of, read_original
+from cordcal.serving.pipeline import overlapped, said_once
+from cordcal.serving.refusals import OnError, Parts, Refusals
+
+# 1 MB of float64: the temporaries of a block stay in the cache.
+_BLOCK_ENTRIES = 2**17
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What `apply_model` did.
+
+    Attributes
+    ----------
+    rows, classes : int
+        Rows written, and classes.
+    changed : int
+        Rows whose direct report decides otherwise; the repaired one never does.
+    skipped : dict of str to int
+        How many rows were left out, by reason.
+    resumed : int
+        Rows that an earlier run had written already.
+    """
+
+    rows: int
+    classes: int
+    changed: int
+    skipped: dict[str, int] = field(default_factory=dict)
+    resumed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+class Repairer(ABC):
+    """A model and the files it is applied to, row block by row block."""
+
+    def __init__(self, dtype: npt.DTypeLike | None, with_direct: bool, explain: bool) -> None:
+        self.dtype, self.with_direct, self.explain = dtype, with_direct, explain
+
+    files: dict[str, ScoreFile]
+    """The input files by the argument's name that errors call them."""
+    classes: int
+    dtypes: dict[str, np.dtype[Any]]
+    """The dtype of each report."""
+
+    def batches(self, first: int) -> Iterator[Parts]:
+        """Yield the same rows of every file."""
+        return batches_of(list(self.files.values()), first)
+
+    @abstractmethod
+    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
+        """Return the output's rows, and the direct report."""
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return the model's state, as its file holds it."""
+
+
+class CalibratedRows(Repairer):
+    """A calibrator with its repair, and a file of scores."""
+
+    def __init__(self, model: Any, scores: ScoreFile, **options: Any) -> None:
+        super().__init__(**options)
+        self.model, self.files, self.classes = model, {"scores": scores}, scores.classes
+        self.dtypes = {"repaired": _output_dtype(self.dtype, scores.dtype)}
+
+    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
+        """Return the output's rows, and the direct report."""
+        from cordcal._door.scores import original_probabilities
+        from cordcal.calibrators._registry import takes_features
+
+        (batch,) = parts
+        given = batch.values
+        features = batch.features if takes_features(self.model.calibrator_) else None
+        found = self.model.reports(given, self.dtypes["repaired"], features=features)
+        extra = {}
+        if self.explain:
+            original = original_probabilities(given, self.model.calibrator_.input)
+            story = self.model.cord_.explain(original, found.direct, decision=found.decision)
+            extra = _columns(story)
+        reports = {"repaired": found.repaired}
+        if self.with_direct:
+            reports["direct"] = found.direct
+        return ReportBlock(reports, found.decision, extra), found.direct
+
+    def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return the model's state."""
+        state: tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] = self.model._state()
+        return state
+
+
+class RepairedRows(Repairer):
+    """A repair alone, and the files of the original and the direct reports."""
+
+    def __init__(self, cord: Any, original: ScoreFile, direct: ScoreFile, **options: Any) -> None:
+        super().__init__(**options)
+        self.cord, self.files = cord, {"original": original, "direct": direct}
+        self.classes = direct.classes
+        wanted = direct.dtype if self.dtype is None else np.dtype(self.dtype)
+        self.dtypes = {"repaired": wanted}
+
+    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
+        """Return the output's rows, and the direct report."""
+        first, second = parts
+        original, decision = read_original(first.values, self.files["original"].kind)
+        pair = original, second.values
+        repaired = self.cord.transform(*pair, decision=decision, dtype=self.dtypes["repaired"])
+        extra = _columns(self.cord.explain(*pair, decision=decision)) if self.explain else {}
+        reports = {"repaired": repaired}
+        if self.with_direct:
+            reports["direct"] = second.values
+        return ReportBlock(reports, decision, extra), second.values
+
+    def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return the repair's state."""
+        state: tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] = self.cord._state()
+        return state
+
+
+def _output_dtype(wanted: npt.DTypeLike | None, given: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype to write: the scores' own, but float32 where that is half precision."""
+    return np.result_type(given, np.float32) if wanted is None else np.dtype(wanted)
+
+
+def _columns(story: Any) -> dict[str, Any]:
+    """Return an explanation as columns; the decision has its own already."""
+    return {name: column for name, column in story.to_dict().items() if name != "decision"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Worked:
+    """A batch's rows on their way to the output."""
+
+    encoded: Any
+    changed: int
+    skipped: Counter[str]
+
+
+class _Worker:
+    """Repairs and encodes one batch; called by several threads."""
+
+    def __init__(
+        self, repairer: Repairer, encode: Callable[[ReportBlock], Any], on_error: OnError
+    ) -> None:
+        self.repairer, self.encode, self.on_error = repairer, encode, on_error
+
+    def __call__(self, hand: list[Parts]) -> _Worked:
+        """Take a batch out of the hand that holds it, so that it is gone before it is encoded."""
+        batches = hand.pop()
+        rows, classes = batches[0].values.shape
+        pieces = -(-rows * classes // _BLOCK_ENTRIES)
+        edges = np.linspace(0, rows, pieces + 1).astype(int).tolist()
+        refusals = Refusals(self.repairer.files, self.on_error)
+        gathered = _Gathered(rows, with_rows=self.on_error == "skip")
+        for start, stop in pairwise(edges):
+            parts = tuple(batch.rows(start, stop) for batch in batches)
+            for sound, found in refusals.around(parts, self.repairer.reports):
+                gathered.add(sound[0].first, *found)
+                del sound, found
+        del batches, parts
+        block = gathered.block(self.repairer)
+        return _Worked(self.encode(block), gathered.changed, refusals.counts)
+
+
+class _Gathered:
+    """The rows of a batch put together again, in arrays of the batch's size."""
+
+    def __init__(self, rows: int, *, with_rows: bool) -> None:
+        self.capacity, self.with_rows = rows, with_rows
+        self.filled = self.changed = 0
+        self.columns: dict[str, npt.NDArray[Any]] = {}
+        self.reports: tuple[str, ...] = ()
+
+    def add(self, first: int, block: ReportBlock, direct: npt.NDArray[Any]) -> None:
+        columns = {**block.reports, "decision": block.decision, **block.extra}
+        if self.with_rows:
+            columns["row"] = np.arange(first, first + len(block))
+        self.reports = tuple(block.reports)
+        at = slice(self.filled, self.filled + len(block))
+        for name, column in columns.items():
+            if name not in self.columns:
+                self.columns[name] = empty((self.capacity, *column.shape[1:]), column.dtype)
+            self.columns[name][at] = column
+        self.filled = at.stop
+        self.changed += int(np.count_nonzero(direct.argmax(axis=1) != block.decision))
+
+    def block(self, repairer: Repairer) -> ReportBlock:
+        found = {name: column[: self.filled] for name, column in self.columns.items()}
+        if not found:  # every row was refused
+            empty = np.empty((0, repairer.classes), repairer.dtypes["repaired"])
+            return ReportBlock({"repaired": empty}, np.empty(0, dtype=np.intp))
+        reports = {name: found.pop(name) for name in self.reports}
+        return ReportBlock(reports, found.pop("decision"), found)
+
+
+def apply_model(
+    repairer: Repairer,
+    output: str | os.PathLike[str],
+    *,
+    class_names: Any = None,
+    on_error: OnError = "stop",
+    resume: bool = False,
+) -> Applied:
+    """Write the repaired reports of a file of any size.
+
+    Reading, repairing and writing overlap; memory holds a few batches of 16 MiB.
+
+    Parameters
+    ----------
+    repairer : CalibratedRows or RepairedRows
+        The model and its input.
+    output : path
+        A Parquet, npy or CSV file.
+    class_names : sequence of str, optional
+        One name a column.
+    on_error : {"stop", "skip"}
+        What to do with a row that is refused: stop with its file and number, or leave it
+        out, count it, and add a column ``row`` with the numbers of those that are kept.
+    resume : bool
+        Go on where a killed run of the same job stopped; the file will be the same, byte
+        for byte.
+
+    Returns
+    -------
+    applied : Applied
+        Counts of what was done.
+    """
+    if on_error == "skip" and Path(output).suffix.lower() == ".npy":
+        raise ValueError(
+            f"{output}: a npy file cannot say which rows were left out; write a Parquet or CSV "
+            f"file with --on-error skip"
+        )
+    with said_once():
+        if str(output) == "-" or Path(output).suffix.lower() == ".npz":
+            return _apply_at_once(repairer, output, class_names, on_error)
+        encoder = encoder_for(output, class_names)
+        work = _Worker(repairer, encoder.encode, on_error)
+        job = _job(repairer, class_names, on_error)
+        with growing(output, encoder, job, resume=resume) as file:
+            there = file.rows
+            for done in overlapped(_hands(repairer.batches(len(file.records))), work):
+                file.append(done.encoded, changed=done.changed, skipped=done.skipped)
+                del done
+    return _summary(file.records, repairer.classes, there)
+
+
+def _hands(batches: Iterator[Parts]) -> Iterator[list[Parts]]:
+    """Wrap each batch so that whoever takes it is the only one who holds it."""
+    return map(lambda parts: [parts], batches)  # noqa: C417 - a comprehension holds the last one
+
+
+def _apply_at_once(
+    repairer: Repairer, output: str | os.PathLike[str], class_names: Any, on_error: OnError
+) -> Applied:
+    """Write what cannot grow: a npz archive, or lines to stdout."""
+    work = _Worker(repairer, lambda block: block, on_error)
+    done = list(overlapped(_hands(repairer.batches(0)), work))
+    blocks = [each.encoded for each in done if len(each.encoded)]
+    if not blocks:
+        raise ValueError(NOTHING_LEFT)
+
+    def together(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+        parts = list(columns)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    write_reports(
+        output,
+        together(block.reports for block in blocks),
+        np.concatenate([block.decision for block in blocks]),
+        class_names=class_names,
+        extra=together(block.extra for block in blocks),
+    )
+    records = [
+        {"rows": len(each.encoded), "changed": each.changed, "skipped": each.skipped}
+        for each in done
+    ]
+    return _summary(records, repairer.classes, 0)
+
+
+def _summary(records: list[Record], classes: int, there: int) -> Applied:
+    skipped: Counter[str] = Counter()
+    for record in records:
+        skipped.update(record["skipped"])
+    rows, changed = (sum(record[name] for record in records) for name in ("rows", "changed"))
+    return Applied(rows, classes, changed, dict(sorted(skipped.items())), there)
+
+
+def _job(repairer: Repairer, class_names: Any, on_error: OnError) -> dict[str, Any]:
+    """Return all that the output depends on."""
+    from cordcal import __version__
+
+    held, meta = repairer.state()
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name, array in sorted(held.items()):
+        digest.update(name.encode() + array.tobytes())
+    return {
+        "version of cordcal": __version__,
+        "model": digest.hexdigest(),
+        "input": {name: _identity(file) for name, file in repairer.files.items()},
+        "set of options": [
+            str(repairer.dtypes["repaired"]),
+            repairer.with_direct,
+            repairer.explain,
+            on_error,
+            None if class_names is None else list(class_names),
+        ],
+    }
+
+
+def _identity(file: ScoreFile) -> Mapping[str, Any]:
+    status = Path(file.path).stat() if Path(file.path).exists() else None
+    size, changed = (None, None) if status is None else (status.st_size, status.st_mtime_ns)
+    return {"key": file.key, "kind": file.kind, "bytes": size, "modified": changed}

@@ -1,0 +1,109 @@
+"""Audit the reports of two files of any size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cordcal.evaluate._audit_result import Audit
+from cordcal.evaluate._audit_rows import AuditStream
+from cordcal.evaluate._pictures import Pictures
+from cordcal.evaluate.audit import seen_before
+from cordcal.files.stream import ScoreFile
+from cordcal.repair import CORD
+from cordcal.serving.pairs import batches_of, construct_from_files, read_original
+from cordcal.serving.pipeline import overlapped, said_once
+from cordcal.serving.refusals import OnError, Parts, Refusals
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedFiles:
+    """The audit of two files.
+
+    Attributes
+    ----------
+    audit : Audit
+        What `audit` returns.
+    pictures : Pictures
+        What a report draws of the rows.
+    fingerprint : str
+        Recognises the rows.
+    skipped : Counter
+        How many rows were left out, by reason.
+    """
+
+    audit: Audit
+    pictures: Pictures
+    fingerprint: str
+    skipped: Counter[str]
+
+
+def audit_files(
+    original: ScoreFile,
+    direct: ScoreFile,
+    *,
+    class_names: Sequence[str] | None = None,
+    cord: CORD | None = None,
+    on_error: OnError = "stop",
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> AuditedFiles:
+    """Audit two files without holding their reports in memory.
+
+    The numbers are those of `audit` on the same rows.  Without a repair the files are read
+    twice: one is fitted first.
+
+    Parameters
+    ----------
+    original, direct : ScoreFile
+        The classifier's scores and the calibrator's probabilities of the same rows; labels
+        come from whichever has them.
+    class_names, cord, level, resamples, seed
+        As for `audit`.
+    on_error : {"stop", "skip"}
+        What to do with a row that is no report.
+
+    Returns
+    -------
+    audited : AuditedFiles
+        What `audit` returns, what a report draws, and what was left out.
+    """
+    repair = CORD() if cord is None else cord
+    if cord is None:
+        construct_from_files(repair, original, direct, on_error=on_error)
+    files = {"original": original, "direct": direct}
+
+    def look(parts: Parts) -> AuditStream:
+        first, second = parts
+        report, decision = read_original(first.values, original.kind)
+        labels = second.labels if first.labels is None else first.labels
+        return AuditStream(repair, recognise=True).update(
+            report, second.values, labels, decision=decision, first=first.first
+        )
+
+    def work(parts: Parts) -> tuple[list[AuditStream], Counter[str]]:
+        refusals = Refusals(files, on_error)
+        return [stream for _, stream in refusals.around(parts, look)], refusals.counts
+
+    total, skipped = AuditStream(repair, recognise=True), Counter[str]()
+    with said_once():
+        for streams, counts in overlapped(batches_of([original, direct]), work):
+            skipped += counts
+            for stream in streams:
+                total.merge(stream)
+    noticed: list[str] = []
+    if cord is not None and total.rows == cord.construction_.n:
+        again = CORD(cord.preserve)
+        construct_from_files(again, original, direct, on_error=on_error)
+        noticed = seen_before(cord, again)
+    found = total.result(
+        class_names=class_names,
+        fitted_here=cord is None,
+        noticed=noticed,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+    )
+    return AuditedFiles(found, total.pictures(found, class_names), str(total.fingerprint), skipped)

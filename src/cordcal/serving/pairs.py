@@ -1,0 +1,83 @@
+"""The original and the direct reports of the same rows, from two files of any size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door import arrays
+from cordcal.files.stream import ScoreFile
+from cordcal.serving.pipeline import overlapped, said_once
+from cordcal.serving.refusals import OnError, Parts, Refusals
+
+
+def read_original(
+    values: npt.NDArray[Any], kind: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """Return the classifier's probabilities, and its decisions as the scores tell them."""
+    decision = values.argmax(axis=1)
+    if kind == "probabilities":
+        return values, decision
+    bad = ~np.isfinite(values.max(axis=1))  # NaN is the largest of any row it is in
+    if bad.any():
+        row = arrays.first_row(bad)
+        what = "NaN" if np.isnan(values[row]).any() else "an infinite value"
+        raise ValueError(f"original: row {row} contains {what}; drop or fix such rows")
+    return arrays.softmax(values), decision
+
+
+def batches_of(files: Sequence[ScoreFile], first: int = 0) -> Iterator[Parts]:
+    """Yield the same rows of every file, along the first one's batches."""
+    one, *others = files
+    spans = one.spans[first:]
+    batches = [one.batches(first), *(other.along(spans) for other in others)]
+    for _ in spans:
+        yield tuple(map(next, batches))
+
+
+def construct_from_files(
+    cord: Any, original: ScoreFile, direct: ScoreFile, *, on_error: OnError = "stop"
+) -> Counter[str]:
+    """Fit a CORD on two files without holding them in memory; return what was skipped.
+
+    Parameters
+    ----------
+    cord : CORD
+        The repair to fit.
+    original, direct : ScoreFile
+        The classifier's scores and the calibrator's probabilities of the same rows.
+    on_error : {"stop", "skip"}
+        What to do with a row that is no report.
+
+    Returns
+    -------
+    skipped : Counter
+        How many rows were left out, by reason.
+    """
+    state = cord._new_state(direct.classes)
+    files = {"original": original, "direct": direct}
+    # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
+    own = original.kind == "logits"
+
+    def describe(parts: Parts) -> Any:
+        first, second = parts
+        report, decision = read_original(first.values, original.kind)
+        return state.describe(report, second.values, decision if own else None, None)
+
+    def work(parts: Parts) -> tuple[list[Any], Counter[str]]:
+        refusals = Refusals(files, on_error)
+        blocks = [block for _, block in refusals.around(parts, describe)]
+        return blocks, refusals.counts
+
+    skipped: Counter[str] = Counter()
+    with said_once():
+        for blocks, counts in overlapped(batches_of([original, direct]), work):
+            skipped += counts
+            for block in blocks:
+                state.append(block)
+        cord._constructed(state.construct())
+    return skipped

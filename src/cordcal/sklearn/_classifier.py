@@ -1,0 +1,332 @@
+"""A drop-in for scikit-learn's `CalibratedClassifierCV` that keeps every prediction."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from inspect import signature
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import LeaveOneOut, check_cv
+from sklearn.svm import LinearSVC
+from sklearn.utils import assert_all_finite, column_or_1d, get_tags, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from cordcal import calibrators
+from cordcal._door import arrays
+from cordcal.repair import CORD
+from cordcal.sklearn._folds import (
+    SKLEARN_METHODS,
+    Fold,
+    Indices,
+    Matrix,
+    Member,
+    ScikitMap,
+    check_folds,
+    fit_fold,
+    label_indices,
+    normalised,
+    outputs_of,
+    readable,
+    response_of,
+    vote,
+)
+
+# Needs the network's features, which a scikit-learn estimator does not have.
+_UNAVAILABLE = ("adats",)
+
+
+class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Calibrate a classifier's probabilities and keep each of its predictions.
+
+    The arguments and fitted attributes are those of
+    `sklearn.calibration.CalibratedClassifierCV`.  ``direct_proba`` is what that class would
+    report; ``predict_proba`` is the same report repaired by CORD, so that its argmax is the
+    **original decision**, which ``predict`` returns:
+
+    - with a prefit estimator, or with ``ensemble=False``: the fitted estimator's own
+      ``predict``, also where that is not the argmax of its probabilities (``SVC``,
+      threshold wrappers, ties);
+    - with an ensemble of fold members: the class that most members' own ``predict`` gives.
+      Of several such classes, the one with the largest mean original probability, then the
+      first.
+
+    The repair's shared scalar is found on the held-out rows of the folds.
+
+    Parameters
+    ----------
+    estimator : estimator, optional
+        The classifier, with ``decision_function`` or ``predict_proba``; by default
+        ``LinearSVC``.  Wrap a fitted one in `sklearn.frozen.FrozenEstimator`.
+    method : str
+        ``"isotonic"``, ``"sigmoid"`` or ``"temperature"`` (from scikit-learn 1.8 on), fitted by
+        scikit-learn, or the key of a calibrator of cordcal such as ``"svs"``.  Cordcal's read
+        decision values as logits, and probabilities as such.
+    cv : int, splitter or iterable, optional
+        As in `CalibratedClassifierCV`; not used for a prefit estimator without ensemble.
+    n_jobs : int, optional
+        Folds fitted at a time.
+    ensemble : bool or "auto"
+        Whether every fold's estimator is kept and reports are averaged; ``"auto"`` is True
+        unless the estimator is prefit.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (K,)
+        The classes, in the order of the columns.
+    calibrated_classifiers_ : list
+        One member a fold, or one alone: each has ``estimator``, ``calibrator``, ``predict``
+        and ``predict_proba`` (the direct report).
+    cord_ : CORD
+        The fitted repair.
+    n_features_in_, feature_names_in_
+        As the estimator has them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = PreservingCalibratedClassifierCV(GaussianNB(), ensemble=False).fit(X, y)
+    >>> own = GaussianNB().fit(X, y).predict(X)
+    >>> bool((model.predict_proba(X).argmax(axis=1) == own).all())
+    True
+    >>> bool((model.direct_proba(X).argmax(axis=1) == own).all())
+    False
+    """
+
+    classes_: npt.NDArray[Any]
+    calibrated_classifiers_: list[Member]
+    cord_: CORD
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "isotonic",
+        cv: Any = None,
+        n_jobs: int | None = None,
+        ensemble: bool | str = "auto",
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.ensemble = ensemble
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
+        """Fit the classifier, its calibrator and the repair.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Training rows; calibration rows if the estimator is prefit.
+        y : array_like of shape (n,)
+            Class labels.
+        sample_weight : array_like of shape (n,), optional
+            Weights, for the estimator if it takes them, the calibrator and the repair.
+        **fit_params
+            Passed on to the estimator's ``fit``, or as metadata routing says.
+
+        Returns
+        -------
+        self : PreservingCalibratedClassifierCV
+            The fitted model.
+        """
+        estimator = self._base()
+        self._check_parameters(estimator)
+        X, y = indexable(X, y)
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        prefit = isinstance(estimator, FrozenEstimator)
+        ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
+        self.classes_ = np.asarray(estimator.classes_) if prefit else np.unique(np.asarray(y))
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y holds {len(self.classes_)} class(es), {self.classes_.tolist()}; a classifier "
+                f"needs rows of at least two classes"
+            )
+        labels = label_indices(y, self.classes_)
+        fit_kwargs, split_kwargs = self._routed(estimator, sample_weight, fit_params)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+
+        if prefit and not ensemble:
+            everything = np.arange(len(labels))
+            folds = [Fold(estimator, everything, *outputs_of(estimator, X, self.classes_))]
+        else:
+            splits = list(self._splitter(y, labels).split(X, y, **split_kwargs))
+            check_folds(splits, labels, self.classes_)
+            folds = Parallel(n_jobs=self.n_jobs)(
+                delayed(fit_fold)(clone(estimator), X, y, self.classes_, train, test, fit_kwargs)
+                for train, test in splits
+            )
+        rows = np.concatenate([fold.rows for fold in folds])
+        pooled = None if weight is None else weight[rows]
+        if ensemble:
+            members = [self._member(fold.estimator, [fold], labels, weight) for fold in folds]
+            direct = [m.direct(f.scores) for m, f in zip(members, folds, strict=True)]
+        else:
+            final = estimator if prefit else clone(estimator).fit(X, y, **fit_kwargs)
+            members = [self._member(final, folds, labels, weight)]
+            direct = [members[0].direct(fold.scores) for fold in folds]
+        self.cord_ = CORD().fit(
+            np.concatenate([members[0].original(fold.scores) for fold in folds]),
+            normalised(np.concatenate(direct)),
+            decision=np.concatenate([fold.decision for fold in folds]),
+            sample_weight=pooled,
+        )
+        self.calibrated_classifiers_ = members
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(members[0].estimator, name):
+                setattr(self, name, getattr(members[0].estimator, name))
+        return self
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return the repaired report, whose argmax is the original decision.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Rows to report on.
+
+        Returns
+        -------
+        repaired : ndarray of shape (n, K)
+            Probabilities, columns as in ``classes_``.
+        """
+        check_is_fitted(self)
+        outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
+        original = self._mean(member.original(s) for member, (s, _) in self._each(outputs))
+        direct = self._mean(member.direct(s) for member, (s, _) in self._each(outputs))
+        decision = vote([decided for _, decided in outputs], original)
+        repaired: Matrix = self.cord_.transform(original, normalised(direct), decision=decision)
+        return repaired
+
+    def direct_proba(self, X: Any) -> Matrix:
+        """Return the direct report: what the calibrator says by itself."""
+        check_is_fitted(self)
+        return self._mean(member.predict_proba(X) for member in self.calibrated_classifiers_)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the original decisions, as labels."""
+        check_is_fitted(self)
+        if len(self.calibrated_classifiers_) == 1:
+            return np.asarray(self.calibrated_classifiers_[0].predict(X))
+        outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
+        original = self._mean(member.original(s) for member, (s, _) in self._each(outputs))
+        return np.asarray(self.classes_[vote([decided for _, decided in outputs], original)])
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Say who asks for which metadata: this object, the estimator and the splitter."""
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(
+                estimator=self._base(),
+                method_mapping=MethodMapping().add(caller="fit", callee="fit"),
+            )
+            .add(
+                splitter=self.cv,
+                method_mapping=MethodMapping().add(caller="fit", callee="split"),
+            )
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = get_tags(self._base()).input_tags.sparse
+        return tags
+
+    def _base(self) -> Any:
+        if self.estimator is not None:
+            return self.estimator
+        # Deterministic, as everything here that does not expose a random_state.
+        estimator = LinearSVC(random_state=0)
+        if get_config()["enable_metadata_routing"]:
+            estimator.set_fit_request(sample_weight=True)
+        return estimator
+
+    def _check_parameters(self, estimator: Any) -> None:
+        known = [*SKLEARN_METHODS, *calibrators.available()]
+        allowed = [name for name in known if name not in _UNAVAILABLE]
+        if self.method not in allowed:
+            raise ValueError(
+                f"there is no method {self.method!r} here; choose one of {', '.join(allowed)}"
+            )
+        if not (isinstance(self.ensemble, bool | np.bool_) or self.ensemble == "auto"):
+            raise ValueError(f'ensemble is {self.ensemble!r}; pass True, False or "auto"')
+        if not any(hasattr(estimator, name) for name in ("decision_function", "predict_proba")):
+            raise ValueError(
+                f"estimator {type(estimator).__name__} has neither decision_function nor "
+                f"predict_proba, so there is nothing to calibrate; use a classifier with one of "
+                f"them"
+            )
+
+    def _routed(
+        self, estimator: Any, sample_weight: Any, fit_params: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what the estimator's ``fit`` and the splitter get."""
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
+            return routed.estimator.fit, routed.splitter.split
+        kwargs = dict(fit_params)
+        if sample_weight is not None:
+            if "sample_weight" in signature(estimator.fit).parameters:
+                kwargs["sample_weight"] = sample_weight
+            else:
+                warnings.warn(
+                    f"{type(estimator).__name__}.fit takes no sample_weight, so the weights serve "
+                    f"the calibrator and the repair only",
+                    UserWarning,
+                    stacklevel=arrays._stacklevel_outside_package(),
+                )
+        return kwargs, {}
+
+    def _splitter(self, y: Any, labels: Indices) -> Any:
+        folds = self.cv if isinstance(self.cv, int) else getattr(self.cv, "n_splits", None)
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        if folds is not None and counts.min() < folds:
+            rarest = self.classes_.tolist()[counts.argmin()]
+            raise ValueError(
+                f"class {rarest!r} has {counts.min()} row(s) but cv asks for {folds} folds, each "
+                f"with rows of every class; pass a smaller cv"
+            )
+        if isinstance(self.cv, LeaveOneOut):
+            raise ValueError(
+                "LeaveOneOut leaves folds of one class; use a splitter whose folds hold rows of "
+                "every class, such as StratifiedKFold"
+            )
+        return check_cv(self.cv, y, classifier=True)
+
+    def _member(
+        self, estimator: Any, folds: list[Fold], labels: Indices, weight: Matrix | None
+    ) -> Member:
+        """Fit one calibrator on the held-out scores of some folds."""
+        rows = np.concatenate([fold.rows for fold in folds])
+        order = np.argsort(rows, kind="stable")
+        rows, scores = rows[order], np.concatenate([fold.scores for fold in folds])[order]
+        response = response_of(estimator)
+        extra = {} if weight is None else {"sample_weight": weight[rows]}
+        calibrator: Any
+        if self.method in SKLEARN_METHODS:
+            calibrator = ScikitMap(self.method, response)
+        else:
+            kind = "logits" if response == "decision_function" else "probabilities"
+            calibrator = calibrators.make(self.method, input=kind)
+        calibrator.fit(readable(scores, calibrator), labels[rows], **extra)
+        return Member(estimator, calibrator, self.classes_, response)
+
+    def _each(self, outputs: list[Any]) -> Iterable[tuple[Member, Any]]:
+        return zip(self.calibrated_classifiers_, outputs, strict=True)
+
+    def _mean(self, reports: Iterable[Matrix]) -> Matrix:
+        total = sum(reports, start=np.zeros(()))
+        return np.asarray(total / len(self.calibrated_classifiers_))

@@ -1,0 +1,219 @@
+"""Fold members of the scikit-learn adapter: estimators, held-out outputs, calibrators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import sklearn
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _check_method_params
+
+from cordcal._door import arrays
+
+Matrix = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+# The maps that scikit-learn brings itself; temperature scaling since its version 1.8.
+SKLEARN_METHODS: tuple[str, ...] = ("isotonic", "sigmoid")
+if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8):
+    SKLEARN_METHODS += ("temperature",)
+
+
+class Member(BaseEstimator):  # type: ignore[misc]
+    """A fitted estimator with its fitted calibrator; ``predict_proba`` is the direct report."""
+
+    def __init__(
+        self, estimator: Any, calibrator: Any, classes: npt.NDArray[Any], response: str
+    ) -> None:
+        self.estimator = estimator
+        self.calibrator = calibrator
+        self.classes = classes
+        self.response = response
+
+    def outputs(self, X: Any) -> tuple[Matrix, Indices]:
+        """Return the estimator's scores, one column a class, and its decisions as indices."""
+        return outputs_of(self.estimator, X, self.classes)
+
+    def original(self, scores: Matrix) -> Matrix:
+        """Return the estimator's own probabilities."""
+        return (
+            arrays.softmax(scores) if self.response == "decision_function" else normalised(scores)
+        )
+
+    def direct(self, scores: Matrix) -> Matrix:
+        """Return the direct report of scores."""
+        return np.asarray(self.calibrator.predict_proba(readable(scores, self.calibrator)))
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return the direct report."""
+        return self.direct(scores_of(self.estimator, X, self.classes))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the estimator's own predictions."""
+        return np.asarray(self.estimator.predict(X))
+
+
+class ScikitMap(BaseEstimator):  # type: ignore[misc]
+    """One of scikit-learn's maps on scores: its calibration class around scores handed through."""
+
+    def __init__(self, method: str, response: str) -> None:
+        self.method = method
+        self.response = response
+
+    def fit(self, scores: Matrix, labels: Indices, sample_weight: Any = None) -> Self:
+        absent = np.setdiff1d(np.arange(scores.shape[1]), labels)
+        if absent.size:
+            # The class reads the classes off the labels: show it the rest in rows of no weight.
+            weight = np.ones(len(labels)) if sample_weight is None else sample_weight
+            sample_weight = np.append(weight, np.zeros(absent.size))
+            scores = np.concatenate([scores, np.repeat(scores[:1], absent.size, axis=0)])
+            labels = np.concatenate([labels, absent])
+        everything = np.arange(len(labels))
+        self.map_ = CalibratedClassifierCV(
+            _HandedThrough(self.response),
+            method=self.method,
+            cv=[(everything, everything)],
+            ensemble=False,
+        )
+        with config_context(enable_metadata_routing=False):  # routed once, by the caller
+            self.map_.fit(scores, labels, sample_weight=sample_weight)
+        return self
+
+    def predict_proba(self, scores: Matrix) -> Matrix:
+        return np.asarray(self.map_.predict_proba(scores))
+
+
+def _responds_with(name: str) -> Callable[[Any], bool]:
+    return lambda handed: bool(handed.response == name)
+
+
+class _HandedThrough(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose rows are another's scores."""
+
+    def __init__(self, response: str) -> None:
+        self.response = response
+
+    def fit(self, X: Matrix, y: Indices, sample_weight: Any = None) -> Self:
+        self.classes_ = np.arange(X.shape[1])
+        return self
+
+    def predict(self, X: Matrix) -> Indices:
+        return np.asarray(X.argmax(axis=1))
+
+    @available_if(_responds_with("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Matrix) -> Matrix:
+        return X[:, 1] - X[:, 0] if X.shape[1] == 2 else X
+
+    @available_if(_responds_with("predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Matrix) -> Matrix:
+        return X
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One fold: its estimator, and the scores and decisions of its held-out rows."""
+
+    estimator: Any
+    rows: Indices
+    scores: Matrix
+    decision: Indices
+
+
+def fit_fold(
+    estimator: Any,
+    X: Any,
+    y: npt.NDArray[Any],
+    classes: npt.NDArray[Any],
+    train: Indices,
+    test: Indices,
+    fit_kwargs: dict[str, Any],
+) -> Fold:
+    kwargs = _check_method_params(X, params=fit_kwargs, indices=train)
+    estimator.fit(_safe_indexing(X, train), _safe_indexing(y, train), **kwargs)
+    outputs = outputs_of(estimator, _safe_indexing(X, test), classes)
+    return Fold(estimator, np.asarray(test), *outputs)
+
+
+def outputs_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> tuple[Matrix, Indices]:
+    """Return the scores, one column a class, and the decisions as indices."""
+    return scores_of(estimator, X, classes), label_indices(estimator.predict(X), classes)
+
+
+def response_of(estimator: Any) -> str:
+    """Return the method whose values are calibrated; scikit-learn's choice."""
+    return "decision_function" if hasattr(estimator, "decision_function") else "predict_proba"
+
+
+def scores_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> Matrix:
+    """Return the estimator's scores, one column a class."""
+    values = np.asarray(getattr(estimator, response_of(estimator))(X))
+    if values.ndim == 1:
+        # Two classes share one number; its halves have the same softmax as a sigmoid of it.
+        values = np.stack([-0.5 * values, 0.5 * values], axis=1)
+    if values.shape[1] != len(classes):
+        raise ValueError(
+            f"estimator {type(estimator).__name__} gives {values.shape[1]} scores a row but there "
+            f"are {len(classes)} classes; it must give one for each class (for SVC, "
+            f"decision_function_shape='ovr')"
+        )
+    return values
+
+
+def normalised(probabilities: Matrix) -> Matrix:
+    """Divide rows by their sums, which many estimators leave a few roundings off one."""
+    wide = probabilities.astype(np.float64)
+    total = wide.sum(axis=1, keepdims=True)
+    # A row further off is no rounding: it is left alone, for the checks to name.
+    close = np.abs(total - 1.0) <= arrays.sum_tolerance(probabilities.dtype)
+    return np.asarray(np.divide(wide, total, out=wide, where=close))
+
+
+def readable(scores: Matrix, calibrator: Any) -> Matrix:
+    """Return scores as the calibrator wants them; scikit-learn's maps take them as they are."""
+    return normalised(scores) if getattr(calibrator, "input", None) == "probabilities" else scores
+
+
+def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
+    """Return the labels' positions in the sorted classes."""
+    array = np.asarray(labels)
+    places = np.minimum(np.searchsorted(classes, array), len(classes) - 1)
+    unknown = classes[places] != array
+    if unknown.any():
+        row = arrays.first_row(unknown)
+        raise ValueError(
+            f"y: row {row} is {array.tolist()[row]!r}, a class the estimator was not "
+            f"fitted on; it knows {', '.join(map(repr, classes[:10].tolist()))}"
+        )
+    return places
+
+
+def check_folds(
+    splits: list[tuple[Indices, Indices]], labels: Indices, classes: npt.NDArray[Any]
+) -> None:
+    """Refuse a fold that cannot teach the estimator every class."""
+    for number, (train, _) in enumerate(splits):
+        missing = np.setdiff1d(np.arange(len(classes)), labels[train])
+        if missing.size:
+            raise ValueError(
+                f"the training rows of fold {number} hold no row of class "
+                f"{classes.tolist()[missing[0]]!r}; pass a smaller cv, a splitter that puts every "
+                f"class into every fold, or more rows of that class"
+            )
+
+
+def vote(decisions: list[Indices], original: Matrix) -> Indices:
+    """Return the class most members decide for; among several the likeliest, then the first."""
+    rows = np.arange(len(original))
+    votes = np.zeros(original.shape, dtype=np.intp)
+    for decision in decisions:
+        votes[rows, decision] += 1
+    most = votes == votes.max(axis=1, keepdims=True)
+    return np.asarray(np.where(most, original, -1.0).argmax(axis=1))

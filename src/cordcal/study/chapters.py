@@ -1,0 +1,141 @@
+"""What an experiment hands over: words, tables and figures as plain data, and its tidy rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cordcal.study.tidy import Row
+
+FigureKind = Literal["changes", "tradeoff", "reliability", "curves"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One number of a table, with its emphasis.
+
+    Attributes
+    ----------
+    text : str
+        The number as it is printed.
+    strong : bool
+        Whether it is printed in bold.
+    mark : {"", "better", "worse"}
+        A triangle: the repair lowers or raises the value.
+    stars : str
+        Asterisks of a test, or a dagger for one that goes the other way.
+    """
+
+    text: str
+    strong: bool = False
+    mark: Literal["", "better", "worse"] = ""
+    stars: str = ""
+
+
+Entry = tuple[Part, ...]
+"""One place of a table; several parts are printed with slashes between them."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in the paper's form."""
+
+    name: str
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture's data; `cordcal.study.figures` draws it."""
+
+    name: str
+    kind: FigureKind
+    caption: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One experiment of a study."""
+
+    key: str
+    title: str
+    paragraphs: tuple[str, ...]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...] = ()
+    rows: Sequence[Row] = field(default=(), repr=False)
+
+
+def text(value: str, *, strong: bool = False) -> Entry:
+    """Return words as one entry of a table."""
+    return (Part(value, strong),)
+
+
+def number(value: float | None, digits: int, *, signed: bool = False, **emphasis: Any) -> Part:
+    """Return a number as part of a table; None is a dash.
+
+    Examples
+    --------
+    >>> number(-0.001, 2).text, number(0.5, 2, signed=True).text, number(None, 2).text
+    ('0.00', '+0.50', '–')
+    """
+    if value is None:
+        return Part("–")
+    shown = f"{value:{'+' if signed else ''}.{digits}f}"
+    if float(shown) == 0.0:  # neither −0.00 nor +0.00: at this precision it is nothing
+        shown = f"{0.0:.{digits}f}"
+    return Part(shown.replace("-", "−"), **emphasis)
+
+
+def change(value: float | None, digits: int, **emphasis: Any) -> Part:
+    """Return a reduction with its triangle: positive is better, unless it prints as zero."""
+    part = number(value, digits, **emphasis)
+    if value is None or float(part.text.replace("−", "-")) == 0.0:
+        return part
+    return Part(part.text, part.strong, "better" if value > 0 else "worse", part.stars)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a measure is printed in the paper's tables."""
+
+    name: str
+    scale: float
+    digits: int
+
+
+SHOWN = {
+    "accuracy": Shown("Acc. (%)", 100.0, 2),
+    "tpcr": Shown("TPCR (%)", 100.0, 2),
+    "ece": Shown("ECE (%)", 100.0, 2),
+    "nll": Shown("NLL", 1.0, 4),
+    "brier": Shown("Brier", 1.0, 4),
+    "ece_equal_mass": Shown("ECE-EM (%)", 100.0, 2),
+    "smooth_ece": Shown("smECE (%)", 100.0, 2),
+    "classwise_ece": Shown("cwECE (%)", 100.0, 3),
+}
+MAIN = ("ece", "nll", "brier")
+"""The measures of the paper's figures and tests."""
+COMPARED = (*MAIN, "tpcr", "mean_gap")
+"""What experiments that compare repairs keep in their data."""
+
+TITLES = {
+    "uncalibrated": "Uncal.",
+    "vs": "VS",
+    "svs": "SVS",
+    "ms": "MS",
+    "sms": "SMS",
+    "dir-odir": "Dir-ODIR",
+    "irova": "IROvA",
+    "irova-ts": "IROvA-TS",
+    "ts": "TS",
+    "irm": "IRM",
+    "adats": "AdaTS",
+    "ts-tva": "TS-TvA",
+    "mcct-i": "MCCT-I",
+    "ets": "ETS",
+}
+"""The calibrators' names in tables."""

@@ -1,0 +1,171 @@
+"""A study's data: the rows of each set, read and checked together, and how they are split."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.files import Scores, read_scores
+from cordcal.files.contents import open_contents
+from cordcal.files.scores import FEATURE_NAMES
+from cordcal.study.schema import Kind, SetSpec
+
+Matrix = npt.NDArray[np.floating]
+Classes = npt.NDArray[np.int64]
+
+# A study's own evaluation rows, beside the names of shifted files.
+CLEAN = "clean"
+# Below this many calibration rows no map can be fitted, whatever the fraction.
+_FEWEST = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Scores of some rows, with their labels and, where there are any, features."""
+
+    scores: Matrix
+    labels: Classes
+    features: Matrix | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Rows:
+        """Return some of the rows."""
+        features = None if self.features is None else self.features[rows]
+        return Rows(self.scores[rows], self.labels[rows], features)
+
+    def digest(self) -> str:
+        """Recognise the same numbers again."""
+        digest = hashlib.sha256()
+        for array in (self.scores, self.labels, self.features):
+            if array is not None:
+                digest.update(f"{array.shape}{array.dtype.str}".encode())
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class SetData:
+    """The rows of one set: those to fit on, those to evaluate on, and how they are split."""
+
+    kind: Kind
+    rows: Rows
+    evaluation: Rows | None
+    shifted: dict[str, Rows]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return int(self.rows.scores.shape[1])
+
+    def calibration(self, seed: int | None, fraction: float) -> Rows:
+        """Return the rows to fit on; smaller fractions are subsets of larger ones."""
+        if seed is None:
+            # A given calibration file may be sorted by class; its subsets are drawn all the same.
+            order = np.random.default_rng(0).permutation(len(self.rows))
+        else:
+            order = _halves(len(self.rows), seed)[0]
+        count = max(_FEWEST, round(fraction * len(order)))
+        return self.rows.take(np.sort(order[:count]))
+
+    def evaluated(self, seed: int | None, name: str) -> Rows:
+        """Return the rows to evaluate on."""
+        if seed is None:
+            assert self.evaluation is not None
+            return self.evaluation
+        rows = self.rows if name == CLEAN else self.shifted[name]
+        return rows.take(np.sort(_halves(len(self.rows), seed)[1]))
+
+    def digests(self) -> dict[str, str]:
+        """Recognise the rows to fit on, and those of every evaluation."""
+        own = self.rows.digest()
+        digests = {CLEAN: own if self.evaluation is None else self.evaluation.digest()}
+        digests |= {name: rows.digest() for name, rows in self.shifted.items()}
+        return {"rows": f"{self.kind} {own}", **digests}
+
+
+def _halves(rows: int, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Split at random into equal halves: the same for all sets of one size."""
+    order = np.random.default_rng(seed).permutation(rows)
+    return order[: rows // 2], order[rows // 2 :]
+
+
+def load_set(spec: SetSpec) -> SetData:
+    """Read all files of a set and check that they belong together."""
+    scores = _read(spec, spec.file, None)
+    kind = scores.kind
+    if spec.scale != 1.0 and kind != "logits":
+        raise ValueError(
+            f"{spec.place}: scale multiplies logits, but {spec.file.name} holds {kind}; "
+            f"leave scale out"
+        )
+    rows = _rows(spec, spec.file, scores, spec.features)
+    if len(rows) < 2 * _FEWEST:
+        raise ValueError(f"{spec.place}: {spec.file.name} has {len(rows)} rows, too few to split")
+    evaluation = None
+    if spec.evaluation is not None:
+        evaluation = _rows(spec, spec.evaluation, _read(spec, spec.evaluation, kind), None)
+        _check_classes(spec, spec.evaluation, rows, evaluation)
+    shifted = {}
+    for each in spec.shifted:
+        there = _rows(spec, each.file, _read(spec, each.file, kind), None)
+        _check_classes(spec, each.file, rows, there)
+        if len(there) != len(rows):
+            raise ValueError(
+                f"{spec.place}: {each.file.name} has {len(there)} rows but {spec.file.name} has "
+                f"{len(rows)}; a shifted file holds the same rows in the same order"
+            )
+        shifted[each.name] = there
+    return SetData(kind, rows, evaluation, shifted)
+
+
+# A worker goes through the cells of a set in turn; two sets bound its memory.
+cached_set = lru_cache(maxsize=2)(load_set)
+
+
+def _read(spec: SetSpec, file: Path, kind: Kind | None) -> Scores:
+    try:
+        return read_scores(file, key=spec.key, labels=spec.labels, input=spec.input or kind)
+    except ValueError as error:
+        raise ValueError(f"{spec.place}: {error}") from None
+
+
+def _rows(spec: SetSpec, file: Path, scores: Scores, features: Path | None) -> Rows:
+    if scores.labels is None:
+        raise ValueError(
+            f"{spec.place}: {file.name} holds no labels; store them beside the scores, or name "
+            f'the key, column or file that holds them with labels = "…"'
+        )
+    values = (
+        scores.values if spec.scale == 1.0 else scores.values * scores.values.dtype.type(spec.scale)
+    )
+    found = scores.features if features is None else _features(spec, features)
+    if found is not None and len(found) != len(values):
+        raise ValueError(
+            f"{spec.place}: there are {len(found)} rows of features but {file.name} has "
+            f"{len(values)}; give each row its features"
+        )
+    return Rows(values, scores.labels, found)
+
+
+def _features(spec: SetSpec, file: Path) -> Matrix:
+    matrices = open_contents(file).matrices
+    for name in (*FEATURE_NAMES, *matrices):
+        if name in matrices:
+            return matrices[name]
+    raise ValueError(f"{spec.place}: {file.name} holds no matrix of features (rows × features)")
+
+
+def _check_classes(spec: SetSpec, file: Path, rows: Rows, there: Rows) -> None:
+    here, other = rows.scores.shape[1], there.scores.shape[1]
+    if here != other:
+        raise ValueError(
+            f"{spec.place}: {spec.file.name} has {here} classes but {file.name} has {other}; "
+            f"pair files of the same classifier"
+        )

@@ -1,0 +1,167 @@
+"""`open_scores`: the same rows as the whole file, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import cordcal
+from cordcal.files import open_scores, read_scores, sources
+from documents import ROOT, blocks
+
+Write = Callable[..., Path]
+
+arrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture
+def matrix() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(1050, 5)).astype(np.float32)
+
+
+def rows_of(file: object) -> np.ndarray:
+    return np.concatenate([batch.values for batch in file])  # type: ignore[attr-defined]
+
+
+def test_row_groups_are_batches(write: Write, matrix: np.ndarray) -> None:
+    scores = open_scores(write("s.parquet", matrix))
+    assert scores.shape == matrix.shape
+    assert (scores.kind, scores.key, scores.dtype) == ("logits", "logits", np.float32)
+    batches = list(scores)
+    assert [len(batch) for batch in batches] == [100] * 10 + [50]
+    assert [batch.first for batch in batches] == list(range(0, 1050, 100))
+    np.testing.assert_array_equal(rows_of(scores), matrix)
+
+
+def test_lists_are_not_copied(write: Write, matrix: np.ndarray) -> None:
+    batch = next(iter(open_scores(write("s.parquet", matrix))))
+    assert not batch.values.flags.owndata
+    assert not batch.values.flags.writeable  # Arrow's own memory
+
+
+@pytest.mark.parametrize("name", ["s.parquet", "s.npy", "fortran.npy"])
+def test_large_pieces_are_cut(
+    write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    given = np.asfortranarray(matrix) if name.startswith("fortran") else matrix
+    scores = open_scores(write(name, given, group=700))
+    assert max(len(batch) for batch in scores) in (62, 64)  # 1050 or 700 rows in even parts
+    np.testing.assert_array_equal(rows_of(scores), matrix)
+    late = list(scores.batches(3))
+    np.testing.assert_array_equal(rows_of(late), matrix[late[0].first :])
+
+
+def test_other_spans(write: Write, matrix: np.ndarray) -> None:
+    scores = open_scores(write("s.parquet", matrix))
+    spans = [(130, 131), (131, 555), (555, 1050)]
+    found = list(scores.along(spans))
+    assert [batch.first for batch in found] == [130, 131, 555]
+    np.testing.assert_array_equal(rows_of(found), matrix[130:])
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv"])
+def test_formats_that_are_read_whole(tmp_path: Path, matrix: np.ndarray, suffix: str) -> None:
+    path = tmp_path / f"s.{suffix}"
+    labels = np.arange(len(matrix)) % 5
+    if suffix == "npz":
+        np.savez(path, logits=matrix, labels=labels)
+    else:
+        lines = ["label,a,b,c,d,e"]
+        lines += [
+            ",".join([str(label), *map(str, row.tolist())])
+            for label, row in zip(labels, matrix, strict=True)
+        ]
+        path.write_text("\n".join(lines))
+    scores, whole = open_scores(path), read_scores(path)
+    np.testing.assert_array_equal(rows_of(scores), whole.values)
+    found = np.concatenate([batch.labels for batch in scores])
+    np.testing.assert_array_equal(found, labels)
+
+
+def test_labels_in_a_column_and_in_a_file(tmp_path: Path, matrix: np.ndarray) -> None:
+    names = [f"class {index}" for index in range(5)]
+    truth = matrix.argmax(axis=1)
+    columns = {name: matrix[:, index] for index, name in enumerate(names)}
+    table = arrow.table({**columns, "truth": [names[index] for index in truth]})
+    parquet.write_table(table, tmp_path / "s.parquet", row_group_size=200)
+    np.save(tmp_path / "y.npy", truth)
+    for labels in ("truth", str(tmp_path / "y.npy")):
+        scores = open_scores(tmp_path / "s.parquet", labels=labels)
+        assert scores.class_names == tuple(names)
+        found = np.concatenate([batch.labels for batch in scores])
+        np.testing.assert_array_equal(found, truth)
+    np.save(tmp_path / "short.npy", truth[:-1])
+    with pytest.raises(ValueError, match=r"there are 1049 labels but .* has 1050 rows"):
+        open_scores(tmp_path / "s.parquet", labels=str(tmp_path / "short.npy"))
+
+
+def test_a_bad_label_is_named_by_its_row_in_the_file(tmp_path: Path, matrix: np.ndarray) -> None:
+    truth = matrix.argmax(axis=1)
+    truth[777] = 9
+    flat = arrow.FixedSizeListArray.from_arrays(arrow.array(matrix.reshape(-1)), 5)
+    table = arrow.table({"logits": flat, "label": truth})
+    parquet.write_table(table, tmp_path / "s.parquet", row_group_size=100)
+    with pytest.raises(ValueError, match=r"s\.parquet: the label of row 777 is 9"):
+        list(open_scores(tmp_path / "s.parquet"))
+
+
+@pytest.mark.parametrize("width", [-1, 5], ids=["lists", "fixed-size lists"])
+def test_a_missing_row_is_named(tmp_path: Path, matrix: np.ndarray, width: int) -> None:
+    rows = [row.tolist() for row in matrix]
+    rows[333] = None  # type: ignore[call-overload]
+    table = arrow.table({"logits": arrow.array(rows, arrow.list_(arrow.float32(), width))})
+    try:
+        parquet.write_table(table, tmp_path / "s.parquet", row_group_size=100)
+    except arrow.ArrowNotImplementedError:
+        pytest.skip("this pyarrow cannot write a missing fixed-size list")
+    with pytest.raises(ValueError, match=r"s\.parquet \(logits\): row 333 is missing"):
+        list(open_scores(tmp_path / "s.parquet"))
+
+
+@pytest.mark.parametrize("name", ["s.parquet", "s.npy"])
+def test_a_file_that_was_cut_short(write: Write, matrix: np.ndarray, name: str) -> None:
+    path = write(name, matrix)
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(ValueError, match=rf"{name} cannot be read as .*cut short"):
+        open_scores(path)
+
+
+def test_a_damaged_page_names_the_rows(write: Write, matrix: np.ndarray) -> None:
+    path = write("s.parquet", matrix)
+    column = parquet.ParquetFile(path).metadata.row_group(6).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + 40] = b"\xff" * 40
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"s\.parquet, from row 600 on, cannot be read"):
+        list(open_scores(path))
+
+
+def test_no_rows(write: Write, matrix: np.ndarray) -> None:
+    for name in ("s.parquet", "s.npy"):
+        with pytest.raises(ValueError, match="has no rows"):
+            open_scores(write(name, matrix[:0]))
+
+
+def test_the_recipe_of_the_documentation(
+    write: Write, matrix: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "scale.md"
+    (recipe,) = [block for block in blocks(page, "python") if "open_scores" in block]
+    monkeypatch.setattr(sources, "BATCH_BYTES", 100 * 5 * 8)
+    direct = softmax(matrix.astype(np.float64), axis=1)
+    original = softmax(matrix[:, ::-1], axis=1)
+    write("scores.parquet", matrix)
+    folder = write("p.npy", original).parent
+    write("q.npy", direct)
+    monkeypatch.chdir(folder)
+    found: dict[str, Any] = {}
+    exec(recipe, found)
+    assert found["cord"].eta_ == cordcal.CORD().fit(original, direct).eta_

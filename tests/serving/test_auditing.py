@@ -1,0 +1,158 @@
+"""Audits and repairs of files: the numbers of the same rows in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal.cli import main
+from cordcal.evaluate._pictures import Pictures
+from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.files import open_scores, sources
+from cordcal.preserved import Reports
+from cordcal.serving.auditing import audit_files
+from cordcal.serving.pairs import construct_from_files
+
+ROWS, CLASSES = 3000, 6
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
+    monkeypatch.setattr(sources, "BATCH_BYTES", 256 * CLASSES * 8)
+    rng = np.random.default_rng(0)
+    labels = rng.integers(CLASSES, size=ROWS)
+    logits = 2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(ROWS, CLASSES))
+    direct = cordcal.calibrators.make("irova").fit(logits, labels).predict_proba(logits)
+    np.save(tmp_path / "z.npy", logits)
+    np.save(tmp_path / "q.npy", direct)
+    np.save(tmp_path / "y.npy", labels)
+    return logits, direct
+
+
+def opened(folder: Path) -> tuple[object, object]:
+    first = open_scores(folder / "z.npy", labels=str(folder / "y.npy"), input="logits")
+    return first, open_scores(folder / "q.npy", input="probabilities")
+
+
+def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, direct = pair
+    labels = np.load(tmp_path / "y.npy")
+    wanted = cordcal.audit(
+        cordcal._door.arrays.softmax(logits),
+        direct,
+        labels,
+        decision=logits.argmax(axis=1),
+        resamples=20,
+    ).to_dict()
+    audited = audit_files(*opened(tmp_path), resamples=20)  # type: ignore[arg-type]
+    found = audited.audit.to_dict()
+    assert not audited.skipped
+    assert audited.fingerprint == str(Fingerprint.of(cordcal._door.arrays.softmax(logits)))
+    for name in (
+        "n",
+        "changes",
+        "topk_changes",
+        "by_class",
+        "by_confidence",
+        "rows",
+        "eta",
+        "warnings",
+    ):
+        assert found[name] == wanted[name], name
+    for one, other in zip(found["measures"], wanted["measures"], strict=True):
+        for key in ("original", "direct", "repaired"):
+            assert one[key] == pytest.approx(other[key], abs=1e-12)
+    for name, bins in found["reliability"].items():
+        assert bins["count"] == wanted["reliability"][name]["count"]
+
+
+def test_the_pictures_are_those_in_memory(
+    tmp_path: Path, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    logits, direct = pair
+    labels = np.load(tmp_path / "y.npy")
+    original, decision = cordcal._door.arrays.softmax(logits), logits.argmax(axis=1)
+    repaired = (
+        cordcal.CORD()
+        .fit(original, direct, decision=decision)
+        .transform(original, direct, decision=decision)
+    )
+    audited = audit_files(*opened(tmp_path), resamples=2)  # type: ignore[arg-type]
+    names = [str(index) for index in range(direct.shape[1])]
+    bins = audited.pictures.reliability
+    assert list(bins) == ["direct", "repaired"]
+    wanted = Pictures.of(
+        original, Reports(direct, repaired, decision), names, bins, labels=labels
+    ).to_dict()
+    assert audited.pictures.to_dict() == wanted
+
+
+def test_a_repair_fitted_on_these_rows_is_noticed(
+    tmp_path: Path, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    first, second = opened(tmp_path)
+    cord = cordcal.CORD()
+    construct_from_files(cord, first, second)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="the rows that cord was fitted on"):
+        audit_files(first, second, cord=cord, resamples=2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("preserve", ["1", "3"])
+def test_the_repair_is_that_in_memory(
+    tmp_path: Path, pair: tuple[np.ndarray, np.ndarray], preserve: str
+) -> None:
+    logits, direct = pair
+    files = ["--original", tmp_path / "z.npy", "--direct", tmp_path / "q.npy"]
+    output = tmp_path / "cord.safetensors"
+    options = ["--input", "logits", "--preserve", preserve, "--output", output]
+    assert main(["fit", *map(str, files), *map(str, options)]) == 0
+    wanted = cordcal.CORD(int(preserve)).fit(
+        cordcal._door.arrays.softmax(logits), direct, decision=logits.argmax(axis=1)
+    )
+    assert cordcal.load(output).construction_ == wanted.construction_
+
+
+def test_bad_rows(
+    tmp_path: Path, pair: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture
+) -> None:
+    _, direct = pair
+    direct[1234] *= 0.5
+    direct[2000, 1] = np.nan
+    np.save(tmp_path / "q.npy", direct)
+    first, second = opened(tmp_path)
+    words = r"q\.npy \(array\): row 1234 sums to 0\.5, not 1"
+    with pytest.raises(ValueError, match=words):
+        audit_files(first, second)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=words):
+        construct_from_files(cordcal.CORD(), first, second)  # type: ignore[arg-type]
+    audited = audit_files(first, second, on_error="skip", resamples=2)  # type: ignore[arg-type]
+    found = audited.audit
+    assert audited.skipped == {"does not sum to 1": 1, "contains NaN": 1}
+    assert found.n == ROWS - 2
+    before = first.batches().__next__().values  # type: ignore[attr-defined]
+    assert len(before) < ROWS
+    for row in found.rows:  # numbered as in the file
+        assert np.argmax(direct[row.row]) == int(row.direct_decision)
+
+    arguments = ["audit", "--original", str(tmp_path / "z.npy"), "--direct"]
+    arguments += [str(tmp_path / "q.npy"), "--input", "logits", "--on-error"]
+    page = tmp_path / "audit.html"
+    assert main([*arguments, "skip", "--report", str(page)]) == 0
+    assert "skipped 1 row: does not sum to 1" in capsys.readouterr().err
+    assert f"{ROWS - 2:,}" in page.read_text()
+    assert main([*arguments, "stop"]) == 2
+    assert "row 1234 sums to 0.5" in capsys.readouterr().err
+
+
+def test_files_of_different_lengths(
+    tmp_path: Path, pair: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture
+) -> None:
+    np.save(tmp_path / "q.npy", pair[1][:-1])
+    arguments = ["--original", str(tmp_path / "z.npy"), "--direct", str(tmp_path / "q.npy")]
+    for command in (["audit"], ["fit", "--output", str(tmp_path / "c.safetensors")]):
+        assert main([*command, *arguments]) == 2
+        assert "both must hold the same rows and classes" in capsys.readouterr().err
+    assert not (tmp_path / "c.safetensors").exists()
