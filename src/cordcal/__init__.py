@@ -19,11 +19,11 @@ _EXPORTS: dict[str, str | None] = {
     "calibrators": None,
     "compare": "cordcal.evaluate.compare",
     "files": None,
-    "load": "cordcal.files.models",
+    "load": "cordcal.files._models",
     "metrics": None,
     "onnx": None,
     "repair": None,
-    "save": "cordcal.files.models",
+    "save": "cordcal.files._models",
     "sklearn": None,
     "torch": None,
     "warmup": "cordcal.repair",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cordcal import calibrators, files, metrics, onnx, repair, sklearn, torch
     from cordcal.evaluate.audit import audit
     from cordcal.evaluate.compare import compare
-    from cordcal.files.models import load, save
+    from cordcal.files._models import load, save
     from cordcal.preserved import Preserved
     from cordcal.repair import CORD, warmup
 

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from cordcal._door import arrays, dense
+from cordcal._door.labels import as_indices
 from cordcal._door.scores import (
     Kind,
     as_scores,
@@ -410,8 +411,6 @@ def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any]) -> An
     """Return labels that are class names as column indices; others as they are."""
     if labels is None or arrays.to_numpy(labels).dtype.kind in "iufb":
         return labels
-    from cordcal.files.scores import as_indices
-
     words = tuple(str(name) for name in names)
     return as_indices(arrays.to_numpy(labels), shape, words, "labels")
 

@@ -43,7 +43,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "bare.npz"), "bare.npz holds no labels; pass a file with --labels"),
         (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
         (("compare", "bare.npz", "--labels", "truth"), "no key or column of that name"),
-        (("compare", "bad_labels.npz"), "the label of row 0 is 3; with 3 columns"),
+        (("compare", "bad_labels.npz"), "row 0 has the label 3; with 3 columns"),
         (("compare", "topk.npz"), "top-5 log-probabilities"),
         (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean 'irova'? There are"),
         (("compare", "s.npz", "--report", "there.html"), "there.html exists already; pass --force"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cordcal.files import open_scores, read_labels, read_scores, replacing, write_reports
-from cordcal.files.kinds import looks_like
+from cordcal.files._kinds import looks_like
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -281,12 +281,12 @@ def test_top_k_lists_are_refused(
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, 3], r"label of row 2 is 3; with 3 columns, labels are the integers 0\.\.2"),
-        ([0, 1, -1], "label of row 2 is -1"),
-        ([0.0, 0.5, 1.0], "label of row 1 is 0.5"),
-        ([0.0, np.nan, 1.0], "label of row 1 is nan"),
+        ([0, 1, 3], r"row 2 has the label 3; with 3 columns, labels are the integers 0\.\.2"),
+        ([0, 1, -1], "row 2 has the label -1"),
+        ([0.0, 0.5, 1.0], "row 1 has the label 0.5"),
+        ([0.0, np.nan, 1.0], "row 1 has the label nan"),
         ([0, 1], "2 labels but 3 rows"),
-        (["a", "b", "c"], "labels are words"),
+        (["a", "b", "c"], "has words for labels"),
     ],
 )
 def test_labels_that_do_not_fit(tmp_path: Path, labels: list, message: str) -> None:
@@ -297,7 +297,7 @@ def test_labels_that_do_not_fit(tmp_path: Path, labels: list, message: str) -> N
 
 def test_unknown_label_word(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("label,ant,bee\nant,1,2\nfly,3,4\n")
-    with pytest.raises(ValueError, match=r"label of row 1 is 'fly', which is no class name"):
+    with pytest.raises(ValueError, match=r"row 1 has the label 'fly', which is no class name"):
         read_scores(tmp_path / "a.csv")
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import softmax
 
 import cordcal
-from cordcal.files import open_scores, read_scores, sources
+from cordcal.files import _sources, open_scores, read_scores
 from documents import ROOT, blocks
 
 Write = Callable[..., Path]
@@ -49,7 +49,7 @@ def test_lists_are_not_copied(write: Write, matrix: np.ndarray) -> None:
 def test_large_pieces_are_cut(
     write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
     given = np.asfortranarray(matrix) if name.startswith("fortran") else matrix
     scores = open_scores(write(name, given, group=700))
     assert max(len(batch) for batch in scores) in (62, 64)  # 1050 or 700 rows in even parts
@@ -108,7 +108,7 @@ def test_a_bad_label_is_named_by_its_row_in_the_file(tmp_path: Path, matrix: np.
     flat = arrow.FixedSizeListArray.from_arrays(arrow.array(matrix.reshape(-1)), 5)
     table = arrow.table({"logits": flat, "label": truth})
     parquet.write_table(table, tmp_path / "s.parquet", row_group_size=100)
-    with pytest.raises(ValueError, match=r"s\.parquet: the label of row 777 is 9"):
+    with pytest.raises(ValueError, match=r"s\.parquet: row 777 has the label 9"):
         list(open_scores(tmp_path / "s.parquet"))
 
 
@@ -155,7 +155,7 @@ def test_the_recipe_of_the_documentation(
 ) -> None:
     page = ROOT / "docs" / "scale.md"
     (recipe,) = [block for block in blocks(page, "python") if "open_scores" in block]
-    monkeypatch.setattr(sources, "BATCH_BYTES", 100 * 5 * 8)
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 100 * 5 * 8)
     direct = softmax(matrix.astype(np.float64), axis=1)
     original = softmax(matrix[:, ::-1], axis=1)
     write("scores.parquet", matrix)

@@ -18,7 +18,7 @@ import pytest
 
 import cordcal
 from cordcal.cli import main
-from cordcal.files import growing, open_scores, sources
+from cordcal.files import _growing, _sources, open_scores
 from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
 
 Write = Callable[..., Path]
@@ -44,7 +44,7 @@ def logits() -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "BATCH_BYTES", 512 * CLASSES * 4)
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 512 * CLASSES * 4)
 
 
 def repaired_in(path: Path) -> np.ndarray:
@@ -135,7 +135,7 @@ def test_bad_rows_are_skipped_and_counted(
 def test_more_rows_may_be_refused_than_calls_may_nest(
     write: Write, model: cordcal.Preserved, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "BATCH_BYTES", 2**24)
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 2**24)
     bad = logits[:2500].copy()
     bad[1:-1] = np.nan
     path = write("s.npy", bad)
@@ -179,14 +179,14 @@ def test_a_full_disk_is_one_sentence(
 ) -> None:
     path = write("s.npy", logits)
     cordcal.save(model, path.with_name("m.safetensors"))
-    append = growing.GrowingFile.append
+    append = _growing.GrowingFile.append
 
-    def full(self: growing.GrowingFile, *args: object, **told: object) -> None:
+    def full(self: _growing.GrowingFile, *args: object, **told: object) -> None:
         if len(self.records) == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         append(self, *args, **told)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(growing.GrowingFile, "append", full)
+    monkeypatch.setattr(_growing.GrowingFile, "append", full)
     arguments = ["apply", path.with_name("m.safetensors"), path, "--output"]
     code = main([*map(str, arguments), str(path.with_name("out.npy"))])
     errors = capsys.readouterr().err
@@ -202,13 +202,13 @@ class Killed:
     # The batches of a test must be small, and each slow enough to be killed in.
     SCRIPT = (
         "import sys, time\n"
-        "from cordcal.files import sources, growing\n"
-        f"sources.BATCH_BYTES = 512 * {CLASSES} * 4\n"
-        "append = growing.GrowingFile.append\n"
+        "from cordcal.files import _sources, _growing\n"
+        f"_sources.BATCH_BYTES = 512 * {CLASSES} * 4\n"
+        "append = _growing.GrowingFile.append\n"
         "def slow(self, *args, **told):\n"
         "    print('block', flush=True)\n"
         "    append(self, *args, **told)\n"
-        "growing.GrowingFile.append = slow\n"
+        "_growing.GrowingFile.append = slow\n"
         "from cordcal.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
@@ -265,7 +265,7 @@ def interrupted(
     path: Path, model: cordcal.Preserved, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leave an output that was interrupted after three blocks."""
-    append, seen = growing.GrowingFile.append, []
+    append, seen = _growing.GrowingFile.append, []
 
     def stop(self: object, *args: object, **told: object) -> None:
         append(self, *args, **told)  # type: ignore[arg-type]
@@ -274,7 +274,7 @@ def interrupted(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(growing.GrowingFile, "append", stop)
+        patch.setattr(_growing.GrowingFile, "append", stop)
         with pytest.raises(KeyboardInterrupt):
             apply(model, path, output)
 

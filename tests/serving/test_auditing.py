@@ -11,17 +11,17 @@ import cordcal
 from cordcal.cli import main
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.fingerprint import Fingerprint
-from cordcal.files import open_scores, sources
+from cordcal.files import _sources, open_scores
 from cordcal.preserved import Reports
+from cordcal.serving._pairs import construct_from_files
 from cordcal.serving.auditing import audit_files
-from cordcal.serving.pairs import construct_from_files
 
 ROWS, CLASSES = 3000, 6
 
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
-    monkeypatch.setattr(sources, "BATCH_BYTES", 256 * CLASSES * 8)
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 256 * CLASSES * 8)
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=ROWS)
     logits = 2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(ROWS, CLASSES))

@@ -14,9 +14,9 @@ import typer
 from cordcal.cli._console import note
 
 if TYPE_CHECKING:
+    from cordcal._door.scores import Kind
     from cordcal.files import ScoreFile, Scores
-    from cordcal.files.kinds import Kind
-    from cordcal.serving.refusals import OnError
+    from cordcal.serving._refusals import OnError
 
 # How the library's sentences name its arguments, and what these are called here.
 _ARGUMENTS = (

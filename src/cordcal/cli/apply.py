@@ -136,7 +136,7 @@ def apply(
 
 
 def _are_swapped(model: str, scores: str) -> bool:
-    from cordcal.files.models import is_model
+    from cordcal.files._models import is_model
 
     both_are_files = Path(model).is_file() and Path(scores).is_file()
     return both_are_files and is_model(scores) and not is_model(model)

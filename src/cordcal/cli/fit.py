@@ -30,7 +30,7 @@ from cordcal.cli._options import (
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
-    from cordcal.serving.refusals import OnError
+    from cordcal.serving._refusals import OnError
 
 
 def register(app: typer.Typer) -> None:
@@ -108,7 +108,7 @@ def _rows(path: str, on_error: OnError, **options: Any) -> Scores:
     """Read the calibration rows, without those that are to be skipped."""
     if on_error == "stop":
         return read(path, **options)
-    from cordcal.serving.refusals import read_sound
+    from cordcal.serving._refusals import read_sound
 
     found, skipped = read_sound(open_file(path, **options))
     say_skipped(skipped)
@@ -139,7 +139,7 @@ def _repair(
     original: ScoreFile, direct: ScoreFile, preserve: int | Literal["ranking"], on_error: OnError
 ) -> Any:
     import cordcal
-    from cordcal.serving.pairs import construct_from_files
+    from cordcal.serving._pairs import construct_from_files
 
     cord = cordcal.CORD(preserve)
     say_skipped(construct_from_files(cord, original, direct, on_error=on_error))

@@ -20,7 +20,7 @@ def info(
     json: JsonOption = False,
 ) -> None:
     """Say what a file holds: scores and labels, a model, a graph or a report, and its problems."""
-    from cordcal.files.inspect import inspect
+    from cordcal.files import inspect
 
     found = inspect(file)
     if json:

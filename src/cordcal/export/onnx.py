@@ -14,7 +14,7 @@ import numpy.typing as npt
 import cordcal
 from cordcal._door import arrays
 from cordcal.export import _maps
-from cordcal.files.writing import replacing
+from cordcal.files import replacing
 from cordcal.preserved import Preserved, Reports
 
 try:

@@ -12,7 +12,7 @@ from importlib import metadata, resources
 from typing import Any
 
 import cordcal
-from cordcal.files.writing import replacing
+from cordcal.files import replacing
 from cordcal.report import charts
 from cordcal.report._svg import Markup
 from cordcal.report.words import CHANGE_KINDS, MEASURES, number

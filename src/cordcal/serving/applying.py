@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal.files._encoding import ReportBlock, encoder_for
+from cordcal.files._growing import NOTHING_LEFT, Record, growing
 from cordcal.files._memory import empty
-from cordcal.files.encoding import ReportBlock, encoder_for
-from cordcal.files.growing import NOTHING_LEFT, Record, growing
-from cordcal.files.stream import ScoreFile
-from cordcal.files.writing import write_reports
-from cordcal.serving.pairs import batches_of, read_original
-from cordcal.serving.pipeline import overlapped, said_once
-from cordcal.serving.refusals import OnError, Parts, Refusals
+from cordcal.files._stream import ScoreFile
+from cordcal.files._writing import write_reports
+from cordcal.serving._pairs import batches_of, read_original
+from cordcal.serving._pipeline import overlapped, said_once
+from cordcal.serving._refusals import OnError, Parts, Refusals
 
 # 1 MB of float64: the temporaries of a block stay in the cache.
 _BLOCK_ENTRIES = 2**17

@@ -10,11 +10,11 @@ from cordcal.evaluate._audit_result import Audit
 from cordcal.evaluate._audit_rows import AuditStream
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.audit import seen_before
-from cordcal.files.stream import ScoreFile
+from cordcal.files._stream import ScoreFile
 from cordcal.repair import CORD
-from cordcal.serving.pairs import batches_of, construct_from_files, read_original
-from cordcal.serving.pipeline import overlapped, said_once
-from cordcal.serving.refusals import OnError, Parts, Refusals
+from cordcal.serving._pairs import batches_of, construct_from_files, read_original
+from cordcal.serving._pipeline import overlapped, said_once
+from cordcal.serving._refusals import OnError, Parts, Refusals
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import cordcal
 from cordcal._door.scores import original_probabilities
 from cordcal.calibrators import Calibrator, calibrator_class, make
-from cordcal.files.models import load, save
-from cordcal.files.writing import replacing
+from cordcal.files import replacing
+from cordcal.files._models import load, save
 from cordcal.study.data import Rows, SetData, cached_set
 from cordcal.study.repairs import DIRECT, Measured, make_repair, measure
 from cordcal.study.schema import Kind, SetSpec

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.files import Scores, read_scores
-from cordcal.files.contents import open_contents
-from cordcal.files.scores import FEATURE_NAMES
+from cordcal.files._contents import FEATURE_NAMES, open_contents
 from cordcal.study.schema import Kind, SetSpec
 
 Matrix = npt.NDArray[np.floating]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cordcal
-from cordcal.files.encoding import import_arrow
-from cordcal.files.writing import replacing
+from cordcal.files import replacing
+from cordcal.files._encoding import import_arrow
 from cordcal.report.html import environment, own_file
 from cordcal.study.figures import save_figure
 from cordcal.study.tables import SIGNS, latex, markdown

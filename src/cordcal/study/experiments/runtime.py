@@ -12,7 +12,7 @@ import numpy as np
 
 from cordcal._door.scores import original_probabilities
 from cordcal.calibrators import make
-from cordcal.files.writing import replacing
+from cordcal.files import replacing
 from cordcal.repair import CORD
 from cordcal.study.cells import Task
 from cordcal.study.chapters import Chapter, Entry, Part, Table, text

@@ -2,7 +2,7 @@
 
 The format is read from the file's first bytes, so a wrong suffix does no harm.  Every
 format ends in the same `Contents`; which matrix holds the scores is decided in
-`cordcal.files.scores`.
+`cordcal.files._scores`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.files.encoding import import_arrow
+from cordcal.files._encoding import import_arrow
 
 Format = Literal["npz", "npy", "csv", "parquet"]
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
+FEATURE_NAMES = ("features", "embeddings")
 _CLASS_NAMES = ("class_names", "classes", "names")
 # Columns of a table that stand beside the scores rather than among them.
 _BESIDE = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal.files.stream import ScoreFile
-from cordcal.serving.pipeline import overlapped, said_once
-from cordcal.serving.refusals import OnError, Parts, Refusals
+from cordcal.files._stream import ScoreFile
+from cordcal.serving._pipeline import overlapped, said_once
+from cordcal.serving._refusals import OnError, Parts, Refusals
 
 
 def read_original(

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal.files import scores as files
-from cordcal.files.contents import Contents
-from cordcal.files.kinds import Kind, check_whole_vectors
-from cordcal.files.sources import Source, Span, open_source
+from cordcal._door.labels import as_indices
+from cordcal._door.scores import Kind
+from cordcal.files import _scores
+from cordcal.files._contents import Contents
+from cordcal.files._kinds import check_whole_vectors
+from cordcal.files._sources import Source, Span, open_source
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,7 @@ class ScoreFile:
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
         self.dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
         self._source = source
-        apart = labels is not None and files.is_file(labels)
+        apart = labels is not None and _scores.is_file(labels)
         self._column = None if apart else labels
         self._beside = self._labels_of(labels) if labels is not None and apart else None
 
@@ -127,12 +129,12 @@ class ScoreFile:
     def _batch(self, contents: Contents, start: int, stop: int) -> Batch:
         try:
             values = arrays.as_matrix(contents.matrices[self.key], self.name)
-            found = files.labels_in(contents, self.key, self._column)
+            found = _scores.labels_in(contents, self.key, self._column)
             if self._beside is not None:
                 found = self._beside[start:stop]
             labels = None
             if found is not None:
-                labels = files.as_indices(found, values.shape, self.class_names, self.path)
+                labels = as_indices(found, values.shape, self.class_names, self.path)
         except ValueError as error:
             raise ValueError(arrays.renumbered(str(error), start)) from error
         if values.shape != (stop - start, self.classes):
@@ -140,12 +142,12 @@ class ScoreFile:
                 f"{self.name}: row {start} has {values.shape[1]} entries, the first row "
                 f"{self.classes}; pass whole vectors, one entry for each class in every row"
             )
-        features = files.features_in(contents)
+        features = _scores.features_in(contents)
         return Batch(start, values.astype(self.dtype, copy=False), labels, features)
 
     def _labels_of(self, path: str) -> npt.NDArray[Any]:
         """Return the labels that a file of their own holds."""
-        found = files.read_vector(path)
+        found = _scores.read_vector(path)
         if len(found) != self.rows:
             raise ValueError(
                 f"{path}: there are {len(found)} labels but {self.path} has {self.rows} rows of "
@@ -191,16 +193,16 @@ def open_scores(
     >>> scores.shape, scores.kind, [len(batch) for batch in scores]
     ((5, 4), 'probabilities', [5])
     """
-    column = None if labels is None or files.is_file(labels) else labels
+    column = None if labels is None or _scores.is_file(labels) else labels
     source = open_source(os.fspath(path), column)
     sample = source.sample()
-    chosen = files.choose(sample, key, role, input)
+    chosen = _scores.choose(sample, key, role, input)
     values = arrays.as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
     # Rows with a NaN are found when they are used; here they must not decide anything.
     sound = values[np.isfinite(values).all(axis=1)]
     if len(sound):
         check_whole_vectors(sound, f"{sample.path} ({chosen})")
-    kind = input or (files.kind_of(chosen, sound) if len(sound) else "logits")
+    kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
     names = sample.class_names
     if names is not None and len(names) != values.shape[1]:
         raise ValueError(

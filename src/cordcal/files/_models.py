@@ -39,7 +39,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """
     from safetensors.numpy import save_file
 
-    from cordcal.files.writing import replacing
+    from cordcal.files._writing import replacing
 
     kind = _kind_of(model)
     arrays, body = model._state()

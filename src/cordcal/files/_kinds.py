@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-
-Kind = Literal["logits", "probabilities"]
+from cordcal._door.scores import Kind
 
 # Fewer rows than this can be sorted by chance.
 _ROWS_THAT_TELL = 8

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from cordcal._door import arrays
-from cordcal.files import scores as files
-from cordcal.files._memory import empty
-from cordcal.files.contents import (
+from cordcal.files._contents import (
+    FEATURE_NAMES,
     Contents,
     npy_message,
     open_contents,
     parquet_message,
     table_contents,
 )
-from cordcal.files.encoding import import_arrow
+from cordcal.files._encoding import import_arrow
+from cordcal.files._memory import empty
 
 # A batch is at most 16 MiB of scores: some hundred times what a thread's cache holds, and
 # small enough that a dozen copies in flight stay far below what the imports take.
@@ -218,7 +218,7 @@ class _Parquet(Source):
         return [
             name
             for name, kind in kinds.items()
-            if name == matrix or name in files.FEATURE_NAMES or not is_list(kind)
+            if name == matrix or name in FEATURE_NAMES or not is_list(kind)
         ]
 
     def _contents(self, batch: Any, first: int = 0) -> Contents:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal.files.contents import LABEL_NAMES, Contents, open_contents
-from cordcal.files.kinds import check_whole_vectors, looks_like
-from cordcal.files.models import is_model
-from cordcal.files.scores import as_indices
+from cordcal._door.labels import as_indices
+from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
+from cordcal.files._kinds import check_whole_vectors, looks_like
+from cordcal.files._models import is_model, load
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 # A graph begins with its version of ONNX and, each behind its length, who made it and which one.
@@ -48,9 +48,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    import cordcal
-
-    model = cordcal.load(path)
+    model = load(path)
     construction = model.construction_
     calibrator = getattr(model, "calibrator_", None)
     return {
@@ -89,7 +87,7 @@ def _scores(contents: Contents) -> dict[str, Any]:
             "shape": f"{matrix.shape[0]:,} rows × {matrix.shape[1]:,} classes",
             "dtype": str(matrix.dtype),
         }
-        if name not in ("features", "embeddings"):
+        if name not in FEATURE_NAMES:
             found = _matrix_problems(matrix, name)
             problems += found
             if matrix.dtype.kind == "f" and not np.isnan(matrix).any():

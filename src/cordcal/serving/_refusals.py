@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, TypeVar
 
 from cordcal._door import arrays
-from cordcal.files.scores import Scores
-from cordcal.files.stream import Batch, ScoreFile, joined
+from cordcal.files._scores import Scores
+from cordcal.files._stream import Batch, ScoreFile, joined
 
 OnError = Literal["stop", "skip"]
 Parts = tuple[Batch, ...]

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cordcal.files.encoding import Encoded, Encoder
+from cordcal.files._encoding import Encoded, Encoder
 
 Record = dict[str, Any]
 

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal.files.contents import LABEL_NAMES, Contents, open_contents
-from cordcal.files.kinds import Kind, check_whole_vectors, looks_like
+from cordcal._door.labels import as_indices
+from cordcal._door.scores import Kind
+from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
+from cordcal.files._kinds import check_whole_vectors, looks_like
 
 _LOGIT_NAMES = ("logits", "logit")
 _PROBABILITY_NAMES = ("probabilities", "probs", "proba", "prob", "y_prob")
 _SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
-FEATURE_NAMES = ("features", "embeddings")
 _LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt")
 
 
@@ -110,64 +111,6 @@ def read_labels(path: str, scores: Scores) -> npt.NDArray[np.int64]:
     """Read labels from a file of their own, as column indices of ``scores``."""
     found = read_vector(path)
     return as_indices(found, scores.values.shape, scores.class_names, path)
-
-
-def as_indices(
-    labels: npt.NDArray[Any], shape: tuple[int, ...], names: tuple[str, ...] | None, where: str
-) -> npt.NDArray[np.int64]:
-    """Return labels as column indices, matching words with the class names.
-
-    Examples
-    --------
-    >>> as_indices(np.array(["cat", "dog"]), (2, 2), ("dog", "cat"), "scores.csv")
-    array([1, 0])
-    """
-    rows, classes = shape
-    if labels.shape[0] != rows:
-        raise ValueError(
-            f"{where}: there are {labels.shape[0]} labels but {rows} rows of scores; pass one "
-            f"label for each row"
-        )
-    words = labels.dtype.kind not in "iufb"
-    if words and names is None:
-        raise ValueError(
-            f"{where}: the labels are words ({str(labels[0])!r}) but the scores have no class "
-            f"names; name the columns, or pass labels 0..{classes - 1}"
-        )
-    if not words and (names is None or not _are_other_numbers(names)):
-        return _checked_indices(labels, classes, where)
-    assert names is not None
-    if not words:  # columns headed 1..K: the labels are headings, not positions
-        labels = np.array([f"{value:g}" for value in labels])
-    place = {name: index for index, name in enumerate(names)}
-    try:
-        return np.array([place[str(label)] for label in labels], dtype=np.int64)
-    except KeyError as error:
-        row = next(row for row, label in enumerate(labels) if str(label) not in place)
-        raise ValueError(
-            f"{where}: the label of row {row} is {str(labels[row])!r}, which is no class name "
-            f"(the first are {', '.join(map(repr, names[:3]))}); labels must be class names or "
-            f"0..{classes - 1}"
-        ) from error
-
-
-def _checked_indices(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[np.int64]:
-    # NaN fails every comparison, so it is told apart by what holds, not by what fails.
-    fits = (labels >= 0) & (labels < classes) & (labels == np.floor(labels))
-    wrong = ~fits
-    if wrong.any():
-        row = arrays.first_row(wrong)
-        raise ValueError(
-            f"{where}: the label of row {row} is {labels[row]}; with {classes} columns, labels "
-            f"are the integers 0..{classes - 1}"
-        )
-    return labels.astype(np.int64)
-
-
-def _are_other_numbers(names: tuple[str, ...]) -> bool:
-    """Whether the class names are integers that differ from the columns' positions."""
-    digits = all(name.lstrip("-").isdigit() for name in names)
-    return digits and list(names) != [str(index) for index in range(len(names))]
 
 
 def features_in(contents: Contents) -> npt.NDArray[Any] | None:

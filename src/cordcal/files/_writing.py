@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.files.encoding import ReportBlock, encoder_for
+from cordcal.files._encoding import ReportBlock, encoder_for
 
 
 @contextmanager
