@@ -14,7 +14,18 @@ from cordcal.study.experiments import CELL_EXPERIMENTS, ablations, curves, paire
 from cordcal.study.plan import Plan
 from cordcal.study.schema import SetSpec, Shifted, Study
 
-NAMES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece", "tpcr", "mean_gap")
+NAMES = (
+    "accuracy",
+    "nll",
+    "nll_1e-10",
+    "nll_1e-6",
+    "brier",
+    "ece",
+    "ece_equal_mass",
+    "smooth_ece",
+    "tpcr",
+    "mean_gap",
+)
 
 
 def plan_of(classes: int = 3, sets: int = 2, **study: object) -> Plan:
@@ -86,10 +97,13 @@ def test_base_is_chosen_by_the_measure_or_by_ece() -> None:
         ("vs", "cord"): {"ece": 0.03, "nll": 0.8, "ece_equal_mass": 0.06},
         ("ms", "cord"): {"ece": 0.04, "nll": 0.2, "ece_equal_mass": 0.02},
         ("ts", "direct"): {"ece": 0.05, "nll": 0.5, "ece_equal_mass": 0.07},
+        ("uncalibrated", "direct"): {"ece": 0.9, "nll": 0.9, "ece_equal_mass": 0.9},
     }
-    chapter = told(
-        "rivals", plan_of(), lambda fit, repair, name: values[fit.calibrator, repair].get(name, 0.5)
-    )
+
+    def value(fit: Fit, repair: str, name: str) -> float:
+        return 0.0 if name == "tpcr" else values[fit.calibrator, repair].get(name, 0.5)
+
+    chapter = told("rivals", plan_of(), value)
     errors, scores, complete = chapter.tables
     assert column(errors, "Base†")[0][0].text == "VS / MS"
     ece, equal_mass, _ = column(errors, "+ CORD")[0]
@@ -111,10 +125,11 @@ def test_stars_and_daggers_follow_the_sign() -> None:
     def value(fit: Fit, repair: str, name: str) -> float:
         sign = {"ece": 1.0, "nll": -1.0, "brier": 0.0}.get(name, 0.0)
         bump = 0.1 + 0.001 * int(fit.set.split()[1])
-        return 1.0 + (sign * bump if repair == "minimal" else 0.0)
+        return 1.0 + (sign * bump if repair.startswith("minimal") else 0.0)
 
     table = told("minimal", plan, value).tables[0]
-    minimal, cord = table.rows
+    minimal, stabilised, cord = table.rows
+    assert [part.stars for (part,) in stabilised[2:]] == ["***", "†††", ""]
     assert [part.stars for (part,) in minimal[2:]] == ["***", "†††", ""]
     assert [part.stars for (part,) in cord[2:]] == ["", "", ""]
     assert [part.strong for (part,) in cord[2:]] == [True, False, True]
@@ -137,8 +152,9 @@ def test_paired_effects_and_their_dependence_on_tpcr() -> None:
         gain = {"vs": 0.001, "ms": 0.1}[fit.calibrator]
         return 1.0 - (gain if repair == "cord" else 0.0)
 
-    effects, by_tpcr = told("paired", plan_of(), value).tables
-    assert effects.rows[0][1][0].text == "4"
+    effects, by_unit, by_tpcr = told("paired", plan_of(), value).tables
+    assert effects.rows[0][1][0].text == "4 (2)"
+    assert [row[1][0].text for row in by_unit.rows] == ["net 0", "net 1", "mean, t interval"]
     shown = column(effects, "ΔECE (pp)")[0][0]
     assert shown.text.startswith("5.050 [")
     assert (shown.mark, shown.strong) == ("better", True)
@@ -165,5 +181,29 @@ def test_kinds_of_shift_are_averaged_only_where_each_has_every_severity() -> Non
 
     blur = [Shifted("blur", severity, Path("b.npz")) for severity in (1, 2)]
     noise = [Shifted("noise", severity, Path("n.npz")) for severity in (1, 2)]
-    assert families(*blur, *noise) == ["G"] * 3
+    each = ["G, blur"] * 3 + ["G, noise"] * 3
+    assert families(*blur, *noise) == ["G"] * 3 + each
     assert families(*blur, noise[0]) == ["G, blur"] * 3 + ["G, noise"] * 2
+
+
+def test_what_stabilising_alone_gains_is_not_the_repairs() -> None:
+    losses = {"direct": 0.5, "stabilised": 0.2, "cord": 0.1}
+    told_by_unit = told("paired", plan_of(), lambda fit, repair, name: losses[repair]).tables[0]
+    assert column(told_by_unit, "ΔNLL")[0][0].text.startswith("0.4000")
+    assert column(told_by_unit, "ΔNLL, both stabilised")[0][0].text.startswith("0.1000")
+    (table,) = told("floor", plan_of(), lambda fit, repair, name: losses[repair]).tables
+    row = dict(zip(table.header, table.rows[0], strict=True))
+    assert row["stabilised alone"][0].text == "0.30000"
+    assert row["both stabilised"][0].text == "0.10000"
+
+
+def test_bold_asks_for_decisions_that_stayed() -> None:
+    def value(fit: Fit, repair: str, name: str) -> float:
+        if name == "tpcr":
+            return 0.03 if fit.calibrator == "ts" else 0.0
+        return {"ts": 0.1, "uncalibrated": 0.4}.get(fit.calibrator, 0.2)
+
+    errors = told("rivals", plan_of(), value).tables[0]
+    assert not any(part.strong for part in column(errors, "TS")[0])
+    assert column(errors, "Uncal.")[0][0].text == "40.00"
+    assert all(part.strong for part in column(errors, "+ CORD")[0])

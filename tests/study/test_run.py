@@ -48,7 +48,8 @@ evaluation = "two.npz"
 # A table each of these must have; figures by name.
 TABLES = {
     "main": ("summary", "complete-1", "complete-2"),
-    "paired": ("effects", "by-tpcr"),
+    "paired": ("effects", "by-unit", "by-tpcr"),
+    "floor": ("floor",),
     "minimal": ("minimal",),
     "targets": ("targets",),
     "lambda": ("lambda",),

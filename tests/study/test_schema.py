@@ -127,6 +127,21 @@ def test_files_that_do_not_fit_stop_a_study_before_it_starts(
     assert not (folder / "cells").exists()
 
 
+def test_a_file_may_stack_severities(folder: Path) -> None:
+    with np.load(folder / "a.npz") as held:
+        logits, labels = held["logits"], held["labels"]
+    np.savez(
+        folder / "stacked.npz", logits=np.concatenate([logits, -logits]), labels=np.tile(labels, 2)
+    )
+    text = MINIMAL + '[[set.shifted]]\nfile = "stacked.npz"\nkind = "blur"\nseverity = [1, 4]\n'
+    (spec,) = read_study(written(folder, text)).sets
+    data = load_set(spec)
+    np.testing.assert_array_equal(data.shifted["blur 1"].scores, logits)
+    np.testing.assert_array_equal(data.shifted["blur 4"].scores, -logits)
+    with pytest.raises(ValueError, match=r"40 rows but a.npz has 40 × 2 severities"):
+        load_set(replace(spec, shifted=(replace(spec.shifted[0], file=folder / "a.npz"),)))
+
+
 def test_lines_of_nested_tables() -> None:
     text = '[[set]]\n[[set.shifted]]\n[[set.shifted]]\nkind = 1\n[[set]]\n"file" = 2\n[a.b]\nc = 1'
     lines = find_lines(text)

@@ -207,9 +207,10 @@ class AdaptiveTemperature(Calibrator):
     def _train(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> None:
         torch = _torch()
         generator = torch.Generator().manual_seed(self.seed)
+        shapes = self._shapes()
         net = {
-            name: _initial(shape, generator).requires_grad_()
-            for name, shape in self._shapes().items()
+            name: _initial(shape, _inputs(name, shapes), generator).requires_grad_()
+            for name, shape in shapes.items()
         }
         optimiser = torch.optim.Adam(net.values(), lr=self.learning_rate)
         z, inputs = torch.tensor(shifted).float(), torch.tensor(x).float()
@@ -314,10 +315,15 @@ def _noise(x: Matrix, size: int, seed: int) -> Matrix:
     return np.stack(rows)
 
 
-def _initial(shape: tuple[int, ...], generator: Any) -> Any:
-    """Return uniform weights in ±1/√inputs, torch's own rule for linear layers."""
+def _inputs(name: str, shapes: Shapes) -> int:
+    """Return how many inputs the layer of a parameter has; a bias has its weight's."""
+    return shapes[name.replace(".bias", ".weight")][-1]
+
+
+def _initial(shape: tuple[int, ...], inputs: int, generator: Any) -> Any:
+    """Return uniform numbers in ±1/√inputs, torch's own rule for linear layers."""
     torch = _torch()
-    bound = 1.0 / math.sqrt(shape[-1])
+    bound = 1.0 / math.sqrt(inputs)
     return (2.0 * torch.rand(shape, generator=generator) - 1.0) * bound
 
 

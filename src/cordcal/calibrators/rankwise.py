@@ -83,7 +83,7 @@ class RankwiseTransformation(Calibrator):
     keeps_order = False
     takes_masked = False
     cost = "O(nK² + K³) a step, about 10 steps"
-    reference = "Zhang et al. 2024"
+    reference = "Zhang, Batista & Kanhere 2025, arXiv:2507.06516"
 
     scale_: Vector
     bias_: Vector

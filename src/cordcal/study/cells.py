@@ -32,7 +32,7 @@ UNCALIBRATED = "uncalibrated"
 """The calibrator of the original reports: no map at all."""
 
 # Raised when what is measured, or how it is stored, changes between versions.
-_FORMAT = 1
+_FORMAT = 2
 
 Wanted = Mapping[str, tuple[str, ...]]
 """Repairs by evaluation."""

@@ -115,12 +115,14 @@ def load_set(spec: SetSpec) -> SetData:
     for each in spec.shifted:
         there = _rows(spec, each.file, _read(spec, each.file, kind), None)
         _check_classes(spec, each.file, rows, there)
-        if len(there) != len(rows):
+        if len(there) != len(rows) * each.parts:
+            stacked = "" if each.parts == 1 else f" × {each.parts} severities"
             raise ValueError(
                 f"{spec.place}: {each.file.name} has {len(there)} rows but {spec.file.name} has "
-                f"{len(rows)}; a shifted file holds the same rows in the same order"
+                f"{len(rows)}{stacked}; a shifted file holds the same rows in the same order"
             )
-        shifted[each.name] = there
+        own = np.arange(len(rows)) + each.part * len(rows)
+        shifted[each.name] = there.take(own)
     return SetData(kind, rows, evaluation, shifted)
 
 

@@ -142,6 +142,9 @@ def _reliability(canvas: Any, data: Mapping[str, Any]) -> None:
         axis.set_title(panel["title"], fontsize=6.5)
         if column == 0:
             axis.set_ylabel(data["rows"][line], fontsize=7)
+    for report in ("original", "direct", "repaired"):
+        axes[0].plot([], [], color=_COLOURS[report], linewidth=2, label=report)
+    _legend(canvas, axes[0])
 
 
 def _curves(canvas: Any, data: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, cast, get_args
 
 from cordcal.calibrators import available
 from cordcal.study._lines import Place, find_lines, line_of
@@ -21,6 +21,7 @@ RIVALS = ("ts", "irm", "adats", "ts-tva", "mcct-i", "ets")
 EXPERIMENTS = (
     "main",
     "paired",
+    "floor",
     "minimal",
     "targets",
     "lambda",
@@ -30,6 +31,9 @@ EXPERIMENTS = (
     "rivals",
     "runtime",
 )
+Unit = Literal["classifiers", "conditions"]
+"""What intervals over many conditions resample."""
+UNITS = get_args(Unit)
 SEEDS = (0, 1, 2, 3, 4)
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
@@ -40,6 +44,7 @@ _STUDY_FIELDS = (
     "calibrators",
     "rivals",
     "rival_groups",
+    "resample",
     "experiments",
     "format",
     "size",
@@ -65,11 +70,17 @@ _SIZE_FIELDS = ("fractions", "groups", "calibrators")
 
 @dataclass(frozen=True)
 class Shifted:
-    """A file of the same rows as its set, in the same order, under a shift."""
+    """The same rows as its set's, in the same order, under a shift.
+
+    A file may hold several severities below each other; ``part`` and ``parts`` say which of
+    how many this is.
+    """
 
     kind: str
     severity: int
     file: Path
+    part: int = 0
+    parts: int = 1
 
     @property
     def name(self) -> str:
@@ -137,6 +148,7 @@ class Study:
     size_groups: tuple[str, ...] | None = None
     size_calibrators: tuple[str, ...] | None = None
     rival_groups: tuple[str, ...] | None = None
+    resample: Unit = "classifiers"
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -216,6 +228,7 @@ class _Reader:
             size_groups=self.choices(size, ("size",), "groups", groups),
             size_calibrators=self.choices(size, ("size",), "calibrators", available()),
             rival_groups=self.choices(content, (), "rival_groups", groups),
+            resample=cast(Unit, self.choice(content, (), "resample", UNITS) or "classifiers"),
         )
 
     def sets(self) -> tuple[SetSpec, ...]:
@@ -278,13 +291,29 @@ class _Reader:
             for field in _SHIFTED_FIELDS:
                 if field not in entry:
                     self.fail(here, f"this shifted file has no {field}; add {field} = …")
-            severity = entry["severity"]
-            if not isinstance(severity, int) or isinstance(severity, bool):
-                self.fail((*here, "severity"), f"severity is {severity!r}; write a whole number")
+            severities = self.severities(entry, here)
             file = self.existing(entry, here, "file")
             assert file is not None
-            found.append(Shifted(str(self.text(entry, here, "kind", "")), severity, file))
+            kind = str(self.text(entry, here, "kind", ""))
+            parts = len(severities)
+            found += [
+                Shifted(kind, severity, file, part, parts)
+                for part, severity in enumerate(severities)
+            ]
         return tuple(found)
+
+    def severities(self, entry: dict[str, Any], place: Place) -> list[int]:
+        """Return the severity of a file, or those that it stacks."""
+        given = entry["severity"]
+        severities = given if isinstance(given, list) else [given]
+        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in severities)
+        if not whole or not severities or len(set(severities)) != len(severities):
+            self.fail(
+                (*place, "severity"),
+                f"severity is {given!r}; write a whole number, or a list such as [1, 2, 3] for a "
+                f"file that stacks them",
+            )
+        return severities
 
     def seeds(self, table: dict[str, Any], place: Place) -> tuple[int, ...] | None:
         seeds = table.get("seeds")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cordcal.study.cells import Cell, Fit, Request
 from cordcal.study.chapters import Chapter
-from cordcal.study.experiments import ablations, curves, main, paired, ranking, rivals
+from cordcal.study.experiments import ablations, curves, floor, main, paired, ranking, rivals
 from cordcal.study.plan import Plan
 
 
@@ -22,6 +22,7 @@ class Experiment(NamedTuple):
 CELL_EXPERIMENTS = {
     "main": Experiment(main.requests, main.chapter),
     "paired": Experiment(paired.requests, paired.chapter),
+    "floor": Experiment(floor.requests, floor.chapter),
     "minimal": Experiment(ablations.minimal_requests, ablations.minimal_chapter),
     "targets": Experiment(ablations.target_requests, ablations.target_chapter),
     "lambda": Experiment(ablations.lambda_requests, ablations.lambda_chapter),

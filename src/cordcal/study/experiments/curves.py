@@ -90,10 +90,11 @@ def shift_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell
         kind: {each.severity for each in known.values() if each.kind == kind} for kind in kinds
     }
     # Kinds are averaged where each has every severity; else a step would mix kinds.
-    balanced = len({frozenset(each) for each in severities.values()}) <= 1
+    balanced = len(kinds) > 1 and len({frozenset(each) for each in severities.values()}) == 1
     families: dict[str, list[Row]] = {}
     for group in dict.fromkeys(row.group for row in rows):
-        for kind in [None] if balanced else kinds:
+        # Each kind has its own curve as well; their mean hides which of them gains.
+        for kind in [*([None] if balanced else []), *kinds]:
             inside = [
                 row
                 for row in rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cordcal.study.cells import Cell, Fit, Request
+from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Request
 from cordcal.study.chapters import (
     SHOWN,
     TITLES,
@@ -27,16 +27,16 @@ _SCORES = ("ece", "nll", "brier")
 Values = Mapping[tuple[Any, ...], float]
 
 _MARKS = (
-    "Bold: the lowest value that keeps every decision. ▼ and ▲: CORD lowers or raises the value "
-    "of its Base†."
+    "Bold: the lowest value among those that changed no decision here (TPCR 0). ▼ and ▲: CORD "
+    "lowers or raises the value of its Base†."
 )
 
 
 def requests(plan: Plan) -> list[Request]:
-    """Ask for the rivals' own reports, and for every base direct and repaired."""
+    """Ask for the original reports, the rivals' own, and every base direct and repaired."""
     wanted = plan.study.rival_groups or plan.study.groups
     sets = [spec for spec in plan.study.sets if spec.group in wanted]
-    rivals = {(spec.group, spec.name): plan.rivals(spec) for spec in sets}
+    rivals = {(spec.group, spec.name): [UNCALIBRATED, *plan.rivals(spec)] for spec in sets}
     bases = {(spec.group, spec.name): plan.bases(spec) for spec in sets}
     return [*plan.requests(rivals, (DIRECT,)), *plan.requests(bases, (DIRECT, CORDS))]
 
@@ -71,7 +71,8 @@ def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> 
 def _chosen(
     plan: Plan, group: str, values: Values, measures: Sequence[str], name: str, *, per_measure: bool
 ) -> Table:
-    keys = [key for key in plan.study.rivals if any(place[2] == key for place in values)]
+    there = {key for _, _, key, _, _ in values}
+    keys = [key for key in (UNCALIBRATED, *plan.study.rivals) if key in there]
     lines: list[tuple[Entry, ...]] = []
     for spec in plan.study.in_group(group):
         place = (group, spec.name)
@@ -83,21 +84,23 @@ def _chosen(
             for measure in measures
         }
         shown = {
-            key: [values.get((*place, key, DIRECT, measure)) for measure in measures]
+            key: [values[*place, key, DIRECT, measure] for measure in measures]
             for key in keys
+            if (*place, key, DIRECT, "ece") in values
         }
         base = [values[*place, best[measure], DIRECT, measure] for measure in measures]
         repaired = [values[*place, best[measure], CORDS, measure] for measure in measures]
+        keepers = {
+            key: each for key, each in shown.items() if values[*place, key, DIRECT, "tpcr"] == 0.0
+        }
         lowest = [
-            min(
-                value
-                for value in (repaired[index], *(each[index] for each in shown.values()))
-                if value is not None
-            )
+            min(each[index] for each in (repaired, *keepers.values()))
             for index in range(len(measures))
         ]
         entries = [text(spec.name)]
-        entries += [_entry(measures, each, lowest) for each in shown.values()]
+        for key in keys:
+            bold = lowest if key in keepers else [None] * len(measures)
+            entries.append(_entry(measures, shown.get(key), bold))
         chosen = dict.fromkeys(TITLES.get(best[measure], best[measure]) for measure in measures)
         entries.append(text(" / ".join(chosen)))
         entries.append(_entry(measures, base, [None] * len(measures)))
@@ -125,13 +128,13 @@ def _best(values: Values, place: tuple[str, str], bases: Sequence[str], measure:
 
 
 def _entry(
-    measures: Sequence[str], values: Sequence[float | None], lowest: Sequence[float | None]
+    measures: Sequence[str], values: Sequence[float] | None, lowest: Sequence[float | None]
 ) -> Entry:
+    if values is None:
+        return text("–")
     parts = []
     for measure, value, least in zip(measures, values, lowest, strict=True):
         shown = SHOWN[measure]
-        if value is None:
-            return text("–")
         same = least is not None and value <= least
         parts.append(number(shown.scale * value, shown.digits, strong=same))
     return tuple(parts)
