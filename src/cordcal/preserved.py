@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from cordcal._door import arrays, dense
+from cordcal._door import arrays, dense, lazy
 from cordcal._door.labels import as_indices
 from cordcal._door.scores import (
     Kind,
@@ -212,7 +212,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         repaired : ndarray of shape (n, K)
             Probabilities whose argmax is the original decision; lazy for dask collections.
         """
-        if arrays.is_dask(scores):
+        if lazy.handler(scores) is not None:
             wanted = np.dtype(np.float64 if dtype is None else dtype)
             report = functools.partial(self.predict_proba, dtype=wanted)
             return self._lazily(report, scores, wanted, features=features, axis=axis)
@@ -220,7 +220,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
 
     def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
         """Return the direct report: the calibrator's own output, in its dtype."""
-        if arrays.is_dask(scores):
+        if lazy.handler(scores) is not None:
             wanted = np.dtype(np.float64)
             return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
         if dense.is_dense(axis, scores):
@@ -235,14 +235,14 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 "features and axis are not served for dask collections; leave them out"
             )
-        from cordcal.dask import apply
-
+        collection = lazy.handler(scores)
+        assert collection is not None
         check_is_fitted(self, "cord_")
-        return apply(report, scores, dtype, shape=shape)
+        return collection.apply(report, scores, dtype, shape=shape)
 
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
         """Return the original decisions: class names where they were given, else indices."""
-        if arrays.is_dask(scores):
+        if lazy.handler(scores) is not None:
             names = self.class_names
             wanted = np.dtype(np.intp) if names is None else np.asarray(names).dtype
             return self._lazily(self.predict, scores, wanted, "i", axis=axis)

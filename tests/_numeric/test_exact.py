@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordcal._numeric.exact import ExactSum
-from cordcal.repair import _compiled
-from cordcal.repair._tile import SUM_ROWS
+from cordcal.repair.kernels._engine import exact_sums
+from cordcal.repair.kernels._tile import SUM_ROWS
 
 doubles = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
@@ -72,12 +72,10 @@ def test_bins_hold_the_same_integer() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("lowest", [0, -100, -300])
 def test_the_compiled_sum_is_the_same_integer(lowest: int, weighted: bool) -> None:
-    kernels = _compiled.kernels()
-    assert kernels is not None
     rng = np.random.default_rng(0)
     for rows in (0, 1, 63, 64, 65, SUM_ROWS):
         values = rng.uniform(-2.0, 2.0, (2, rows)) * 10.0 ** rng.integers(lowest, 1, (2, rows))
         weight = rng.random(rows) if weighted else np.empty(0)
-        found = _compiled.exact_sums(kernels, values, weight)
+        found = exact_sums(values, weight)
         given = [ExactSum.of_products(weight, x) if weighted else ExactSum.of(x) for x in values]
         assert found == given

@@ -10,7 +10,7 @@ import pytest
 from cases import random_pair
 from sklearn.exceptions import NotFittedError
 
-from cordcal.repair import CORD, _compiled
+from cordcal.repair import CORD
 
 GOOD = random_pair(20, 4)
 P, Q = GOOD.original, GOOD.direct
@@ -18,8 +18,7 @@ P, Q = GOOD.original, GOOD.direct
 
 @pytest.fixture(params=["compiled", "array"], autouse=True)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "array":
-        monkeypatch.setattr(_compiled, "kernels", lambda: None)
+    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
 
 
 def spoiled(value: float, row: int = 7, column: int = 2) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cases import CASES, random_pair, with_zeros
 
-from cordcal.repair import CORD, _compiled
+from cordcal.repair import CORD, _threads
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
 
@@ -24,12 +24,12 @@ def fit_and_repair() -> tuple[float, np.ndarray]:
 
 
 def _child(queue) -> None:  # type: ignore[no-untyped-def]
-    queue.put((_compiled.default_threads(), *fit_and_repair()))
+    queue.put((_threads.default_threads(), *fit_and_repair()))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 def test_fork_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "_THREAD_ENTRIES", 1000)  # use the pool before the fork
+    monkeypatch.setattr(_threads, "_THREAD_ENTRIES", 1000)  # use the pool before the fork
     eta, repaired = fit_and_repair()
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
@@ -52,12 +52,12 @@ def test_eight_threads_at_once() -> None:
 
 def test_workers_use_one_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(_compiled.default_threads).result() == 1
+        assert pool.submit(_threads.default_threads).result() == 1
 
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_share_the_rows(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "_THREAD_ENTRIES", 1000)
+    monkeypatch.setattr(_threads, "_THREAD_ENTRIES", 1000)
     cord = CORD(threads=1).fit(CASE.original, CASE.direct)
     shared = CORD(threads=threads).fit(CASE.original, CASE.direct)
     assert shared.construction_ == cord.construction_
@@ -79,11 +79,13 @@ print(repr(cord.eta_), (cord.transform(p, q).argmax(1) == p.argmax(1)).all())
 """
 
 
-def run_script(before: str = "", after: str = "", **environment: str) -> list[str]:
+def run_script(
+    before: str = "", after: str = "", engine: str = "compiled", **environment: str
+) -> list[str]:
     source = str(Path(__file__).parents[2] / "src")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT.format(before=before, after=after)],
-        env={**os.environ, "PYTHONPATH": source, **environment},
+        env={**os.environ, "PYTHONPATH": source, "CORDCAL_ENGINE": engine, **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -94,7 +96,9 @@ def run_script(before: str = "", after: str = "", **environment: str) -> list[st
 
 def test_without_numba() -> None:
     blocked = run_script(
-        "sys.modules['numba'] = None", "assert not any(m.startswith('numba.') for m in sys.modules)"
+        "sys.modules['numba'] = None",
+        "assert not any(m.startswith('numba.') for m in sys.modules)",
+        engine="auto",
     )
     assert blocked == run_script()
     assert blocked[1] == "True"

@@ -11,15 +11,14 @@ import ranking_reference
 from cases import CASES, Case, random_pair, with_zeros
 
 import cordcal
-from cordcal.repair import CORD, _compiled
+from cordcal.repair import CORD
 
 NAMES = sorted(set(CASES) - {"not quite normalised"})
 
 
 @pytest.fixture(params=["compiled", "array"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "array":
-        monkeypatch.setattr(_compiled, "kernels", lambda: None)
+    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
 
 
 def order_of(case: Case) -> np.ndarray:
@@ -152,7 +151,7 @@ def test_engines_agree_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
                 for dtype in ("float64", "float32", "float16")
             }
             with monkeypatch.context() as patch:
-                patch.setattr(_compiled, "kernels", lambda: None)
+                patch.setenv("CORDCAL_ENGINE", "array")
                 slow = CORD(k).fit(case.original, case.direct, decision=case.decision)
                 np.testing.assert_array_equal(fast.eta_, slow.eta_)
                 for dtype, rows in made.items():
@@ -190,7 +189,7 @@ def test_long_rankings_with_ties(
     fast = CORD(k).fit(original, direct, decision=decision)
     rows = fast.transform(original, direct, decision=decision)
     with monkeypatch.context() as patch:
-        patch.setattr(_compiled, "kernels", lambda: None)
+        patch.setenv("CORDCAL_ENGINE", "array")
         slow = CORD(k).fit(original, direct, decision=decision)
         np.testing.assert_array_equal(fast.eta_, slow.eta_)
         np.testing.assert_array_equal(rows, slow.transform(original, direct, decision=decision))

@@ -89,11 +89,11 @@ def test_few_passes_on_ordinary_rows() -> None:
 def test_order_threads_and_chunks_do_not_matter(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cordcal.repair import _compiled
+    from cordcal.repair import _threads
 
     case = with_zeros(random_pair(5000, 9, noise=2.0))
     expected = CORD(threads=1).fit(case.original, case.direct).construction_
-    monkeypatch.setattr(_compiled, "_THREAD_ENTRIES", 2000)
+    monkeypatch.setattr(_threads, "_THREAD_ENTRIES", 2000)
     order = np.random.default_rng(threads).permutation(5000)
     found = CORD(threads=threads).fit(case.original[order], case.direct[order]).construction_
     assert found == expected

@@ -1,5 +1,10 @@
-"""Dask: constructions, repairs and measures on collections of rows."""
+"""Dask: constructions, repairs and measures on collections of rows.
 
-from cordcal.dask._rows import apply, audited, construct, fed, transform
+Nothing here is called by name: `CORD.fit`, `CORD.transform`, `Preserved.predict_proba`, `audit`
+and the measures come here when they are given dask arrays or data frames.
+"""
 
-__all__ = ["apply", "audited", "construct", "fed", "transform"]
+from cordcal._door import lazy
+from cordcal.dask import _rows
+
+lazy.register("dask", _rows)

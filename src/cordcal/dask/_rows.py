@@ -1,8 +1,6 @@
 """CORD on dask collections: blocks of rows stay where they are, sums travel.
 
-Nothing here is called by name: `CORD.fit`, `CORD.transform`, `Preserved.predict_proba`,
-`audit` and the measures come here when they are given dask arrays or data frames.  All
-of it runs on whatever scheduler is active: threads, a LocalCluster, a real cluster.
+All of it runs on whatever scheduler is active: threads, a LocalCluster, a real cluster.
 """
 
 from __future__ import annotations

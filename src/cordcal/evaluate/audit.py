@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cordcal._door import arrays
+from cordcal._door import arrays, lazy
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate._audit_rows import AuditStream, check_class_names
 from cordcal.repair import CORD
@@ -90,8 +90,9 @@ def audit(
         cord = _repair_of(cord, decision)
     given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     audited: Callable[..., AuditStream] = _audited
-    if arrays.is_dask(original, direct):
-        from cordcal.dask import audited
+    collection = lazy.handler(original, direct)
+    if collection is not None:
+        audited = collection.audited
     else:
         original, direct = (
             arrays.as_matrix(original, "original"),

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from cordcal._door import arrays, dense
+from cordcal._door import arrays, dense, lazy
 from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -36,12 +36,11 @@ def fed(
     ignore_index : int, optional
         The label of positions that have none.
     """
-    if arrays.is_dask(*reports, labels):
-        from cordcal.dask import fed as fed_from_blocks
-
+    collection = lazy.handler(*reports, labels)
+    if collection is not None:
         if axis is not None:
             raise ValueError("axis is not served for dask collections; pass blocks of rows")
-        whole: Fed = fed_from_blocks(stream, reports, labels, sample_weight, ignore_index)
+        whole: Fed = collection.fed(stream, reports, labels, sample_weight, ignore_index)
         return whole
     if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
         arrays.check_weights(np.zeros(1), 1)  # says that every weight is zero

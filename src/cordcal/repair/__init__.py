@@ -1,10 +1,10 @@
 """Repair: original and direct reports in, repaired report out (Section 3 of the paper)."""
 
-from cordcal.repair._compiled import warmup
 from cordcal.repair._cord import CORD
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._state import ConstructionState
 from cordcal.repair._variants import MinimalRepair, RankingProjection, VariantCORD
+from cordcal.repair.kernels import warmup
 
 __all__ = [
     "CORD",

@@ -12,8 +12,9 @@ import numpy as np
 
 from cordcal._door.arrays import Array
 from cordcal._numeric.exact import ExactSum, moderated, total_weight
-from cordcal.repair import _array, _compiled, _foreign, _rows
+from cordcal.repair import _array, _foreign
 from cordcal.repair._array import EPSILON
+from cordcal.repair._engines import ROW_ENTRIES, engine_for
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import Decisions, Description, Vector
 from cordcal.repair._scalar import Bounds, Constraint, Probe, Solution, solve
@@ -122,17 +123,15 @@ class CalibrationRows:
         weight: Vector | None,
         threads: int,
     ) -> CalibrationRows:
-        """Check and describe the rows, with the compiled kernels where there are any."""
+        """Check and describe the rows, where they are."""
         exponent: int | None = 0
         if weight is not None:
             weight, exponent = moderated(weight)
-        kernels = _compiled.kernels()
-        if not isinstance(direct, np.ndarray):
-            description = _foreign.describe(original, direct, decision, weight)
-        elif kernels is None:
-            description = _rows.describe(original, direct, decision, weight)
+        if isinstance(direct, np.ndarray):
+            engine = engine_for("describe", direct.size, original, direct)
+            description = engine.describe(original, direct, decision, weight, threads)
         else:
-            description = _compiled.describe(kernels, original, direct, decision, weight, threads)
+            description = _foreign.describe(original, direct, decision, weight)
         return cls(description, weight, direct.shape[1], threads, exponent)
 
     @property
@@ -177,11 +176,8 @@ class CalibrationRows:
 
     def probes(self, etas: Sequence[float]) -> list[Probe]:
         """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound, at candidates."""
-        kernels, vectors = _compiled.kernels(), self._vectors()
-        if kernels is None:
-            found = [_rows.probe(eta, *vectors) for eta in etas]
-        else:
-            found = _compiled.probes(kernels, etas, *vectors, self.threads)
+        engine = engine_for("probes", ROW_ENTRIES * len(etas) * len(self))
+        found = engine.probes(etas, *self._vectors(), self.threads)
         shift = self.description.reference_shift
         return [
             Probe(probe.excess + shift, probe.slope, probe.at_lower, probe.at_upper)
@@ -190,10 +186,8 @@ class CalibrationRows:
 
     def seek(self) -> float:
         """Return about the scalar of these rows alone, or zero if that is not known."""
-        kernels = _compiled.kernels()
-        if kernels is None:
-            return 0.0
-        return _compiled.seek(kernels, float(self.description.reference_shift), *self._vectors())
+        engine = engine_for("probes", ROW_ENTRIES * len(self))
+        return engine.seek(float(self.description.reference_shift), *self._vectors())
 
     def _vectors(self) -> tuple[Vector, Vector, Vector, Vector | None]:
         found = self.description

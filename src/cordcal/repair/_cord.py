@@ -8,24 +8,16 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays, dense
-from cordcal._numeric.exact import moderated
-from cordcal.repair import _compiled, _explain, _foreign, _nested, _rows
-from cordcal.repair._arguments import (
-    batch_arguments,
-    check_against_fit,
-    check_fitted,
-    output_array,
-    report_pair,
-    same_array,
-    wanted_dtype,
-)
+from cordcal._door import arrays
+from cordcal.repair import _explain, _fronts
+from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
+from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
-from cordcal.repair._rows import Decisions, Vector
 from cordcal.repair._state import SPILL_BYTES, ConstructionState
+from cordcal.repair._threads import default_threads
 
 
-class CORD:
+class CORD(Parameters):
     """Repair a calibrator's reports so that the classifier's decisions are kept.
 
     `fit` reads the original and the direct reports of the calibration rows and finds
@@ -112,27 +104,8 @@ class CORD:
         Dask arrays and data frames are constructed where their blocks are: see
         `cordcal.dask`.
         """
-        if arrays.is_dask(original, direct):
-            from cordcal.dask import construct
-
-            construction = construct(self, original, direct, decision, sample_weight)
-            return self._constructed(construction)
-        if dense.is_dense(axis, original, direct):
-            return self._fit_dense(original, direct, decision, sample_weight, axis)
-        p, q = report_pair(original, direct)
-        rows, classes = q.shape
-        keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
-        weight = None
-        if sample_weight is not None:
-            weight, _ = moderated(arrays.check_weights(sample_weight, rows))
-        return self._constructed(self._construct(p, q, keep, weight))
-
-    def _fit_dense(
-        self, original: Any, direct: Any, decision: Any, sample_weight: Any, axis: Any
-    ) -> Self:
-        arrays.check_same_shape(original, "original", direct, "direct")
-        views = dense.row_views(axis, (original, direct), (decision, sample_weight))
-        return self.construct((*pair, *beside) for _, pair, beside in views)
+        found = _fronts.construct(self, original, direct, decision, sample_weight, axis)
+        return self._constructed(found)
 
     def construct(
         self,
@@ -168,16 +141,7 @@ class CORD:
         >>> CORD().construct(batches).eta_ == CORD().fit(original, direct).eta_
         True
         """
-        state: ConstructionState | None = None
-        for batch in batches:
-            given = batch_arguments(batch)
-            p, q = report_pair(given["original"], given["direct"])
-            if state is None:
-                state = self._new_state(q.shape[1], spill_bytes)
-            state.add(p, q, given.get("decision"), given.get("sample_weight"))
-        if state is None:
-            raise ValueError("batches is empty; pass at least one batch of calibration rows")
-        return self._constructed(state.construct())
+        return self._constructed(_fronts.construct_batches(self, batches, spill_bytes))
 
     def merge_states(self, states: Iterable[ConstructionState]) -> Self:
         """Find the shared scalar on rows that were described elsewhere.
@@ -207,7 +171,7 @@ class CORD:
         whole: ConstructionState | None = None
         for state in states:
             if whole is None:
-                whole = ConstructionState(state.levels, self._threads())
+                whole = ConstructionState(state.levels, self._cores())
             whole.merge(state)
         if whole is None or whole.classes is None:
             raise ValueError("states is empty; pass the state of at least one row")
@@ -224,14 +188,8 @@ class CORD:
         self.n_classes_ = construction.n_classes
         return self
 
-    def _construct(
-        self, original: Any, direct: Any, decision: Decisions | None, weight: Vector | None
-    ) -> Construction | RankingConstruction:
-        state = self._new_state(direct.shape[1], None)
-        return state.add(original, direct, decision, weight).construct()
-
     def _new_state(self, classes: int, spill_bytes: int | None = SPILL_BYTES) -> ConstructionState:
-        return ConstructionState(self._levels(classes), self._threads(), spill_bytes)
+        return ConstructionState(self._levels(classes), self._cores(), spill_bytes)
 
     def _levels(self, classes: int) -> int:
         """Return how many ranks to keep; the last one follows from the others."""
@@ -246,9 +204,9 @@ class CORD:
             )
         return int(self.preserve)
 
-    def _threads(self) -> int:
+    def _cores(self) -> int:
         if self.threads is None:
-            return _compiled.default_threads()
+            return default_threads()
         if not arrays.is_count(self.threads):
             raise ValueError(f"threads is {self.threads!r}; pass a positive integer or None")
         return int(self.threads)
@@ -286,80 +244,7 @@ class CORD:
             The repaired probabilities, ``out`` if that was given; lazy for dask collections.
         """
         check_fitted(self)
-        if arrays.is_dask(original, direct):
-            from cordcal.dask import transform
-
-            if out is not None or axis is not None:
-                raise ValueError("out and axis are not served for dask collections; leave them out")
-            return transform(self, original, direct, decision, dtype)
-        if dense.is_dense(axis, original, direct) and np.ndim(direct) > 1:
-            return self._transform_dense(original, direct, decision, dtype, out, axis)
-        p, q = report_pair(original, direct, allow_row=True)
-        single = q.ndim == 1
-        if single:
-            p, q = p[None, :], q[None, :]
-        keep = check_against_fit(self.construction_, q, decision)
-        if not isinstance(q, np.ndarray):
-            if out is not None:
-                raise ValueError("out is served for NumPy arrays only; leave it out")
-            wanted = q.dtype if dtype is None else wanted_dtype(q, dtype)
-            if np.ndim(self.eta_):
-                repaired = _nested.repair_foreign(p, q, keep, self.eta_.tolist(), wanted)
-            else:
-                repaired = _foreign.repair(p, q, keep, self.eta_, wanted)
-            return repaired[0, :] if single else repaired
-        target = output_array(q, dtype, out, single)
-        self._repair_into(p, q, keep, target)
-        if out is not None:
-            return out
-        return target[0] if single else target
-
-    def _transform_dense(
-        self, original: Any, direct: Any, decision: Any, dtype: Any, out: Any, axis: Any
-    ) -> Any:
-        arrays.check_same_shape(original, "original", direct, "direct")
-        place = dense.check_axis(axis, np.ndim(direct), "direct")
-        if not isinstance(direct, np.ndarray):
-            xp = arrays.namespace(original, direct)
-            if xp is np:
-                return self._transform_dense(
-                    original, np.asarray(direct, dtype=np.float64), decision, dtype, out, axis
-                )
-            p, q = (xp.moveaxis(each, place, -1) for each in (original, direct))
-            rows = [xp.reshape(each, (-1, q.shape[-1])) for each in (p, q)]
-            keep = None if decision is None else arrays.to_numpy(decision).reshape(-1)
-            repaired = self.transform(*rows, decision=keep, dtype=dtype, out=out)
-            return xp.moveaxis(xp.reshape(repaired, q.shape), -1, place)
-        target = output_array(direct, dtype, out, False)
-        views = dense.row_views(place, (original, direct, target), (decision,))
-        for first, (p, q, part), (kept,) in views:
-            try:
-                self.transform(p, q, decision=kept, out=part)
-            except ValueError as error:
-                raise ValueError(arrays.renumbered(str(error), first)) from error
-        return target
-
-    def _repair_into(
-        self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
-        decision: Decisions | None,
-        out: npt.NDArray[Any],
-    ) -> None:
-        """Repair NumPy rows into ``out``, which may be an input, or overlap one."""
-        inputs = (original, direct)
-        if any(np.may_share_memory(out, x) and not same_array(out, x) for x in inputs):
-            copy = np.empty(out.shape, out.dtype)
-            self._repair_into(original, direct, decision, copy)
-            out[...] = copy
-            return
-        kernels, threads = _compiled.kernels(), self._threads()
-        if np.ndim(self.eta_):
-            _nested.repair(original, direct, decision, self.eta_, out, threads)
-        elif kernels is None:
-            _rows.repair(original, direct, decision, self.eta_, out)
-        else:
-            _compiled.repair(kernels, original, direct, decision, self.eta_, out, threads)
+        return _fronts.transform(self, original, direct, decision, dtype, out, axis)
 
     def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.

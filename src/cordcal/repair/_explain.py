@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.arrays import Array
-from cordcal.repair import _array, _foreign, _nested, _ranking, _rows
+from cordcal.repair import _array, _foreign, _ranked_rows, _ranking, _rows
 from cordcal.repair._ranking import Level, RankedRows
 from cordcal.repair._results import Explanation
 from cordcal.repair._rows import Decisions
@@ -57,9 +57,9 @@ def _ranked_blocks(
 ) -> Iterator[RankedRows]:
     if isinstance(direct, np.ndarray):
         for block in _rows.checked_blocks(original, direct, decision):
-            yield _nested.rank_block(block, levels)
+            yield _ranked_rows.rank_block(block, levels)
     else:
-        yield _nested.rank_foreign(original, direct, decision, levels)[0]
+        yield _ranked_rows.rank_foreign(original, direct, decision, levels)[0]
 
 
 def _columns(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.arrays import Array
 from cordcal._numeric.exact import moderated, weighted
-from cordcal.repair import _array, _compiled, _construction, _foreign, _ranking, _rows
+from cordcal.repair import _array, _construction, _foreign, _ranked_rows, _ranking, _rows
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._ranking import Level, RankedRows
 from cordcal.repair._results import Construction, RankingConstruction
@@ -123,7 +121,8 @@ def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: 
         original, direct = _foreign.checked(original, direct)
         original, direct = (arrays.to_numpy(x).astype(np.float64) for x in (original, direct))
     parts = [
-        rank_block(block, levels) for block in _rows.checked_blocks(original, direct, decision)
+        _ranked_rows.rank_block(block, levels)
+        for block in _rows.checked_blocks(original, direct, decision)
     ]
     # The tail itself serves a repair only; the levels need its sum and its largest entry,
     # and of the order the kept ranks and the one behind them.
@@ -134,67 +133,3 @@ def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: 
     }
     order = np.concatenate([part.order[:, : levels + 1] for part in parts])
     return RankedRows(**joined, order=order, tail=np.empty(0), rank=np.empty(0, dtype=np.intp))
-
-
-def rank_block(block: _rows.CheckedBlock, levels: int) -> RankedRows:
-    """Look at the rows of a checked block along the kept order."""
-    order = _ranking.kept_order(block.original, block.decision)
-    return _ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
-
-
-def repair(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
-    decision: Decisions | None,
-    etas: Vector,
-    out: npt.NDArray[Any],
-    threads: int,
-) -> None:
-    """Write the repaired rows to ``out``, in its dtype, the first ranks in order."""
-    if _compiled.kernels() is None:
-        repair_blocks(original, direct, decision, etas.tolist(), out)
-    else:
-        _compiled.repair_ranked(original, direct, decision, etas, out, threads)
-
-
-def repair_blocks(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
-    decision: Decisions | None,
-    etas: list[float],
-    out: npt.NDArray[Any],
-    *,
-    first: int = 0,
-) -> None:
-    """Do the same with the array version, block by block."""
-    for block in _rows.checked_blocks(original, direct, decision, first=first):
-        rows = rank_block(block, len(etas))
-        out[block.rows] = repaired(rows, block.wide_direct, etas, out.dtype)
-
-
-def repaired(rows: RankedRows, direct: Array, etas: list[float], dtype: Any) -> Array:
-    """Return the repaired rows of one block in ``dtype``; ``direct`` is its widened report."""
-    xp = arrays.namespace(direct)
-    masses, rests, same = _ranking.respond(rows, etas)
-    rebuilt = _ranking.rebuild(rows, masses, rests)
-    rebuilt = xp.astype(xp.where(same[:, None], direct, rebuilt), dtype)
-    strict = _ranking.strict_dtype(dtype)
-    return _ranking.lift_order(rebuilt, rows, len(etas), strict=strict)
-
-
-def rank_foreign(
-    original: Array, direct: Array, decision: Decisions | None, levels: int
-) -> tuple[RankedRows, Array]:
-    """Check another library's arrays and rank their rows; return the widened direct ones too."""
-    p, q = _foreign.checked(original, direct)
-    keep = None if decision is None else _foreign.on_device(decision, direct)
-    order = _ranking.kept_order(original, keep)
-    return _ranking.rank_rows(p, q, order, levels), q
-
-
-def repair_foreign(
-    original: Array, direct: Array, decision: Decisions | None, etas: list[float], dtype: Any
-) -> Array:
-    """Return the repaired rows of another library's arrays."""
-    rows, wide = rank_foreign(original, direct, decision, len(etas))
-    return repaired(rows, wide, etas, dtype)

@@ -7,7 +7,7 @@ and the one that says what is wrong with a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -130,11 +130,12 @@ def describe(
     direct: npt.NDArray[Any],
     decision: Decisions | None,
     weight: Vector | None,
+    threads: int = 1,
     *,
     reference_weight: float = 0.5,
     target: MeanTarget = "direct",
 ) -> Description:
-    """Check and describe every calibration row."""
+    """Check and describe every calibration row, on one core whatever ``threads`` allows."""
     rows = direct.shape[0]
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
     direct_sum = lower_sum = target_sum = shift = ExactSum()
@@ -165,7 +166,26 @@ def _target(state: RowState, target: MeanTarget) -> tuple[Vector, Vector]:
     return mass, rest
 
 
-def probe(
+def probes(
+    etas: Sequence[float],
+    reference: Vector,
+    reference_rest: Vector,
+    lower: Vector,
+    weight: Vector | None,
+    threads: int = 1,
+) -> list[Probe]:
+    """Evaluate the constraint at some candidates, on one core."""
+    return [_probe(eta, reference, reference_rest, lower, weight) for eta in etas]
+
+
+def seek(
+    shift: float, reference: Vector, reference_rest: Vector, lower: Vector, weight: Vector | None
+) -> float:
+    """Return zero: this engine has no quicker way to the scalar than its probes."""
+    return 0.0
+
+
+def _probe(
     eta: float, reference: Vector, reference_rest: Vector, lower: Vector, weight: Vector | None
 ) -> Probe:
     """Evaluate Σ w (s(η) − g), its derivative, and the number of rows at each bound."""
@@ -195,6 +215,7 @@ def repair(
     decision: Decisions | None,
     eta: float,
     out: npt.NDArray[Any],
+    threads: int = 1,
     *,
     reference_weight: float = 0.5,
     first: int = 0,

@@ -15,11 +15,12 @@ from cordcal._numeric.exact import moderated
 from cordcal.repair import _array, _ranking, _rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
 from cordcal.repair._construction import CalibrationRows
+from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import MeanTarget, Vector
 
 
-class VariantCORD:
+class VariantCORD(Parameters):
     """CORD with another mean target or another weight in the local reference.
 
     Parameters
@@ -115,7 +116,7 @@ def _numpy_pair(original: Any, direct: Any) -> tuple[npt.NDArray[Any], npt.NDArr
     return arrays.to_numpy(p), arrays.to_numpy(q)
 
 
-class MinimalRepair:
+class MinimalRepair(Parameters):
     """The smallest change that keeps each decision: changed rows go to their lower bound.
 
     Rows whose direct report keeps the decision are returned as they are; there is nothing
@@ -152,7 +153,7 @@ class MinimalRepair:
         return out
 
 
-class RankingProjection:
+class RankingProjection(Parameters):
     """The smallest change that keeps the whole ranking: the KL projection onto the order.
 
     Each row goes to the distribution u in the original's order that minimises KL(direct‖u):

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from cordcal.repair._simd import (
+from cordcal.repair.kernels._simd import (
     ABOVE,
     DOUBLE,
     INDEX,
@@ -26,7 +26,7 @@ from cordcal.repair._simd import (
     splat,
     spread,
 )
-from cordcal.repair._tile import LEAST, P_LEAST, P_SUM, REST, TOP
+from cordcal.repair.kernels._tile import LEAST, P_LEAST, P_SUM, REST, TOP
 
 FOUR = 4
 _QUAD = ir.VectorType(DOUBLE, FOUR)

@@ -12,7 +12,7 @@ import numpy as np
 # Rows of a tile: 64 amortise the phases.
 TILE = 64
 
-# How many rows one call of a kernel may sum up exactly (see ``_sum_kernels.py``).
+# How many rows one call of a kernel may sum up exactly (see ``_sums.py``).
 SUM_ROWS = 2**15
 
 (

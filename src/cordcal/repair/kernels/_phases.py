@@ -9,16 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
-from cordcal.repair._jit import (
+from cordcal.repair.kernels._jit import (
     above,
     compiled,
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._scan import scan_decision, scan_pair, scan_without
-from cordcal.repair._scan_short import FOUR, scan_four_decisions, scan_four_without
-from cordcal.repair._simd import first_equal
-from cordcal.repair._tile import (
+from cordcal.repair.kernels._scan import scan_decision, scan_pair, scan_without
+from cordcal.repair.kernels._scan_short import FOUR, scan_four_decisions, scan_four_without
+from cordcal.repair.kernels._simd import first_equal
+from cordcal.repair.kernels._tile import (
     B_REST,
     FACTOR,
     G_REST,

@@ -8,7 +8,6 @@ vector loops, for the kept and for the changed case, and the chain only chooses 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,19 @@ from numba import types
 from numba.extending import overload
 
 from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
-from cordcal.repair._jit import (
+from cordcal.repair.kernels._jit import (
     F64,
     KINDS,
+    Kernel,
     above,
-    compile_for,
     compiled,
     input_array,
     output_array,
     rounded,
     write_row_scaled,
 )
-from cordcal.repair._scan import scan_alone, scan_both
-from cordcal.repair._simd import LANES, first_above
+from cordcal.repair.kernels._scan import scan_alone, scan_both
+from cordcal.repair.kernels._simd import LANES, first_above
 
 _U = np.uintp
 
@@ -378,7 +377,7 @@ def _smallest_normal_of(out):
 
 
 @functools.cache
-def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
+def repair(input_dtype: str, output_dtype: str) -> Kernel:
     """Return the compiled nested repair."""
     kind = KINDS[input_dtype]
     signature = types.int64(
@@ -392,4 +391,4 @@ def repair(input_dtype: str, output_dtype: str) -> Callable[..., int]:
         output_array(KINDS[output_dtype], 2),
         output_array(types.int64, 1),
     )
-    return compile_for(_repair, signature)
+    return Kernel(_repair, signature)

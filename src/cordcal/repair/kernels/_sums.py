@@ -1,26 +1,25 @@
 """Exact sums of vectors, compiled: three doubles that never round, and integer bins.
 
-The result goes to `ExactSum` (see ``_compiled.exact_sums``).
+The result goes to `ExactSum` (see ``_engine.exact_sums``).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 from numba import types
 
-from cordcal.repair._jit import (
+from cordcal.repair.kernels._jit import (
     F64,
-    compile_for,
+    Kernel,
     compiled,
     input_array,
     output_array,
     reassociated,
 )
-from cordcal.repair._simd import double_bits
-from cordcal.repair._tile import TILE
+from cordcal.repair.kernels._simd import double_bits
+from cordcal.repair.kernels._tile import TILE
 
 _U = np.uintp
 
@@ -139,13 +138,13 @@ def _add_bins(vectors, weight, bins):
 
 
 @functools.cache
-def add_levels() -> Callable[..., int]:
+def add_levels() -> Kernel:
     """Return the compiled sum of entries down to 2^-108, below which few have digits."""
-    return compile_for(_add_levels, types.int64(input_array(F64, 2), output_array(types.int64, 2)))
+    return Kernel(_add_levels, types.int64(input_array(F64, 2), output_array(types.int64, 2)))
 
 
 @functools.cache
-def add_bins() -> Callable[..., None]:
+def add_bins() -> Kernel:
     """Return the compiled sum of weighted entries, or of what ends below 2^-108."""
     signature = types.void(input_array(F64, 2), input_array(F64, 1), output_array(types.int64, 3))
-    return compile_for(_add_bins, signature)
+    return Kernel(_add_bins, signature)

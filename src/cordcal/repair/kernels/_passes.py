@@ -11,22 +11,21 @@ are used, once, and kept in numba's cache where that can be written.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 from numba import types
 
 from cordcal.repair._array import EPSILON
-from cordcal.repair._jit import (
+from cordcal.repair.kernels._jit import (
     F64,
     KINDS,
-    compile_for,
+    Kernel,
     compiled,
     input_array,
     output_array,
     reassociated,
 )
-from cordcal.repair._phases import (
+from cordcal.repair.kernels._phases import (
     check_tile,
     describe_tile,
     factor_tile,
@@ -36,8 +35,8 @@ from cordcal.repair._phases import (
     tile_rows,
     write_row,
 )
-from cordcal.repair._sum_kernels import add_bins, add_levels, plain_sum
-from cordcal.repair._tile import (
+from cordcal.repair.kernels._sums import add_bins, add_levels, plain_sum
+from cordcal.repair.kernels._tile import (
     B_REST,
     FACTOR,
     G_REST,
@@ -197,7 +196,7 @@ def _estimate(eta, g, g_rest, lower, weight):
 
 
 @functools.cache
-def row_pass(input_dtype: str, output_dtype: str) -> Callable[..., int]:
+def row_pass(input_dtype: str, output_dtype: str) -> Kernel:
     """Return the compiled pass over rows of float64 or float32, for any served output."""
     kind, vector = KINDS[input_dtype], output_array(F64, 1)
     signature = types.int64(
@@ -213,11 +212,11 @@ def row_pass(input_dtype: str, output_dtype: str) -> Callable[..., int]:
         output_array(F64, 2),
         output_array(types.int64, 1),
     )
-    return compile_for(_pass, signature)
+    return Kernel(_pass, signature)
 
 
 @functools.cache
-def probe() -> Callable[..., None]:
+def probe() -> Kernel:
     """Return the compiled evaluation of the mean constraint."""
     vector = input_array(F64, 1)
     signature = types.void(
@@ -230,11 +229,11 @@ def probe() -> Callable[..., None]:
         output_array(F64, 1),
         output_array(types.int64, 2),
     )
-    return compile_for(_probe, signature)
+    return Kernel(_probe, signature)
 
 
 @functools.cache
-def seek() -> Callable[..., float]:
+def seek() -> Kernel:
     """Return the compiled search for about the shared scalar."""
     vector = input_array(F64, 1)
-    return compile_for(_seek, F64(F64, vector, vector, vector, vector))
+    return Kernel(_seek, F64(F64, vector, vector, vector, vector))

@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from cordcal.repair._simd import (
+from cordcal.repair.kernels._simd import (
     ABOVE,
     INDEX,
     LANES,

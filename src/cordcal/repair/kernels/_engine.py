@@ -3,102 +3,32 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
-import os
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._numeric.exact import ExactSum
-from cordcal.repair import _rows
+from cordcal.repair import _ranked_rows, _rows
 from cordcal.repair._rows import Decisions, Description, Vector
 from cordcal.repair._scalar import Probe
-from cordcal.repair._tile import SUM_ROWS
+from cordcal.repair._threads import chunks, run_blocks
+from cordcal.repair.kernels import Job, _passes, _ranked, _sums
+from cordcal.repair.kernels._jit import Kernel
+from cordcal.repair.kernels._tile import SUM_ROWS
 
 # A block that must be copied (another layout, half precision) is about 1 MB.
 _COPY_ENTRIES = 2**17
-# Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
-_THREAD_ENTRIES = 2**20
 # A row of a constraint is as much arithmetic as this many entries of a report.
 _ROW_ENTRIES = 10
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
 _NO_KEYS = np.empty((0, 0), dtype=np.int64)
 _NO_WEIGHTS = np.empty(0)
 _NO_DESCRIPTION = (np.empty(0), np.empty(0), np.empty(0), np.empty((0, 0)))
-_IMPORTED_IN = os.getpid()
-
-Result = TypeVar("Result")
-
-
-@functools.cache
-def kernels() -> ModuleType | None:
-    """Return the compiled kernels, or None where numba is not installed."""
-    try:
-        from cordcal.repair import _kernels
-    except ImportError:
-        return None
-    return _kernels
-
-
-def warmup() -> None:
-    """Compile the kernels ahead of the first call, or load them from the cache.
-
-    Examples
-    --------
-    >>> warmup()
-    """
-    module = kernels()
-    if module is not None:
-        for kernel in (module.probe, module.seek, module.add_levels, module.add_bins):
-            kernel()
-        for dtype in ("float64", "float32"):
-            module.row_pass(dtype, dtype)
-
-
-def default_threads() -> int:
-    """Return the number of cores to use: all of them, but one inside a worker.
-
-    A worker is a forked or spawned process, or any thread but the main one: whoever
-    started it has already shared out the cores.
-    """
-    child = multiprocessing.parent_process() is not None or os.getpid() != _IMPORTED_IN
-    if child or threading.current_thread() is not threading.main_thread():
-        return 1
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def _chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
-    """Cut the rows into blocks of at most ``most`` rows, equally many for each thread."""
-    size = rows
-    if threads > 1:
-        # A few blocks a thread, so that one that is held up does not keep the others waiting.
-        wanted = max(-(-rows // (4 * threads)), _THREAD_ENTRIES // classes)
-        turns = -(-rows // (wanted * threads))
-        size = rows if rows <= wanted else -(-rows // (turns * threads))
-    size = max(1, min(most, size))
-    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
-
-
-def _run(
-    work: Callable[[slice], Result], rows: int, classes: int, threads: int, most: int
-) -> Iterable[Result]:
-    """Run the blocks of rows in order, on a pool where there is something to share out."""
-    if threads == 1 and rows <= most:
-        return [work(slice(0, rows))]
-    chunks = _chunks(rows, classes, threads, most)
-    if threads == 1 or len(chunks) == 1:
-        return map(work, chunks)
-    with ThreadPoolExecutor(min(threads, len(chunks))) as pool:
-        return list(pool.map(work, chunks))
 
 
 @functools.cache
@@ -117,6 +47,19 @@ def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vec
     )
 
 
+@functools.cache
+def kernels_of(job: Job, dtypes: tuple[np.dtype[Any], ...]) -> tuple[Kernel, ...]:
+    """Return what a job runs on arrays of these dtypes: both inputs', and the output's."""
+    if job == "probes":
+        return (_passes.probe(), _passes.seek(), _sums.add_levels(), _sums.add_bins())
+    read = arrays.dtype_name(_kernel_dtype(*dtypes[:2]))
+    if job == "describe":
+        return (_passes.row_pass(read, read), _sums.add_levels(), _sums.add_bins())
+    written = arrays.dtype_name(dtypes[2])
+    repair = _passes.row_pass if job == "repair" else _ranked.repair
+    return (repair(read, written),)
+
+
 class _Inputs:
     """Two input arrays that hand out blocks of rows as the kernels want them."""
 
@@ -126,7 +69,9 @@ class _Inputs:
         direct: npt.NDArray[Any],
         decision: Decisions | None,
     ) -> None:
-        self.original, self.direct, self.decision = original, direct, decision
+        self.original, self.direct = original, direct
+        # A column of a table is a view with gaps, which the kernels do not read.
+        self.decision = None if decision is None else np.ascontiguousarray(decision)
         self.dtype = _kernel_dtype(original.dtype, direct.dtype)
         self.limits = _limits(original.dtype, direct.dtype, direct.shape[1])
         rows, classes = direct.shape
@@ -153,14 +98,13 @@ def _take_notice(inputs: _Inputs, counts: npt.NDArray[np.int64]) -> int:
             classes = array.shape[1]
             worst = max(
                 float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
-                for at in _chunks(array.shape[0], classes, 1, _COPY_ENTRIES // classes)
+                for at in chunks(array.shape[0], classes, 1, _COPY_ENTRIES // classes)
             )
             arrays.warn_about_sums(worst, name, array.dtype, classes)
     return int(changed)
 
 
 def describe(
-    module: ModuleType,
     original: npt.NDArray[Any],
     direct: npt.NDArray[Any],
     decision: Decisions | None,
@@ -171,7 +115,7 @@ def describe(
     inputs = _Inputs(original, direct, decision)
     rows, classes = direct.shape
     name = arrays.dtype_name(inputs.dtype)
-    kernel, nothing = module.row_pass(name, name), np.empty((0, classes), inputs.dtype)
+    kernel, nothing = _passes.row_pass(name, name).get(), np.empty((0, classes), inputs.dtype)
     reference, reference_rest, lower = np.empty(rows), np.empty(rows), np.empty(rows)
 
     def work(at: slice) -> tuple[list[ExactSum], npt.NDArray[np.int64]] | None:
@@ -182,11 +126,11 @@ def describe(
         refused = kernel(*reports, 0.0, inputs.limits, nothing, *vectors, summed, counts)
         if refused >= 0:
             return None
-        return exact_sums(module, summed, _at(weight, at)), counts
+        return exact_sums(summed, _at(weight, at)), counts
 
     totals = [ExactSum()] * 3
     counts = np.zeros(3, dtype=np.int64)
-    for part in _run(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
+    for part in run_blocks(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
         if part is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
             return _rows.describe(original, direct, decision, weight)
@@ -203,24 +147,21 @@ def _at(weight: Vector | None, rows: slice) -> Vector:
     return _NO_WEIGHTS if weight is None else weight[rows]
 
 
-def exact_sums(
-    module: ModuleType, vectors: npt.NDArray[np.float64], weight: Vector
-) -> list[ExactSum]:
+def exact_sums(vectors: npt.NDArray[np.float64], weight: Vector) -> list[ExactSum]:
     """Add up each of some vectors, at most `SUM_ROWS` long, exactly; weighted if not empty."""
     sums = [ExactSum()] * len(vectors)
     if not weight.size:
         levels = np.empty((len(vectors), 3), dtype=np.int64)
-        left = module.add_levels()(vectors, levels)
+        left = _sums.add_levels().get()(vectors, levels)
         sums = [ExactSum.of_levels(*each) for each in levels.tolist()]
         if not left:
             return sums
     bins = np.zeros((len(vectors), 2048, 2), dtype=np.int64)
-    module.add_bins()(vectors, weight, bins)
+    _sums.add_bins().get()(vectors, weight, bins)
     return list(map(add, sums, map(ExactSum.of_bins, bins)))
 
 
 def probes(
-    module: ModuleType,
     etas: Sequence[float],
     reference: Vector,
     reference_rest: Vector,
@@ -229,22 +170,21 @@ def probes(
     threads: int,
 ) -> list[Probe]:
     """Evaluate the constraint at some candidates; see `_rows.probe`."""
-    kernel, candidates = module.probe(), np.array(etas)
+    kernel, candidates = _passes.probe().get(), np.array(etas)
 
     def work(at: slice) -> list[Probe]:
         gaps = np.empty((len(etas), at.stop - at.start))
         slopes, counts = np.zeros(len(etas)), np.zeros((len(etas), 2), dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at], _at(weight, at))
         kernel(candidates, *vectors, gaps, slopes, counts)
-        sums = exact_sums(module, gaps, vectors[3])
+        sums = exact_sums(gaps, vectors[3])
         return list(map(Probe, sums, slopes.tolist(), *counts.T.tolist()))
 
-    parts = _run(work, reference.shape[0], _ROW_ENTRIES, threads, SUM_ROWS)
+    parts = run_blocks(work, reference.shape[0], _ROW_ENTRIES, threads, SUM_ROWS)
     return [reduce(add, each) for each in zip(*parts, strict=True)]
 
 
 def seek(
-    module: ModuleType,
     shift: float,
     reference: Vector,
     reference_rest: Vector,
@@ -253,11 +193,10 @@ def seek(
 ) -> float:
     """Return about the scalar at which Σ w (s − g) + shift vanishes, or zero."""
     w = _NO_WEIGHTS if weight is None else weight
-    return float(module.seek()(shift, reference, reference_rest, lower, w))
+    return float(_passes.seek().get()(shift, reference, reference_rest, lower, w))
 
 
 def repair(
-    module: ModuleType,
     original: npt.NDArray[Any],
     direct: npt.NDArray[Any],
     decision: Decisions | None,
@@ -267,7 +206,7 @@ def repair(
 ) -> None:
     """Write the repaired rows to ``out``; see `_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    kernel = module.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
+    kernel = _passes.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
 
     def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
         reports = inputs.block(at)
@@ -288,22 +227,20 @@ def repair_ranked(
     out: npt.NDArray[Any],
     threads: int,
 ) -> None:
-    """Write the rows repaired by the nested rule to ``out``; see `_nested.repair_blocks`."""
-    from cordcal.repair import _nested, _ranked_kernels
-
+    """Write the rows repaired by the nested rule to ``out``; see `_ranked_rows.repair`."""
     inputs = _Inputs(original, direct, decision)
-    kernel = _ranked_kernels.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype))
-    sort = len(etas) > _ranked_kernels.PICKED_LEVELS
-    bits = _ranked_kernels.class_bits(direct.shape[1])
+    kernel = _ranked.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
+    sort = len(etas) > _ranked.PICKED_LEVELS
+    bits = _ranked.class_bits(direct.shape[1])
 
     def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
         p, q, keep = inputs.block(at)
-        keys = _ranked_kernels.sort_keys(p) if sort else _NO_KEYS
+        keys = _ranked.sort_keys(p) if sort else _NO_KEYS
         return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, counts))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
-        _nested.repair_blocks(original[at], direct[at], keep, etas.tolist(), target, first=at.start)
+        _ranked_rows.repair(original[at], direct[at], keep, etas, target, first=at.start)
 
     # The keys of a block are an array of their own; keep it as small as a copied block.
     most = min(inputs.most, max(1, _COPY_ENTRIES // direct.shape[1])) if sort else inputs.most
@@ -341,4 +278,6 @@ def _repair_blocks(
             out[at] = target
         return counts
 
-    _take_notice(inputs, sum(_run(work, rows, classes, threads, most), np.zeros(3, dtype=np.int64)))
+    _take_notice(
+        inputs, sum(run_blocks(work, rows, classes, threads, most), np.zeros(3, dtype=np.int64))
+    )

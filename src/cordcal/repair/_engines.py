@@ -1,0 +1,167 @@
+"""Which engine does the work: the array one at once, the compiled one when it pays.
+
+Both engines give the same bits, so this is a matter of seconds only, and the whole policy
+is `engine_for`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from cordcal._door.arrays import _stacklevel_outside_package
+from cordcal._door.errors import Refusal
+from cordcal.repair import _array_engine, kernels
+from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._scalar import Probe
+from cordcal.repair.kernels import Effort, Job
+
+SETTING = "CORDCAL_ENGINE"
+
+# Importing numba and loading kernels from its cache takes half a second: as long as the array
+# engine works on this many entries of a report.
+LOAD_ENTRIES = 2**24
+# Compiling takes some seconds a kernel, and saves all but a few percent of the array engine's
+# time.
+COMPILE_ENTRIES = 2**26
+# Smaller calls are requests, which add up to work worth loading, but never to a compilation:
+# whoever waits for one row must not wait for a compiler.
+BATCH_ENTRIES = 2**18
+# What a call costs beside its entries, counted in entries.
+CALL_ENTRIES = 2**13
+# A row of a constraint is as much arithmetic as this many entries of a report.
+ROW_ENTRIES = 10
+
+
+class Engine(Protocol):
+    """The row rule on NumPy arrays: describe rows, probe the constraint, repair rows."""
+
+    def describe(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        weight: Vector | None,
+        threads: int,
+    ) -> Description:
+        """Check and describe every calibration row."""
+
+    def probes(
+        self,
+        etas: Sequence[float],
+        reference: Vector,
+        reference_rest: Vector,
+        lower: Vector,
+        weight: Vector | None,
+        threads: int,
+    ) -> list[Probe]:
+        """Evaluate Σ w (s(η) − g), its derivative, and the rows at each bound, at candidates."""
+
+    def seek(
+        self,
+        shift: float,
+        reference: Vector,
+        reference_rest: Vector,
+        lower: Vector,
+        weight: Vector | None,
+    ) -> float:
+        """Return about the scalar at which Σ w (s − g) + shift vanishes, or zero."""
+
+    def repair(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        eta: float,
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None:
+        """Write the repaired rows to ``out``, in its dtype, the decision strictly on top."""
+
+    def repair_ranked(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        etas: Vector,
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None:
+        """Write the rows repaired by the nested rule to ``out``."""
+
+
+class _Work:
+    """What this process has done on the array engine, in entries."""
+
+    def __init__(self) -> None:
+        self.entries = self.in_batches = 0
+
+    def add(self, entries: int) -> None:
+        """Add a call's work."""
+        self.entries += entries + CALL_ENTRIES
+        if entries >= BATCH_ENTRIES:
+            self.in_batches += entries
+
+    @property
+    def worth(self) -> Effort:
+        """How much effort to get kernels the work so far, and that at hand, is worth."""
+        if self.in_batches >= COMPILE_ENTRIES:
+            return "compile"
+        return "load" if self.entries >= LOAD_ENTRIES else "have"
+
+
+_done = _Work()
+
+
+def engine_for(job: Job, entries: int, *arrays: npt.NDArray[Any]) -> Engine:
+    """Return the engine for work of this many entries on these arrays (inputs, then output).
+
+    Kernels that this process has are used.  Else kernels in numba's cache are loaded once the
+    work of this process is worth that, and kernels that are nowhere are compiled once its
+    batches are worth that; until then, and wherever numba is not, the array engine works.
+    """
+    setting = engine_setting()
+    if setting == "array":
+        return _array_engine
+    if not kernels.installed():
+        _hint(setting, entries)
+        return _array_engine
+    dtypes = tuple(array.dtype for array in arrays)
+    if setting == "compiled":
+        return kernels.engine(job, dtypes, "compile") or _array_engine
+    compiled = kernels.engine(job, dtypes, "have")
+    if compiled is None:
+        _done.add(entries)
+        compiled = kernels.engine(job, dtypes, _done.worth)
+    return compiled or _array_engine
+
+
+def engine_setting() -> str:
+    """Return what the environment says: ``array``, ``compiled`` or, by default, ``auto``."""
+    setting = os.environ.get(SETTING, "auto")
+    if setting not in ("array", "compiled", "auto"):
+        raise Refusal(SETTING, f"is {setting!r}", "write array, compiled or auto, or unset it")
+    return setting
+
+
+def _hint(setting: str, entries: int) -> None:
+    """Say once that numba would help, where it would, or that it was asked for in vain."""
+    if setting == "compiled" and not kernels.disabled():
+        raise Refusal(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
+    if entries >= COMPILE_ENTRIES and not kernels.disabled():
+        _hint_at_numba()
+
+
+@functools.cache
+def _hint_at_numba() -> None:
+    warnings.warn(
+        "work of this size is several times faster with numba; pip install numba, or set "
+        f"{SETTING}=array to silence this hint",
+        UserWarning,
+        stacklevel=_stacklevel_outside_package(),
+    )

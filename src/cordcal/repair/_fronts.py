@@ -1,0 +1,195 @@
+"""From what a caller brings to rows of one kind: lazy collections, dense arrays, other libraries.
+
+Everything that depends on how reports come is decided here, once; behind it `CORD` is rows,
+an engine and a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door import arrays, dense, lazy
+from cordcal._numeric.exact import moderated
+from cordcal.repair import _foreign, _ranked_rows
+from cordcal.repair._arguments import (
+    batch_arguments,
+    check_against_fit,
+    output_array,
+    report_pair,
+    same_array,
+    wanted_dtype,
+)
+from cordcal.repair._engines import engine_for
+from cordcal.repair._results import Construction, RankingConstruction
+from cordcal.repair._rows import Decisions
+from cordcal.repair._state import ConstructionState
+
+Found = Construction | RankingConstruction
+
+
+class Repair(Protocol):
+    """What the fronts ask of a repair: how to gather its rows and, once fitted, its scalars."""
+
+    eta_: Any
+    construction_: Found
+
+    def _new_state(self, classes: int, spill_bytes: int | None) -> ConstructionState:
+        """Return an empty state for reports of this many classes."""
+
+    def _cores(self) -> int:
+        """Return how many cores to use."""
+
+
+# The construction.
+
+
+def construct(
+    repair: Repair, original: Any, direct: Any, decision: Any, sample_weight: Any, axis: int | None
+) -> Found:
+    """Find the shared scalar of calibration rows, however they come."""
+    collection = lazy.handler(original, direct)
+    if collection is not None:
+        found: Found = collection.construct(repair, original, direct, decision, sample_weight)
+        return found
+    if dense.is_dense(axis, original, direct):
+        assert axis is not None
+        arrays.check_same_shape(original, "original", direct, "direct")
+        views = dense.row_views(axis, (original, direct), (decision, sample_weight))
+        return construct_batches(repair, ((*pair, *beside) for _, pair, beside in views))
+    p, q = report_pair(original, direct)
+    weight = None
+    if sample_weight is not None:
+        weight, _ = moderated(arrays.check_weights(sample_weight, q.shape[0]))
+    return repair._new_state(q.shape[1], None).add(p, q, decision, weight).construct()
+
+
+def construct_batches(
+    repair: Repair,
+    batches: Iterable[Sequence[Any] | Mapping[str, Any]],
+    spill_bytes: int | None = None,
+) -> Found:
+    """Find the shared scalar of rows that come in batches."""
+    state: ConstructionState | None = None
+    for batch in batches:
+        given = batch_arguments(batch)
+        p, q = report_pair(given["original"], given["direct"])
+        if state is None:
+            state = repair._new_state(q.shape[1], spill_bytes)
+        state.add(p, q, given.get("decision"), given.get("sample_weight"))
+    if state is None:
+        raise ValueError("batches is empty; pass at least one batch of calibration rows")
+    return state.construct()
+
+
+# The repair.
+
+
+def transform(
+    repair: Repair,
+    original: Any,
+    direct: Any,
+    decision: Any,
+    dtype: Any,
+    out: npt.NDArray[Any] | None,
+    axis: int | None,
+) -> Any:
+    """Repair reports with fitted scalars, however they come."""
+    collection = lazy.handler(original, direct)
+    if collection is not None:
+        if out is not None or axis is not None:
+            raise ValueError("out and axis are not served for dask collections; leave them out")
+        return collection.transform(repair, original, direct, decision, dtype)
+    if dense.is_dense(axis, original, direct) and np.ndim(direct) > 1:
+        assert axis is not None
+        return _transform_dense(repair, original, direct, decision, dtype, out, axis)
+    p, q = report_pair(original, direct, allow_row=True)
+    single = q.ndim == 1
+    if single:
+        p, q = p[None, :], q[None, :]
+    keep = check_against_fit(repair.construction_, q, decision)
+    if not isinstance(q, np.ndarray):
+        if out is not None:
+            raise ValueError("out is served for NumPy arrays only; leave it out")
+        repaired = _repair_foreign(repair, p, q, keep, dtype)
+        return repaired[0, :] if single else repaired
+    target = output_array(q, dtype, out, single)
+    _repair_apart(repair, p, q, keep, target)
+    if out is not None:
+        return out
+    return target[0] if single else target
+
+
+def _transform_dense(
+    repair: Repair, original: Any, direct: Any, decision: Any, dtype: Any, out: Any, axis: int
+) -> Any:
+    arrays.check_same_shape(original, "original", direct, "direct")
+    place = dense.check_axis(axis, np.ndim(direct), "direct")
+    if not isinstance(direct, np.ndarray):
+        xp = arrays.namespace(original, direct)
+        if xp is not np:
+            return _transform_dense_foreign(xp, repair, original, direct, decision, dtype, place)
+        direct = np.asarray(direct, dtype=np.float64)
+    target = output_array(direct, dtype, out, False)
+    written = np.empty_like(target) if _overlaps(target, original, direct) else target
+    views = dense.row_views(place, (original, direct, written), (decision,))
+    for first, (p, q, part), (kept,) in views:
+        try:
+            transform(repair, p, q, kept, None, part, None)
+        except ValueError as error:
+            raise ValueError(arrays.renumbered(str(error), first)) from error
+    if written is not target:
+        target[...] = written
+    return target
+
+
+def _transform_dense_foreign(
+    xp: Any, repair: Repair, original: Any, direct: Any, decision: Any, dtype: Any, place: int
+) -> Any:
+    p, q = (xp.moveaxis(each, place, -1) for each in (original, direct))
+    originals, directs = (xp.reshape(each, (-1, q.shape[-1])) for each in (p, q))
+    keep = None if decision is None else arrays.to_numpy(decision).reshape(-1)
+    repaired = transform(repair, originals, directs, keep, dtype, None, None)
+    return xp.moveaxis(xp.reshape(repaired, q.shape), -1, place)
+
+
+def _overlaps(out: npt.NDArray[Any], *inputs: Any) -> bool:
+    """Whether writing to ``out`` would change rows of an input that are still to be read.
+
+    An input itself may be written to: its rows are read before they are written.
+    """
+    return any(
+        isinstance(x, np.ndarray) and np.may_share_memory(out, x) and not same_array(out, x)
+        for x in inputs
+    )
+
+
+def _repair_apart(
+    repair: Repair,
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    out: npt.NDArray[Any],
+) -> None:
+    """Repair NumPy rows into ``out``, which may be an input, or overlap one."""
+    written = np.empty_like(out) if _overlaps(out, original, direct) else out
+    given = (original, direct, decision, repair.eta_, written, repair._cores())
+    if np.ndim(repair.eta_):
+        engine_for("repair_ranked", direct.size, original, direct, written).repair_ranked(*given)
+    else:
+        engine_for("repair", direct.size, original, direct, written).repair(*given)
+    if written is not out:
+        out[...] = written
+
+
+def _repair_foreign(
+    repair: Repair, original: Any, direct: Any, decision: Decisions | None, dtype: Any
+) -> Any:
+    wanted = direct.dtype if dtype is None else wanted_dtype(direct, dtype)
+    if np.ndim(repair.eta_):
+        scalars = repair.eta_.tolist()
+        return _ranked_rows.repair_foreign(original, direct, decision, scalars, wanted)
+    return _foreign.repair(original, direct, decision, repair.eta_, wanted)
