@@ -20,7 +20,7 @@ import onnxruntime
 import torch
 
 import cordcal
-from cordcal.export import _maps
+from cordcal._door.expressions import softmax
 from cordcal.export._onnx_graph import Graph
 from cordcal.onnx import export
 from cordcal.torch import PreservedModule
@@ -61,7 +61,7 @@ def wide_softmax_graph(path: str) -> None:
     """Write a softmax in float64 with the same nodes as the exported graphs."""
     graph = Graph()
     scores = graph.astype(graph.input("logits", np.float32, CLASSES), np.float64)
-    graph.output("probabilities", graph.astype(_maps.softmax(scores, graph), np.float32))
+    graph.output("probabilities", graph.astype(softmax(scores, graph), np.float32))
     onnx.save(graph.model("softmax", "cordcal", cordcal.__version__, {}), path)
 
 

@@ -39,7 +39,7 @@ print(report.dtype, bool(same))
 # %%
 # The state is in buffers: ``state_dict`` saves it, ``.to(device)`` moves it, ``.half()`` on the
 # whole model leaves it in full precision. For segmentation, name the axis of the classes:
-pixels = PreservedModule(model, class_axis=1)
+pixels = PreservedModule(model, axis=1)
 print(pixels(torch.zeros(2, 5, 4, 4)).shape)
 
 # %%

@@ -13,7 +13,9 @@ import pytest
 
 import cordcal
 from cordcal._door.arrays import UNIT_ROUNDOFF
-from cordcal.export import _maps
+from cordcal._door.expressions import softmax
+from cordcal.calibrators import calibrator_class
+from cordcal.export import _repair
 from cordcal.onnx import export
 
 from .conftest import CLASSES, KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
@@ -39,7 +41,7 @@ def assert_on_top(repaired: np.ndarray, decision: np.ndarray) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -> None:
     model, path = fitted(key, kind), tmp_path / "model.onnx"
-    written = export(model, path, dtype=dtype, from_logits=kind == "logits")
+    written = export(model, path, dtype=dtype, input=kind)
     assert written.bytes == path.stat().st_size < 50_000
     assert written.input == kind
     rows = noisy_scores(300, kind, seed=1)[0].astype(dtype)
@@ -105,6 +107,17 @@ def test_class_names_travel(tmp_path: Path) -> None:
     assert facts["calibrator"] == "ts"
 
 
+def change_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let vector scaling be another map in a graph than in NumPy."""
+    found = calibrator_class("vs")
+    right = found._map
+
+    def wrong(cls, working, held, *, xp):
+        return right(working, held, xp=xp) if xp is np else softmax(working, xp)
+
+    monkeypatch.setattr(found, "_map", classmethod(wrong))
+
+
 class TestRefusal:
     """A graph that does not do what the library does leaves no file behind."""
 
@@ -112,22 +125,23 @@ class TestRefusal:
         def no_margin(repaired, decision, dtype, *, xp):
             return repaired
 
-        monkeypatch.setattr(_maps, "strictly_top", no_margin)
+        monkeypatch.setattr(_repair, "strictly_top", no_margin)
         with pytest.raises(ValueError, match="decides otherwise than the library"):
             export(fitted("irova"), tmp_path / "m.onnx", dtype="float16")
         assert not list(tmp_path.iterdir())
 
     def test_other_numbers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(_maps._MAPS, "vs", lambda x, held, xp: _maps.softmax(x, xp))
+        model = fitted("vs")
+        change_map(monkeypatch)
         with pytest.raises(ValueError, match="direct report is not the library's"):
-            export(fitted("vs"), tmp_path / "m.onnx")
+            export(model, tmp_path / "m.onnx")
         assert not list(tmp_path.iterdir())
 
     def test_keeps_an_earlier_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "m.onnx"
         export(fitted("vs"), path)
         before = path.read_bytes()
-        monkeypatch.setitem(_maps._MAPS, "vs", lambda x, held, xp: _maps.softmax(x, xp))
+        change_map(monkeypatch)
         with pytest.raises(ValueError, match="not the library"):
             export(fitted("vs"), path)
         assert path.read_bytes() == before
@@ -135,8 +149,10 @@ class TestRefusal:
 
 class TestBadInput:
     def test_probabilities_for_a_model_of_logits(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="from_logits is False but the model was fitted on"):
-            export(fitted("ts"), tmp_path / "m.onnx", from_logits=False)
+        with pytest.raises(
+            ValueError, match="input is 'probabilities' but the model was fitted on"
+        ):
+            export(fitted("ts"), tmp_path / "m.onnx", input="probabilities")
 
     def test_dtype(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"dtype is 'int8'; pass one of float64"):
@@ -156,6 +172,7 @@ class TestBadInput:
             export(cordcal.CORD(), tmp_path / "m.onnx")
 
     def test_unexportable_calibrator(self, tmp_path: Path, monkeypatch) -> None:
-        monkeypatch.delitem(_maps._MAPS, "ms")
-        with pytest.raises(ValueError, match="the calibrator 'ms' cannot leave NumPy"):
+        found = calibrator_class("ms")
+        monkeypatch.setattr(found, "_map", cordcal.calibrators.Calibrator._map)
+        with pytest.raises(ValueError, match="the calibrator 'ms', which cannot leave NumPy"):
             export(fitted("ms"), tmp_path / "m.onnx")

@@ -49,7 +49,7 @@ def test_adapters_agree_with_the_library(real_set, name: str, tmp_path: Path) ->
     assert_agree(repaired.numpy(), expected.repaired, expected.decision)
 
     path = tmp_path / "model.onnx"
-    export(model, path, from_logits=real_set.kind == "logits")
+    export(model, path, input=real_set.kind)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     repaired, label = session.run(["repaired", "label"], {real_set.kind: scores})
     assert np.array_equal(label, expected.decision)

@@ -117,7 +117,7 @@ def test_any_batch_shape() -> None:
     scores = torch.tensor(noisy_scores(24, "logits")[0])
     flat = PreservedModule(model)(scores)
     images = scores.reshape(2, 3, 4, -1).movedim(-1, 1)
-    dense = PreservedModule(model, class_axis=1)
+    dense = PreservedModule(model, axis=1)
     assert images.shape == dense(images).shape == dense.direct(images).shape
     assert torch.equal(dense(images).movedim(1, -1).reshape(24, -1), flat)
     assert torch.equal(PreservedModule(model)(scores[0]), flat[0])
@@ -201,12 +201,12 @@ class TestBadInput:
             with pytest.raises(ValueError, match=r"logits is a ndarray; pass a tensor"):
                 report(np.zeros((2, 6), np.float32))
 
-    def test_class_axis_out_of_range(self) -> None:
-        with pytest.raises(ValueError, match=r"class_axis is 2 but logits has 2 dimension"):
-            PreservedModule(fitted("ts"), class_axis=2)(torch.zeros(2, 6))
+    def test_axis_out_of_range(self) -> None:
+        with pytest.raises(ValueError, match=r"axis is 2 but logits has 2 dimension"):
+            PreservedModule(fitted("ts"), axis=2)(torch.zeros(2, 6))
 
     def test_wrong_number_of_classes(self) -> None:
-        with pytest.raises(ValueError, match=r"has 5 entries along class axis -1"):
+        with pytest.raises(ValueError, match=r"has 5 entries along axis -1"):
             PreservedModule(fitted("ts"))(torch.zeros(2, 5))
 
     def test_not_a_model(self) -> None:
@@ -224,5 +224,5 @@ class TestBadInput:
 
         scores = noisy_scores(20, "logits")[0]
         model = cordcal.Preserved(Softmax(), prefit=True).fit(scores)
-        with pytest.raises(ValueError, match="the calibrator Softmax is not cordcal's"):
+        with pytest.raises(ValueError, match="the calibrator Softmax, which is not cordcal's"):
             PreservedModule(model)

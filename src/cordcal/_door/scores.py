@@ -6,18 +6,15 @@ Everything runs over blocks of rows, so that a check costs no (n, K) temporaries
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-
-Kind = Literal["logits", "probabilities"]
-"""What the caller's scores are."""
-
-Domain = Literal["logits", "shifted", "log-probabilities", "probabilities"]
-"""What a map works on; ``shifted`` are logits whose largest entry is 0 in every row."""
+from cordcal._door.expressions import Domain as Domain
+from cordcal._door.expressions import Kind as Kind
+from cordcal._door.expressions import in_domain
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]
@@ -25,10 +22,6 @@ Labels = npt.NDArray[np.intp]
 
 # A probability of zero has no logarithm; 1e-12 is the floor of the paper's NLL too.
 LOG_FLOOR = 1e-12
-
-# Shifted logits below this are cut: at every temperature up to e^16 they have
-# probability 0 already, and products with them stay finite.
-LOWEST_SHIFTED = -1e15
 
 # 2 MB of float64: a block and its buffer stay in the cache.
 _BLOCK_ENTRIES = 2**18
@@ -154,7 +147,7 @@ def read_scores(
     """
     out = np.empty(scores.shape)
     for wide in _checked_blocks(scores, kind, out, masked=masked, owner=owner, fitting=fitting):
-        _into_domain(wide, kind, domain, log_floor)
+        in_domain(wide, kind, domain, log_floor, np)  # written over the block
     return out
 
 
@@ -201,24 +194,6 @@ def _checked_blocks(
 def original_probabilities(scores: npt.NDArray[Any], kind: Kind) -> Matrix:
     """Return p⁰, the classifier's own probabilities, in float64."""
     return read_scores(scores, kind, "probabilities", masked=True, owner="Preserved")
-
-
-def _into_domain(wide: Matrix, kind: Kind, domain: Domain, log_floor: float) -> None:
-    """Turn one checked float64 block into the domain, in place."""
-    if kind == "probabilities":
-        if domain == "probabilities":
-            return
-        np.log(np.maximum(wide, log_floor, out=wide), out=wide)
-    elif domain in ("probabilities", "log-probabilities"):
-        wide -= wide.max(axis=1, keepdims=True)
-        if domain == "log-probabilities":
-            wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
-            return
-        np.exp(wide, out=wide)
-        wide /= wide.sum(axis=1, keepdims=True)
-    if domain == "shifted":
-        wide -= wide.max(axis=1, keepdims=True)
-        np.maximum(wide, LOWEST_SHIFTED, out=wide)
 
 
 def _check_entries(block: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:

@@ -1,21 +1,25 @@
 """Calibrators: scores and labels in, a direct report out.  One file a family, short keys."""
 
 from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._facts import Facts, FactTable, Size
 from cordcal.calibrators._registry import (
-    Facts,
-    FactTable,
     available,
     calibrator_class,
     describe,
     make,
+    register,
+    unregister,
 )
 
 __all__ = [
     "Calibrator",
     "FactTable",
     "Facts",
+    "Size",
     "available",
     "calibrator_class",
     "describe",
     "make",
+    "register",
+    "unregister",
 ]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from cordcal._door import arrays
+from cordcal._door.estimator import Estimator
+from cordcal._door.expressions import Array
 from cordcal._door.scores import (
     LOG_FLOOR,
     Domain,
@@ -26,10 +27,15 @@ from cordcal._door.scores import (
     check_own_scores,
     check_variety,
     read_scores,
+    row_blocks,
 )
+from cordcal.calibrators._facts import Role, Size
+
+Held = Mapping[str, Array]
+"""The fitted numbers of a map by name, as arrays of the library that evaluates it."""
 
 
-class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
+class Calibrator(Estimator, ABC):
     """Base of the calibrators: scores and labels in, a direct report out.
 
     A calibrator's constructor only stores, `fit` checks and learns, and fitted names
@@ -37,8 +43,33 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
     and a class without a calibration row is normal.  A weight counts rows: weight 2 is
     the row twice.
 
+    A class states its facts below, and everything that speaks of calibrators reads them
+    there.  It implements `_fit`, and `_map`: the map as one expression, which NumPy, torch
+    and ONNX share.  `register` adds a class of your own.
+
     Attributes
     ----------
+    key, title, short : str
+        Its key, its name, and its name in narrow tables.
+    size : Size
+        How many numbers it is fitted with; of maps that do as well, the smaller is advised.
+    works_on : str
+        What the map sees: ``"logits"``; ``"shifted"``, whose largest entry is 0;
+        ``"log-probabilities"`` or ``"probabilities"``.
+    keeps_argmax, keeps_order : bool
+        Whether the map by itself keeps every decision, every order.
+    takes_masked : bool
+        Whether logits may be −inf.
+    role : {"base", "rival"}
+        Whether the method may change decisions, or is meant to keep them.
+    cost, reference : str
+        What a fit costs, and where the method is published.
+    needs_features, needs_torch : bool
+        Whether it is fitted on features as well; whether torch must be installed.
+    most_classes : tuple of int and str, or None
+        With more classes it runs only when it is named, and why.
+    square_work : float
+        The part of a fit that grows with K² a row, against the part that grows with K.
     n_classes_ : int
         K, the number of columns seen by `fit`.
     log_floor_ : float
@@ -47,13 +78,24 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
 
     key: ClassVar[str]
     title: ClassVar[str]
-    parameters: ClassVar[str]
+    short: ClassVar[str]
+    size: ClassVar[Size]
     works_on: ClassVar[Domain]
     keeps_argmax: ClassVar[bool]
     keeps_order: ClassVar[bool]
     takes_masked: ClassVar[bool]
+    role: ClassVar[Role]
     cost: ClassVar[str]
     reference: ClassVar[str]
+    needs_features: ClassVar[bool] = False
+    needs_torch: ClassVar[bool] = False
+    most_classes: ClassVar[tuple[int, str] | None] = None
+    square_work: ClassVar[float] = 0.0
+
+    # The fitted attributes that the map uses.
+    _holds: ClassVar[tuple[str, ...]] = ()
+    # Rows mapped at a time, at least; a map with overhead a class asks for more.
+    _least_rows: ClassVar[int] = 1
 
     input: Kind
     n_classes_: int
@@ -102,9 +144,57 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         """Learn from checked rows in the domain `works_on`."""
 
-    @abstractmethod
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        """Return the direct report of float64 rows in the domain `works_on`.
+
+        One expression for every array library: no branches on data, functions of
+        `cordcal._door.expressions`, which overwrite NumPy's arrays, for speed.
+        """
+        raise NotImplementedError(f"{cls.__name__} has no map as an expression")
+
+    def _held(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the numbers that `_map` uses, as NumPy arrays."""
+        return {name: np.asarray(getattr(self, name)) for name in self._holds}
+
     def _predict(self, working: Matrix) -> Matrix:
-        """Map checked rows, which may be overwritten."""
+        """Map checked rows, which are overwritten, block by block."""
+        held = self._held()
+        for at in row_blocks(*working.shape, least=self._least_rows):
+            block = working[at]
+            report = self._map(block, held, xp=np)
+            if report is not block:
+                block[:] = report
+        return working
+
+    @classmethod
+    def has_expression(cls) -> bool:
+        """Tell whether the map can leave NumPy, for torch and ONNX."""
+        return cls._map.__func__ is not Calibrator._map.__func__  # type: ignore[attr-defined]
+
+    @classmethod
+    def unsuited(cls, classes: int, *, features: bool) -> str | None:
+        """Say why the map is not tried on such data unless it is named; None if it is.
+
+        Parameters
+        ----------
+        classes : int
+            Number of classes.
+        features : bool
+            Whether there are features.
+
+        Returns
+        -------
+        reason : str or None
+            What stands against it.
+        """
+        if cls.most_classes is not None and classes > cls.most_classes[0]:
+            return f"{cls.most_classes[1]} at K = {classes}; name it to run it"
+        if cls.needs_features and not features:
+            return "needs the penultimate features; pass features="
+        if cls.needs_torch and find_spec("torch") is None:
+            return "needs torch; install it with: pip install 'cordcal[torch]'"
+        return None
 
     def _checked(
         self, scores: Any, labels: Any, sample_weight: Any
@@ -121,7 +211,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
         return given, y, weight
 
     def _checked_again(self, scores: Any) -> npt.NDArray[Any]:
-        check_is_fitted(self, "n_classes_")
+        self._check_fitted("n_classes_")
         given = as_scores(scores)
         if given.shape[1] != self.n_classes_:
             raise ValueError(
@@ -143,6 +233,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _warn(self, message: str) -> None:
         """Warn once about a fit that did not end at an optimum, at the caller's own line."""
+        from sklearn.exceptions import ConvergenceWarning
+
         warnings.warn(
             f"{self.key}: {message}",
             ConvergenceWarning,
@@ -151,7 +243,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the fitted arrays, and the rest as JSON-able metadata."""
-        check_is_fitted(self, "n_classes_")
+        self._check_fitted("n_classes_")
         fitted = {
             name: value
             for name, value in vars(self).items()

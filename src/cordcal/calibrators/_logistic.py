@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.scores import Kind, Labels, Matrix, Vector, row_blocks
+from cordcal._door.expressions import Array, Kind, log, plus, times
+from cordcal._door.scores import Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._affine import AffineProblem
-from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._newton import Optimum, Report, newton_cg
 from cordcal.calibrators._progress import progress
 from cordcal.calibrators.temperature import (
@@ -18,7 +19,7 @@ from cordcal.calibrators.temperature import (
     cross_entropy,
     fit_temperature,
     sample_of,
-    tempered_softmax,
+    tempered,
     warn_about_temperature,
 )
 
@@ -46,10 +47,6 @@ class AffineCalibrator(Calibrator):
     @abstractmethod
     def _keep(self, theta: Matrix) -> None:
         """Store the parameters under their names."""
-
-    @abstractmethod
-    def _logits(self, working: Matrix) -> Matrix:
-        """Return the affine map of a block."""
 
     def _search_calmly(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
         """Search with one BLAS thread where the products are small."""
@@ -82,14 +79,6 @@ class AffineCalibrator(Calibrator):
     def _advice(self) -> str:
         return "raise max_iter"
 
-    def _predict(self, working: Matrix) -> Matrix:
-        for at in row_blocks(*working.shape):
-            z = self._logits(working[at])
-            z -= z.max(axis=1, keepdims=True)
-            np.exp(z, out=z)
-            np.divide(z, z.sum(axis=1, keepdims=True), out=working[at])
-        return working
-
 
 class StructuredCalibrator(AffineCalibrator):
     """Base of the structured maps: temperature and Laplace mix first, ridge towards identity.
@@ -110,21 +99,21 @@ class StructuredCalibrator(AffineCalibrator):
         warn_about_temperature(self, best)
         rows = working.shape[0] if weight is None else float(weight.sum())
         self.mix_ = 1.0 / (rows + 1.0)
-        super()._fit(self._mixed(working), labels, weight)
+        held = {name: getattr(self, name) for name in ("temperature_", "mix_")}
+        for at in row_blocks(*working.shape):
+            mixed(working[at], held, np)
+        super()._fit(working, labels, weight)
 
-    def _mixed(self, shifted: Matrix) -> Matrix:
-        """Return L, written over ``shifted``."""
-        uniform = self.mix_ / shifted.shape[1]
-        mixed = tempered_softmax(shifted, self.temperature_)
-        for at in row_blocks(*shifted.shape):
-            block = mixed[at]
-            block *= 1.0 - self.mix_
-            block += uniform
-            np.log(block, out=block)
-        return mixed
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        return super()._map(mixed(working, held, xp), held, xp=xp)
 
-    def _predict(self, working: Matrix) -> Matrix:
-        return super()._predict(self._mixed(working))
+
+def mixed(shifted: Array, held: Held, xp: Any) -> Array:
+    """Return L = log((1 − w)·softmax(shifted / T) + w/K)."""
+    mix = held["mix_"]
+    masses = times(tempered(shifted, held, xp), 1.0 - mix, xp)
+    return log(plus(masses, mix / shifted.shape[1], xp), xp)
 
 
 @functools.cache

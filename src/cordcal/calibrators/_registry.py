@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from dataclasses import asdict, dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
+from cordcal._door.errors import Refusal
 from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._facts import Facts, FactTable
 
 # Each key, its class and the file of its family, in the order of the documentation.
 _CLASSES: dict[str, tuple[str, str]] = {
@@ -27,6 +28,17 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "adats": ("adaptive", "AdaptiveTemperature"),
 }
 
+# Those that were added while the program runs.
+_REGISTERED: dict[str, type[Calibrator]] = {}
+
+# What a class must say about itself; the rest has defaults.
+_STATED = (
+    "key", "title", "short", "size", "works_on", "role",
+    "keeps_argmax", "keeps_order", "takes_masked", "cost", "reference",
+)  # fmt: skip
+
+C = TypeVar("C", bound=Calibrator)
+
 # The domains in a reader's words; a map of shifted logits does not see a row's shift.
 _WORKS_ON = {
     "logits": "raw logits",
@@ -44,17 +56,79 @@ def available() -> tuple[str, ...]:
     >>> "ts" in available()
     True
     """
-    return tuple(_CLASSES)
+    return (*_CLASSES, *_REGISTERED)
+
+
+def register(calibrator: type[C]) -> type[C]:
+    """Add a calibrator of one's own: its key then works wherever a key does.
+
+    Parameters
+    ----------
+    calibrator : type
+        A class that derives from `Calibrator` and states its facts.
+
+    Returns
+    -------
+    calibrator : type
+        The same class, so that this serves as a decorator.
+
+    Examples
+    --------
+    >>> from cordcal.calibrators.temperature import TemperatureScaling
+    >>> @register
+    ... class Untempered(TemperatureScaling):
+    ...     key, title, short = "none", "No temperature", "None"
+    ...     def _fit(self, working, labels, weight):
+    ...         self.temperature_ = 1.0
+    >>> make("none").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1]).predict_proba([[0.0, 0.0]])
+    array([[0.5, 0.5]])
+    >>> unregister("none")
+    """
+    if not (isinstance(calibrator, type) and issubclass(calibrator, Calibrator)):
+        raise Refusal(
+            "calibrator",
+            f"is {calibrator!r}, not a class of calibrators",
+            "derive from cordcal.calibrators.Calibrator",
+        )
+    missing = [name for name in _STATED if not hasattr(calibrator, name)]
+    if missing:
+        raise Refusal(
+            "calibrator",
+            f"{calibrator.__name__} does not state its {missing[0]}",
+            f"set these class attributes: {', '.join(missing)}",
+        )
+    if calibrator.key in available():
+        raise Refusal(
+            "calibrator",
+            f"{calibrator.__name__} has the key {calibrator.key!r}, which is taken",
+            "choose another key, or unregister the calibrator that has it",
+        )
+    _REGISTERED[calibrator.key] = calibrator
+    return calibrator
+
+
+def unregister(key: str) -> None:
+    """Forget a calibrator that `register` added."""
+    if key not in _REGISTERED:
+        raise Refusal("key", f"{key!r} was not registered", "pass a key given to register")
+    del _REGISTERED[key]
+
+
+def registered() -> tuple[type[Calibrator], ...]:
+    """Return the classes that were added, for processes that start without them."""
+    return tuple(_REGISTERED.values())
 
 
 def calibrator_class(key: str) -> type[Calibrator]:
     """Return the class behind a key."""
-    try:
-        module, name = _CLASSES[key]
-    except (KeyError, TypeError):
-        near = difflib.get_close_matches(str(key).lower(), _CLASSES, n=1)
+    keys = available()
+    if key not in keys:
+        near = difflib.get_close_matches(str(key).lower(), keys, n=1)
         hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
-        raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(_CLASSES)}") from None
+        raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(keys)}")
+    if key in _REGISTERED:
+        return _REGISTERED[key]
+    module, name = _CLASSES[key]
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     return found
 
@@ -62,12 +136,16 @@ def calibrator_class(key: str) -> type[Calibrator]:
 def takes_features(calibrator: Any) -> bool:
     """Tell whether a calibrator, or the one behind a key, is fitted on features as well.
 
+    Cordcal's own say so; a foreign object tells by what its ``fit`` accepts.
+
     Examples
     --------
     >>> takes_features("ts"), takes_features("adats")
     (False, True)
     """
     found = calibrator_class(calibrator) if isinstance(calibrator, str) else type(calibrator)
+    if issubclass(found, Calibrator):
+        return found.needs_features
     return "features" in inspect.signature(found.fit).parameters
 
 
@@ -96,53 +174,6 @@ def make(key: str, **params: Any) -> Calibrator:
     return found(**params)
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What there is to know about a calibrator before using it."""
-
-    key: str
-    title: str
-    parameters: str
-    works_on: str
-    keeps_argmax: bool
-    keeps_order: bool
-    takes_masked: bool
-    cost: str
-    reference: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts by name."""
-        return asdict(self)
-
-
-class FactTable(tuple[Facts, ...]):
-    """The facts of several calibrators; prints as a table."""
-
-    __slots__ = ()
-
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns by name, ready for a data frame."""
-        rows = [facts.to_dict() for facts in self]
-        return {name: [row[name] for row in rows] for name in rows[0]}
-
-    def __repr__(self) -> str:
-        columns = {
-            name.replace("_", " "): [_cell(value) for value in values]
-            for name, values in self.to_dict().items()
-        }
-        widths = {name: max(map(len, [name, *values])) for name, values in columns.items()}
-        lines = ["  ".join(name.ljust(width) for name, width in widths.items())]
-        lines.append("  ".join("-" * width for width in widths.values()))
-        for row in zip(*columns.values(), strict=True):
-            cells = zip(row, widths.values(), strict=True)
-            lines.append("  ".join(cell.ljust(width) for cell, width in cells))
-        return "\n".join(line.rstrip() for line in lines)
-
-
-def _cell(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
 def describe() -> FactTable:
     """Return a table of facts: what each calibrator keeps, takes and costs.
 
@@ -151,6 +182,12 @@ def describe() -> FactTable:
     >>> [facts.key for facts in describe() if facts.keeps_argmax][:1]
     ['ts']
     """
-    names = Facts.__dataclass_fields__
-    rows = [{name: getattr(calibrator_class(key), name) for name in names} for key in available()]
-    return FactTable(Facts(**{**row, "works_on": _WORKS_ON[row["works_on"]]}) for row in rows)
+    return FactTable(_facts_of(calibrator_class(key)) for key in available())
+
+
+def _facts_of(calibrator: type[Calibrator]) -> Facts:
+    facts = {
+        name: getattr(calibrator, name) for name in Facts.__dataclass_fields__ if name in _STATED
+    }
+    facts["works_on"] = _WORKS_ON[calibrator.works_on]
+    return Facts(parameters=str(calibrator.size), **facts)

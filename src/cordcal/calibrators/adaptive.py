@@ -14,6 +14,7 @@ import numpy as np
 from cordcal._door import arrays
 from cordcal._door.scores import Kind, Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators._progress import progress
 
 # Scales and temperatures are kept above this, as published.
@@ -86,11 +87,15 @@ class AdaptiveTemperature(Calibrator):
 
     key = "adats"
     title = "Adaptive temperature scaling"
-    parameters = "networks"
+    short = "AdaTS"
+    size = Size(uncounted="networks")
     works_on = "shifted"
     keeps_argmax = True
     keeps_order = True
     takes_masked = True
+    role = "rival"
+    needs_features = True
+    needs_torch = True
     cost = "O(n) an epoch, 100 epochs"
     reference = "Joy et al. 2023, AAAI"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
+from cordcal._door.expressions import Array, exp, plus, shares, times
 from cordcal._door.scores import (
     Labels,
     Matrix,
@@ -16,10 +17,12 @@ from cordcal._door.scores import (
     row_blocks,
     row_weights,
 )
-from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._base import Calibrator, Held
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators.temperature import (
     Objective,
     fit_temperature,
+    tempered,
     tempered_softmax,
     warn_about_temperature,
 )
@@ -67,13 +70,17 @@ class EnsembleTemperature(Calibrator):
 
     key = "ets"
     title = "Ensemble temperature scaling"
-    parameters = "4"
+    short = "ETS"
+    size = Size(fixed=4)
     works_on = "shifted"
     keeps_argmax = True
     keeps_order = True
     takes_masked = True
+    role = "rival"
     cost = "O(nK) a pass, about 10 passes"
     reference = "Zhang et al. 2020, ICML"
+
+    _holds = ("temperature_", "weights_")
 
     temperature_: float
     weights_: Vector
@@ -85,16 +92,14 @@ class EnsembleTemperature(Calibrator):
         warn_about_temperature(self, best)
         self.weights_, self.objective_ = self._mix(working, labels, weight)
 
-    def _members(self, shifted: Matrix) -> tuple[Matrix, Matrix]:
-        return tempered_softmax(shifted.copy(), self.temperature_), arrays.softmax(shifted)
-
     def _mix(self, shifted: Matrix, labels: Labels, weight: Vector | None) -> tuple[Vector, float]:
         """Return the best weights and their mean squared error."""
         rows, classes = shifted.shape
         w = row_weights(rows, weight) / classes
         gram, moment = np.zeros((3, 3)), np.zeros(3)
         for at in row_blocks(rows, classes):
-            hot, plain = self._members(shifted[at])
+            hot = tempered_softmax(shifted[at].copy(), self.temperature_)
+            plain = tempered_softmax(shifted[at].copy(), 1.0)
             members = [hot, plain, np.full_like(hot, 1.0 / classes)]
             own = np.arange(hot.shape[0]), labels[at]
             for i, first in enumerate(members):
@@ -103,12 +108,12 @@ class EnsembleTemperature(Calibrator):
                     gram[i, j] += w[at] @ np.vecdot(first, second)
         return best_mixture(gram, moment, 1.0 / classes)
 
-    def _predict(self, working: Matrix) -> Matrix:
-        tempered, plain, uniform = self.weights_
-        for at in row_blocks(*working.shape):
-            hot, original = self._members(working[at])
-            working[at] = tempered * hot + plain * original + uniform / self.n_classes_
-        return working
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        tempered_share, own_share, uniform = (held["weights_"][i] for i in range(3))
+        mixed = times(tempered(working * 1.0, held, xp), tempered_share, xp)
+        mixed = plus(mixed, times(shares(exp(working, xp), xp), own_share, xp), xp)
+        return plus(mixed, uniform / working.shape[1], xp)
 
 
 def best_mixture(gram: Matrix, moment: Vector, constant: float) -> tuple[Vector, float]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
-from cordcal._door.scores import Domain, Labels, Matrix, Vector, row_blocks
-from cordcal.calibrators._base import Calibrator
+from cordcal._door.expressions import Array, Domain, exp, plus, shares, times
+from cordcal._door.scores import Labels, Matrix, Vector
+from cordcal.calibrators._base import Calibrator, Held
+from cordcal.calibrators._curves import interpolate, interpolate_each, search_strides
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators._pav import fit_knots
 from cordcal.calibrators.temperature import (
     cross_entropy,
     fit_temperature,
+    tempered,
     tempered_softmax,
     warn_about_temperature,
 )
-
-# Rows mapped at a time: enough for one interpolation call a class to be cheap.
-_ROWS = 2048
 
 # The share of the original that makes the pooled map strictly increasing.
 _TIE_BREAK = 1e-9
@@ -70,49 +71,38 @@ class IsotonicOneVsAll(Calibrator):
 
     key = "irova"
     title = "Isotonic regression, one versus all"
-    parameters = "knots"
+    short = "IROvA"
+    size = Size(curves_per_class=1)
     works_on: ClassVar[Domain] = "probabilities"
     keeps_argmax = False
     keeps_order = False
     takes_masked = True
+    role = "base"
     cost = "O(Kn log n)"
     reference = "Zadrozny and Elkan 2002, KDD"
+
+    _holds: ClassVar[tuple[str, ...]] = ("knot_x_", "knot_y_", "knot_start_")
+    # Enough for one interpolation call a class to be cheap.
+    _least_rows = 2048
 
     knot_x_: Vector
     knot_y_: Vector
     knot_start_: npt.NDArray[np.int64]
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        probabilities = self._inputs(working)
         knots = [
-            fit_knots(probabilities[:, k].copy(), labels == k, weight)
-            for k in range(probabilities.shape[1])
+            fit_knots(working[:, k].copy(), labels == k, weight) for k in range(working.shape[1])
         ]
         self.knot_x_ = np.concatenate([x for x, _ in knots])
         self.knot_y_ = np.concatenate([y for _, y in knots])
         self.knot_start_ = np.cumsum([0, *(x.size for x, _ in knots)], dtype=np.int64)
 
-    def _predict(self, working: Matrix) -> Matrix:
-        pieces = list(zip(self.knot_start_[:-1], self.knot_start_[1:], strict=True))
-        for start in range(0, working.shape[0], _ROWS):
-            block = working[start : start + _ROWS]
-            columns = self._inputs(block.copy()).T.copy(order="C")
-            for column, (a, b) in zip(columns, pieces, strict=True):
-                column[:] = np.interp(column, self.knot_x_[a:b], self.knot_y_[a:b])
-            total = columns.sum(axis=0)
-            empty = total == 0.0
-            kept = self._original(block[empty])
-            np.divide(columns.T, np.where(empty, 1.0, total)[:, None], out=block)
-            block[empty] = kept
-        return working
+    def _held(self) -> dict[str, npt.NDArray[Any]]:
+        return {**super()._held(), "stride_": search_strides(self.knot_x_, self.knot_start_)}
 
-    def _inputs(self, working: Matrix) -> Matrix:
-        """Return the probabilities that the regressions see; ``working`` may be overwritten."""
-        return working
-
-    def _original(self, working: Matrix) -> Matrix:
-        """Return the original probabilities."""
-        return working
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        return each_class(working, lambda: working, held, xp)
 
 
 class IsotonicOneVsAllTempered(IsotonicOneVsAll):
@@ -157,10 +147,13 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
 
     key = "irova-ts"
     title = "Temperature, then isotonic one versus all"
-    parameters = "1 + knots"
+    short = "IROvA-TS"
+    size = Size(fixed=1, curves_per_class=1)
     works_on = "shifted"
     cost = "O(Kn log n)"
     reference = "Zhang et al. 2020, ICML"
+
+    _holds = ("temperature_", "knot_x_", "knot_y_", "knot_start_")
 
     temperature_: float
 
@@ -168,13 +161,12 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
         best = fit_temperature(cross_entropy, working, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        super()._fit(working, labels, weight)
+        super()._fit(tempered_softmax(working, self.temperature_), labels, weight)
 
-    def _inputs(self, working: Matrix) -> Matrix:
-        return tempered_softmax(working, self.temperature_)
-
-    def _original(self, working: Matrix) -> Matrix:
-        return arrays.softmax(working)
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        inputs = tempered(working * 1.0, held, xp)
+        return each_class(inputs, lambda: shares(exp(working, xp), xp), held, xp)
 
 
 class IsotonicPooled(Calibrator):
@@ -219,13 +211,17 @@ class IsotonicPooled(Calibrator):
 
     key = "irm"
     title = "Isotonic regression, all classes pooled"
-    parameters = "knots"
+    short = "IRM"
+    size = Size(curves=1)
     works_on = "probabilities"
     keeps_argmax = True
     keeps_order = True
     takes_masked = True
+    role = "rival"
     cost = "O(nK log nK)"
     reference = "Zhang et al. 2020, ICML"
+
+    _holds = ("knot_x_", "knot_y_")
 
     knot_x_: Vector
     knot_y_: Vector
@@ -237,14 +233,34 @@ class IsotonicPooled(Calibrator):
         each = None if weight is None else np.repeat(weight, classes)
         self.knot_x_, self.knot_y_ = fit_knots(working.ravel(), own.ravel(), each)
 
-    def _predict(self, working: Matrix) -> Matrix:
-        for at in row_blocks(*working.shape):
-            block = working[at]
-            top = block.argmax(axis=1)
-            mapped = np.interp(block, self.knot_x_, self.knot_y_)
-            mapped += np.multiply(block, _TIE_BREAK, out=block)
-            np.divide(mapped, mapped.sum(axis=1, keepdims=True), out=block)
-            # Probabilities within 1e-7 of each other may round to a tie: the top one wins.
-            tied = np.flatnonzero(block.argmax(axis=1) != top)
-            block[tied, top[tied]] = np.nextafter(block[tied].max(axis=1), 2.0)
-        return working
+    def _held(self) -> dict[str, npt.NDArray[Any]]:
+        return {**super()._held(), "stride_": search_strides(self.knot_x_)}
+
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        top = xp.argmax(working, axis=1)
+        mapped = interpolate(working, held, xp)
+        mapped = shares(plus(mapped, times(working, _TIE_BREAK, xp), xp), xp)
+        return first_wins(mapped, top, xp)
+
+
+def each_class(probabilities: Array, original: Callable[[], Array], held: Held, xp: Any) -> Array:
+    """Return each class's curve, rows divided by their sums; empty rows stay as they were."""
+    mapped = interpolate_each(probabilities, held, xp)
+    total = xp.sum(mapped, axis=1, keepdims=True)
+    empty = total == 0.0
+    if xp is np and not empty.any():
+        return np.divide(mapped, total, out=probabilities)
+    return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
+
+
+def first_wins(report: Array, top: Array, xp: Any) -> Array:
+    """Raise the top class where it rounds to a tie: probabilities within 1e-7 of each other."""
+    if xp is np:
+        tied = np.flatnonzero(report.argmax(axis=1) != top)
+        report[tied, top[tied]] = np.nextafter(report[tied].max(axis=1), 2.0)
+        return report
+    lost = (xp.argmax(report, axis=1) != top)[:, None]
+    above = xp.max(report, axis=1, keepdims=True) * (1.0 + 2.0**-52)
+    chosen = top[:, None] == xp.arange(report.shape[1], device=report.device)[None, :]
+    return xp.where(chosen & lost, above, report)

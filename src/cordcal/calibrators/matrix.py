@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 
-from cordcal._door.scores import Kind, Labels, Matrix, Vector
+from cordcal._door.expressions import Array, Kind, plus, softmax
+from cordcal._door.scores import Labels, Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem, MatrixProblem
+from cordcal.calibrators._base import Held
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
 from cordcal.calibrators._newton import Optimum, Report, lbfgs, newton_cg
 from cordcal.calibrators.temperature import VANISHED_LOSS
@@ -25,7 +30,12 @@ class _MatrixMap(AffineCalibrator):
     keeps_argmax = False
     keeps_order = False
     takes_masked = False
-    parameters = "K² + K"
+    role = "base"
+    size = Size(squared=1, per_class=1)
+    # From a thousand classes on, K² numbers take minutes and gigabytes.
+    most_classes = 999, "has K² numbers, too many"
+
+    _holds: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
 
     weight_: Matrix
     bias_: Vector
@@ -33,8 +43,9 @@ class _MatrixMap(AffineCalibrator):
     def _keep(self, theta: Matrix) -> None:
         self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()
 
-    def _logits(self, working: Matrix) -> Matrix:
-        return np.asarray(working @ self.weight_.T + self.bias_)
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        return softmax(plus(xp.matmul(working, held["weight_"].T), held["bias_"], xp), xp)
 
 
 class MatrixScaling(_MatrixMap):
@@ -87,8 +98,10 @@ class MatrixScaling(_MatrixMap):
 
     key = "ms"
     title = "Matrix scaling"
+    short = "MS"
     works_on = "logits"
     cost = "O(nK²) a pass, up to 200 passes"
+    square_work = 2.0
     reference = "Guo et al. 2017, ICML"
 
     def __init__(self, *, input: Kind = "logits", max_iter: int = 200) -> None:
@@ -165,11 +178,15 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
 
     key = "sms"
     title = "Structured matrix scaling"
-    parameters = "K² + K + 1"
+    short = "SMS"
+    size = Size(squared=1, per_class=1, fixed=1)
     works_on = "shifted"
     takes_masked = True
     cost = "O(nK²) a pass, about 40 passes"
+    square_work = 1.0
     reference = "Berta et al. 2025, arXiv"
+
+    _holds = ("temperature_", "mix_", "weight_", "bias_")
 
     def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
         rows = working.shape[0] if weight is None else float(weight.sum())
@@ -242,8 +259,10 @@ class DirichletODIR(_MatrixMap):
 
     key = "dir-odir"
     title = "Dirichlet calibration with ODIR"
+    short = "Dir-ODIR"
     works_on = "log-probabilities"
     cost = "O(nK²) a pass, about 100 passes"
+    square_work = 4.0
     reference = "Kull et al. 2019, NeurIPS"
 
     def __init__(

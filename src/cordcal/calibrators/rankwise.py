@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 
 from cordcal._door import arrays
-from cordcal._door.scores import Kind, Labels, Matrix, Vector, row_blocks
+from cordcal._door.expressions import Array, Kind, minus, plus, softmax, times
+from cordcal._door.scores import Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._affine import VectorProblem
-from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._base import Calibrator, Held
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators._logistic import check_max_iter, tempered_start, warn_about_search
 from cordcal.calibrators._newton import damped_newton
 from cordcal.calibrators._progress import progress
@@ -77,13 +79,18 @@ class RankwiseTransformation(Calibrator):
 
     key = "mcct-i"
     title = "Rank-wise constrained transformation"
-    parameters = "2K"
+    short = "MCCT-I"
+    size = Size(per_class=2)
     works_on = "logits"
     keeps_argmax = False  # only where the top logit is positive
     keeps_order = False
     takes_masked = False
+    role = "rival"
     cost = "O(nK² + K³) a step, about 10 steps"
     reference = "Zhang, Batista & Kanhere 2025, arXiv:2507.06516"
+    most_classes = 100, "its solver grows as K³, too slow"
+
+    _holds = ("scale_", "bias_")
 
     scale_: Vector
     bias_: Vector
@@ -120,19 +127,33 @@ class RankwiseTransformation(Calibrator):
         warn_about_search(self, problem, best)
 
     def _predict(self, working: Matrix) -> Matrix:
-        self._place(working)
-        for at in row_blocks(*working.shape):
-            block = working[at]
-            order = ascending(block)
-            z = np.take_along_axis(block, order, axis=1) * self.scale_ + self.bias_
-            np.put_along_axis(block, order, arrays.softmax(z), axis=1)
-        return working
+        if self.input == "logits":
+            self._warn_about(working)
+        return super()._predict(working)
+
+    def _held(self) -> dict[str, npt.NDArray[Any]]:
+        held = super()._held()
+        if self.input == "probabilities":
+            held["floor_"] = np.log(np.asarray(self.log_floor_))
+        return held
+
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        if "floor_" in held:  # log-probabilities are measured from their floor
+            working = minus(working, held["floor_"], xp)
+        place = places(working, xp)
+        scaled = times(working, held["scale_"][place], xp)
+        return softmax(plus(scaled, held["bias_"][place], xp), xp)
 
     def _place(self, working: Matrix) -> None:
         """Measure log-probabilities from their floor; warn about logits that are not positive."""
         if self.input == "probabilities":
             working -= np.log(self.log_floor_)
-            return
+        else:
+            self._warn_about(working)
+
+    @staticmethod
+    def _warn_about(working: Matrix) -> None:
         bad = working.max(axis=1) <= 0.0
         if bad.any():
             warnings.warn(
@@ -154,6 +175,8 @@ class RankProblem(VectorProblem):
         In the increments of scales and biases the constraints are signs, so the model's
         minimum is a non-negative least-squares problem.
         """
+        from scipy.optimize import nnls  # a loaded map needs no SciPy
+
         classes = theta.shape[1]
         hessian = increments(increments(self.own_hessian()).T)
         here = np.diff(theta, axis=1, prepend=0.0).ravel()
@@ -181,3 +204,14 @@ def ascending(block: Matrix) -> npt.NDArray[np.intp]:
     """Return the order from smallest to largest; among ties the smallest index comes last."""
     backwards = np.argsort(block[:, ::-1], axis=1, kind="stable")
     return np.asarray(block.shape[1] - 1 - backwards)
+
+
+def places(scores: Array, xp: Any) -> Array:
+    """Return each entry's place from the smallest, 0, on; among ties the smallest index is last."""
+    if xp is np:
+        order = ascending(scores)
+        place = np.empty_like(order)
+        np.put_along_axis(place, order, np.arange(scores.shape[1])[None, :], axis=1)
+        return place
+    order = xp.argsort(scores, axis=1, descending=True, stable=True)
+    return (scores.shape[1] - 1) - xp.argsort(order, axis=1)

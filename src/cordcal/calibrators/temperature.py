@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
+from cordcal._door.expressions import LOWEST_SHIFTED, Array, exp, shares, times
 from cordcal._door.scores import (
-    LOWEST_SHIFTED,
     Labels,
     Matrix,
     Vector,
@@ -17,7 +17,8 @@ from cordcal._door.scores import (
     row_blocks,
     row_weights,
 )
-from cordcal.calibrators._base import Calibrator
+from cordcal.calibrators._base import Calibrator, Held
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
 # log(1/T) is searched in this interval: T between 1e-7 and 9e6, beyond which a
@@ -79,13 +80,17 @@ class TemperatureScaling(Calibrator):
 
     key = "ts"
     title = "Temperature scaling"
-    parameters = "1"
+    short = "TS"
+    size = Size(fixed=1)
     works_on = "shifted"
     keeps_argmax = True
     keeps_order = True
     takes_masked = True
+    role = "rival"
     cost = "O(nK) a pass, 3–6 passes"
     reference = "Guo et al. 2017, ICML"
+
+    _holds = ("temperature_",)
 
     temperature_: float
     objective_: float
@@ -102,8 +107,9 @@ class TemperatureScaling(Calibrator):
     def _objective(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
         return cross_entropy(shifted, labels, weight)
 
-    def _predict(self, working: Matrix) -> Matrix:
-        return tempered_softmax(working, self.temperature_)
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        return tempered(working, held, xp)
 
 
 class TopVersusAllTemperature(TemperatureScaling):
@@ -147,6 +153,7 @@ class TopVersusAllTemperature(TemperatureScaling):
 
     key = "ts-tva"
     title = "Top-versus-all temperature"
+    short = "TS-TvA"
     cost = "O(nK) a pass, 4–8 passes"
     reference = "Le Coz et al. 2024, NeurIPS"
 
@@ -162,13 +169,16 @@ class TopVersusAllTemperature(TemperatureScaling):
         return top_versus_all(shifted, labels, weight)
 
 
+def tempered(shifted: Array, held: Held, xp: Any) -> Array:
+    """Return ``softmax(shifted / T)``; the largest entry, 0, needs no shift."""
+    return shares(exp(times(shifted, 1.0 / held["temperature_"], xp), xp), xp)
+
+
 def tempered_softmax(shifted: Matrix, temperature: float) -> Matrix:
     """Return ``softmax(shifted / temperature)``, written over ``shifted``."""
+    held = {"temperature_": temperature}
     for at in row_blocks(*shifted.shape):
-        block = shifted[at]
-        np.multiply(block, 1.0 / temperature, out=block)
-        np.exp(block, out=block)
-        block /= block.sum(axis=1, keepdims=True)
+        tempered(shifted[at], held, np)
     return shifted
 
 
@@ -262,6 +272,8 @@ def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Obje
     With R = Σ exp(β·others) the top class has probability 1/(1 + R), so a row's loss is
     log(1 + R), less log R where the top class is wrong.
     """
+    from scipy.special import expit  # a loaded map needs no SciPy
+
     rows, classes = others.shape
     highest = others.max(axis=1)
     w = row_weights(rows, weight)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from cordcal._door.scores import Domain, Labels, Matrix, Vector
+from cordcal._door.expressions import Array, Domain, plus, softmax, times
+from cordcal._door.scores import Labels, Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem, VectorProblem
+from cordcal.calibrators._base import Held
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators._logistic import AffineCalibrator, StructuredCalibrator
 
 
@@ -56,13 +59,17 @@ class VectorScaling(AffineCalibrator):
 
     key = "vs"
     title = "Vector scaling"
-    parameters = "2K"
+    short = "VS"
+    size = Size(per_class=2)
     works_on: ClassVar[Domain] = "logits"
     keeps_argmax = False
     keeps_order = False
     takes_masked = False
+    role = "base"
     cost = "O(nK) a pass, about 30 passes"
     reference = "Guo et al. 2017, ICML"
+
+    _holds: ClassVar[tuple[str, ...]] = ("scale_", "bias_")
 
     scale_: Vector
     bias_: Vector
@@ -73,8 +80,9 @@ class VectorScaling(AffineCalibrator):
     def _keep(self, theta: Matrix) -> None:
         self.scale_, self.bias_ = theta[0].copy(), theta[1] - theta[1].mean()
 
-    def _logits(self, working: Matrix) -> Matrix:
-        return working * self.scale_ + self.bias_
+    @classmethod
+    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        return softmax(plus(times(working, held["scale_"], xp), held["bias_"], xp), xp)
 
 
 class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
@@ -126,11 +134,14 @@ class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
 
     key = "svs"
     title = "Structured vector scaling"
-    parameters = "2K + 1"
+    short = "SVS"
+    size = Size(fixed=1, per_class=2)
     works_on = "shifted"
     takes_masked = True
     cost = "O(nK) a pass, about 20 passes"
     reference = "Berta et al. 2025, arXiv"
+
+    _holds = ("temperature_", "mix_", "scale_", "bias_")
 
     def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
         rows = working.shape[0] if weight is None else float(weight.sum())

@@ -39,7 +39,7 @@ def export(
 
     fitted = cordcal.load(model)
     kind = input or InputKind(getattr(fitted, "input", None) or InputKind.logits)
-    written = write(fitted, output, dtype=dtype.value, from_logits=kind is InputKind.logits)
+    written = write(fitted, output, dtype=dtype.value, input=kind.value)
     if json:
         show_json(written.to_dict())
         return

@@ -13,7 +13,10 @@ import numpy.typing as npt
 
 import cordcal
 from cordcal._door import arrays
-from cordcal.export import _maps
+from cordcal._door.errors import Refusal
+from cordcal._door.expressions import Kind
+from cordcal._door.scores import check_kind
+from cordcal.export._recipe import Recipe, recipe_of
 from cordcal.files import replacing
 from cordcal.preserved import Preserved, Reports
 
@@ -65,7 +68,7 @@ class Export:
 
 
 def export(
-    model: Any, path: str | os.PathLike[str], *, dtype: str = "float32", from_logits: bool = True
+    model: Any, path: str | os.PathLike[str], *, dtype: str = "float32", input: Kind = "logits"
 ) -> Export:
     """Write a fitted model as an ONNX file with outputs ``direct``, ``repaired`` and ``label``.
 
@@ -78,13 +81,13 @@ def export(
     Parameters
     ----------
     model : Preserved
-        The fitted model, with any calibrator of cordcal but ``adats``.
+        The fitted model, with any calibrator whose map is an expression of the scores.
     path : path
         Where to; an existing file is replaced when the new one is whole.
     dtype : {"float32", "float64", "float16"}
         Of the graph's input and of its probabilities.
-    from_logits : bool
-        Whether the graph's input is logits.  A model fitted on probabilities then gets a
+    input : {"logits", "probabilities"}
+        What the graph is given.  With logits, a model fitted on probabilities gets a
         softmax in front; one fitted on logits takes nothing else.
 
     Returns
@@ -103,42 +106,34 @@ def export(
     >>> written.input, written.bytes < 50_000
     ('logits', True)
     """
-    recipe, held = _maps.recipe_of(model)
+    check_kind(input)
+    recipe, held = recipe_of(model, input)
     if dtype not in _DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; pass one of {', '.join(_DTYPES)}")
-    if recipe.kind == "logits" and not from_logits:
-        raise ValueError(
-            "from_logits is False but the model was fitted on logits, which probabilities cannot "
-            'stand in for; fit it with input="probabilities", or export with from_logits=True'
-        )
+        raise Refusal("dtype", f"is {dtype!r}", f"pass one of {', '.join(_DTYPES)}")
     if len(recipe.etas) > _DEEPEST:
-        raise ValueError(
-            f"the model keeps {len(recipe.etas)} ranks, and a graph holds at most {_DEEPEST}; fit "
-            f"it with preserve={_DEEPEST} or less"
+        raise Refusal(
+            "model",
+            f"keeps {len(recipe.etas)} ranks, and a graph holds at most {_DEEPEST}",
+            f"fit it with preserve={_DEEPEST} or less",
         )
-    graph = _graph(recipe, held, dtype, from_logits)
-    proto = graph.model(f"cordcal-{recipe.key}", "cordcal", cordcal.__version__, _facts(model))
+    graph = _graph(recipe, held, dtype)
+    key = recipe.calibrator.key
+    proto = graph.model(f"cordcal-{key}", "cordcal", cordcal.__version__, _facts(model))
     onnx.checker.check_model(proto, full_check=True)
-    name = "logits" if from_logits else "probabilities"
     with replacing(path) as temporary:
         onnx.save(proto, os.fspath(temporary))
-        rows = probe_rows(model, dtype, from_logits)
-        _prove(os.fspath(temporary), model, rows, dtype, from_logits)
-    return Export(os.fspath(path), os.path.getsize(path), len(proto.graph.node), name, len(rows))
+        rows = probe_rows(model, dtype, input)
+        _prove(os.fspath(temporary), model, rows, dtype, input)
+    return Export(os.fspath(path), os.path.getsize(path), len(proto.graph.node), input, len(rows))
 
 
-def _graph(recipe: _maps.Recipe, held: dict[str, Any], dtype: str, from_logits: bool) -> Graph:
+def _graph(recipe: Recipe, held: dict[str, Any], dtype: str) -> Graph:
     graph = Graph()
-    name = "logits" if from_logits else "probabilities"
-    scores = graph.astype(graph.input(name, dtype, recipe.classes), np.float64)
+    scores = graph.astype(graph.input(recipe.given, dtype, recipe.classes), np.float64)
     # Widening is exact, so this is the argmax of the input as given.
     label = graph.argmax(scores, axis=1)
-    if from_logits and recipe.kind == "probabilities":
-        scores = _maps.softmax(scores, graph)
     constants = {key: graph.constant(value) for key, value in held.items()}
-    original = recipe.original(scores, constants, xp=graph)
-    direct = recipe.direct(scores, constants, xp=graph)
-    repaired = _maps.repair(original, direct, label, recipe.etas, dtype, xp=graph)
+    direct, repaired = recipe.both(scores, label, constants, dtype, xp=graph)
     graph.output("direct", graph.astype(direct, dtype))
     graph.output("repaired", graph.astype(repaired, dtype))
     graph.output("label", label)
@@ -153,7 +148,7 @@ def _facts(model: Preserved) -> dict[str, str]:
     return facts
 
 
-def probe_rows(model: Preserved, dtype: str, from_logits: bool) -> npt.NDArray[Any]:
+def probe_rows(model: Preserved, dtype: str, input: Kind) -> npt.NDArray[Any]:
     """Return ordinary and adversarial rows to try a graph on, in its dtype."""
     classes = model.n_classes_
     rng = np.random.default_rng(0)
@@ -170,7 +165,7 @@ def probe_rows(model: Preserved, dtype: str, from_logits: bool) -> npt.NDArray[A
         ordinary, tied, near, np.zeros((1, classes)),
         corners, 60.0 * corners, 700.0 * corners, 700.0 * pairs,
     ]  # fmt: skip
-    if from_logits:
+    if input == "logits":
         if model.calibrator_.takes_masked:
             masked = ordinary[:8].copy()
             masked[:, ::2][:, : (classes - 1) // 2] = -np.inf
@@ -181,11 +176,11 @@ def probe_rows(model: Preserved, dtype: str, from_logits: bool) -> npt.NDArray[A
     return np.concatenate([part.astype(dtype) for part in (*softened, corners, halves)])
 
 
-def _library(model: Preserved, rows: npt.NDArray[Any], dtype: str, from_logits: bool) -> Reports:
+def _library(model: Preserved, rows: npt.NDArray[Any], dtype: str, input: Kind) -> Reports:
     """Return what the library itself reports on the rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about rows no caller has sent
-        if not from_logits or model._kind() == "logits":
+        if input == model._kind():
             return model.reports(rows, dtype)
         original = arrays.softmax(rows)
         direct = model.direct_proba(original)
@@ -194,9 +189,7 @@ def _library(model: Preserved, rows: npt.NDArray[Any], dtype: str, from_logits: 
         return Reports(direct, repaired, decision)
 
 
-def _prove(
-    path: str, model: Preserved, rows: npt.NDArray[Any], dtype: str, from_logits: bool
-) -> None:
+def _prove(path: str, model: Preserved, rows: npt.NDArray[Any], dtype: str, input: Kind) -> None:
     """Run the file on the rows and refuse it if it does not do what the library does."""
     import onnxruntime
 
@@ -205,7 +198,7 @@ def _prove(
         ["direct", "repaired", "label"], {session.get_inputs()[0].name: rows}
     )
     found = Reports(direct, repaired, label)
-    complain_about(found, _library(model, rows, dtype, from_logits), dtype)
+    complain_about(found, _library(model, rows, dtype, input), dtype)
 
 
 def complain_about(found: Reports, expected: Reports, dtype: str) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 from cordcal._door.arrays import UNIT_ROUNDOFF
-from cordcal.export import _maps
+from cordcal._door.errors import Refusal
+from cordcal._door.expressions import Kind
+from cordcal._door.scores import check_kind
+from cordcal.export._recipe import recipe_of
 
 try:
     import array_api_compat.torch as xp
@@ -37,8 +41,11 @@ class PreservedModule(nn.Module):
     Parameters
     ----------
     model : Preserved
-        The fitted model, with any calibrator of cordcal but ``adats``.
-    class_axis : int
+        The fitted model, with any calibrator whose map is an expression of the scores.
+    input : {"logits", "probabilities"}, optional
+        What the module is given; by default what the model was fitted on.  With logits, a
+        model fitted on probabilities gets a softmax in front.
+    axis : int
         The axis of the classes: −1 for ``(..., K)``, 1 for ``(B, K, H, W)``.
 
     Examples
@@ -54,12 +61,13 @@ class PreservedModule(nn.Module):
     """
 
     eta: Tensor
-    _etas: tuple[float, ...]
 
-    def __init__(self, model: Any, *, class_axis: int = -1) -> None:
+    def __init__(self, model: Any, *, input: Kind | None = None, axis: int = -1) -> None:
         super().__init__()
-        self._recipe, held = _maps.recipe_of(model)
-        self.class_axis = class_axis
+        if input is not None:
+            check_kind(input)
+        self._recipe, held = recipe_of(model, input)
+        self.axis = axis
         for name, value in held.items():
             self.register_buffer(name.rstrip("_"), torch.tensor(value))
         self._held_names = tuple(held)
@@ -74,7 +82,7 @@ class PreservedModule(nn.Module):
         ----------
         logits : Tensor
             The network's scores, of the kind the model was fitted on, classes along
-            ``class_axis``.
+            ``axis``.
 
         Returns
         -------
@@ -86,14 +94,7 @@ class PreservedModule(nn.Module):
         # Autocast would halve the precision of matrix products.
         with torch.autocast(rows.device.type, enabled=False):
             scores, held = self._widened(rows)
-            repaired = _maps.repair(
-                self._recipe.original(scores, held, xp=xp),
-                self._recipe.direct(scores, held, xp=xp),
-                decision,
-                self._etas,
-                _FLOATS[logits.dtype],
-                xp=xp,
-            )
+            _, repaired = self._recipe.both(scores, decision, held, _FLOATS[logits.dtype], xp=xp)
         return self._shaped(repaired, logits)
 
     def direct(self, logits: Tensor) -> Tensor:
@@ -101,37 +102,39 @@ class PreservedModule(nn.Module):
         rows = self._rows(logits)
         with torch.autocast(rows.device.type, enabled=False):
             scores, held = self._widened(rows)
-            direct = self._recipe.direct(scores, held, xp=xp)
+            _, direct = self._recipe.before_repair(scores, held, xp=xp)
         return self._shaped(direct, logits)
 
     def extra_repr(self) -> str:
         """Say what the module holds."""
         recipe = self._recipe
         return (
-            f"{recipe.key}, input={recipe.kind}, classes={recipe.classes}, "
-            f"preserve={len(self._etas)}, class_axis={self.class_axis}"
+            f"{recipe.calibrator.key}, input={recipe.given}, classes={recipe.classes}, "
+            f"preserve={len(recipe.etas)}, axis={self.axis}"
         )
 
     def _rows(self, logits: Tensor) -> Tensor:
         """Check the logits and return them with one class vector a row."""
-        axis, classes = self.class_axis, self._recipe.classes
+        axis, classes = self.axis, self._recipe.classes
         if not isinstance(logits, Tensor):
-            raise ValueError(
-                f"logits is a {type(logits).__name__}; pass a tensor, e.g. torch.as_tensor(logits)"
+            raise Refusal(
+                "logits", f"is a {type(logits).__name__}", "pass a tensor, torch.as_tensor(logits)"
             )
         if logits.dtype not in _FLOATS:
-            raise ValueError(
-                f"logits has dtype {logits.dtype}; pass float64, float32, float16 or bfloat16"
+            raise Refusal(
+                "logits", f"has dtype {logits.dtype}", "pass float64, float32, float16 or bfloat16"
             )
         if not -logits.ndim <= axis < logits.ndim:
-            raise ValueError(
-                f"class_axis is {axis} but logits has {logits.ndim} dimension(s), shape "
-                f"{tuple(logits.shape)}; pass the axis that holds the {classes} classes"
+            raise Refusal(
+                "axis",
+                f"is {axis} but logits has {logits.ndim} dimension(s), shape {tuple(logits.shape)}",
+                f"pass the axis that holds the {classes} classes",
             )
         if logits.shape[axis] != classes:
-            raise ValueError(
-                f"logits has {logits.shape[axis]} entries along class axis {axis}, shape "
-                f"{tuple(logits.shape)}, but the model was fitted on {classes} classes"
+            raise Refusal(
+                "logits",
+                f"has {logits.shape[axis]} entries along axis {axis}, shape {tuple(logits.shape)}",
+                f"pass the {classes} classes that the model was fitted on",
             )
         return logits.movedim(axis, -1).reshape(-1, classes)
 
@@ -140,8 +143,8 @@ class PreservedModule(nn.Module):
         return rows.to(_widest(rows.device)), held
 
     def _shaped(self, report: Tensor, logits: Tensor) -> Tensor:
-        moved = logits.movedim(self.class_axis, -1)
-        return report.to(logits.dtype).reshape(moved.shape).movedim(-1, self.class_axis)
+        moved = logits.movedim(self.axis, -1)
+        return report.to(logits.dtype).reshape(moved.shape).movedim(-1, self.axis)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the buffers as asked, but leave them wide: ``half()`` is for networks."""
@@ -163,4 +166,4 @@ def _widest(device: torch.device) -> torch.dtype:
 
 def _read_etas(module: PreservedModule, incompatible: Any = None) -> None:
     """Keep the shared scalars as numbers: which formula is used depends on their size."""
-    module._etas = tuple(module.eta.tolist())
+    module._recipe = replace(module._recipe, etas=tuple(module.eta.tolist()))

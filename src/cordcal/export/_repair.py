@@ -1,0 +1,110 @@
+"""The repair as an array expression, with margins that survive rounding to any dtype.
+
+NumPy's reports are rounded first and lifted after; a trace cannot look at what it rounds
+to, so here the decision is raised by enough beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cordcal._door.arrays import UNIT_ROUNDOFF
+from cordcal._door.expressions import Array, at_least
+from cordcal.repair import _array, _ranking
+from cordcal.repair._ranking import RankedRows
+
+# The gap between zero and the next number of each dtype, where a relative step vanishes.
+_SMALLEST = {
+    "float64": 2.0**-1074,
+    "float32": 2.0**-149,
+    "float16": 2.0**-24,
+    "bfloat16": 2.0**-133,
+}
+# Where numbers of full precision begin.
+_SMALLEST_NORMAL = {
+    "float64": 2.0**-1022,
+    "float32": 2.0**-126,
+    "float16": 2.0**-14,
+    "bfloat16": 2.0**-126,
+}
+
+
+def repair(
+    original: Array, direct: Array, decision: Array, etas: Sequence[float], dtype: str, *, xp: Any
+) -> Array:
+    """Return the repaired report in float64, the decision strictly on top once rounded.
+
+    With more than one scalar the first ranks are kept in order as well.
+    """
+
+    def row_sum(rows: Array) -> Array:
+        return xp.sum(rows, axis=1)
+
+    if len(etas) > 1:
+        order = _ranking.kept_order(original, decision, xp=xp)
+        rows = _ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
+        masses, rests, same = _ranking.respond(rows, etas, xp=xp)
+        repaired = _ranking.rebuild(rows, masses, rests, xp=xp)
+        if not any(etas):
+            repaired = xp.where(same[:, None], direct, repaired)
+        return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
+    (eta,) = etas
+    moved = xp.argmax(direct, axis=1) != decision
+    state, part = _array.row_state(original, direct, decision, moved, xp=xp, row_sum=row_sum)
+    mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
+    repaired = _array.rebuild(direct, decision, part, mass, rest, xp=xp)
+    if eta == 0.0:
+        same = _array.unchanged(eta, part, state)
+        repaired = xp.where(same[:, None], direct, repaired)
+    return strictly_top(repaired, decision, dtype, xp=xp)
+
+
+def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Array:
+    """Raise the decision until rounding to ``dtype`` cannot tie it with a rival."""
+    chosen = _array.chosen_entries(repaired, decision, xp=xp)
+    zeros = xp.zeros_like(repaired)
+    rival = xp.max(xp.where(chosen, zeros, repaired), axis=1)
+    mass = xp.max(xp.where(chosen, repaired, zeros), axis=1)
+    mass = safely_above(mass, rival, dtype, xp)
+    return xp.where(chosen, mass[:, None], repaired)
+
+
+def strictly_ordered(
+    repaired: Array, rows: RankedRows, levels: int, dtype: str, *, xp: Any
+) -> Array:
+    """Raise the kept ranks until rounding to ``dtype`` cannot tie them.
+
+    Half precision has no room for that: only the first rank is strict there, and rounding
+    may tie the others but not invert them.
+    """
+    strict = _ranking.strict_dtype(dtype)
+    below = rows.rank >= levels
+    zeros = xp.zeros_like(repaired)
+    ranked = xp.take_along_axis(repaired, rows.order[:, :levels], axis=1)
+    bound = xp.max(xp.where(below, repaired, zeros), axis=1)
+    lifted: list[Array] = []
+    for level in range(levels - 1, -1, -1):
+        mass = at_least(ranked[:, level], bound, xp)
+        if strict or level == 0:
+            mass = safely_above(mass, bound, dtype, xp)
+            # A chain of subnormal numbers would be flushed to zero by many a device.
+            mass = at_least(mass, _SMALLEST_NORMAL[dtype], xp)
+        lifted.insert(0, mass)
+        bound = mass
+    head = xp.stack(lifted, axis=1)
+    position = xp.where(below, xp.zeros_like(rows.rank), rows.rank)
+    return xp.where(below, repaired, xp.take_along_axis(head, position, axis=1))
+
+
+def safely_above(mass: Array, rival: Array, dtype: str, xp: Any) -> Array:
+    """Return ``mass``, or a little more, such that it rounds to a larger number than ``rival``.
+
+    Two numbers further apart than the gap of the larger one's binade round apart, and
+    that gap is at most 2u times the larger.  The margin is applied before the rounding,
+    because compilers and graph optimisers may drop a rounding in the middle.
+    """
+    # The factor 1 + 4u pays for "larger" and for a first rounding to float32 on the way.
+    unit = UNIT_ROUNDOFF[dtype]
+    apart = rival * (1.0 + 2.0 * unit * (1.0 + 4.0 * unit))
+    return at_least(at_least(mass, apart, xp), rival + 1.25 * _SMALLEST[dtype], xp)
