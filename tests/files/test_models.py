@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import cordcal
+from cordcal.files import _models
 
 
 @pytest.fixture
@@ -90,3 +91,106 @@ def test_files_of_the_future(change: dict, words: str, tmp_path: Path) -> None:
     save_file({"eta": np.zeros(1)}, tmp_path / "m", metadata={**metadata, **change})
     with pytest.raises(ValueError, match=words):
         cordcal.load(tmp_path / "m")
+
+
+def rewritten(path: Path, change: object) -> None:
+    """Write a model's file again with another body, and the digest that goes with it."""
+    held, metadata = _models._opened(path)
+    body = json.loads(metadata["body"])
+    body = change(held, body) or body  # type: ignore[operator]
+    metadata = {**metadata, "body": body if isinstance(body, str) else json.dumps(body)}
+    metadata["digest"] = _models._digest(held, metadata)
+    path.write_bytes(_models._encoded(held, metadata))
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 3, 200)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(200, 3))
+    cordcal.save(cordcal.Preserved("vs").fit(logits, labels), tmp_path / "m.safetensors")
+    return tmp_path / "m.safetensors"
+
+
+def put(*keys: str, value: object) -> object:
+    def change(held: dict, body: dict) -> None:
+        for key in keys[:-1]:
+            body = body[key]
+        body[keys[-1]] = value
+
+    return change
+
+
+def drop(*keys: str) -> object:
+    def change(held: dict, body: dict) -> None:
+        for key in keys[:-1]:
+            body = body[key]
+        del body[keys[-1]]
+
+    return change
+
+
+def nan_eta(held: dict, body: dict) -> None:
+    held["eta"] = np.array([np.nan])
+
+
+def no_tensor(held: dict, body: dict) -> None:
+    del held[next(name for name in held if name.startswith("calibrator."))]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (nan_eta, "no shared scalar of its construction in its field eta"),
+        (put("cord", "preserve", value=3), "no list of levels in its field cord.construction"),
+        (put("cord", "preserve", value="all"), "in its field cord.preserve"),
+        (drop("cord", "construction"), "no fields in its field cord.construction"),
+        (drop("cord", "construction", "n"), "no count in its field cord.construction.n;"),
+        (put("cord", "construction", "n", value="9"), "no count in its field cord.constr"),
+        (put("cord", "construction", "eta", value=True), "no finite number in its field"),
+        (put("input", value="odds"), "no kind of scores in its field input"),
+        (put("class_names", value=["a"]), "no list of 3 class names in its field class_names"),
+        (drop("calibrator", "fitted"), "no fields in its field calibrator.fitted"),
+        (put("calibrator", "params", "fit", value=1), "no parameter of 'vs' in its field calib"),
+        (put("calibrator", "fitted", "__class__", value=1), "no fitted value in its field calib"),
+        (no_tensor, "cannot be made a working model"),
+        (lambda held, body: '{"cord": ' + "[" * 100_000, "has a damaged field body"),
+        (lambda held, body: '{"cord": NaN}', "has a damaged field body"),
+        (lambda held, body: "[]", "no fields in its field body"),
+    ],
+)
+def test_every_field_is_looked_at(stored: Path, change: object, words: str) -> None:
+    rewritten(stored, change)
+    with pytest.raises(ValueError, match=r"^m\.safetensors ") as told:
+        cordcal.load(stored)
+    assert words in str(told.value)
+
+
+def test_damage_is_noticed(stored: Path) -> None:
+    whole = stored.read_bytes()
+    for at in (len(whole) - 3, whole.index(b'\\"n\\": 200') + 8):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        stored.write_bytes(damaged)
+        with pytest.raises(ValueError, match="do not match its digest"):
+            cordcal.load(stored)
+
+
+def test_a_file_without_a_digest_is_read_with_a_note(stored: Path) -> None:
+    held, metadata = _models._opened(stored)
+    del metadata["digest"]
+    stored.write_bytes(_models._encoded(held, metadata))
+    with pytest.warns(UserWarning, match=r"m\.safetensors has no digest"):
+        assert cordcal.load(stored).n_classes_ == 3
+
+
+def test_the_same_model_is_the_same_file(stored: Path) -> None:
+    model = cordcal.load(stored)
+    for name in "ab":
+        cordcal.save(model, stored.with_name(name))
+    whole = stored.read_bytes()
+    assert [stored.with_name(name).read_bytes() for name in "ab"] == [whole, whole]
+    # The order of the metadata is that of no hash.
+    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+    assert list(header) == sorted(header)
+    assert list(header["__metadata__"]) == sorted(header["__metadata__"])

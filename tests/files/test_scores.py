@@ -179,10 +179,10 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
     with pytest.raises(IsADirectoryError, match=r"is a folder; name a file in it$"):
         replacing(tmp_path).__enter__()
 
-    def full(**_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), ".x.npz.abc")
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr("cordcal.files._locks.open_private", full)
     with pytest.raises(OSError, match=r"/x\.npz cannot .* takes no new file \(No space left"):
         replacing(tmp_path / "x.npz").__enter__()
 
@@ -285,7 +285,7 @@ def test_top_k_lists_are_refused(
         ([0, 1, -1], "row 2 has the label -1"),
         ([0.0, 0.5, 1.0], "row 1 has the label 0.5"),
         ([0.0, np.nan, 1.0], "row 1 has the label nan"),
-        ([0, 1], "2 labels but 3 rows"),
+        ([0, 1], "has 2 labels for 3 rows"),
         (["a", "b", "c"], "has words for labels"),
     ],
 )

@@ -286,7 +286,7 @@ def test_resuming_another_job_is_refused(
     output = path.with_name("out.npy")
     interrupted(path, model, output, monkeypatch)
     other = CalibratedRows(model, open_scores(path), **{**PLAIN, "dtype": "float64"})
-    with pytest.raises(ValueError, match="begun with another set of options; run without --resume"):
+    with pytest.raises(ValueError, match="another set of options; finish it as it was begun"):
         apply_model(other, output, resume=True)
     assert apply(model, path, output, resume=True).resumed == 3 * 500
     np.testing.assert_array_equal(repaired_in(output), model.predict_proba(logits, np.float32))

@@ -20,8 +20,10 @@ def in_python(name: str, value: str) -> str:
     --------
     >>> in_python("input", "logits")
     'input="logits"'
+    >>> in_python("overwrite", "True")
+    'overwrite=True'
     """
-    return f'{name}="{value}"'
+    return f"{name}={value}" if value in ("True", "False") else f'{name}="{value}"'
 
 
 class Refusal(ValueError):

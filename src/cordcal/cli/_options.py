@@ -105,6 +105,8 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
     target = Path(path)
     if target.is_dir():
         raise ValueError(f"{target} is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{target} is no regular file; name a file")
     if target.exists() and not force:
         raise ValueError(f"{target} exists already; pass --force to replace it")
     folder = target.parent

@@ -122,7 +122,9 @@ def apply(
             )
         refuse_with_pair(key=key)
         rows, names = _with_repair(fitted, model, original, direct, input, options)
-    done = apply_model(rows, output, class_names=names, on_error=treatment, resume=resume)
+    done = apply_model(
+        rows, output, class_names=names, on_error=treatment, resume=resume, overwrite=force
+    )
     if json:
         show_json({"output": output, **done.to_dict()})
         return

@@ -95,7 +95,7 @@ def fit(
         if not json:
             note(f"fitting {calibrator} on {scores}")
         model = _calibrator(found, truth, calibrator, depth)
-    cordcal.save(model, output)
+    cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
         show_json({"model": str(output), "construction": construction.to_dict()})

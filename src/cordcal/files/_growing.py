@@ -10,11 +10,14 @@ import base64
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from cordcal._door.errors import Refusal
 from cordcal.files._encoding import Encoded, Encoder
+from cordcal.files._locks import open_locked, open_private
+from cordcal.files._replacing import check_free, naming, publish, target_of
 
 Record = dict[str, Any]
 
@@ -76,7 +79,12 @@ class GrowingFile:
 
 @contextmanager
 def growing(
-    path: str | os.PathLike[str], encoder: Encoder, job: Record, *, resume: bool
+    path: str | os.PathLike[str],
+    encoder: Encoder,
+    job: Record,
+    *,
+    resume: bool,
+    overwrite: bool = True,
 ) -> Iterator[GrowingFile]:
     """Yield a file that becomes ``path`` when the block ends well.
 
@@ -86,24 +94,25 @@ def growing(
     Parameters
     ----------
     path : path
-        The output.
+        The output; behind a symbolic link, the file it points to.
     encoder : Encoder
         Its format.
     job : dict
         What the output is made of; a run with another job does not continue this one.
     resume : bool
         Go on where an earlier run of the same job stopped, if there was one.
+    overwrite : bool
+        Whether a file of that name may be replaced.
     """
-    target = Path(path)
+    target = target_of(path)
     hidden = target.with_name(f".{target.name}.partial")
     notes = target.with_name(f".{target.name}.journal")
-    with _told(target):
-        for each in (hidden, notes):
-            each.touch()
-        with notes.open("r+b") as journal, hidden.open("r+b") as file:
-            _lock(journal, target)
+    with naming(target), _journal(notes, target) as journal:
+        # Only now: a writer that was just finishing may have made the output.
+        check_free(target, overwrite=overwrite)
+        with os.fdopen(open_private(hidden), "r+b") as file:
             output = GrowingFile(file, journal, encoder)
-            records = _read(journal, hidden.stat().st_size) if resume else []
+            records = _read(journal, notes, hidden.stat().st_size) if resume else []
             if records:
                 _check_job(records[0], job, target)
             else:
@@ -114,7 +123,7 @@ def growing(
             try:
                 yield output
                 output.finish()
-                hidden.replace(target)
+                publish(hidden, target, overwrite=overwrite)
             except BaseException as error:
                 if not (isinstance(error, KeyboardInterrupt) and output.records):
                     hidden.unlink(missing_ok=True)
@@ -123,14 +132,28 @@ def growing(
             notes.unlink()
 
 
-def _read(journal: BinaryIO, size: int) -> list[Record]:
+@contextmanager
+def _journal(notes: Path, target: Path) -> Iterator[BinaryIO]:
+    """Open the journal and lock it: whoever has it may touch the file beside it."""
+    handle = open_locked(notes)
+    if handle is None:
+        raise Refusal(str(target), "is being written by another process", "wait for it")
+    with os.fdopen(handle, "r+b") as journal:
+        try:
+            yield journal
+        finally:
+            if not os.fstat(handle).st_size:  # made here, and nothing came of it
+                notes.unlink(missing_ok=True)
+
+
+def _read(journal: BinaryIO, notes: Path, size: int) -> list[Record]:
     """Return the whole records of a journal that describe bytes which are there."""
     records: list[Record] = []
     whole = 0
     for line in journal.read().splitlines(keepends=True):
         if not line.endswith(b"\n"):
             break
-        record = json.loads(line)
+        record = _record(line, notes, is_job=not records)
         if record.get("end", 0) > size:
             break
         records.append(record)
@@ -140,36 +163,38 @@ def _read(journal: BinaryIO, size: int) -> list[Record]:
     return records
 
 
+def _record(line: bytes, notes: Path, *, is_job: bool) -> Record:
+    """Return one line of a journal, or say that it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not (is_job or _describes_block(found)):
+        raise Refusal(
+            str(notes),
+            "is no journal of an interrupted run",
+            "remove it, or start anew without {setting}",
+            setting=("resume", "True"),
+        )
+    return found
+
+
+def _describes_block(record: Record) -> bool:
+    numbers = [record.get(name) for name in ("start", "end", "rows", "changed")]
+    skipped = record.get("skipped")
+    if not isinstance(skipped, dict) or not isinstance(record.get("footer"), str):
+        return False
+    return all(type(each) is int and each >= 0 for each in [*numbers, *skipped.values()])
+
+
 def _check_job(found: Record, job: Record, target: Path) -> None:
     # JSON turns tuples into lists: compare what was written with what would be.
     now = json.loads(json.dumps(job))
     differs = sorted(name for name in {*found, *now} if found.get(name) != now.get(name))
     if differs:
-        raise ValueError(
-            f"{target} was begun with another {' and '.join(differs)}; run without --resume to "
-            f"start anew"
+        raise Refusal(
+            str(target),
+            f"was begun with another {' and '.join(differs)}",
+            "finish it as it was begun, or start anew without {setting}",
+            setting=("resume", "True"),
         )
-
-
-@contextmanager
-def _told(target: Path) -> Iterator[None]:
-    """Name the output in an error of the system, such as a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(target)) from error
-        raise
-
-
-def _lock(journal: BinaryIO, target: Path) -> None:
-    """Refuse to write what another process is writing, where the system can tell."""
-    with suppress(ImportError):
-        import fcntl
-
-        try:
-            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"{target} is being written by another process; wait for it") from (
-                error
-            )

@@ -6,16 +6,27 @@ stored; the file says which kind it holds.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+from cordcal.files._replacing import replacing
+from cordcal.files._schema import Record, check_calibrator, check_cord, check_preserved
+
 FORMAT = "cordcal model"
 VERSION = 1
+_ANEW = "fit and save the model again"
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
     """Write a fitted model to one file.
 
     Parameters
@@ -25,6 +36,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     path : path
         Where to; conventionally ending in ``.safetensors``.  An existing file is replaced
         when the new one is whole.
+    overwrite : bool
+        Whether a file of that name may be replaced.
 
     Examples
     --------
@@ -37,20 +50,17 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> load(path).eta_ == cord.eta_
     True
     """
-    from safetensors.numpy import save_file
-
-    from cordcal.files._writing import replacing
-
     kind = _kind_of(model)
-    arrays, body = model._state()
+    held, body = model._state()
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
         "kind": kind,
-        "body": json.dumps(body, allow_nan=False),
+        "body": json.dumps(body, allow_nan=False, sort_keys=True),
     }
-    with replacing(path) as temporary:
-        save_file(arrays, temporary, metadata=metadata)
+    data = _encoded(held, {**metadata, "digest": _digest(held, metadata)})
+    with replacing(path, overwrite=overwrite) as temporary:
+        temporary.write_bytes(data)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -66,6 +76,52 @@ def load(path: str | os.PathLike[str]) -> Any:
     model : CORD, Preserved or Calibrator
         The fitted model, its shared scalar the same to the bit.
     """
+    name = Path(path).name
+    held, metadata = _opened(path)
+    if metadata.get("format") != FORMAT:
+        raise Refusal(
+            name,
+            "is a safetensors file but not a cordcal model",
+            "pass a file that cordcal.save or `cordcal fit` wrote",
+        )
+    if metadata.get("version") != str(VERSION):
+        raise Refusal(
+            name,
+            f"has format version {metadata.get('version')}, this cordcal reads version {VERSION}",
+            "upgrade cordcal, or save the model again with this one",
+        )
+    kind = metadata.get("kind", "")
+    wanted = _class_of(kind, name)
+    _check_digest(held, metadata, name)
+    body = _body(metadata, name)
+    _check(kind, Record(name, body), held)
+    try:
+        model = wanted._from_state(held, body)
+        _try_out(getattr(model, "calibrator_", model))
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise Refusal(name, f"cannot be made a working model ({error!r})", _ANEW) from error
+    return model
+
+
+def _try_out(model: Any) -> None:
+    """Apply a calibrator to a row: what it lacks shows here, not in the middle of a file."""
+    from cordcal.calibrators import Calibrator
+    from cordcal.calibrators._registry import takes_features
+
+    if not isinstance(model, Calibrator) or takes_features(model):
+        return
+    row = np.arange(float(model.n_classes_))[None, :]
+    if model.input == "probabilities":
+        row = (row + 1.0) / (row + 1.0).sum()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = model.predict_proba(row)
+    if found.shape != row.shape or not np.isfinite(found).all():
+        raise ValueError("it reports no probabilities")
+
+
+def _opened(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Return the tensors and the metadata of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
     name = Path(path).name
@@ -74,28 +130,69 @@ def load(path: str | os.PathLike[str]) -> Any:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: there is no such model file")
     if not is_model(path):
-        raise ValueError(
-            f"{name} is no model file; pass one that cordcal.save or `cordcal fit` wrote"
-        )
+        raise Refusal(name, "is no model file", "pass one that cordcal.save or `cordcal fit` wrote")
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-    except SafetensorError as error:
-        raise ValueError(
-            f"{name} is not a whole safetensors file ({error}); write it anew with cordcal.save"
-        ) from None
-    if metadata.get("format") != FORMAT:
-        raise ValueError(
-            f"{name} is a safetensors file but not a cordcal model; pass a file that "
-            f"cordcal.save or `cordcal fit` wrote"
+            return {key: file.get_tensor(key) for key in file.keys()}, metadata  # noqa: SIM118
+    except (SafetensorError, TypeError, ValueError, OverflowError) as error:
+        raise Refusal(name, f"is not a whole safetensors file ({error})", _ANEW) from None
+
+
+def _encoded(held: Mapping[str, npt.NDArray[Any]], metadata: dict[str, str]) -> bytes:
+    """Return a safetensors file; the same for the same model, which the library's is not."""
+    from safetensors.numpy import save as encode
+
+    data = encode({name: np.ascontiguousarray(held[name]) for name in sorted(held)}, metadata)
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8:start]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at multiples of eight bytes
+    return len(header).to_bytes(8, "little") + header + data[start:]
+
+
+def _digest(held: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> str:
+    """Return what recognises the tensors and the metadata, to the bit."""
+    told = sorted((name, text) for name, text in metadata.items() if name != "digest")
+    digest = hashlib.sha256(json.dumps(told).encode())
+    for name in sorted(held):
+        values = np.ascontiguousarray(held[name])
+        digest.update(json.dumps([name, values.dtype.str, values.shape]).encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()
+
+
+def _check_digest(
+    held: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str], name: str
+) -> None:
+    if "digest" not in metadata:
+        warnings.warn(
+            f"{name} has no digest, so that damage would not be noticed; save it again with "
+            f"this version of cordcal",
+            UserWarning,
+            stacklevel=3,
         )
-    if metadata.get("version") != str(VERSION):
-        raise ValueError(
-            f"{name} has format version {metadata.get('version')}, this cordcal reads version "
-            f"{VERSION}; upgrade cordcal, or save the model again with this one"
-        )
-    return _class_of(metadata["kind"], name)._from_state(arrays, json.loads(metadata["body"]))
+    elif metadata["digest"] != _digest(held, metadata):
+        raise Refusal(name, "is damaged: its contents do not match its digest", _ANEW)
+
+
+def _body(metadata: Mapping[str, str], name: str) -> Any:
+    def no_number(constant: str) -> None:
+        raise ValueError(f"{constant} is no number")
+
+    try:
+        return json.loads(metadata.get("body", ""), parse_constant=no_number)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(name, f"has a damaged field body ({error})", _ANEW) from error
+
+
+def _check(kind: str, record: Record, held: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Check every field of a model's metadata."""
+    if kind == "cord":
+        check_cord(record, held)
+    elif kind == "preserved":
+        check_preserved(record, held, prefix="calibrator.")
+    elif kind.startswith("calibrator "):
+        check_calibrator(record, held)
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
@@ -137,4 +234,4 @@ def _class_of(kind: str, name: str) -> Any:
         from cordcal.calibrators import calibrator_class
 
         return calibrator_class(kind.removeprefix("calibrator "))
-    raise ValueError(f"{name} holds a {kind!r}, which this cordcal does not know; upgrade cordcal")
+    raise Refusal(name, f"holds a {kind!r}, which this cordcal does not know", "upgrade cordcal")

@@ -225,6 +225,7 @@ def apply_model(
     class_names: Any = None,
     on_error: OnError = "stop",
     resume: bool = False,
+    overwrite: bool = True,
 ) -> Applied:
     """Write the repaired reports of a file of any size.
 
@@ -244,6 +245,8 @@ def apply_model(
     resume : bool
         Go on where a killed run of the same job stopped; the file will be the same, byte
         for byte.
+    overwrite : bool
+        Whether a file of that name may be replaced.
 
     Returns
     -------
@@ -257,11 +260,11 @@ def apply_model(
         )
     with said_once():
         if str(output) == "-" or Path(output).suffix.lower() == ".npz":
-            return _apply_at_once(repairer, output, class_names, on_error)
+            return _apply_at_once(repairer, output, class_names, on_error, overwrite)
         encoder = encoder_for(output, class_names)
         work = _Worker(repairer, encoder.encode, on_error)
         job = _job(repairer, class_names, on_error)
-        with growing(output, encoder, job, resume=resume) as file:
+        with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
             there = file.rows
             for done in overlapped(_hands(repairer.batches(len(file.records))), work):
                 file.append(done.encoded, changed=done.changed, skipped=done.skipped)
@@ -275,7 +278,11 @@ def _hands(batches: Iterator[Parts]) -> Iterator[list[Parts]]:
 
 
 def _apply_at_once(
-    repairer: Repairer, output: str | os.PathLike[str], class_names: Any, on_error: OnError
+    repairer: Repairer,
+    output: str | os.PathLike[str],
+    class_names: Any,
+    on_error: OnError,
+    overwrite: bool,
 ) -> Applied:
     """Write what cannot grow: a npz archive, or lines to stdout."""
     work = _Worker(repairer, lambda block: block, on_error)
@@ -294,6 +301,7 @@ def _apply_at_once(
         np.concatenate([block.decision for block in blocks]),
         class_names=class_names,
         extra=together(block.extra for block in blocks),
+        overwrite=overwrite,
     )
     records = [
         {"rows": len(each.encoded), "changed": each.changed, "skipped": each.skipped}

@@ -1,0 +1,71 @@
+"""Files that only one process writes at a time, opened without following planted links."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from cordcal._door.errors import Refusal
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl: Any = None  # type: ignore[no-redef]
+
+CAN_LOCK = fcntl is not None
+# Flags that some systems lack.
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def locked(handle: int) -> bool:
+    """Take an open file's lock until it is closed; False if another process has it."""
+    if not CAN_LOCK:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def open_private(path: Path, *, new: bool = False) -> int:
+    """Open a hidden file of ours for reading and writing, made if it is not there.
+
+    Whoever may write to the folder could have put a link of that name there: what it
+    points to is not touched.
+    """
+    flags = os.O_RDWR | os.O_CREAT | _NO_FOLLOW | _BINARY | (os.O_EXCL if new else 0)
+    if path.is_symlink():  # for systems without the flag
+        raise _not_ours(path)
+    handle = os.open(path, flags, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(handle)
+        raise _not_ours(path)
+    return handle
+
+
+def open_locked(path: Path) -> int | None:
+    """Open a hidden file and take its lock; None if another process has it."""
+    while True:
+        handle = open_private(path)
+        if not locked(handle):
+            os.close(handle)
+            return None
+        if _is_at(handle, path):
+            return handle
+        os.close(handle)  # whoever had the lock has finished, and removed the file
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _not_ours(path: Path) -> Refusal:
+    return Refusal(str(path), "is a link or no regular file", "remove it")

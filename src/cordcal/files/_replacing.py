@@ -1,0 +1,181 @@
+"""Write files whole or not at all.
+
+What is written goes to a hidden file beside the output.  It takes the output's name when it
+is whole and on the disk, and has the rights of the file that it replaces.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cordcal._door.errors import Refusal
+from cordcal.files import _locks
+
+# What tells our temporary files from other hidden ones.
+_MARK = ".cordcal"
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield a temporary name beside ``path`` that becomes ``path`` when the block ends well.
+
+    Whatever ends the block early, an interrupt included, leaves ``path`` as it was
+    and removes the temporary file.  What a killed process leaves is removed by the next one
+    that writes the same file.
+
+    Parameters
+    ----------
+    path : path
+        The output; behind a symbolic link, the file it points to.
+    overwrite : bool
+        Whether a file of that name may be replaced.  If not, one that another process makes
+        meanwhile is safe as well.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with replacing(folder / "note.txt") as temporary:
+    ...     _ = temporary.write_text("whole")
+    >>> [file.name for file in folder.iterdir()]
+    ['note.txt']
+    """
+    target = target_of(path)
+    check_free(target, overwrite=overwrite)
+    _remove_orphans(target)
+    with naming(target), _temporary_beside(target) as temporary:
+        yield temporary
+        publish(temporary, target, overwrite=overwrite)
+
+
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Return the regular file that an output is or will be, behind its symbolic links."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        raise Refusal(os.fspath(path), "is no regular file", "name a file, or - for stdout")
+    return target
+
+
+def check_free(target: Path, *, overwrite: bool) -> None:
+    """Refuse a name that is taken, unless its file may be replaced."""
+    if not overwrite and target.exists():
+        raise _taken(target)
+
+
+def _taken(target: Path) -> Refusal:
+    remedy = "pass {setting} to replace it"
+    return Refusal(str(target), "exists already", remedy, setting=("overwrite", "True"))
+
+
+def publish(temporary: Path, target: Path, *, overwrite: bool) -> None:
+    """Give a whole file its name, once it is on the disk."""
+    with temporary.open("r+b") as file:
+        os.fsync(file.fileno())
+    temporary.chmod(_mode_of(target))
+    if overwrite:
+        temporary.replace(target)
+    else:
+        _take_free_name(temporary, target)
+    _sync_folder(target.parent)
+
+
+def _take_free_name(temporary: Path, target: Path) -> None:
+    """Name a file in one step that fails if the name is taken by now."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise _taken(target) from None
+    except OSError:  # a file system without hard links
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            raise _taken(target) from None
+        temporary.replace(target)
+    else:
+        temporary.unlink()
+
+
+def _mode_of(target: Path) -> int:
+    """Return the rights of the file that is there, or those that any new file would have."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a new name on the disk too, where folders can be opened."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _temporary_beside(target: Path) -> Iterator[Path]:
+    """Make an empty file beside ``target``, locked while it is in use."""
+    name, handle = _new_beside(target)
+    if not _locks.CAN_LOCK:
+        os.close(handle)  # Windows renames no open file
+    try:
+        yield name
+    finally:
+        if _locks.CAN_LOCK:
+            os.close(handle)
+        name.unlink(missing_ok=True)
+
+
+def _new_beside(target: Path) -> tuple[Path, int]:
+    while True:
+        token = secrets.token_hex(4)
+        name = target.with_name(f".{target.name}.{token}{_MARK}{target.suffix}")
+        try:
+            handle = _locks.open_private(name, new=True)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        # Between the two steps another process may have taken it for an orphan.
+        if _locks.locked(handle) and name.exists():
+            return name, handle
+        os.close(handle)
+
+
+def _unwritable(target: Path, error: OSError) -> OSError:
+    """Say why ``target`` cannot be written: the error names a file of which nobody has heard."""
+    folder = target.parent
+    why = f"takes no new file ({error.strerror})" if folder.is_dir() else "does not exist"
+    return type(error)(f"{target} cannot be written: the folder {folder} {why}")
+
+
+def _remove_orphans(target: Path) -> None:
+    """Remove the temporary files of processes that were killed: nobody holds their locks."""
+    if not _locks.CAN_LOCK:
+        return
+    before, after = glob.escape(f".{target.name}."), glob.escape(_MARK + target.suffix)
+    for orphan in target.parent.glob(f"{before}*{after}"):
+        with suppress(OSError, Refusal):
+            handle = _locks.open_private(orphan)
+            if _locks.locked(handle):
+                orphan.unlink()
+            os.close(handle)
+
+
+@contextmanager
+def naming(target: Path) -> Iterator[None]:
+    """Name the output in an error of the system that names no file, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(target)) from error
+        raise

@@ -1,0 +1,131 @@
+"""What the metadata of a model file must hold, field by field.
+
+Nothing of a model is used before it was looked at here: a file may be damaged, or made by
+someone else.  Every refusal names the file and the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+
+Tensors = Mapping[str, npt.NDArray[Any]]
+_REMEDY = "the file is damaged, or no model of this version; fit and save the model again"
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
+# What the fields of a construction are, by how their dataclass declares them.
+_DECLARED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("count", _is_count),
+    "float": ("finite number", _is_number),
+    "bool": ("truth value", lambda value: isinstance(value, bool)),
+    "tuple[float, float]": ("pair of finite numbers", _is_range),
+}
+
+
+class Record:
+    """A JSON object of a model file, asked for its fields by what they must be."""
+
+    def __init__(self, file: str, values: Any, path: str = "") -> None:
+        self.file, self.path = file, path
+        if not isinstance(values, dict):
+            raise self.lacks("fields", path or "body")
+        self.values: dict[str, Any] = values
+
+    def lacks(self, what: str, field: str) -> Refusal:
+        """Return the refusal of a field that is missing, or is something else."""
+        return Refusal(self.file, f"has no {what} in its field {field}", _REMEDY)
+
+    def get(self, name: str, what: str, holds: Callable[[Any], bool]) -> Any:
+        """Return a field of which ``holds`` is true."""
+        value = self.values.get(name)
+        if not holds(value):
+            raise self.lacks(what, self.path + name)
+        return value
+
+    def record(self, name: str) -> Record:
+        """Return a field that is an object itself."""
+        return Record(self.file, self.values.get(name), f"{self.path}{name}.")
+
+
+def check_cord(record: Record, held: Tensors) -> None:
+    """Check a repair: its scalars, as many as it keeps ranks, and how they were found."""
+    from cordcal.repair import Construction
+
+    preserve = record.get(
+        "preserve", "number of classes or 'ranking'", lambda x: x == "ranking" or _is_count(x)
+    )
+    inner = record.record("construction")
+    levels = [inner]
+    if preserve != 1:
+        listed = inner.get("levels", "list of levels", lambda x: isinstance(x, list) and x != [])
+        levels = [
+            Record(record.file, each, f"{inner.path}levels.{at}.") for at, each in enumerate(listed)
+        ]
+    for level in levels:
+        for each in fields(Construction):
+            level.get(each.name, *_DECLARED[str(each.type)])
+    classes = levels[0].get("n_classes", "two classes or more", lambda x: x >= 2)
+    if len(levels) != (classes - 1 if preserve == "ranking" else preserve):
+        raise record.lacks("level for each rank that is kept", f"{inner.path}levels")
+    found = [level.values["eta"] for level in levels]
+    eta = held.get("eta")
+    if eta is None or eta.dtype != np.float64 or eta.tolist() != found:
+        raise record.lacks("shared scalar of its construction", "eta")
+
+
+def check_calibrator(record: Record, held: Tensors) -> None:
+    """Check a calibrator: parameters that it has, fitted values, and tensors of numbers."""
+    from cordcal.calibrators import calibrator_class
+
+    key = record.get("key", "calibrator's key", lambda x: isinstance(x, str))
+    known = calibrator_class(key)().get_params()
+    for name in record.record("params").values:
+        if name not in known:
+            raise record.lacks(f"parameter of {key!r}", f"{record.path}params.{name}")
+    fitted = record.record("fitted")
+    fitted.get("n_classes_", "number of classes", lambda x: _is_count(x) and x >= 2)
+    for name in (*fitted.values, *held):
+        if not (name.endswith("_") and name.isidentifier() and not name.startswith("_")):
+            raise record.lacks("fitted value", fitted.path + name)
+    for name, values in held.items():
+        if values.dtype.kind not in "fiub" or np.isnan(values).any():
+            raise record.lacks("numbers", name)
+
+
+def check_preserved(record: Record, held: Tensors, prefix: str) -> None:
+    """Check a calibrator joined with a repair; ``prefix`` marks the calibrator's tensors."""
+    inner = {
+        name.removeprefix(prefix): values
+        for name, values in held.items()
+        if name.startswith(prefix)
+    }
+    calibrator = record.record("calibrator")
+    check_calibrator(calibrator, inner)
+    record.get("input", "kind of scores", lambda x: x in ("logits", "probabilities"))
+    classes = calibrator.values["fitted"]["n_classes_"]
+    record.get(
+        "class_names",
+        f"list of {classes} class names",
+        lambda x: x is None or (isinstance(x, list) and len(x) == classes),
+    )
+    if "cord" in record.values:
+        check_cord(record.record("cord"), held)
