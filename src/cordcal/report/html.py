@@ -13,9 +13,11 @@ from typing import Any
 
 import cordcal
 from cordcal.files import replacing
+from cordcal.metrics import MEASURES
+from cordcal.metrics._registry import leading
 from cordcal.report import charts
 from cordcal.report._svg import Markup
-from cordcal.report.words import CHANGE_KINDS, MEASURES, number
+from cordcal.report.words import CHANGE_KINDS, number
 
 
 @cache
@@ -71,6 +73,7 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             settings=_settings(data, source),
             measures=[name for name in MEASURES if name in (data["uncalibrated"] or ())],
             specs=MEASURES,
+            leading=leading(),
             charts=charts,
             focus=_focus(data),
             change_kinds=CHANGE_KINDS,
@@ -133,7 +136,7 @@ def _tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
             "value": number(measure, after[measure]),
             "note": f"uncalibrated {number(measure, before[measure])}",
         }
-        for measure in ("ece", "nll", "brier")
+        for measure in leading()
     ]
 
 

@@ -24,6 +24,7 @@ from cordcal._door.scores import original_probabilities
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.files import replacing
 from cordcal.files._models import load, save
+from cordcal.metrics import MEASURES
 from cordcal.study.data import Rows, SetData, cached_set
 from cordcal.study.repairs import DIRECT, Measured, make_repair, measure
 from cordcal.study.schema import Kind, SetSpec
@@ -80,6 +81,7 @@ class Task:
             "fraction": self.fit.fraction,
             "calibrator": key,
             "params": params,
+            "measures": list(MEASURES),
         }
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
