@@ -11,7 +11,7 @@ from functools import cache
 from importlib import metadata, resources
 from typing import Any
 
-import cordcal
+from cordcal._version import __version__
 from cordcal.files import replacing
 from cordcal.metrics import MEASURES
 from cordcal.metrics._registry import leading
@@ -61,7 +61,7 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
         .render(
             data=data,
             title=title,
-            version=cordcal.__version__,
+            version=__version__,
             style=own_file("style.css"),
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -144,7 +144,7 @@ def _settings(data: Mapping[str, Any], source: str | None) -> dict[str, str]:
     shown = {} if source is None else {"scores": source}
     shown |= {name: str(value) for name, value in data["settings"].items()}
     shown["data fingerprint"] = data["fingerprint"]
-    shown["cordcal"] = cordcal.__version__
+    shown["cordcal"] = __version__
     shown["Python"] = platform.python_version()
     for package in ("numpy", "scipy", "scikit-learn"):
         shown[package] = metadata.version(package)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import cordcal
 from cordcal._door.scores import original_probabilities
+from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.files import replacing
 from cordcal.files._models import load, save
@@ -75,7 +75,7 @@ class Task:
         params = {} if key == UNCALIBRATED else calibrator_class(key)().get_params()
         parts = {
             "format": _FORMAT,
-            "version": cordcal.__version__,
+            "version": __version__,
             "rows": self.digests["rows"],
             "seed": self.fit.seed,
             "fraction": self.fit.fraction,
