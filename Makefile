@@ -38,7 +38,6 @@ test-install:
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.test-installed
 	$(BIN)/mypy

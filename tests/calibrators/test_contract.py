@@ -125,13 +125,17 @@ def test_masked_classes(key: str) -> None:
 
 
 def test_registry() -> None:
-    keys = "ts vs svs ms sms dir-odir irova irova-ts irm ts-tva mcct-i adats ets"
+    keys = (
+        "ts vs svs ms sms dir-odir irova irova-ts irm ts-tva mcct-i adats ets platt beta cir "
+        "venn-abers mono ts-class hts pb tva-platt tva-beta tva-isotonic tva-histogram top-label "
+        "cdf-spline"
+    )
     assert sorted(KEYS) == sorted(keys.split(" "))
     table = calibrators.describe()
     assert table.to_dict()["key"] == list(KEYS)
     assert all(key in repr(table) for key in KEYS)
-    with pytest.raises(ValueError, match="there is no calibrator 'platt'; choose one of ts"):
-        calibrators.make("platt")
+    with pytest.raises(ValueError, match="there is no calibrator 'bbq'; choose one of ts"):
+        calibrators.make("bbq")
     with pytest.raises(ValueError, match="calibrator 'ts' has no parameter 'inptu'; it has input"):
         calibrators.make("ts", inptu="logits")
 

@@ -63,6 +63,30 @@ def at_least(x: Array, bound: Any, xp: Any) -> Array:
     return xp.where(x < bound, xp.zeros_like(x) + bound, x)
 
 
+def at_most(x: Array, bound: Any, xp: Any) -> Array:
+    """Return the smaller of each entry and a number or array."""
+    if xp is np:
+        return np.minimum(x, bound, out=x)
+    return xp.where(x > bound, xp.zeros_like(x) + bound, x)
+
+
+def softplus(x: Array, xp: Any) -> Array:
+    """Return log(1 + e^x), without overflow; ``x`` is left alone.
+
+    Examples
+    --------
+    >>> softplus(np.array([-800.0, 0.0, 800.0]), np).round(4)
+    array([  0.    ,   0.6931, 800.    ])
+    """
+    size = xp.where(x < 0.0, 0.0 - x, x)
+    return 0.5 * (x + size) + xp.log(1.0 + xp.exp(0.0 - size))
+
+
+def chosen(report: Array, decision: Array, xp: Any) -> Array:
+    """Tell which entries are the decision's."""
+    return decision[:, None] == xp.arange(report.shape[1], device=report.device)[None, :]
+
+
 def shares(masses: Array, xp: Any) -> Array:
     """Return each row divided by its sum."""
     return over(masses, xp.sum(masses, axis=1, keepdims=True), xp)

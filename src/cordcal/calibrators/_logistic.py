@@ -12,7 +12,7 @@ from cordcal._door.expressions import Array, Kind, log, plus, times
 from cordcal._door.scores import Labels, Matrix, Vector, row_blocks
 from cordcal.calibrators._affine import AffineProblem
 from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._newton import Optimum, Report, newton_cg
+from cordcal.calibrators._newton import Optimum, Report, Separable, newton_cg
 from cordcal.calibrators._progress import progress
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
@@ -139,7 +139,7 @@ def tempered_start(problem: AffineProblem) -> Matrix:
 
 
 def warn_about_search(
-    calibrator: Calibrator, problem: AffineProblem, best: Optimum, advice: str = "raise max_iter"
+    calibrator: Calibrator, problem: Separable, best: Optimum, advice: str = "raise max_iter"
 ) -> None:
     """Say what to do when the rows are separable or the search was cut short."""
     if best.value <= VANISHED_LOSS or problem.is_separated(best.value):

@@ -31,6 +31,10 @@ _COARSEST, _FINEST = 0.3, 1e-3
 _SUFFICIENT, _SHORTEST = 1e-4, 1e-10
 # Products a Newton step may cost; ten times what a well-posed problem needs.
 _MOST_PRODUCTS = 250
+# Relative size of the ridge under a flat model; it moves no digit that matters.
+_RIDGE = 1e-13
+# Keeps it positive when every row is certain.
+_TINY = 1e-100
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,18 @@ class Optimum:
     converged: bool
 
 
+class Problem(Protocol):
+    """An objective of many parameters."""
+
+    def evaluate(self, theta: Matrix) -> tuple[float, Matrix]: ...
+
+
+class Separable(Protocol):
+    """An objective that may have its infimum at infinity."""
+
+    def is_separated(self, value: float) -> bool: ...
+
+
 class Report(Protocol):
     """What a search tells after each step: its number, the objective, the gradient norm."""
 
@@ -150,7 +166,7 @@ def newton_cg(
 
 
 def damped_newton(
-    problem: AffineProblem,
+    problem: Problem,
     start: Matrix,
     step_from: Callable[[Matrix, Matrix], Matrix],
     *,
@@ -187,6 +203,21 @@ def damped_newton(
         if last:
             return Optimum(theta, value, _size(gradient), iteration + 1, True)
     return Optimum(theta, value, _size(gradient), max_iter, False)
+
+
+def bounded_step(hessian: Matrix, gradient: Vector, room: Vector) -> Vector:
+    """Return the step to a quadratic model's minimum, no entry of it below ``-room``.
+
+    With a root of the Hessian this is a non-negative least-squares problem.
+    """
+    from scipy.optimize import nnls
+
+    # Parameters that nothing depends on leave the model flat; a trace of ridge keeps it solvable.
+    scale = hessian.diagonal().max() + _TINY
+    root = np.linalg.cholesky(hessian + _RIDGE * scale * np.eye(room.size)).T
+    wanted = root @ room - np.linalg.solve(root.T, gradient)
+    solution, _ = nnls(root, wanted, maxiter=100 * room.size)
+    return np.asarray(solution - room)
 
 
 def _size(gradient: Matrix) -> float:

@@ -9,6 +9,8 @@ the millions of points of a pooled regression cost one sort and no more.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
@@ -35,6 +37,40 @@ def fit_knots(
     >>> fit_knots(x, np.array([False, True, False, True, True]))
     (array([0.1, 0.2, 0.3, 0.4, 0.5]), array([0. , 0.5, 0.5, 1. , 1. ]))
     """
+    pooled = _pool(x, positive, weight)
+    return _knots(pooled.first, pooled.last, pooled.level)
+
+
+def fit_centres(
+    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """Return the centred isotonic regression: each level once, at its rows' mean abscissa.
+
+    Examples
+    --------
+    >>> x = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    >>> fit_centres(x, np.array([False, True, False, True, True]))
+    (array([0.1 , 0.25, 0.45]), array([0. , 0.5, 1. ]))
+    """
+    pooled = _pool(x, positive, weight)
+    new = np.flatnonzero(np.append(True, pooled.level[1:] != pooled.level[:-1]))
+    centre = np.add.reduceat(pooled.moment, new) / np.add.reduceat(pooled.mass, new)
+    # Means of many close abscissas may round past each other.
+    return np.maximum.accumulate(centre), pooled.level[new]
+
+
+class _Pooled(NamedTuple):
+    """Elements of an isotonic regression: first and last abscissa, mass, Σ mass·x, level."""
+
+    first: Vector
+    last: Vector
+    mass: Vector
+    moment: Vector
+    level: Vector
+
+
+def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> _Pooled:
+    """Pool runs of negative rows, and rows of equal abscissa, and regress on the elements."""
     if weight is None:
         ordered, hits, hit_weight = np.sort(x), x[positive], None
     else:
@@ -57,11 +93,13 @@ def fit_knots(
     begin = start[first_group]
     if weight is None:
         mass = np.diff(begin, append=ordered.size).astype(np.float64)
+        moment = np.add.reduceat(ordered, begin)
     else:
         mass = np.add.reduceat(weight, begin)
+        moment = np.add.reduceat(weight * ordered, begin)
     target = np.bincount(element, weights=hit_weight, minlength=begin.size) / mass
     level = np.asarray(isotonic_regression(target, weights=mass).x)
-    return _knots(ordered[begin], ordered[start[last_group]], level)
+    return _Pooled(ordered[begin], ordered[start[last_group]], mass, moment, level)
 
 
 def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:

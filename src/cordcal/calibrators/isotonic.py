@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import Array, Domain, exp, plus, shares, times
+from cordcal._door.expressions import Array, Domain, chosen, exp, plus, shares, times
 from cordcal._door.scores import Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._curves import interpolate, interpolate_each, search_strides
@@ -24,7 +24,7 @@ from cordcal.calibrators.temperature import (
 )
 
 # The share of the original that makes the pooled map strictly increasing.
-_TIE_BREAK = 1e-9
+TIE_BREAK = 1e-9
 
 
 class IsotonicOneVsAll(Calibrator):
@@ -91,11 +91,18 @@ class IsotonicOneVsAll(Calibrator):
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         knots = [
-            fit_knots(working[:, k].copy(), labels == k, weight) for k in range(working.shape[1])
+            self._curve(working[:, k].copy(), labels == k, weight) for k in range(working.shape[1])
         ]
         self.knot_x_ = np.concatenate([x for x, _ in knots])
         self.knot_y_ = np.concatenate([y for _, y in knots])
         self.knot_start_ = np.cumsum([0, *(x.size for x, _ in knots)], dtype=np.int64)
+
+    @staticmethod
+    def _curve(
+        x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
+    ) -> tuple[Vector, Vector]:
+        """Return the knots of one class's curve."""
+        return fit_knots(x, positive, weight)
 
     def _held(self) -> dict[str, npt.NDArray[Any]]:
         return {**super()._held(), "stride_": search_strides(self.knot_x_, self.knot_start_)}
@@ -240,7 +247,7 @@ class IsotonicPooled(Calibrator):
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
         top = xp.argmax(working, axis=1)
         mapped = interpolate(working, held, xp)
-        mapped = shares(plus(mapped, times(working, _TIE_BREAK, xp), xp), xp)
+        mapped = shares(plus(mapped, times(working, TIE_BREAK, xp), xp), xp)
         return first_wins(mapped, top, xp)
 
 
@@ -262,5 +269,4 @@ def first_wins(report: Array, top: Array, xp: Any) -> Array:
         return report
     lost = (xp.argmax(report, axis=1) != top)[:, None]
     above = xp.max(report, axis=1, keepdims=True) * (1.0 + 2.0**-52)
-    chosen = top[:, None] == xp.arange(report.shape[1], device=report.device)[None, :]
-    return xp.where(chosen & lost, above, report)
+    return xp.where(chosen(report, top, xp) & lost, above, report)

@@ -15,14 +15,9 @@ from cordcal.calibrators._affine import VectorProblem
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators._logistic import check_max_iter, tempered_start, warn_about_search
-from cordcal.calibrators._newton import damped_newton
+from cordcal.calibrators._newton import bounded_step, damped_newton
 from cordcal.calibrators._progress import progress
 from cordcal.calibrators.temperature import VANISHED_LOSS
-
-# Relative size of the ridge under a flat model; it moves no digit that matters.
-_RIDGE = 1e-13
-# Keeps it positive when every row is certain.
-_TINY = 1e-100
 
 
 class RankwiseTransformation(Calibrator):
@@ -173,24 +168,16 @@ class RankProblem(VectorProblem):
         """Return the step to the quadratic model's minimum under the constraints.
 
         In the increments of scales and biases the constraints are signs, so the model's
-        minimum is a non-negative least-squares problem.
+        minimum is a step with bounds.
         """
-        from scipy.optimize import nnls  # a loaded map needs no SciPy
-
         classes = theta.shape[1]
         hessian = increments(increments(self.own_hessian()).T)
         here = np.diff(theta, axis=1, prepend=0.0).ravel()
         slope = increments(gradient.reshape(-1, 1))[:, 0]
         # The first bias only shifts all logits, which changes nothing.
         free = np.delete(np.arange(2 * classes), classes)
-        hessian, here, slope = hessian[np.ix_(free, free)], here[free], slope[free]
-        # Ranks that never differ leave the model flat; a trace of ridge keeps it solvable.
-        scale = hessian.diagonal().max() + _TINY
-        root = np.linalg.cholesky(hessian + _RIDGE * scale * np.eye(free.size)).T
-        wanted = root @ here - np.linalg.solve(root.T, slope)
-        solution, _ = nnls(root, wanted, maxiter=100 * free.size)
         step = np.zeros(2 * classes)
-        step[free] = solution - here
+        step[free] = bounded_step(hessian[np.ix_(free, free)], slope[free], here[free])
         return np.cumsum(step.reshape(2, classes), axis=1)
 
 

@@ -23,7 +23,7 @@ from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
 # log(1/T) is searched in this interval: T between 1e-7 and 9e6, beyond which a
 # softmax is one-hot or uniform for any logits a network puts out.
-_LARGEST_LOG = 16.0
+LARGEST_LOG = 16.0
 
 # A mean loss this small is separable data: no temperature is best, colder always wins.
 VANISHED_LOSS = 1e-10
@@ -191,7 +191,7 @@ def fit_temperature(
     if sample[0].shape[0] < shifted.shape[0]:
         start = _search(objective_of(*sample), 0.0).at
         # A separable or hopeless sample says little: begin in the middle then.
-        start = start if abs(start) < 0.5 * _LARGEST_LOG else 0.0
+        start = start if abs(start) < 0.5 * LARGEST_LOG else 0.0
     return _search(objective_of(shifted, labels, weight), start)
 
 
@@ -206,7 +206,7 @@ def sample_of(
 
 
 def _search(objective: Objective, start: float) -> ScalarOptimum:
-    return minimise_scalar(objective, start, -_LARGEST_LOG, _LARGEST_LOG, floor=VANISHED_LOSS)
+    return minimise_scalar(objective, start, -LARGEST_LOG, LARGEST_LOG, floor=VANISHED_LOSS)
 
 
 def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
@@ -233,7 +233,7 @@ def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
         )
 
 
-def _positive_curvature(beta: float, slope: float, curvature: float) -> float:
+def positive_curvature(beta: float, slope: float, curvature: float) -> float:
     """Return the curvature in log β, or where that is not positive its convex part."""
     convex = beta * beta * curvature
     return convex + beta * slope if convex + beta * slope > 0.1 * convex else convex
@@ -261,7 +261,7 @@ def cross_entropy(shifted: Matrix, labels: Labels, weight: Vector | None) -> Obj
             value += float(w[at] @ (np.log(total) - beta * own[at]))
             slope += float(w[at] @ (first - own[at]))
             curvature += float(w[at] @ (second - first * first))
-        return value, beta * slope, _positive_curvature(beta, slope, curvature)
+        return value, beta * slope, positive_curvature(beta, slope, curvature)
 
     return objective
 

@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
+from cordcal.metrics import DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
     from rich.table import Table
+
+# Printed names of the measures, and whether more is better.
+MEASURE_NAMES = {
+    "accuracy": "accuracy",
+    "nll": "NLL",
+    "brier": "Brier",
+    "ece": "ECE",
+    "ece_equal_mass": "ECE, equal mass",
+    "smooth_ece": "smECE",
+    "classwise_ece": "classwise ECE",
+}
 
 # Measures of two reports that differ by less have been rounded, not improved.
 _ROUNDING = 1e-12
@@ -103,7 +114,7 @@ class MeasureComparison:
         if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
             return "unclear"
         rises = self.low > 0.0
-        return "worse" if rises == MEASURES[self.measure].lower_is_better else "better"
+        return "better" if rises == (self.measure == "accuracy") else "worse"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
@@ -221,7 +232,7 @@ class Audit:
             ("unclear", f"At {self.level:.0%} there is no clear difference in"),
         ):
             found = [
-                f"{MEASURES[each.measure].short} ({each.direct:.4g} to {each.repaired:.4g})"
+                f"{MEASURE_NAMES[each.measure]} ({each.direct:.4g} to {each.repaired:.4g})"
                 for each in self.measures
                 if each.verdict == verdict and each.low is not None
             ]
@@ -307,7 +318,7 @@ class Audit:
         for each in self.measures:
             interval = "–" if each.low is None else f"[{each.low:+.5f}, {each.high:+.5f}]"
             table.add_row(
-                MEASURES[each.measure].short,
+                MEASURE_NAMES[each.measure],
                 *(f"{value:.5f}" for value in (each.original, each.direct, each.repaired)),
                 f"{each.difference:+.5f}",
                 # A bracket opens a style in rich's own markup.

@@ -146,7 +146,8 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
 
 
 def _listed(contents: Contents) -> str:
-    parts = [f"{name} {shape}" for name, shape in contents.shapes.items()]
+    parts = [f"{name} {array.shape}" for name, array in contents.matrices.items()]
+    parts += [f"{name} {array.shape}" for name, array in contents.vectors.items()]
     return ", ".join(parts) or "nothing that can be read as an array of numbers"
 
 

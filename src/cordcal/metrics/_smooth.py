@@ -16,8 +16,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics._documented import documented
-from cordcal.metrics._feeding import RowsStream, fed_report
+from cordcal.metrics._feeding import RowsStream, fed
 from cordcal.metrics._rows import Classes, LabelledRows, Vector
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -26,10 +25,8 @@ Normalization = Literal["count", "density", "corrected"]
 
 # The fixed point is bisected on [0, 1] in ten steps, so widths are multiples of 2^-10, and
 # widths below 0.001 are never tried: both are part of the published definition.
-STEPS = 10
-SMALLEST_WIDTH = 0.001
-# The first grid of "count".
-FIRST_NODES = 200
+_STEPS = 10
+_SMALLEST_WIDTH = 0.001
 # Keeps the smoothed density away from zero; it is added to sums over whole rows.
 _DENSITY_FLOOR = 1e-4
 # Cells of the stream's grid: its nodes include 0 and 1, and two vectors take 1 MB.
@@ -67,7 +64,7 @@ class Residuals:
         self.mass = mass
         self.total = float(mass.sum())
         self.normalization = normalization
-        self._nodes = FIRST_NODES
+        self._nodes = 200  # the first grid of "count"
         self._spectra: dict[int, tuple[Spectrum, ...]] = {}
 
     def error_at(self, width: float) -> float:
@@ -77,7 +74,9 @@ class Residuals:
         return self._by_density(width)
 
     def _by_count(self, width: float) -> float:
-        self._nodes = grown(self._nodes, width)
+        # relplot 1.0 and 1.0.1: the grid grows by fours, and never shrinks during a search.
+        while round(20.0 / width) > self._nodes:
+            self._nodes *= 4
         (residual,) = self._smoothed(self._nodes, width)
         return float(np.abs(residual).sum() / (self._nodes * self.total))
 
@@ -109,16 +108,6 @@ class Residuals:
     def grid_step(self, width: float) -> float:
         """Return the spacing of the grid on which the error at this width is computed."""
         return 1.0 / (self._nodes - 1 if self.normalization == "count" else _density_cells(width))
-
-
-def grown(nodes: int, width: float) -> int:
-    """Return the number of nodes of "count" at a width, after grids of ``nodes``.
-
-    In relplot 1.0 and 1.0.1 the grid grows by fours, and never shrinks during a search.
-    """
-    while round(20.0 / width) > nodes:
-        nodes *= 4
-    return nodes
 
 
 def _density_cells(width: float) -> int:
@@ -173,9 +162,9 @@ def fixed_point(error_at: Callable[[float], float]) -> tuple[float, float, list[
     tried = [high]
     if error_at(high) > high:
         return high, error_at(high), tried
-    for _ in range(STEPS):
+    for _ in range(_STEPS):
         middle = (low + high) / 2.0
-        if middle < SMALLEST_WIDTH:
+        if middle < _SMALLEST_WIDTH:
             low = middle
             continue
         tried.append(middle)
@@ -268,8 +257,8 @@ class SmoothECEStream(RowStream):
         # may end one step away.
         if all(abs(points.error_at(at) - at) > bound(at) for at in tried):
             return bound(width)
-        step = 2.0**-STEPS
-        near = [at for at in (width - step, width + step) if SMALLEST_WIDTH <= at <= 1.0]
+        step = 2.0**-_STEPS
+        near = [at for at in (width - step, width + step) if _SMALLEST_WIDTH <= at <= 1.0]
         return max(abs(points.error_at(at) - error) + bound(at) for at in near)
 
     def _sharing_bound(self, width: float, step: float) -> float:
@@ -292,7 +281,6 @@ class SmoothECEStream(RowStream):
         return moved if self.normalization == "count" else 4.0 * moved
 
 
-@documented
 def smooth_ece(
     probabilities: Any,
     labels: Any,
@@ -310,7 +298,10 @@ def smooth_ece(
 
     Parameters
     ----------
-    {report}
+    probabilities : array_like of shape (n, K)
+        The report to measure.
+    labels : array_like of int
+        The true class of each row, 0..K-1.
     normalization : {"count", "density", "corrected"}
         ``"count"`` divides the smoothed residuals by the number of rows, as relplot 1.0 and
         1.0.1 do; the paper's values are these.  ``"density"`` divides by the smoothed
@@ -318,7 +309,13 @@ def smooth_ece(
         end nodes, so rows whose confidence is 1 count half: the first then under-reports,
         the second divides by too little and over-reports, by up to a factor of two where
         most confidences are 1.  ``"corrected"`` is the second with full end nodes.
-    {rows}
+    sample_weight : array_like, optional
+        Weights of the rows.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
+        weights then have the shape that is left.
+    ignore_index : int, optional
+        The label of rows or positions that have none; they are left out.
 
     Returns
     -------
@@ -334,6 +331,12 @@ def smooth_ece(
     0.249846
     """
     kind = check_normalization(normalization)
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    rows = fed_report(RowsStream(), *given).result()
-    return smooth_gap(rows, kind)[0]
+    stream = fed(
+        RowsStream(),
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+    return smooth_gap(stream.result(), kind)[0]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal.metrics import MEASURES
-from cordcal.report.words import CHANGE_KINDS
+from cordcal.report.words import CHANGE_KINDS, MEASURES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

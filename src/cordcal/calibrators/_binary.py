@@ -1,0 +1,113 @@
+"""Binary problems behind the maps that look at one number: features to the odds of an event."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.scores import Matrix, Vector
+from cordcal.calibrators._newton import damped_newton
+
+# Newton steps of a fit; ten are plenty for two or three well-posed parameters.
+_MOST_STEPS = 100
+# A coefficient beyond this is on its way to infinity: the rows are separable.
+_LARGEST = 1e6
+# Relative size of the ridge that keeps equal inputs solvable; it moves no digit that matters.
+_RIDGE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """Fitted odds: coefficients of the features, the mean loss, and whether it is an optimum."""
+
+    coefficients: Vector
+    value: float
+    converged: bool
+
+
+def sigmoid(x: Vector) -> Vector:
+    """Return 1/(1 + e^−x), without overflow.
+
+    Examples
+    --------
+    >>> sigmoid(np.array([-800.0, 0.0, 800.0]))
+    array([0. , 0.5, 1. ])
+    """
+    e = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0.0, e, 1.0) / (1.0 + e))
+
+
+class LogisticProblem:
+    """The mean binary cross-entropy of ``sigmoid(θ · features)`` against targets in [0, 1]."""
+
+    def __init__(self, features: Matrix, target: Vector, weight: Vector) -> None:
+        self.features, self.target, self.weight = features, target, weight
+        self.hessian: Matrix
+
+    def evaluate(self, theta: Vector) -> tuple[float, Vector]:
+        """Return the objective and its gradient; the Hessian is kept."""
+        x = theta @ self.features
+        e = np.exp(-np.abs(x))
+        share = np.where(x < 0.0, e, 1.0) / (1.0 + e)
+        value = float(self.weight @ (np.maximum(x, 0.0) + np.log1p(e) - self.target * x))
+        gradient = self.features @ (self.weight * (share - self.target))
+        self.hessian = (self.features * (self.weight * share * (1.0 - share))) @ self.features.T
+        return value, gradient
+
+    def step(self, theta: Vector, gradient: Vector) -> Vector:
+        """Return the Newton step."""
+        size = self.hessian.trace()
+        hessian = self.hessian + _RIDGE * size * np.eye(theta.size)
+        return -np.asarray(np.linalg.lstsq(hessian, gradient)[0], dtype=np.float64)
+
+
+def fit_odds(features: Matrix, target: Vector, weight: Vector, floor: float = 1e-10) -> Odds:
+    """Fit a logistic model by Newton's method; features are rows, and weights sum to one.
+
+    Examples
+    --------
+    >>> x = np.array([[-1.0, 0.0, 1.0, 2.0], np.ones(4)])
+    >>> fit_odds(x, np.array([0.0, 1.0, 0.0, 1.0]), np.full(4, 0.25)).coefficients.round(3)
+    array([ 0.908, -0.454])
+    """
+    best = damped_newton(
+        problem := LogisticProblem(features, target, weight),
+        np.zeros(features.shape[0]),
+        problem.step,
+        max_iter=_MOST_STEPS,
+        floor=floor,
+        report=lambda step, value, gradient_norm: None,
+        largest=_LARGEST,
+    )
+    return Odds(best.theta, best.value, best.converged)
+
+
+def fit_rising_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
+    """Fit a logistic model whose coefficients, but the last one, are not negative.
+
+    The problem is convex, so its optimum is the best of the fits on the faces that obey.
+    """
+    best = fit_odds(features, target, weight)
+    rising = features.shape[0] - 1
+    if best.coefficients[:rising].min() >= 0.0:
+        return best
+    found: list[Odds] = []
+    for size in range(rising):
+        for kept in itertools.combinations(range(rising), size):
+            columns = [*kept, rising]
+            part = fit_odds(features[columns], target, weight)
+            coefficients = np.zeros(rising + 1)
+            coefficients[columns] = part.coefficients
+            if coefficients[:rising].min() >= 0.0:
+                found.append(Odds(coefficients, part.value, part.converged))
+    return min(found, key=lambda odds: odds.value)
+
+
+def smoothed(event: npt.NDArray[np.bool_], weight: Vector) -> Vector:
+    """Return Platt's targets: a row more of each kind keeps the odds of rare events finite."""
+    hits = float(weight @ event)
+    misses = float(weight.sum()) - hits
+    return np.where(event, (hits + 1.0) / (hits + 2.0), 1.0 / (misses + 2.0))
