@@ -14,11 +14,13 @@ __version__ = "0.1.0"
 # Each public name and the module that holds it; a value of None marks a submodule.
 _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
+    "Lift": "cordcal.repair",
     "Preserved": "cordcal.preserved",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
     "compare": "cordcal.evaluate.compare",
     "files": None,
+    "lift": "cordcal.repair",
     "load": "cordcal.files._models",
     "metrics": None,
     "onnx": None,
@@ -31,12 +33,14 @@ _EXPORTS: dict[str, str | None] = {
 
 __all__ = [
     "CORD",
+    "Lift",
     "Preserved",
     "__version__",
     "audit",
     "calibrators",
     "compare",
     "files",
+    "lift",
     "load",
     "metrics",
     "onnx",
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.compare import compare
     from cordcal.files._models import load, save
     from cordcal.preserved import Preserved
-    from cordcal.repair import CORD, warmup
+    from cordcal.repair import CORD, Lift, lift, warmup
 
 
 def __getattr__(name: str) -> Any:

@@ -31,7 +31,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
 
     Parameters
     ----------
-    model : CORD, Preserved or a calibrator of cordcal
+    model : CORD, Lift, Preserved or a calibrator of cordcal
         What to store; it must be fitted.
     path : path
         Where to; conventionally ending in ``.safetensors``.  An existing file is replaced
@@ -73,7 +73,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    model : CORD, Preserved or Calibrator
+    model : CORD, Lift, Preserved or Calibrator
         The fitted model, its shared scalar the same to the bit.
     """
     name = Path(path).name
@@ -204,10 +204,12 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 
 def _kind_of(model: Any) -> str:
-    from cordcal.repair import CORD
+    from cordcal.repair import CORD, Lift
 
     if isinstance(model, CORD):
         return "cord"
+    if isinstance(model, Lift):
+        return "lift"
     from cordcal.calibrators import Calibrator
     from cordcal.preserved import Preserved
 
@@ -216,8 +218,8 @@ def _kind_of(model: Any) -> str:
     if isinstance(model, Calibrator):
         return f"calibrator {model.key}"
     raise TypeError(
-        f"a {type(model).__name__} cannot be saved; pass a CORD, a Preserved or a calibrator "
-        f"of cordcal"
+        f"a {type(model).__name__} cannot be saved; pass a CORD, a Lift, a Preserved or a "
+        f"calibrator of cordcal"
     )
 
 
@@ -226,6 +228,10 @@ def _class_of(kind: str, name: str) -> Any:
         from cordcal.repair import CORD
 
         return CORD
+    if kind == "lift":
+        from cordcal.repair import Lift
+
+        return Lift
     if kind == "preserved":
         from cordcal.preserved import Preserved
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal.repair._lift_results import LiftConstruction
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rows import Decisions
 
@@ -97,8 +98,8 @@ def same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
 
 
 def check_fitted(repair: Any) -> None:
-    """Refuse a repair that has no scalar yet."""
-    if not hasattr(repair, "eta_"):
+    """Refuse a repair that has not seen calibration rows yet."""
+    if not hasattr(repair, "construction_"):
         from sklearn.exceptions import NotFittedError
 
         raise NotFittedError(
@@ -107,7 +108,9 @@ def check_fitted(repair: Any) -> None:
 
 
 def check_against_fit(
-    construction: Construction | RankingConstruction, direct: arrays.Array, decision: Any
+    construction: Construction | RankingConstruction | LiftConstruction,
+    direct: arrays.Array,
+    decision: Any,
 ) -> Decisions | None:
     """Return the decisions to keep, checked; refuse reports unlike those of the fit."""
     rows, classes = direct.shape

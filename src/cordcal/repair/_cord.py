@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal.repair import _explain, _fronts
+from cordcal.repair import _explain, _foreign, _fronts, _ranked_rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
+from cordcal.repair._engines import engine_for
 from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
+from cordcal.repair._rows import Decisions
 from cordcal.repair._state import SPILL_BYTES, ConstructionState
 from cordcal.repair._threads import default_threads
 
@@ -245,6 +247,27 @@ class CORD(Parameters):
         """
         check_fitted(self)
         return _fronts.transform(self, original, direct, decision, dtype, out, axis)
+
+    def _repair_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        given = (original, direct, decision, self.eta_, out, self._cores())
+        if np.ndim(self.eta_):
+            engine_for("repair_ranked", direct.size, original, direct, out).repair_ranked(*given)
+        else:
+            engine_for("repair", direct.size, original, direct, out).repair(*given)
+
+    def _repair_foreign(
+        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
+    ) -> Any:
+        if np.ndim(self.eta_):
+            scalars = self.eta_.tolist()
+            return _ranked_rows.repair_foreign(original, direct, decision, scalars, dtype)
+        return _foreign.repair(original, direct, decision, self.eta_, dtype)
 
     def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.

@@ -1,7 +1,7 @@
 """From what a caller brings to rows of one kind: lazy collections, dense arrays, other libraries.
 
-Everything that depends on how reports come is decided here, once; behind it `CORD` is rows,
-an engine and a scalar.
+Everything that depends on how reports come is decided here, once; behind it a repair is a
+rule for rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from cordcal._door import arrays, dense, lazy
 from cordcal._numeric.exact import moderated
-from cordcal.repair import _foreign, _ranked_rows
 from cordcal.repair._arguments import (
     batch_arguments,
     check_against_fit,
@@ -23,7 +22,6 @@ from cordcal.repair._arguments import (
     same_array,
     wanted_dtype,
 )
-from cordcal.repair._engines import engine_for
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rows import Decisions
 from cordcal.repair._state import ConstructionState
@@ -31,24 +29,43 @@ from cordcal.repair._state import ConstructionState
 Found = Construction | RankingConstruction
 
 
-class Repair(Protocol):
-    """What the fronts ask of a repair: how to gather its rows and, once fitted, its scalars."""
-
-    eta_: Any
-    construction_: Found
+class Constructed(Protocol):
+    """What the fronts ask of a repair that finds shared scalars: how to gather its rows."""
 
     def _new_state(self, classes: int, spill_bytes: int | None) -> ConstructionState:
         """Return an empty state for reports of this many classes."""
 
-    def _cores(self) -> int:
-        """Return how many cores to use."""
+
+class Repair(Protocol):
+    """What the fronts ask of a fitted repair: its rule for rows."""
+
+    construction_: Any
+
+    def _repair_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Write repaired NumPy rows to ``out``, which may be an input but overlaps none."""
+
+    def _repair_foreign(
+        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
+    ) -> Any:
+        """Return repaired rows of another library, where they live."""
 
 
 # The construction.
 
 
 def construct(
-    repair: Repair, original: Any, direct: Any, decision: Any, sample_weight: Any, axis: int | None
+    repair: Constructed,
+    original: Any,
+    direct: Any,
+    decision: Any,
+    sample_weight: Any,
+    axis: int | None,
 ) -> Found:
     """Find the shared scalar of calibration rows, however they come."""
     collection = lazy.handler(original, direct)
@@ -68,7 +85,7 @@ def construct(
 
 
 def construct_batches(
-    repair: Repair,
+    repair: Constructed,
     batches: Iterable[Sequence[Any] | Mapping[str, Any]],
     spill_bytes: int | None = None,
 ) -> Found:
@@ -97,7 +114,7 @@ def transform(
     out: npt.NDArray[Any] | None,
     axis: int | None,
 ) -> Any:
-    """Repair reports with fitted scalars, however they come."""
+    """Repair reports by a fitted rule, however they come."""
     collection = lazy.handler(original, direct)
     if collection is not None:
         if out is not None or axis is not None:
@@ -114,7 +131,8 @@ def transform(
     if not isinstance(q, np.ndarray):
         if out is not None:
             raise ValueError("out is served for NumPy arrays only; leave it out")
-        repaired = _repair_foreign(repair, p, q, keep, dtype)
+        wanted = q.dtype if dtype is None else wanted_dtype(q, dtype)
+        repaired = repair._repair_foreign(p, q, keep, wanted)
         return repaired[0, :] if single else repaired
     target = output_array(q, dtype, out, single)
     _repair_apart(repair, p, q, keep, target)
@@ -176,20 +194,6 @@ def _repair_apart(
 ) -> None:
     """Repair NumPy rows into ``out``, which may be an input, or overlap one."""
     written = np.empty_like(out) if _overlaps(out, original, direct) else out
-    given = (original, direct, decision, repair.eta_, written, repair._cores())
-    if np.ndim(repair.eta_):
-        engine_for("repair_ranked", direct.size, original, direct, written).repair_ranked(*given)
-    else:
-        engine_for("repair", direct.size, original, direct, written).repair(*given)
+    repair._repair_rows(original, direct, decision, written)
     if written is not out:
         out[...] = written
-
-
-def _repair_foreign(
-    repair: Repair, original: Any, direct: Any, decision: Decisions | None, dtype: Any
-) -> Any:
-    wanted = direct.dtype if dtype is None else wanted_dtype(direct, dtype)
-    if np.ndim(repair.eta_):
-        scalars = repair.eta_.tolist()
-        return _ranked_rows.repair_foreign(original, direct, decision, scalars, wanted)
-    return _foreign.repair(original, direct, decision, repair.eta_, wanted)

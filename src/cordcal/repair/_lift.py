@@ -1,0 +1,369 @@
+"""Lift: keep the decision, and learn from labels how sure to be of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door import arrays, dense
+from cordcal._door.arrays import Array
+from cordcal._door.errors import Refusal
+from cordcal.repair import _foreign, _fronts, _rows
+from cordcal.repair import _lift_rule as rule
+from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
+from cordcal.repair._array import RowState, Split
+from cordcal.repair._lift_fit import fit_curve
+from cordcal.repair._lift_results import LiftConstruction
+from cordcal.repair._lift_rule import Curve, Mode
+from cordcal.repair._params import Parameters
+from cordcal.repair._results import Explanation
+from cordcal.repair._rows import Decisions, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Masses:
+    """What reports put on the decisions, b, and what they leave, 1 − b: a pair of vectors."""
+
+    mass: Vector
+    rest: Vector
+
+
+class Lift(Parameters):
+    """Repair a calibrator's reports with labels: learn how sure to be of each decision.
+
+    Like `CORD` it keeps the classifier's decision strictly on top and the direct
+    distribution over the other classes.  The mass on the decision comes from a map of three
+    numbers, s = σ(α·log b − β·log(1 − b) + γ) with α, β ≥ 0, where b is the direct mass on
+    the decision; `fit` learns them from whether the decisions are right.  Then s is raised
+    to the smallest mass that keeps the decision.
+
+    The labels are used a second time.  Pass reports of rows the calibrator was not fitted on,
+    or let `Preserved` cross-fit them: an overfitted calibrator looks sure on its own rows.
+
+    Parameters
+    ----------
+    mode : {"raise", "cap"}
+        What happens where s is too small to keep the decision.  ``"raise"`` raises it;
+        ``"cap"`` keeps s and lowers the other classes to just below it, which changes their
+        distribution but not the confidence: for classifiers that are often wrong.
+
+    Attributes
+    ----------
+    curve_ : Curve
+        α, β and γ.
+    construction_ : LiftConstruction
+        What `fit` did: the three numbers, losses before and after, rows at a bound.
+    n_classes_ : int
+        Number of classes seen by `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=200)
+    >>> original = rng.dirichlet(np.ones(3), 200) / 2 + np.eye(3)[labels] / 2
+    >>> direct = rng.dirichlet(np.ones(3), 200) / 2 + original / 2
+    >>> lift = Lift().fit(original, direct, labels)
+    >>> bool((lift.transform(original, direct).argmax(axis=1) == original.argmax(axis=1)).all())
+    True
+    >>> lift.construction_.loss_after < lift.construction_.loss_before
+    True
+    """
+
+    curve_: Curve
+    construction_: LiftConstruction
+    n_classes_: int
+
+    def __init__(self, mode: Mode = "raise") -> None:
+        self.mode = mode
+
+    def fit(
+        self,
+        original: Any,
+        direct: Any,
+        labels: Any,
+        *,
+        decision: Any = None,
+        sample_weight: Any = None,
+        axis: int | None = None,
+    ) -> Self:
+        """Learn the three numbers on calibration rows.
+
+        Parameters
+        ----------
+        original : array_like of shape (n, K)
+            The classifier's own probabilities.
+        direct : array_like of shape (n, K)
+            The calibrator's probabilities for the same rows, best of rows it was not fitted on.
+        labels : array_like of int of shape (n,)
+            The true classes, as column indices.
+        decision : array_like of int, optional
+            The class to keep in each row, where it is not the argmax of ``original``
+            (ties go to the smallest index).
+        sample_weight : array_like, optional
+            Weights of the rows; they are scaled to mean one.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W).
+
+        Returns
+        -------
+        self : Lift
+            The fitted repair.
+        """
+        return self._fit(original, direct, labels, decision, sample_weight, axis=axis)
+
+    def _fit(
+        self,
+        original: Any,
+        direct: Any,
+        labels: Any,
+        decision: Any,
+        sample_weight: Any,
+        *,
+        held_out: Masses | None = None,
+        axis: int | None = None,
+    ) -> Self:
+        """Learn from the reports, or from ``held_out`` masses of models that had not seen them."""
+        check_mode(self.mode)
+        if labels is None:
+            raise Refusal("labels", "is missing", "Lift learns from labels; CORD needs none")
+        parts = list(_described(axis, original, direct, labels, decision, sample_weight))
+        rows = _LabelledRows(
+            *(
+                np.concatenate([getattr(part, field.name) for part in parts])
+                for field in fields(_LabelledRows)
+            )
+        )
+        weight = None if sample_weight is None else rows.weight
+        if weight is not None:
+            arrays.check_weights(weight, len(weight))
+        classes = int(np.shape(direct)[-1 if axis is None else axis])
+        masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
+        right = rows.label == rows.decision
+        found = fit_curve(masses.mass, masses.rest, right, weight)
+        low, high = _at_bounds(found.curve, self.mode, rows, classes)
+        self.curve_, self.n_classes_ = found.curve, classes
+        self.construction_ = LiftConstruction(
+            n=len(right),
+            n_classes=classes,
+            mode=self.mode,
+            **found.curve._asdict(),
+            loss_before=found.loss_before,
+            loss_after=found.loss_after,
+            gap=found.gap,
+            cross_fitted=held_out is not None,
+            n_right=int(right.sum()),
+            n_changed=int(rows.changed.sum()),
+            n_at_lower=int(low.sum()),
+            n_at_upper=int(high.sum()),
+            decision_given=decision is not None,
+            effective_n=_effective(rows.weight),
+        )
+        return self
+
+    def transform(
+        self,
+        original: Any,
+        direct: Any,
+        *,
+        decision: Any = None,
+        dtype: Any = None,
+        out: npt.NDArray[Any] | None = None,
+        axis: int | None = None,
+    ) -> Any:
+        """Repair reports with the fitted numbers.
+
+        Parameters
+        ----------
+        original, direct : array_like of shape (n, K) or (K,)
+            The classifier's and the calibrator's probabilities.
+        decision : array_like of int, optional
+            The class to keep in each row; required if `fit` was given one.
+        dtype : dtype, optional
+            float64, float32 or float16; by default that of ``direct``.  The decision is
+            strictly the largest entry in this dtype.
+        out : ndarray, optional
+            Where to write; may be ``direct`` itself.  If a row is refused, the rows
+            before it have been written.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W).
+
+        Returns
+        -------
+        repaired : ndarray
+            The repaired probabilities, ``out`` if that was given; lazy for dask collections.
+        """
+        check_fitted(self)
+        return _fronts.transform(self, original, direct, decision, dtype, out, axis)
+
+    def _repair_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        for block in _rows.described_blocks(original, direct, decision):
+            out[block.rows] = self._lifted(block.direct, block.state, block.part, out.dtype)
+
+    def _repair_foreign(
+        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
+    ) -> Any:
+        state, part, wide = _foreign.describe_rows(original, direct, decision)
+        return self._lifted(wide, state, part, dtype)
+
+    def _lifted(self, direct: Array, state: RowState, part: Split, dtype: Any) -> Array:
+        mass, rest = rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
+        return rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
+
+    def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
+        """Tell each row's story: decision, masses, interval, and what the repair did.
+
+        Parameters
+        ----------
+        original, direct, decision
+            As for `transform`; one row alone is a table of one row.
+
+        Returns
+        -------
+        explanation : Explanation
+            Vectors with one entry a row; ``reference`` is the confidence before any bound.
+        """
+        check_fitted(self)
+        p, q = report_pair(original, direct, allow_row=True)
+        if q.ndim == 1:
+            p, q = p[None, :], q[None, :]
+        keep = check_against_fit(self.construction_, q, decision)
+        states = [arrays_of(state) for state in _states(p, q, keep)]
+        told = {
+            field.name: np.concatenate([getattr(state, field.name) for state in states])
+            for field in fields(RowState)
+        }
+        reference, rest = rule.confidence(self.curve_, told["direct_mass"], told["direct_rest"])
+        lower = _lower(self.mode, told["lower"], q.shape[1])
+        mass, _, low, high = rule.into_interval(reference, rest, lower)
+        return Explanation(
+            told["decision"],
+            told["direct_mass"],
+            reference,
+            lower,
+            mass,
+            told["changed"],
+            np.where(low, -1, np.where(high, 1, 0)).astype(np.int8),
+        )
+
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return what a model file holds: the three numbers, and how they were found."""
+        check_fitted(self)
+        return {"curve": np.array(self.curve_)}, {"construction": self.construction_.to_dict()}
+
+    @classmethod
+    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted repair from what `_state` returned."""
+        lift = cls(meta["construction"]["mode"])
+        lift.construction_ = LiftConstruction.from_dict(meta["construction"])
+        lift.curve_ = Curve(*held["curve"].tolist())
+        lift.n_classes_ = lift.construction_.n_classes
+        return lift
+
+    def __repr__(self) -> str:
+        mode = "" if self.mode == "raise" else f"mode={self.mode!r}"
+        if not hasattr(self, "curve_"):
+            return f"Lift({mode})"
+        told = ", ".join(f"{name}={value:.6g}" for name, value in self.curve_._asdict().items())
+        return f"Lift({mode + ', ' if mode else ''}{told})"
+
+
+def check_mode(mode: Any) -> None:
+    """Refuse anything but the two modes."""
+    if mode not in ("raise", "cap"):
+        raise Refusal("mode", f"is {mode!r}", 'write mode="raise" or mode="cap"')
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelledRows:
+    """Calibration rows, described: vectors with one entry a row."""
+
+    decision: Decisions
+    label: Decisions
+    weight: Vector
+    mass: Vector
+    rest: Vector
+    lower: Vector
+    changed: npt.NDArray[np.bool_]
+
+
+def _described(
+    axis: int | None, original: Any, direct: Any, labels: Any, decision: Any, weight: Any
+) -> Iterator[_LabelledRows]:
+    """Check and describe the rows, view by view where the classes lie along an axis."""
+    if not dense.is_dense(axis, original, direct):
+        yield from _labelled(0, original, direct, labels, decision, weight)
+        return
+    assert axis is not None
+    arrays.check_same_shape(original, "original", direct, "direct")
+    beside = (labels, decision, weight)
+    for first, (p, q), vectors in dense.row_views(axis, (original, direct), beside):
+        yield from _labelled(first, p, q, *vectors)
+
+
+def _labelled(
+    first: int, original: Any, direct: Any, labels: Any, decision: Any, weight: Any
+) -> Iterator[_LabelledRows]:
+    p, q = report_pair(original, direct)
+    rows, classes = q.shape
+    label = arrays.check_decisions(labels, rows, classes, "labels")
+    keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
+    w = np.ones(rows) if weight is None else arrays.check_weights(weight, rows, some=False)
+    start = 0
+    for state in map(arrays_of, _states(p, q, keep)):
+        at = slice(start, start + len(state.decision))
+        yield _LabelledRows(
+            state.decision,
+            label[at],
+            w[at],
+            state.direct_mass,
+            state.direct_rest,
+            state.lower,
+            state.changed,
+        )
+        start = at.stop
+
+
+def _states(original: Array, direct: Array, decision: Decisions | None) -> Iterator[RowState]:
+    if isinstance(direct, np.ndarray):
+        for block in _rows.described_blocks(original, direct, decision):
+            yield block.state
+    else:
+        yield _foreign.describe_rows(original, direct, decision)[0]
+
+
+def arrays_of(state: RowState) -> RowState:
+    """Return a state whose vectors are NumPy's, in float64 where they are numbers."""
+    held = {field.name: arrays.to_numpy(getattr(state, field.name)) for field in fields(RowState)}
+    wide = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in held.items()}
+    return RowState(**wide)
+
+
+def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:
+    """Return the smallest confidences: those of Eq. (4), or those that leave room to cap."""
+    if mode == "raise":
+        return lower
+    return np.minimum(lower, rule.least_room(classes, np.float64))
+
+
+def _at_bounds(
+    curve: Curve, mode: Mode, rows: _LabelledRows, classes: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    mass, rest = rule.confidence(curve, rows.mass, rows.rest)
+    _, _, low, high = rule.into_interval(mass, rest, _lower(mode, rows.lower, classes))
+    return low, high
+
+
+def _effective(weight: Vector) -> float:
+    scaled = weight / weight.max()
+    return float(scaled.sum() ** 2 / (scaled * scaled).sum())

@@ -1,0 +1,276 @@
+"""Lift against its slow twin, at its edges, and in every layout, dtype and library."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import lift_reference
+import numpy as np
+import pytest
+from cases import CASES
+
+import cordcal
+from cordcal.repair import CORD, Lift, LiftConstruction, _lift_rule, _rows, lift
+from cordcal.repair._lift import Masses
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*sum to one only within")
+
+
+def labels_of(report: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Labels drawn from a report."""
+    rng = np.random.default_rng(seed)
+    return (
+        (report.cumsum(axis=1) < rng.random((len(report), 1)))
+        .sum(axis=1)
+        .clip(max=report.shape[1] - 1)
+    )
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    case = CASES["random K=10"]
+    return case.original, case.direct, labels_of(case.original)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_transform_is_the_twins(name: str) -> None:
+    case = CASES[name]
+    if case.decision is not None:
+        pytest.skip("the twin reads the argmax")
+    model = Lift().fit(case.original, case.direct, labels_of(case.original))
+    found = model.transform(case.original, case.direct)
+    for p, q, row in zip(case.original, case.direct, found, strict=True):
+        expected = np.array(lift_reference.transform(p, q, model.curve_), dtype=float)
+        np.testing.assert_allclose(row, expected, rtol=1e-12, atol=3e-16)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", list(CASES))
+def test_the_twins_slope_vanishes_at_the_fit(name: str, weighted: bool) -> None:
+    case = CASES[name]
+    labels = labels_of(case.original, 1)
+    weight = np.arange(len(labels)) % 3 * 1e200 + 1.0 if weighted else None
+    model = Lift().fit(
+        case.original, case.direct, labels, decision=case.decision, sample_weight=weight
+    )
+    told = model.explain(case.original, case.direct, decision=case.decision)
+    right = labels == told.decision
+    given = [
+        (*lift_reference.masses(p, q, int(a)), bool(y))
+        for p, q, a, y in zip(case.original, case.direct, told.decision, right, strict=True)
+    ]
+    slope = np.array(lift_reference.gradient(model.curve_, given, weight), dtype=float)
+    assert min(model.curve_[:2]) >= 0.0
+    at_zero = np.array([model.curve_[0] == 0.0, model.curve_[1] == 0.0, False])
+    assert (np.abs(slope[~at_zero]) <= 1e-9 * len(labels)).all()
+    assert (slope[at_zero] >= 0.0).all()
+    assert 0.0 <= model.construction_.gap <= 1e-16
+
+
+@pytest.mark.parametrize("outcome", ["every decision right", "every one wrong"])
+def test_a_fit_exists_when_outcomes_do_not_vary(rows, outcome: str) -> None:
+    original, direct, _ = rows
+    decision = original.argmax(axis=1)
+    labels = decision if outcome == "every decision right" else (decision + 1) % 10
+    record = Lift().fit(original, direct, labels).construction_
+    assert record.n_right in (0, len(labels))
+    assert np.isfinite(record.curve).all()
+    assert record.loss_after < record.loss_before
+
+
+def test_a_fit_exists_where_b_is_constant_or_zero() -> None:
+    original = np.tile([0.5, 0.3, 0.2], (20, 1))
+    even = np.full((20, 3), 1 / 3)
+    assert np.isfinite(Lift().fit(original, even, np.arange(20) % 3).curve_).all()
+    impossible = np.tile([0.0, 1.0, 0.0], (20, 1))
+    model = Lift().fit(original, impossible, np.zeros(20, int))
+    assert np.isfinite(model.curve_).all()
+    assert (model.transform(original, impossible).argmax(axis=1) == 0).all()
+
+
+def test_held_out_masses_replace_those_of_the_reports(rows) -> None:
+    original, direct, labels = rows
+    told = Lift().fit(original, direct, labels)
+    mass = told.explain(original, direct).direct_mass
+    same = Lift()._fit(original, direct, labels, None, None, held_out=Masses(mass, 1.0 - mass))
+    np.testing.assert_allclose(same.curve_, told.curve_, rtol=1e-9)
+    assert same.construction_.cross_fitted
+    assert not told.construction_.cross_fitted
+
+
+def test_order_blocks_and_weights_do_not_show(rows, monkeypatch) -> None:
+    original, direct, labels = rows
+    whole = Lift().fit(original, direct, labels)
+    report = whole.transform(original, direct)
+    shuffle = np.random.default_rng(0).permutation(len(labels))
+    again = Lift().fit(original[shuffle], direct[shuffle], labels[shuffle])
+    assert again.curve_ == whole.curve_
+    monkeypatch.setattr(_rows, "_BLOCK_ENTRIES", 30)
+    assert Lift().fit(original, direct, labels).curve_ == whole.curve_
+    np.testing.assert_array_equal(whole.transform(original, direct), report)
+    rowwise = [whole.transform(p, q) for p, q in zip(original, direct, strict=True)]
+    np.testing.assert_array_equal(np.stack(rowwise), report)
+    doubled = Lift().fit(original, direct, labels, sample_weight=np.full(len(labels), 2.0))
+    assert doubled.curve_ == whole.curve_
+    none = np.where(np.arange(len(labels)) < 30, 1.0, 0.0)
+    part = Lift().fit(original[:30], direct[:30], labels[:30])
+    assert Lift().fit(original, direct, labels, sample_weight=none).curve_ == part.curve_
+
+
+def test_dense_reports_are_rows(rows) -> None:
+    original, direct, labels = rows
+    p, q = (np.moveaxis(x.reshape(6, 2, 5, 10), -1, 1) for x in (original, direct))
+    flat = Lift().fit(original, direct, labels)
+    model = Lift().fit(p, q, labels.reshape(6, 2, 5), axis=1)
+    assert model.curve_ == flat.curve_
+    expected = np.moveaxis(flat.transform(original, direct).reshape(6, 2, 5, 10), -1, 1)
+    np.testing.assert_array_equal(model.transform(p, q, axis=1), expected)
+
+
+@pytest.mark.parametrize("mode", ["raise", "cap"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_torch_rows_are_numpys_within_rounding(rows, mode: str, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    original, direct, labels = rows
+    model = Lift(mode).fit(original, direct, labels)
+    p, q = torch.tensor(original), torch.tensor(direct)
+    found = model.transform(p, q, dtype=getattr(torch, dtype))
+    assert found.dtype == getattr(torch, dtype)
+    rest = found.to(torch.float64).numpy().copy()
+    keep = original.argmax(axis=1)
+    mass = rest[np.arange(len(keep)), keep].copy()
+    rest[np.arange(len(keep)), keep] = 0.0
+    assert (mass > rest.max(axis=1)).all()
+    unit = {"float64": 2.0**-50, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+    expected = model.transform(original, direct)
+    np.testing.assert_allclose(found.to(torch.float64).numpy(), expected, atol=unit[dtype])
+    assert Lift(mode).fit(p, q, labels).curve_ == pytest.approx(model.curve_, rel=1e-9)
+
+
+def test_out_may_be_the_input(rows) -> None:
+    original, direct, labels = rows
+    model = Lift().fit(original, direct, labels)
+    expected = model.transform(original, direct)
+    room = direct.copy()
+    assert model.transform(original, room, out=room) is room
+    np.testing.assert_array_equal(room, expected)
+
+
+def test_a_model_file_keeps_the_numbers(rows, tmp_path) -> None:
+    original, direct, labels = rows
+    model = Lift("cap").fit(original, direct, labels)
+    cordcal.save(model, tmp_path / "lift.safetensors")
+    again = cordcal.load(tmp_path / "lift.safetensors")
+    assert (again.mode, again.curve_, again.construction_) == (
+        "cap",
+        model.curve_,
+        model.construction_,
+    )
+    assert LiftConstruction.from_dict(model.construction_.to_dict()) == model.construction_
+
+
+def test_explain_tells_the_transform(rows) -> None:
+    original, direct, labels = rows
+    model = Lift().fit(original, direct, labels)
+    told = model.explain(original, direct)
+    record = model.construction_
+    assert (told.at_bound < 0).sum() == record.n_at_lower > 0
+    repaired = model.transform(original, direct)
+    mass = repaired[np.arange(len(labels)), told.decision]
+    np.testing.assert_allclose(mass, told.repaired_mass, rtol=1e-15)
+    assert (told.repaired_mass >= told.reference)[told.at_bound < 0].all()
+    np.testing.assert_array_equal(
+        told.lower, CORD().fit(original, direct).explain(original, direct).lower
+    )
+
+
+def test_bad_arguments_are_named(rows) -> None:
+    original, direct, labels = rows
+    with pytest.raises(ValueError, match=r'mode is .half.; write mode="raise" or mode="cap"'):
+        Lift("half").fit(original, direct, labels)
+    with pytest.raises(ValueError, match="labels is missing; Lift learns from labels"):
+        Lift().fit(original, direct, None)
+    with pytest.raises(ValueError, match=r"labels: row 0 is 10, outside 0\.\.9"):
+        Lift().fit(original, direct, labels * 0 + 10)
+    with pytest.raises(ValueError, match="sample_weight is zero in every row"):
+        Lift().fit(original, direct, labels, sample_weight=labels * 0.0)
+    with pytest.raises(ValueError, match="preserve is no parameter of Lift"):
+        Lift().set_params(preserve=2)
+    with pytest.raises(ValueError, match="not fitted"):
+        Lift().transform(original, direct)
+
+
+# The scalar that becomes a vector.
+
+
+def test_lift_keeps_a_confidence_that_is_large_enough() -> None:
+    report = lift([0.8, 0.0], [1, 0], [[3.0, 9.0, 1.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(report[0], [0.15, 0.8, 0.05], rtol=1e-15)
+    np.testing.assert_allclose(report[1], [1 / 3] * 3, rtol=1e-11)
+    assert report[1].argmax() == 0
+    assert (report[1, 0] > report[1, 1:]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_cap_is_water_filling(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    rest = rng.dirichlet(np.full(6, 0.4), 50)
+    decision = rng.integers(6, size=50)
+    confidence = rng.uniform(0.2, 0.9, 50).astype(dtype)
+    report = lift(confidence, decision, rest, "cap", dtype=dtype)
+    for s, a, shares, row in zip(confidence, decision, rest, report, strict=True):
+        assert row[a] == s
+        others = np.delete(shares, a)
+        below = np.nextafter(s, np.asarray(0, dtype))
+        expected = lift_reference.water_filled(others, Decimal(float(below)), 1 - Decimal(float(s)))
+        unit = float(np.finfo(dtype).eps)
+        np.testing.assert_allclose(
+            np.delete(row, a), np.array(expected, float), rtol=unit, atol=unit / 8
+        )
+        assert (np.delete(row, a) < s).all()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("classes", [2, 3, 10, 1000, 30_000])
+def test_cap_without_room_raises_just_enough(dtype: str, classes: int) -> None:
+    rest = np.random.default_rng(1).random((3, classes))
+    with pytest.warns(UserWarning, match="in 3 of 3 rows, too little"):
+        report = lift([0.0, 0.5 / classes, 1 / classes], [0, 1, 1], rest, "cap", dtype=dtype)
+    top = report[[0, 1, 2], [0, 1, 1]]
+    assert ((report >= top[:, None]).sum(axis=1) == 1).all()
+    unit, smallest = float(np.finfo(dtype).eps), float(np.finfo(dtype).smallest_subnormal)
+    assert (top.astype(float) <= (1 + 5 * unit) / classes + 4 * smallest).all()
+    off = np.abs(report.sum(axis=1, dtype=float) - 1.0)
+    assert (off <= unit + classes * smallest).all()
+
+
+def test_cap_of_nearly_empty_shares_still_sums_to_one() -> None:
+    report = lift([0.34], [0], [[0.0, 1.0, 1e-320]], "cap")
+    np.testing.assert_allclose(report, [[0.34, 0.34, 0.32]], rtol=1e-15)
+    assert report[0, 1] < report[0, 0]
+
+
+def test_one_row_alone() -> None:
+    assert lift(0.7, 1, [0.2, 0.2, 0.6]).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "decision", "rest", "message"),
+    [
+        ([0.5], [0, 1], np.ones((2, 3)), "confidence has shape \\(1,\\) but rest has 2 rows"),
+        ([0.5, 1.5], [0, 1], np.ones((2, 3)), "confidence: row 1 is 1.5, not a probability"),
+        ([0.5, np.nan], [0, 1], np.ones((2, 3)), "confidence: row 1 is nan"),
+        ([0.5], [3], np.ones((1, 3)), "decision: row 0 is 3, outside 0..2"),
+        ([0.5], [0], -np.ones((1, 3)), "rest: row 0 contains a number that is negative"),
+    ],
+)
+def test_lift_names_what_it_cannot_use(confidence, decision, rest, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lift(confidence, decision, rest)
+
+
+def test_confidence_carries_complements() -> None:
+    identity = _lift_rule.IDENTITY
+    mass, rest = _lift_rule.confidence(identity, np.array([1.0, 1e-300]), np.array([1e-300, 1.0]))
+    np.testing.assert_allclose(mass, [1.0, 1e-300], rtol=1e-12)
+    np.testing.assert_allclose(rest, [1e-300, 1.0], rtol=1e-12)
