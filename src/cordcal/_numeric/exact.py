@@ -17,10 +17,14 @@ LOWEST_EXPONENT = -1073
 _MANTISSA_BITS = 53
 UNIT_BITS = _MANTISSA_BITS - LOWEST_EXPONENT
 
-# A mantissa is split into halves of at most 27 bits; 2^24 of them still add up exactly
+# A mantissa is split into halves of at most 27 bits; up to 2^24 of them add up exactly
 # inside a double, which is what bincount accumulates in.
 _HALF_BITS = 27
-_BLOCK = 2**24
+
+# Most summands are below 2 in absolute value: they are split at these magnitudes without error
+# into multiples of 2^-36, 2^-72 and 2^-108, and this many of each add up without rounding.
+_LEVELS = ((1.5 * 2.0**16, 36), (1.5 * 2.0**-20, 72), (1.5 * 2.0**-56, 108))
+_LEVEL_ROWS = 2**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,10 @@ class ExactSum:
     @classmethod
     def of(cls, values: npt.NDArray[np.float64]) -> ExactSum:
         """Add up the entries of a float64 array."""
-        total = 0
-        for start in range(0, values.size, _BLOCK):
-            total += _block_units(values[start : start + _BLOCK])
-        return cls(total)
+        total = cls()
+        for start in range(0, values.size, _LEVEL_ROWS):
+            total += _of_block(values[start : start + _LEVEL_ROWS])
+        return total
 
     @classmethod
     def of_products(
@@ -99,6 +103,22 @@ class ExactSum:
     def count(cls, rows: int) -> ExactSum:
         """Return the sum of ``rows`` ones."""
         return cls(rows << UNIT_BITS)
+
+
+def _of_block(values: npt.NDArray[np.float64]) -> ExactSum:
+    """Add up at most `_LEVEL_ROWS` entries."""
+    if not (values.min(initial=0.0) > -2.0 and values.max(initial=0.0) < 2.0):
+        return ExactSum(_block_units(values))
+    sums, left = [], values
+    for level, unit_bits in _LEVELS:
+        part = (level + left) - level
+        left = left - part
+        # The parts are so few multiples of one unit that no partial sum is rounded.
+        sums.append(int(part.sum() * 2.0**unit_bits))
+    whole = ExactSum.of_levels(*sums)
+    if not left.any():
+        return whole
+    return whole + ExactSum(_block_units(left[left != 0.0]))
 
 
 def _block_units(values: npt.NDArray[np.float64]) -> int:

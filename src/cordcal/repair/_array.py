@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 from cordcal._door.arrays import Array, lane_sum, namespace
 
@@ -39,12 +40,17 @@ RowSum = Callable[[Array], Array]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A distribution seen from one class: its mass, the largest other mass, and the rest.
+    """A distribution seen from one class: its entry there, and the tail of all other entries.
 
-    The copy that serves arithmetic is ``scale * entry + offset``; only ratios of its
-    entries are ever used, so it need not sum to one.
+    ``tail`` is the row with zero in that place and ``top`` its largest entry, as supplied.
+    The copy that serves arithmetic is ``scale * entry + offset``, of which ``mass`` and
+    ``rest`` are the two parts; only ratios of its entries are ever used, so it need not sum
+    to one.
     """
 
+    entry: Array
+    tail: Array
+    top: Array
     mass: Array
     rest: Array
     scale: Array
@@ -84,19 +90,24 @@ def chosen_entries(values: Array, decision: Array, *, xp: Any) -> Array:
     return columns[None, :] == decision[:, None]
 
 
-def split(
-    values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = lane_sum
-) -> tuple[Split, Array]:
-    """Split each row between its decision and the rest; return it with the bare tail.
-
-    The tail is the row with the decision's entry set to zero.
-    """
-    xp = namespace(values) if xp is None else xp
+def take_out(values: Array, decision: Array, *, xp: Any) -> tuple[Array, Array]:
+    """Return each row's entry at its decision, and the row with zero in that place."""
+    if xp is np:  # NumPy picks entries faster than it compares all places
+        at, tail = np.arange(len(values)), values.copy()
+        entry = tail[at, decision]
+        tail[at, decision] = 0.0
+        return entry, tail
     chosen = chosen_entries(values, decision, xp=xp)
     tail = xp.where(chosen, xp.zeros_like(values), values)
     # Exactly one entry of each row is chosen, so this sum reads it without rounding.
-    mass = xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1)
-    rest = row_sum(tail)
+    return xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1), tail
+
+
+def split(values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = lane_sum) -> Split:
+    """Split each row between its decision and the rest."""
+    xp = namespace(values) if xp is None else xp
+    entry, tail = take_out(values, decision, xp=xp)
+    mass, rest = entry, row_sum(tail)
     boundary = xp.min(values, axis=1) == 0
 
     tiny, lift = tiny_tail(values, xp=xp)
@@ -107,7 +118,7 @@ def split(
     offset = xp.where(boundary, zero + DELTA / values.shape[1], zero)
     mass = scale * mass + offset
     rest = scale * rest + offset * (values.shape[1] - 1)
-    return Split(mass, rest, scale, offset, boundary), tail
+    return Split(entry, tail, xp.max(tail, axis=1), mass, rest, scale, offset, boundary)
 
 
 def row_state(
@@ -136,27 +147,35 @@ def row_state(
         The namespace and the row sum of what traces.
     """
     xp = namespace(direct) if xp is None else xp
-    here, tail = split(direct, decision, xp=xp, row_sum=row_sum)
-    there, _ = split(original, decision, xp=xp, row_sum=row_sum)
-    direct_mass, direct_rest = _normalise(here)
-    original_mass, original_rest = _normalise(there)
-
-    largest = here.scale * xp.max(tail, axis=1) + here.offset
-    lower = largest / (largest + here.rest) + EPSILON
-
-    weight = reference_weight
-    mixed = weight * direct_mass + (1.0 - weight) * original_mass
-    mixed_rest = weight * direct_rest + (1.0 - weight) * original_rest
+    here = split(direct, decision, xp=xp, row_sum=row_sum)
+    own = _normalise(here)
+    if xp is np:  # the original's masses are needed in changed rows only, and those are few
+        some = np.flatnonzero(moved)
+        there = split(original[some], decision[some], xp=xp, row_sum=row_sum)
+        reference, reference_rest = own[0].copy(), own[1].copy()
+        for mixed, b, p in zip((reference, reference_rest), own, _normalise(there), strict=True):
+            mixed[some] = _between(reference_weight, b[some], p)
+    else:
+        there = split(original, decision, xp=xp, row_sum=row_sum)
+        reference, reference_rest = (
+            xp.where(moved, _between(reference_weight, b, p), b)
+            for b, p in zip(own, _normalise(there), strict=True)
+        )
+    largest = here.scale * here.top + here.offset
     state = RowState(
         decision=decision,
-        direct_mass=direct_mass,
-        direct_rest=direct_rest,
-        reference=xp.where(moved, mixed, direct_mass),
-        reference_rest=xp.where(moved, mixed_rest, direct_rest),
-        lower=lower,
+        direct_mass=own[0],
+        direct_rest=own[1],
+        reference=reference,
+        reference_rest=reference_rest,
+        lower=largest / (largest + here.rest) + EPSILON,
         changed=moved,
     )
     return state, here
+
+
+def _between(weight: float, direct: Array, original: Array) -> Array:
+    return weight * direct + (1.0 - weight) * original
 
 
 def _normalise(part: Split) -> tuple[Array, Array]:
@@ -219,9 +238,8 @@ def rebuild(
     xp = namespace(direct) if xp is None else xp
     factor = rest / part.rest
     chosen = chosen_entries(direct, decision, xp=xp)
-    tail = xp.where(chosen, xp.zeros_like(direct), direct)
     # Two products: scale times factor alone would overflow for a tiny tail.
-    others = (tail * part.scale[:, None]) * factor[:, None] + (part.offset * factor)[:, None]
+    others = (part.tail * part.scale[:, None]) * factor[:, None] + (part.offset * factor)[:, None]
     return xp.where(chosen, mass[:, None], others)
 
 
