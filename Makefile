@@ -38,6 +38,7 @@ test-install:
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.test-installed
 	$(BIN)/mypy

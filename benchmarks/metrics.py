@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cordcal import metrics
-from cordcal.evaluate.bootstrap import resampled_measures
+from cordcal.evaluate.bootstrap import resampled
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.statistics import simultaneous_intervals
 from cordcal.metrics._rows import Report
@@ -59,7 +59,8 @@ def main() -> None:
     kinds: tuple[Normalization, ...] = ("count", "density", "corrected")
     for kind in kinds:
         print(f"smECE of {ROWS:,} rows, {kind}: {best(lambda k=kind: smooth_gap(rows, k)):.1f} ms")
-    took = best(lambda: resampled_measures([rows, rows], resamples=100), runs=1) / 100
+    pair, split = {"direct": [rows], "repaired": [rows]}, [np.arange(ROWS)]
+    took = best(lambda: resampled(pair, split, ROWS, resamples=100), runs=2) / 100
     print(f"paired bootstrap, two reports of {ROWS:,} rows: {took:.2f} ms a resample")
     rng = np.random.default_rng(0)
     table = {name: rng.normal(size=114) for name in ("ECE", "NLL", "Brier")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from cordcal._version import __version__
 
 # Each public name and the module that holds it; a value of None marks a submodule.
 _EXPORTS: dict[str, str | None] = {

@@ -74,3 +74,12 @@ def fit_map(
 def predict_map(model: calibrators.Calibrator, scores: np.ndarray) -> np.ndarray:
     extra = {"features": features_for(np.asarray(scores))} if model.key == "adats" else {}
     return model.predict_proba(scores, **extra)
+
+
+def one_of_each_family() -> list[str]:
+    """Return the first key of each file of calibrators that scores alone can fit."""
+    families: dict[str, str] = {}
+    for key in calibrators.available():
+        if key != "adats":
+            families.setdefault(calibrators.calibrator_class(key).__module__, key)
+    return list(families.values())

@@ -77,25 +77,6 @@ def test_intervals_hold_the_estimate_and_pair_the_rows(comparison) -> None:
     assert abs(gain.estimate - changes.delta_accuracy) < 1e-12
 
 
-def test_replicates_agree_with_plain_resampling(data) -> None:
-    from cordcal.evaluate._resamples import _Report
-    from cordcal.metrics._all import measure_report
-    from cordcal.metrics._rows import Report
-
-    logits, labels = data
-    report = softmax(logits)
-    own = _Report(measure_report(Report.of(report, "report"), labels, None).rows)
-    rng = np.random.default_rng(5)
-    drawn = rng.integers(len(labels), size=(3, len(labels)))
-    counts = np.array([np.bincount(draw, minlength=len(labels)) for draw in drawn], dtype=float)
-    found = own.measures(counts)
-    for line, draw in zip(found, drawn, strict=True):
-        exact = metrics.measure_all(report[draw], labels[draw])
-        np.testing.assert_allclose(line[:4], [exact.accuracy, exact.nll, exact.brier, exact.ece])
-        # Bins of equal mass and the kernel's width are the sample's, not the resample's.
-        np.testing.assert_allclose(line[4:], [exact.ece_equal_mass, exact.smooth_ece], atol=0.005)
-
-
 def test_a_seed_gives_the_same_comparison_again(data) -> None:
     first, second, other = (
         cordcal.compare(*data, "irova", seed=seed).to_dict() for seed in (1, 1, 2)

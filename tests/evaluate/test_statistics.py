@@ -10,14 +10,6 @@ import pytest
 from cordcal.evaluate import statistics
 
 
-def test_splits_are_averaged_within_their_condition() -> None:
-    names = [("a", 1), ("b", 1), ("a", 1), ("b", 2), ("a", 1)]
-    values = np.arange(10.0).reshape(5, 2)
-    conditions, means = statistics.average_splits(values, names)
-    assert conditions == [("a", 1), ("b", 1), ("b", 2)]
-    np.testing.assert_allclose(means, [[4, 5], [2, 3], [6, 7]])
-
-
 def test_interval_is_scipys_percentile_bootstrap_at_bonferronis_level() -> None:
     from scipy.stats import bootstrap
 
@@ -101,10 +93,9 @@ def test_wilcoxon_is_scipys_and_nothing_is_no_evidence() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: statistics.average_splits([1.0], []), "conditions has 0 entries"),
         (
-            lambda: statistics.average_splits([1.0, np.nan], ["a", "b"]),
-            "values: row 1 is not finite",
+            lambda: statistics.simultaneous_intervals({"a": [1.0, np.nan]}, ["g", "g"]),
+            "a: row 1 is not finite",
         ),
         (lambda: statistics.simultaneous_intervals({}, []), "differences is empty"),
         (

@@ -8,23 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal.metrics import DecisionChanges, Reliability, TopkChanges
+from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
     from rich.table import Table
-
-# Printed names of the measures, and whether more is better.
-MEASURE_NAMES = {
-    "accuracy": "accuracy",
-    "nll": "NLL",
-    "brier": "Brier",
-    "ece": "ECE",
-    "ece_equal_mass": "ECE, equal mass",
-    "smooth_ece": "smECE",
-    "classwise_ece": "classwise ECE",
-}
 
 # Measures of two reports that differ by less have been rounded, not improved.
 _ROUNDING = 1e-12
@@ -114,7 +103,7 @@ class MeasureComparison:
         if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
             return "unclear"
         rises = self.low > 0.0
-        return "better" if rises == (self.measure == "accuracy") else "worse"
+        return "worse" if rises == MEASURES[self.measure].lower_is_better else "better"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
@@ -232,7 +221,7 @@ class Audit:
             ("unclear", f"At {self.level:.0%} there is no clear difference in"),
         ):
             found = [
-                f"{MEASURE_NAMES[each.measure]} ({each.direct:.4g} to {each.repaired:.4g})"
+                f"{MEASURES[each.measure].short} ({each.direct:.4g} to {each.repaired:.4g})"
                 for each in self.measures
                 if each.verdict == verdict and each.low is not None
             ]
@@ -318,7 +307,7 @@ class Audit:
         for each in self.measures:
             interval = "–" if each.low is None else f"[{each.low:+.5f}, {each.high:+.5f}]"
             table.add_row(
-                MEASURE_NAMES[each.measure],
+                MEASURES[each.measure].short,
                 *(f"{value:.5f}" for value in (each.original, each.direct, each.repaired)),
                 f"{each.difference:+.5f}",
                 # A bracket opens a style in rich's own markup.

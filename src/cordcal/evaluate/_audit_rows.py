@@ -12,15 +12,14 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal.evaluate._audit_result import (
-    MEASURE_NAMES,
     Audit,
     ChangedRow,
     GroupChanges,
     MeasureComparison,
 )
-from cordcal.evaluate.bootstrap import RESAMPLED, percentile_interval, resampled_measures
+from cordcal.evaluate.bootstrap import Replicates, percentile_interval, resampled
 from cordcal.evaluate.fingerprint import Fingerprint
-from cordcal.metrics import TopkChangesStream, decision_changes
+from cordcal.metrics import MEASURES, TopkChangesStream, decision_changes
 from cordcal.metrics._all import MeasuredReport, MeasuresStream
 from cordcal.metrics._changes import read_decisions
 from cordcal.metrics._rows import Classes, Report, Vector
@@ -303,26 +302,29 @@ def check_class_names(class_names: Sequence[str] | None, classes: int) -> list[s
 def _compare(
     measured: dict[str, MeasuredReport], level: float, resamples: int, seed: int
 ) -> tuple[MeasureComparison, ...]:
-    direct, repaired = measured["direct"], measured["repaired"]
-    values = resampled_measures([direct.rows, repaired.rows], resamples=resamples, seed=seed)
-    low, high = percentile_interval(values[1] - values[0], level)
-    intervals = dict(zip(RESAMPLED, zip(low.tolist(), high.tolist(), strict=True), strict=True))
-    comparisons = []
-    for name in MEASURE_NAMES:
-        before, after = getattr(direct.measures, name), getattr(repaired.measures, name)
-        ends = intervals.get(name, (None, None))
-        comparisons.append(
-            MeasureComparison(
-                measure=name,
-                original=getattr(measured["original"].measures, name),
-                direct=before,
-                repaired=after,
-                difference=after - before,
-                low=ends[0],
-                high=ends[1],
-            )
-        )
-    return tuple(comparisons)
+    rows = measured["direct"].measures.n
+    replicates = resampled(
+        {name: [measured[name].rows] for name in ("direct", "repaired")},
+        [np.arange(rows)],
+        rows,
+        resamples=resamples,
+        seed=seed,
+    )
+    return tuple(_compared(name, measured, replicates, level) for name in MEASURES)
+
+
+def _compared(
+    name: str,
+    measured: dict[str, MeasuredReport],
+    replicates: dict[str, Replicates],
+    level: float,
+) -> MeasureComparison:
+    original, direct, repaired = (measured[report].measures.values[name] for report in _REPORTS)
+    low = high = None
+    if name in replicates["direct"]:
+        differences = replicates["repaired"][name] - replicates["direct"][name]
+        low, high = map(float, percentile_interval(differences, level))
+    return MeasureComparison(name, original, direct, repaired, repaired - direct, low, high)
 
 
 def _underflow(dtypes: dict[str, np.dtype[Any]], measured: dict[str, MeasuredReport]) -> list[str]:

@@ -1,84 +1,110 @@
-"""Paired bootstrap of the measures of two or more reports on the same rows.
+"""Paired bootstrap of the measures of reports on the same rows.
 
-A resample is a vector of counts, the same for every report.  All measures read a few
-numbers a row, so no (n, K) array is touched again; a resampled value is the measure with
-the counts as sample weights.
+A resample is a vector of counts, the same for every report; a resampled value is the measure
+with the counts as sample weights.  Measures read a few numbers a row, so no (n, K) array is
+touched again, and many resamples are taken at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from cordcal.metrics._bins import BINS, bin_index
-from cordcal.metrics._equal_mass import ranked_gap
+from cordcal.metrics import MEASURES
+from cordcal.metrics._measure import Matrix
 from cordcal.metrics._rows import LabelledRows, Vector
-from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream
-from cordcal.metrics._smooth import Positions, Residuals, fixed_point
 
-# The columns of `resampled_measures`.  Classwise ECE is not among them: it needs all classes
-# of every row.
-RESAMPLED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece")
+Name = TypeVar("Name", bound=Hashable)
+Replicates = Mapping[str, Vector]
+"""By measure, its value in each resample."""
+
+RESAMPLES = 1000
+# 8 MB of float64 counts at a time: within the last cache, and enough that calls cost little.
+_BLOCK_ENTRIES = 2**20
 
 
-class _Resampler:
-    """What does not change from one resample to the next."""
+class _Resampled:
+    """One report's measures as functions of how often each row is counted."""
 
     def __init__(self, rows: LabelledRows) -> None:
         self.weight = rows.weight
-        self.means = np.stack(
-            [stream.of_rows(rows) for stream in (AccuracyStream, NLLStream, BrierStream)]
-        )
-        self.bins = bin_index(rows.confidence, BINS)
-        self.residual = rows.confidence - rows.correct
-        self.order = np.argsort(rows.confidence, kind="stable")
-        self.positions = Positions(rows.confidence)
+        prepared = {key: measure.resampled(rows) for key, measure in MEASURES.items()}
+        self.measures = {key: each for key, each in prepared.items() if each is not None}
 
-    def measures(self, counts: Vector) -> list[float]:
-        """Return the measures with every row counted this often."""
-        weight = counts if self.weight is None else counts * self.weight
-        residual = weight * self.residual
-        smooth = Residuals(self.positions, residual, weight, "count")
-        return [
-            *(self.means @ weight / weight.sum()).tolist(),
-            float(np.abs(np.bincount(self.bins, residual)).sum() / weight.sum()),
-            ranked_gap(residual[self.order], weight[self.order], BINS),
-            fixed_point(smooth.error_at)[1],
-        ]
+    def values(self, counts: Matrix) -> dict[str, Vector]:
+        """Return the measures, one value for each column of counts."""
+        weight = counts if self.weight is None else counts * self.weight[:, None]
+        total = weight.sum(axis=0)
+        return {key: measure(weight, total) for key, measure in self.measures.items()}
 
 
-def resampled_measures(
-    reports: Sequence[LabelledRows], *, resamples: int = 1000, seed: int = 0
-) -> Vector:
-    """Measure every report on the same resamples of the rows.
+def resampled(
+    reports: Mapping[Name, Sequence[LabelledRows]],
+    splits: Sequence[npt.NDArray[np.intp]],
+    population: int,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[Name, Replicates]:
+    """Measure every report on the same resamples of the rows, averaged over splits.
+
+    Rows are drawn from the whole population, so that splits, which overlap, are resampled
+    together and not as if they were independent.
 
     Parameters
     ----------
-    reports : sequence of LabelledRows
-        Reports on the same rows.
+    reports : mapping
+        Each report's rows, one entry a split.
+    splits : sequence of ndarray of int
+        Which rows of the population each split evaluates on.
+    population : int
+        Rows to draw from.
     resamples : int
         Bootstrap resamples.
     seed : int
-        Seed of the resampling.
+        Seed of the draws.
 
     Returns
     -------
-    values : ndarray of shape (reports, resamples, measures)
-        The measures named by `RESAMPLED`.
+    replicates : dict
+        By report, the values of every measure that can be resampled.
     """
     rng = np.random.default_rng(seed)
-    rows = len(reports[0])
-    resamplers = [_Resampler(report) for report in reports]
-    values = np.empty((len(reports), resamples, len(RESAMPLED)))
-    for place in range(resamples):
-        counts = np.bincount(rng.integers(0, rows, rows), minlength=rows).astype(np.float64)
-        for report, resampler in enumerate(resamplers):
-            values[report, place] = resampler.measures(counts)
-    return values
+    prepared = {name: [_Resampled(rows) for rows in split] for name, split in reports.items()}
+    found: dict[Name, dict[str, list[Vector]]] = {name: {} for name in reports}
+    size = max(1, _BLOCK_ENTRIES // population)
+    for start in range(0, resamples, size):
+        drawn = _drawn(rng, population, min(size, resamples - start))
+        chosen = [_counted(drawn[rows]) for rows in splits]
+        for name, own in prepared.items():
+            parts = [each.values(counts) for each, counts in zip(own, chosen, strict=True)]
+            for key in parts[0]:
+                mean = np.mean([part[key] for part in parts], axis=0)
+                found[name].setdefault(key, []).append(mean)
+    return {
+        name: {key: np.concatenate(parts) for key, parts in values.items()}
+        for name, values in found.items()
+    }
 
 
-def percentile_interval(values: Vector, level: float) -> tuple[Vector, Vector]:
+def _drawn(rng: np.random.Generator, population: int, resamples: int) -> Matrix:
+    """Draw resamples: how often each row is counted, one column a resample."""
+    counts = np.empty((population, resamples))
+    for column in counts.T:
+        column[:] = np.bincount(rng.integers(0, population, population), minlength=population)
+    return counts
+
+
+def _counted(counts: Matrix) -> Matrix:
+    """Count every row once where, of a handful of rows, none was drawn."""
+    counts[:, counts.sum(axis=0) == 0.0] = 1.0
+    return counts
+
+
+def percentile_interval(values: Vector, level: float = 0.95) -> tuple[Vector, Vector]:
     """Return the central interval of resampled values along the first axis."""
     tail = (1.0 - level) / 2.0
     low, high = np.quantile(values, [tail, 1.0 - tail], axis=0)

@@ -15,7 +15,7 @@ from cordcal._door.scores import as_scores, check_kind, check_labels, original_p
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._registry import takes_features
 from cordcal.evaluate._pictures import Pictures
-from cordcal.evaluate._resamples import Replicates, replicates_of
+from cordcal.evaluate.bootstrap import Replicates, resampled
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
@@ -157,7 +157,7 @@ def compare(
     reports = {("uncalibrated", "original"): [measured.rows for measured in original]}
     for each in fitted:
         reports |= each.reports()
-    replicates = replicates_of(reports, [part.rows for part in parts], population, seed)
+    replicates = resampled(reports, [part.rows for part in parts], population, seed=seed)
     for each in fitted:
         if each.keeps_decisions:
             replicates[each.key, "repaired"] = replicates[each.key, "direct"]
@@ -270,10 +270,8 @@ def _measured(report: Matrix, split: _Split, name: str) -> MeasuredReport:
 
 def _means(measured: Sequence[MeasuredReport]) -> dict[str, float]:
     """Return each measure's mean over the splits."""
-    values = [each.measures.to_dict() for each in measured]
-    return {
-        name: float(np.mean([each[name] for each in values])) for name in values[0] if name != "n"
-    }
+    values = [each.measures.values for each in measured]
+    return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from cordcal.evaluate import _reading
 from cordcal.evaluate._pictures import Pictures
-from cordcal.metrics import DecisionChanges
+from cordcal.evaluate.bootstrap import Replicates, percentile_interval
+from cordcal.metrics import MEASURES, DecisionChanges
 
 Kind = Literal["logits", "probabilities"]
 Measures = Mapping[str, float]
-Replicates = Mapping[str, npt.NDArray[np.float64]]
 
-# Higher is better for accuracy alone.
-_HIGHER = "accuracy"
 # Means of float64 rows agree to about this; no measure is reported as finely.
 _ROUNDING = 1e-9
 
@@ -195,8 +193,9 @@ class Comparison:
         """
         found = {}
         for measure in self.uncalibrated:
-            if measure != _HIGHER:
-                key, report = min(self.keepers(), key=lambda pair: self.measures(*pair)[measure])
+            if measure != "accuracy":
+                choose = min if MEASURES[measure].lower_is_better else max
+                key, report = choose(self.keepers(), key=lambda pair: self.measures(*pair)[measure])
                 found[measure] = Best(key, report, self.measures(key, report)[measure])
         return found
 
@@ -276,5 +275,5 @@ def _canonical(pair: tuple[str, str]) -> tuple[str, str]:
 
 def interval_of(estimate: float, replicates: npt.NDArray[np.float64]) -> Interval:
     """Return the 95 % percentile interval of bootstrapped values around an estimate."""
-    low, high = np.quantile(replicates, (0.025, 0.975))
+    low, high = percentile_interval(replicates)
     return Interval(estimate, float(low), float(high))

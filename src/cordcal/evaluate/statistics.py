@@ -10,7 +10,7 @@ whole table is our choice.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -88,44 +88,6 @@ class Test:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
         return {**asdict(self), "stars": self.stars}
-
-
-def average_splits(
-    values: npt.ArrayLike, conditions: Sequence[Hashable]
-) -> tuple[list[Hashable], Vector]:
-    """Average the rows of each condition.
-
-    Parameters
-    ----------
-    values : array_like of shape (records,) or (records, measures)
-        One row for each split of each condition.
-    conditions : sequence
-        The condition of each row.
-
-    Returns
-    -------
-    conditions : list
-        Each condition once, in the order of first appearance.
-    means : ndarray
-        Its means, one row a condition.
-
-    Examples
-    --------
-    >>> average_splits([1.0, 3.0, 5.0], ["a", "a", "b"])
-    (['a', 'b'], array([2., 5.]))
-    """
-    array = _finite(values, "values")
-    if len(conditions) != len(array):
-        raise ValueError(
-            f"conditions has {len(conditions)} entries but values has {len(array)} rows; "
-            f"pass one condition for each row"
-        )
-    position = {name: place for place, name in enumerate(dict.fromkeys(conditions))}
-    index = np.array([position[name] for name in conditions], dtype=np.intp)
-    total = np.zeros((len(position), *array.shape[1:]))
-    np.add.at(total, index, array)
-    count = np.bincount(index).reshape(-1, *[1] * (array.ndim - 1))
-    return list(position), total / count
 
 
 def simultaneous_intervals(

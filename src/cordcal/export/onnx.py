@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import cordcal
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
 from cordcal._door.expressions import Kind
 from cordcal._door.scores import check_kind
+from cordcal._version import __version__
 from cordcal.export._recipe import Recipe, recipe_of
 from cordcal.files import replacing
 from cordcal.preserved import Preserved, Reports
@@ -118,7 +118,7 @@ def export(
         )
     graph = _graph(recipe, held, dtype)
     key = recipe.calibrator.key
-    proto = graph.model(f"cordcal-{key}", "cordcal", cordcal.__version__, _facts(model))
+    proto = graph.model(f"cordcal-{key}", "cordcal", __version__, _facts(model))
     onnx.checker.check_model(proto, full_check=True)
     with replacing(path) as temporary:
         onnx.save(proto, os.fspath(temporary))

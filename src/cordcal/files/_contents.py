@@ -13,18 +13,18 @@ import json
 import math
 import os
 import re
-import sys
-import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice, zip_longest
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal.files._encoding import import_arrow
+from cordcal.files._numpy import Archive, Chosen, Header, in_memory, read_array
+from cordcal.files._opening import first_line, open_regular, read_whole
 
 Format = Literal["npz", "npy", "csv", "parquet"]
 
@@ -38,13 +38,31 @@ _GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What lies in a file: matrices and vectors by name, and the class names if it has any."""
+    """What lies in a file: matrices and vectors by name, and the class names if it has any.
+
+    ``shapes`` tells how large each is; a npz file's arrays are read when they are asked for.
+    """
 
     path: str
     format: Format
-    matrices: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    vectors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    class_names: tuple[str, ...] | None = None
+    matrices: Mapping[str, npt.NDArray[Any]]
+    vectors: Mapping[str, npt.NDArray[Any]]
+    class_names: tuple[str, ...] | None
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        format: Format,
+        matrices: Mapping[str, npt.NDArray[Any]],
+        vectors: Mapping[str, npt.NDArray[Any]] | None = None,
+        class_names: tuple[str, ...] | None = None,
+    ) -> Contents:
+        """Make a record of arrays that are in memory."""
+        beside = {} if vectors is None else vectors
+        shapes = {key: array.shape for key, array in (*matrices.items(), *beside.items())}
+        return cls(path, format, matrices, beside, class_names, shapes)
 
 
 class _Row(NamedTuple):
@@ -70,72 +88,66 @@ def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) ->
     beside : str, optional
         A column of a table that holds labels, not scores.
     """
-    name = os.fspath(path)
-    if name == "-":
-        data = sys.stdin.buffer.read()
-        name = "stdin"
-    else:
-        data = Path(path).read_bytes()
+    if os.fspath(path) != "-":
+        with open_regular(path) as file:
+            if file.read(2) == b"PK":
+                return _open_npz(os.fspath(path), lambda: open_regular(path))
+    name, data = read_whole(path)
     if not data:
-        raise ValueError(f"{name} is empty; pass a npz, npy, CSV or Parquet file of scores")
+        raise Refusal(name, "is empty", "pass a npz, npy, CSV or Parquet file of scores")
     if data.startswith(b"PK"):
-        return _open_npz(name, data)
+        return _open_npz(name, in_memory(data))
     if data.startswith(b"\x93NUMPY"):
-        return Contents(name, "npy", **_sorted_by_dimension({"array": _load_array(name, data)}))
+        array = read_array(io.BytesIO(data), name)
+        return Contents.of(name, "npy", *_by_dimension({"array": array}))
     if data.startswith(b"PAR1"):
         return _open_parquet(name, data, beside)
     try:
         return _open_csv(name, data, beside)
     except csv.Error as error:  # such as a quote that is never closed
-        raise ValueError(f"{name} cannot be read as CSV: {error}; check its quotes") from error
+        raise Refusal(name, f"cannot be read as CSV ({error})", "check its quotes") from error
 
 
-def _load_array(name: str, data: bytes) -> Any:
-    try:
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
-        raise ValueError(npy_message(name, error)) from error
-
-
-def npy_message(name: str, error: BaseException) -> str:
-    """Say that a file is no whole NumPy file."""
-    return (
-        f"{name} cannot be read as a NumPy file ({_first_line(error)}); it may be cut short "
-        f"or hold Python objects: save plain arrays of numbers"
-    )
-
-
-def _open_npz(name: str, data: bytes) -> Contents:
-    archive = _load_array(name, data)
-    entries: dict[str, npt.NDArray[Any]] = {}
-    unreadable: dict[str, Exception] = {}
-    for key in archive.files:
-        try:
-            entries[key] = archive[key]
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            unreadable[key] = error
+def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
+    archive = Archive(name, opened)
+    shapes, refused = _sorted_out(archive)
+    if not shapes and not refused:
+        raise Refusal(
+            name,
+            "is a zip archive without arrays",
+            "pass a npz file that numpy.savez wrote, or a npy, CSV or Parquet file",
+        )
     # Python objects under a name we do not need, such as fold names, do no harm.
-    plain = any(array.ndim == 2 for array in entries.values())
-    for key, reason in unreadable.items():
+    plain = any(len(shape) == 2 for shape in shapes.values())
+    for key, refusal in refused.items():
         if not plain or key in (*LABEL_NAMES, *_CLASS_NAMES):
-            raise ValueError(
-                f"{name}: the key {key!r} cannot be read ({_first_line(reason)}); save plain "
-                f"arrays of numbers, one column a class"
-            ) from reason
-    names = next((entries.pop(key) for key in _CLASS_NAMES if key in entries), None)
+            raise refusal
+    named = next((key for key in _CLASS_NAMES if key in shapes), None)
+    names = None if named is None else tuple(map(str, archive[named].reshape(-1)))
+    keys = [key for key in shapes if key != named]
+    matrices, vectors = (
+        Chosen(archive, [key for key in keys if len(shapes[key]) == size]) for size in (2, 1)
+    )
     return Contents(
-        name,
-        "npz",
-        **_sorted_by_dimension(entries),
-        class_names=None if names is None else tuple(str(entry) for entry in names.reshape(-1)),
+        name, "npz", matrices, vectors, names, {key: shapes[key] for key in (*matrices, *vectors)}
     )
 
 
-def _sorted_by_dimension(entries: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
-    return {
-        "matrices": {key: array for key, array in entries.items() if array.ndim == 2},
-        "vectors": {key: array for key, array in entries.items() if array.ndim == 1},
-    }
+def _sorted_out(archive: Archive) -> tuple[dict[str, tuple[int, ...]], dict[str, Refusal]]:
+    """Return the shapes of the arrays that can be read, and what is wrong with the others."""
+    found = archive.headers.items()
+    shapes = {key: each.shape for key, each in found if isinstance(each, Header)}
+    return shapes, {key: each for key, each in found if isinstance(each, Refusal)}
+
+
+def _by_dimension(
+    entries: dict[str, npt.NDArray[Any]],
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Return the matrices and the vectors."""
+    matrices, vectors = (
+        {key: array for key, array in entries.items() if array.ndim == size} for size in (2, 1)
+    )
+    return matrices, vectors
 
 
 def _open_parquet(name: str, data: bytes, beside: str | None) -> Contents:
@@ -149,7 +161,7 @@ def _open_parquet(name: str, data: bytes, beside: str | None) -> Contents:
 
 def parquet_message(name: str, error: BaseException) -> str:
     """Say that a file is no whole Parquet file."""
-    return f"{name} cannot be read as Parquet ({_first_line(error)}); it may be cut short"
+    return f"{name} cannot be read as Parquet ({first_line(error)}); it may be cut short"
 
 
 def table_contents(name: str, table: Any, beside: str | None = None) -> Contents:
@@ -166,7 +178,7 @@ def table_contents(name: str, table: Any, beside: str | None = None) -> Contents
     metadata = (table.schema.metadata or {}).get(b"class_names")
     names = None if metadata is None else tuple(json.loads(metadata))
     groups, vectors, header = _group_columns(columns, beside, all_beside=bool(matrices))
-    return Contents(name, "parquet", matrices | groups, vectors, names or header)
+    return Contents.of(name, "parquet", matrices | groups, vectors, names or header)
 
 
 def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
@@ -247,12 +259,12 @@ def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
             numbers = load(numeric, np.float64, converters=_number)
         strings = load(words, np.str_) if words else None
     except ValueError as error:
-        raise ValueError(f"{name} cannot be read as CSV: {_first_line(error)}") from error
+        raise ValueError(f"{name} cannot be read as CSV: {first_line(error)}") from error
     columns = {header[index]: numbers[:, place] for place, index in enumerate(numeric)}
     if strings is not None:
         columns |= {header[index]: strings[:, place] for place, index in enumerate(words)}
     groups, vectors, names = _group_columns(columns, beside, all_beside=False)
-    return Contents(name, "csv", groups, vectors, names if has_header else None)
+    return Contents.of(name, "csv", groups, vectors, names if has_header else None)
 
 
 def _csv_rows(text: str, delimiter: str, has_header: bool) -> Iterator[_Row]:
@@ -327,7 +339,3 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0].rstrip(".")

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_indices
 from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
 from cordcal.files._kinds import check_whole_vectors, looks_like
 from cordcal.files._models import is_model, load
+from cordcal.files._opening import open_regular
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 # A graph begins with its version of ONNX and, each behind its length, who made it and which one.
@@ -36,7 +38,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
         sentences.
     """
     if str(path) != "-":
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(4096)
         if is_model(path):
             return _model(path)
@@ -72,7 +74,7 @@ def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) 
     return {
         "file": str(path),
         "format": format,
-        "made_by": f"cordcal {version.decode()}",
+        "made_by": f"cordcal {version.decode(errors='replace')}",
         "bytes": Path(path).stat().st_size,
         "problems": [],
     }
@@ -81,25 +83,14 @@ def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) 
 def _scores(contents: Contents) -> dict[str, Any]:
     problems: list[str] = []
     entries = []
-    for name, matrix in contents.matrices.items():
-        entry: dict[str, Any] = {
-            "name": name,
-            "shape": f"{matrix.shape[0]:,} rows × {matrix.shape[1]:,} classes",
-            "dtype": str(matrix.dtype),
-        }
-        if name not in FEATURE_NAMES:
-            found = _matrix_problems(matrix, name)
-            problems += found
-            if matrix.dtype.kind == "f" and not np.isnan(matrix).any():
-                entry["kind"] = f"looks like {looks_like(matrix)}"
+    for name, shape in contents.shapes.items():
+        try:
+            entry, found = _described(contents, name, shape)
+        except Refusal as refusal:  # an array that is too large, or damaged
+            entry, found = {"name": name, "shape": str(shape)}, [str(refusal)]
         entries.append(entry)
-    shapes = [matrix.shape for matrix in contents.matrices.values()]
-    for name, vector in contents.vectors.items():
-        entry = {"name": name, "shape": f"{len(vector):,} entries", "dtype": str(vector.dtype)}
-        if name in LABEL_NAMES and shapes:
-            problems += _label_problems(vector, shapes[0], contents)
-        entries.append(entry)
-    if not contents.matrices and not contents.vectors:
+        problems += found
+    if not entries:
         problems.append("there is no matrix of scores (rows × classes)")
     return {
         "file": contents.path,
@@ -108,6 +99,29 @@ def _scores(contents: Contents) -> dict[str, Any]:
         "entries": entries,
         "problems": problems,
     }
+
+
+def _described(
+    contents: Contents, name: str, shape: tuple[int, ...]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what one array is, and what is wrong with it."""
+    if name in contents.vectors:
+        vector = contents.vectors[name]
+        entry = {"name": name, "shape": f"{len(vector):,} entries", "dtype": str(vector.dtype)}
+        beside = [contents.shapes[key] for key in contents.matrices][:1]
+        of_labels = name in LABEL_NAMES and beside
+        return entry, _label_problems(vector, beside[0], contents) if of_labels else []
+    matrix = contents.matrices[name]
+    entry = {
+        "name": name,
+        "shape": f"{shape[0]:,} rows × {shape[1]:,} classes",
+        "dtype": str(matrix.dtype),
+    }
+    if name in FEATURE_NAMES:
+        return entry, []
+    if matrix.dtype.kind == "f" and matrix.size and not np.isnan(matrix).any():
+        entry["kind"] = f"looks like {looks_like(matrix)}"
+    return entry, _matrix_problems(matrix, name)
 
 
 def _matrix_problems(matrix: npt.NDArray[Any], name: str) -> list[str]:

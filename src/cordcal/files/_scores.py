@@ -146,8 +146,7 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
 
 
 def _listed(contents: Contents) -> str:
-    parts = [f"{name} {array.shape}" for name, array in contents.matrices.items()]
-    parts += [f"{name} {array.shape}" for name, array in contents.vectors.items()]
+    parts = [f"{name} {shape}" for name, shape in contents.shapes.items()]
     return ", ".join(parts) or "nothing that can be read as an array of numbers"
 
 

@@ -6,8 +6,10 @@ read whole and handed out in the same spans.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,18 @@ from typing import Any
 import numpy as np
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal
 from cordcal.files._contents import (
     FEATURE_NAMES,
     Contents,
-    npy_message,
     open_contents,
     parquet_message,
     table_contents,
 )
 from cordcal.files._encoding import import_arrow
 from cordcal.files._memory import empty
+from cordcal.files._numpy import Chosen, read_header, unreadable
+from cordcal.files._opening import open_regular
 
 # A batch is at most 16 MiB of scores: some hundred times what a thread's cache holds, and
 # small enough that a dozen copies in flight stay far below what the imports take.
@@ -47,6 +51,10 @@ class Source(ABC):
     def sample(self) -> Contents:
         """Return the first rows."""
 
+    def spans_of(self, matrix: str) -> tuple[Span, ...]:
+        """Return the spans of the rows of a matrix."""
+        return self.spans
+
     @abstractmethod
     def pieces(self, first: int, matrix: str) -> Iterator[Contents]:
         """Yield the contents of the spans from number ``first`` on."""
@@ -56,7 +64,7 @@ def open_source(path: str, column: str | None) -> Source:
     """Open a file by what it begins with; ``column`` names labels that lie in the same file."""
     if path == "-":
         return _Whole(open_contents(path, beside=column))
-    with Path(path).open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(6)
     if head.startswith(b"PAR1"):
         return _Parquet(path, column)
@@ -77,9 +85,11 @@ class _Whole(Source):
 
     def __init__(self, contents: Contents) -> None:
         self.contents = contents
-        # Any of the matrices may be asked for; the longest has all rows.
-        longest = max(contents.matrices.values(), key=len, default=np.empty((1, 1)))
-        self.spans = tuple(_spans(len(longest), longest.itemsize * longest.shape[1]))
+
+    def spans_of(self, matrix: str) -> tuple[Span, ...]:
+        """Return the spans of a matrix: each may be of another length."""
+        values = self.contents.matrices[matrix]
+        return tuple(_spans(len(values), values.itemsize * values.shape[1]))
 
     def sample(self) -> Contents:
         """Return everything."""
@@ -87,18 +97,13 @@ class _Whole(Source):
 
     def pieces(self, first: int, matrix: str) -> Iterator[Contents]:
         """Yield slices."""
-        for start, stop in self.spans[first:]:
-            yield _sliced(self.contents, slice(start, stop))
-
-
-def _sliced(contents: Contents, rows: slice) -> Contents:
-    return Contents(
-        contents.path,
-        contents.format,
-        {key: matrix[rows] for key, matrix in contents.matrices.items()},
-        {key: vector[rows] for key, vector in contents.vectors.items()},
-        contents.class_names,
-    )
+        found = self.contents
+        for start, stop in self.spans_of(matrix)[first:]:
+            rows = slice(start, stop)
+            matrices, vectors = (
+                Chosen(whole, list(whole), rows) for whole in (found.matrices, found.vectors)
+            )
+            yield replace(found, matrices=matrices, vectors=vectors)
 
 
 class _Npy(Source):
@@ -106,20 +111,22 @@ class _Npy(Source):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        try:
-            # A map is only a look at the header, and refuses a file that is cut short.
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(npy_message(path, error)) from error
-        if array.ndim != 2:
-            raise ValueError(
-                f"{path} holds no matrix of scores (rows × classes); it has array {array.shape}"
+        with open_regular(path) as file:
+            head = read_header(file, path)
+            there = os.fstat(file.fileno()).st_size - head.offset
+        if len(head.shape) != 2:
+            raise Refusal(
+                path,
+                "holds no matrix of scores (rows × classes)",
+                f"it has an array of shape {head.shape}",
             )
-        self.shape, self.dtype, self.offset = array.shape, array.dtype, array.offset
-        self.columnwise = array.flags.f_contiguous and not array.flags.c_contiguous
-        self.spans = tuple(_spans(array.shape[0], self.dtype.itemsize * array.shape[1]))
-        if not self.spans:
-            raise ValueError(f"{path} has no rows; pass at least one")
+        self.head = head
+        for what, size in zip(("rows", "columns"), head.shape, strict=True):
+            if not size:
+                raise Refusal(path, f"has no {what}", "pass at least one row of two classes")
+        if there < head.size:
+            raise unreadable(path, f"{there:,} bytes instead of {head.size:,}")
+        self.spans = tuple(_spans(head.shape[0], head.dtype.itemsize * head.shape[1]))
 
     def sample(self) -> Contents:
         """Return the first rows."""
@@ -131,19 +138,19 @@ class _Npy(Source):
             yield self._read(start, stop)
 
     def _read(self, start: int, stop: int) -> Contents:
-        rows, classes = self.shape
-        size = self.dtype.itemsize
+        (rows, classes), dtype, offset = self.head.shape, self.head.dtype, self.head.offset
+        size = dtype.itemsize
         with Path(self.path).open("rb") as file:
-            if self.columnwise:
-                values = np.empty((stop - start, classes), self.dtype)
+            if self.head.columnwise:
+                values = np.empty((stop - start, classes), dtype)
                 for column in range(classes):
-                    file.seek(self.offset + (column * rows + start) * size)
-                    values[:, column] = np.fromfile(file, self.dtype, stop - start)
+                    file.seek(offset + (column * rows + start) * size)
+                    values[:, column] = np.fromfile(file, dtype, stop - start)
             else:
-                file.seek(self.offset + start * classes * size)
+                file.seek(offset + start * classes * size)
                 count = (stop - start) * classes
-                values = np.fromfile(file, self.dtype, count).reshape(-1, classes)
-        return Contents(self.path, "npy", {"array": values})
+                values = np.fromfile(file, dtype, count).reshape(-1, classes)
+        return Contents.of(self.path, "npy", {"array": values})
 
 
 class _Parquet(Source):
@@ -238,14 +245,14 @@ def _filled(slices: Iterator[Contents], rows: int) -> Contents:
     length = len(next(iter(first.matrices.values())))
     if length == rows:
         return first
-    columns = first.matrices | first.vectors
+    columns = {**first.matrices, **first.vectors}
     whole = {key: empty((rows, *part.shape[1:]), part.dtype) for key, part in columns.items()}
     done = 0
     for part in chain([first], slices):
-        for key, values in (part.matrices | part.vectors).items():
+        for key, values in {**part.matrices, **part.vectors}.items():
             whole[key][done : done + len(values)] = values
         done += len(values)
-    return Contents(
+    return Contents.of(
         first.path,
         first.format,
         {key: whole[key] for key in first.matrices},

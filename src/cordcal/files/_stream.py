@@ -80,7 +80,7 @@ class ScoreFile:
         values = sample.matrices[key]
         self.path, self.key, self.kind = sample.path, key, kind
         self.class_names = sample.class_names
-        self.spans = source.spans
+        self.spans = source.spans_of(key)
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
         self.dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
         self._source = source

@@ -10,12 +10,15 @@ from cordcal.metrics._bins import ECEStream, Reliability, ReliabilityStream, ece
 from cordcal.metrics._changes import DecisionChanges, DecisionChangesStream, decision_changes, tpcr
 from cordcal.metrics._classwise import ClasswiseECEStream, classwise_ece
 from cordcal.metrics._equal_mass import EqualMassECEStream, ece_equal_mass
+from cordcal.metrics._measure import Measure
+from cordcal.metrics._registry import MEASURES, register, unregister
 from cordcal.metrics._retention import MeanRetentionStream, mean_retention
 from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
 from cordcal.metrics._smooth import SmoothECEStream, smooth_ece
 from cordcal.metrics._topk import TopkChanges, TopkChangesStream, topk_changes
 
 __all__ = [
+    "MEASURES",
     "AccuracyStream",
     "BrierStream",
     "ClasswiseECEStream",
@@ -24,6 +27,7 @@ __all__ = [
     "ECEStream",
     "EqualMassECEStream",
     "MeanRetentionStream",
+    "Measure",
     "Measures",
     "NLLStream",
     "Reliability",
@@ -40,8 +44,10 @@ __all__ = [
     "mean_retention",
     "measure_all",
     "nll",
+    "register",
     "reliability",
     "smooth_ece",
     "topk_changes",
     "tpcr",
+    "unregister",
 ]

@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
-from cordcal.metrics._bins import BINS, ECEStream, Reliability, ReliabilityStream
-from cordcal.metrics._classwise import ClasswiseECEStream
-from cordcal.metrics._equal_mass import equal_mass_gap
-from cordcal.metrics._feeding import RowsStream, fed
+from cordcal.metrics._bins import Reliability, ReliabilityStream
+from cordcal.metrics._documented import documented
+from cordcal.metrics._feeding import RowsStream, fed_report
+from cordcal.metrics._registry import MEASURES
 from cordcal.metrics._rows import LabelledRows, Report
-from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream
-from cordcal.metrics._smooth import smooth_gap
-from cordcal.metrics._stream import RowStream, Stream
+from cordcal.metrics._stream import BlockStream, Stream
 
 
 @dataclass(frozen=True)
 class Measures:
     """Every measure of one labelled report, as the function of the same name defines it.
 
+    Each is an attribute: ``measures.nll``; those registered since are there too.
+
     Attributes
     ----------
     n : int
         Rows measured.
-    accuracy, nll, brier, ece, ece_equal_mass, smooth_ece, classwise_ece : float
-        The measures, with their default settings.
+    values : mapping of str to float
+        The measures by key, with their default settings, in the order they are shown.
     """
 
     n: int
-    accuracy: float
-    nll: float
-    brier: float
-    ece: float
-    ece_equal_mass: float
-    smooth_ece: float
-    classwise_ece: float
+    values: Mapping[str, float]
+
+    def __getattr__(self, name: str) -> float:
+        # Unpickling asks for names before there is anything to look them up in.
+        values: Mapping[str, float] = self.__dict__.get("values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"there is no measure {name!r}; there are {', '.join(values)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
-        return asdict(self)
+        return {"n": self.n, **self.values}
 
 
 @dataclass(frozen=True)
@@ -55,41 +57,39 @@ class MeasuredReport:
         return bins.result()
 
 
-def _value(stream: RowStream, rows: LabelledRows) -> float:
-    stream.add(rows)
-    return float(stream.result())
-
-
 class MeasuresStream(Stream):
     """`measure_all` of blocks of rows; the few numbers a row are kept, not the reports."""
 
     def __init__(self) -> None:
-        self._rows, self._classwise = RowsStream(), ClasswiseECEStream()
+        self._rows = RowsStream()
+        streams = {key: measure.stream() for key, measure in MEASURES.items()}
+        self._whole = {
+            key: stream for key, stream in streams.items() if isinstance(stream, BlockStream)
+        }
 
     def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
         """Add a report that was taken in already."""
-        self._rows.add(report.labelled(labels, sample_weight, visit=self._classwise.visit))
+        self._rows.add(report.labelled(labels, sample_weight, visit=self._visit))
+
+    def _visit(self, *block: Any) -> None:
+        for stream in self._whole.values():
+            stream.visit(*block)
 
     def merge(self, other: Self) -> Self:
         """Add what another stream has seen; return this stream."""
         self._rows.merge(other._rows)
-        self._classwise.merge(other._classwise)
+        for key, stream in self._whole.items():
+            stream.merge(other._whole[key])
         return self
 
     def result(self) -> MeasuredReport:
         """Return the measures of all rows seen so far, and the rows."""
         rows = self._rows.result()
-        measures = Measures(
-            n=len(rows),
-            accuracy=_value(AccuracyStream(), rows),
-            nll=_value(NLLStream(), rows),
-            brier=_value(BrierStream(), rows),
-            ece=_value(ECEStream(), rows),
-            ece_equal_mass=equal_mass_gap(rows, BINS),
-            smooth_ece=smooth_gap(rows)[0],
-            classwise_ece=self._classwise.result(),
-        )
-        return MeasuredReport(measures, rows)
+        values = {
+            key: self._whole[key].result() if key in self._whole else measure.value(rows)
+            for key, measure in MEASURES.items()
+        }
+        return MeasuredReport(Measures(len(rows), values), rows)
 
 
 def measure_report(report: Report, labels: Any, sample_weight: Any) -> MeasuredReport:
@@ -99,6 +99,7 @@ def measure_report(report: Report, labels: Any, sample_weight: Any) -> MeasuredR
     return stream.result()
 
 
+@documented
 def measure_all(
     probabilities: Any,
     labels: Any,
@@ -111,17 +112,8 @@ def measure_all(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {report}
+    {rows}
 
     Returns
     -------
@@ -134,12 +126,5 @@ def measure_all(
     >>> measures.accuracy, round(measures.ece, 6), round(measures.brier, 6)
     (0.5, 0.4, 0.4)
     """
-    stream = fed(
-        MeasuresStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return stream.result().measures
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    return fed_report(MeasuresStream(), *given).result().measures

@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics._feeding import fed
+from cordcal.metrics._documented import documented
+from cordcal.metrics._feeding import fed_report
+from cordcal.metrics._measure import Matrix, Measure, Resampler, sums_by_place
 from cordcal.metrics._rows import Classes, LabelledRows, Vector
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -208,6 +210,7 @@ def clopper_pearson(
     return np.where(none, 0.0, low), np.where(every, 1.0, high)
 
 
+@documented
 def ece(
     probabilities: Any,
     labels: Any,
@@ -226,19 +229,10 @@ def ece(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
+    {report}
     bins : int
         Number of bins; the paper's 15 by default.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {rows}
 
     Returns
     -------
@@ -250,17 +244,11 @@ def ece(
     >>> round(ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    stream = fed(
-        ECEStream(bins),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return stream.result()
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    return fed_report(ECEStream(bins), *given).result()
 
 
+@documented
 def reliability(
     probabilities: Any,
     labels: Any,
@@ -277,19 +265,10 @@ def reliability(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
+    {report}
     bins : int
         Number of bins; the paper's 15 by default.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {rows}
 
     Returns
     -------
@@ -301,12 +280,29 @@ def reliability(
     >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5)
     Reliability(5 bins, 2 rows, ECE 0.4000)
     """
-    stream = fed(
-        ReliabilityStream(bins),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return stream.result()
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    return fed_report(ReliabilityStream(bins), *given).result()
+
+
+def _resampler(rows: LabelledRows) -> Resampler:
+    residual = rows.confidence - rows.correct
+    sums = sums_by_place(bin_index(rows.confidence, BINS), residual, BINS)
+
+    def values(weight: Matrix, total: Vector) -> Vector:
+        return np.asarray(np.abs(sums @ weight).sum(axis=0) / total)
+
+    return values
+
+
+ECE = Measure(
+    "ece",
+    "expected calibration error",
+    "ECE",
+    "The gap between confidence and accuracy in 15 bins of equal width.",
+    ece,
+    ECEStream,
+    resampler=_resampler,
+    unit="%",
+    digits=2,
+    leading=True,
+)

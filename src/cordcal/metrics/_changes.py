@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
+from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Classes, Report, Vector
 from cordcal.metrics._stream import require_rows
@@ -206,6 +207,7 @@ def decision_pair(original: Any, evaluated: Any) -> tuple[Classes, Classes, int 
     return before, after, known
 
 
+@documented
 def decision_changes(
     original: Any,
     evaluated: Any,
@@ -226,11 +228,7 @@ def decision_changes(
         The true class of each row; splits the changes into C⁺, C⁻ and C⁰.
     sample_weight : array_like, optional
         Weights of the rows; they enter the rates, not the counts.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {axis, ignore_index}
 
     Returns
     -------
@@ -259,6 +257,7 @@ def decision_changes(
     return stream.result()
 
 
+@documented
 def tpcr(
     original: Any, evaluated: Any, *, sample_weight: Any = None, axis: int | None = None
 ) -> float:
@@ -271,9 +270,7 @@ def tpcr(
         `decision_changes`.
     sample_weight : array_like, optional
         Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
+    {axis}
 
     Returns
     -------

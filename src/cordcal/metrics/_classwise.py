@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics._bins import BINS, bin_edges, bin_index, check_bins
-from cordcal.metrics._feeding import fed
-from cordcal.metrics._rows import Classes, Report, Vector
-from cordcal.metrics._stream import Stream, require_rows
+from cordcal.metrics._documented import documented
+from cordcal.metrics._feeding import fed_report
+from cordcal.metrics._measure import Measure
+from cordcal.metrics._rows import Classes, Vector
+from cordcal.metrics._stream import BlockStream, require_rows
 
 
-class ClasswiseECEStream(Stream):
+class ClasswiseECEStream(BlockStream):
     """`classwise_ece` of blocks of rows in O(bins · classes) memory.
 
     Parameters
@@ -33,10 +35,6 @@ class ClasswiseECEStream(Stream):
         self._weight = 0.0
         # By bin and class: Σ w (p − 1[y = class]).
         self._gaps: Vector | None = None
-
-    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
-        """Add a report that was taken in already."""
-        report.labelled(labels, sample_weight, visit=self.visit)
 
     def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
         """Add a checked block, as given and in float64."""
@@ -84,6 +82,7 @@ class ClasswiseECEStream(Stream):
         return float(np.abs(gaps).sum() / (gaps.shape[1] * self._weight))
 
 
+@documented
 def classwise_ece(
     probabilities: Any,
     labels: Any,
@@ -101,19 +100,10 @@ def classwise_ece(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
+    {report}
     bins : int
         Number of bins.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {rows}
 
     Returns
     -------
@@ -125,12 +115,17 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    stream = fed(
-        ClasswiseECEStream(bins),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return stream.result()
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    return fed_report(ClasswiseECEStream(bins), *given).result()
+
+
+CLASSWISE_ECE = Measure(
+    "classwise_ece",
+    "classwise ECE",
+    "cwECE",
+    "The gap of ECE for every class's own probability, averaged over the classes.",
+    classwise_ece,
+    ClasswiseECEStream,
+    unit="%",
+    digits=3,
+)

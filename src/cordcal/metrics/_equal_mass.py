@@ -7,7 +7,9 @@ from typing import Any, Self
 import numpy as np
 
 from cordcal.metrics._bins import BINS, check_bins
-from cordcal.metrics._feeding import RowsStream, fed
+from cordcal.metrics._documented import documented
+from cordcal.metrics._feeding import RowsStream, fed_report
+from cordcal.metrics._measure import Matrix, Measure, Resampler
 from cordcal.metrics._rows import Classes, LabelledRows, Vector
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -129,6 +131,7 @@ class EqualMassECEStream(RowStream):
         return min(1.0, (split + cut) / float(self._weight.sum()))
 
 
+@documented
 def ece_equal_mass(
     probabilities: Any,
     labels: Any,
@@ -147,19 +150,10 @@ def ece_equal_mass(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
+    {report}
     bins : int
         Number of bins; the paper's 15 by default.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {rows}
 
     Returns
     -------
@@ -172,12 +166,41 @@ def ece_equal_mass(
     >>> round(ece_equal_mass(p, [0, 1, 0, 0], bins=2), 6)
     0.15
     """
-    stream = fed(
-        RowsStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return equal_mass_gap(stream.result(), check_bins(bins))
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    rows = fed_report(RowsStream(), *given).result()
+    return equal_mass_gap(rows, check_bins(bins))
+
+
+def _resampler(rows: LabelledRows) -> Resampler:
+    order = np.argsort(rows.confidence, kind="stable")
+    residual = (rows.confidence - rows.correct)[order]
+    passed = np.arange(BINS)
+
+    def value(weight: Vector) -> float:
+        running = np.cumsum(weight)
+        # As in `rank_bins`: bin m starts behind the row that brings m / bins of the weight.
+        starts = np.searchsorted(running, passed * running[-1] / BINS) + (passed > 0)
+        # A row that fills several bins leaves the later ones empty; the last may end the rows.
+        gaps = np.add.reduceat(np.append(residual * weight, 0.0), starts)
+        filled = np.append(starts[1:] > starts[:-1], True)
+        return float(np.abs(gaps[filled]).sum() / running[-1])
+
+    def values(weight: Matrix, total: Vector) -> Vector:
+        # One resample at a time: its few vectors stay in the cache.
+        return np.array([value(weight[order, column]) for column in range(weight.shape[1])])
+
+    return values
+
+
+EQUAL_MASS_ECE = Measure(
+    "ece_equal_mass",
+    "equal-mass ECE",
+    "ECE-EM",
+    "The same in 15 bins that hold equally many rows.",
+    ece_equal_mass,
+    EqualMassECEStream,
+    of_rows=lambda rows: equal_mass_gap(rows, BINS),
+    resampler=_resampler,
+    unit="%",
+    digits=2,
+)

@@ -55,6 +55,25 @@ def fed(
     return stream
 
 
+def fed_report(
+    stream: Fed,
+    probabilities: Any,
+    labels: Any,
+    sample_weight: Any,
+    axis: int | None,
+    ignore_index: int | None,
+) -> Fed:
+    """Return the stream of a measure of one labelled report after it has seen all rows."""
+    return fed(
+        stream,
+        probabilities,
+        labels=labels,
+        sample_weight=sample_weight,
+        axis=axis,
+        ignore_index=ignore_index,
+    )
+
+
 class RowsStream(RowStream):
     """The reduced rows themselves, for measures that need all of them at once."""
 

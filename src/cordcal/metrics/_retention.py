@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from cordcal._door import arrays
 from cordcal.metrics._changes import read_decisions
+from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Report
 from cordcal.metrics._stream import WeightedMean
@@ -60,6 +61,7 @@ class MeanRetentionStream:
         return abs(self._repaired.result() - self._direct.result())
 
 
+@documented
 def mean_retention(
     original: Any, direct: Any, repaired: Any, *, sample_weight: Any = None, axis: int | None = None
 ) -> float:
@@ -76,9 +78,7 @@ def mean_retention(
         The calibrator's probabilities, and the repaired ones.
     sample_weight : array_like, optional
         Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
+    {axis}
 
     Returns
     -------

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cordcal.metrics._feeding import fed
+from cordcal.metrics._documented import documented
+from cordcal.metrics._feeding import fed_report
+from cordcal.metrics._measure import Measure
 from cordcal.metrics._rows import LabelledRows, Vector
 from cordcal.metrics._stream import MeanStream
 
@@ -43,6 +45,7 @@ class BrierStream(MeanStream):
         return rows.squared_error
 
 
+@documented
 def accuracy(
     probabilities: Any,
     labels: Any,
@@ -59,13 +62,7 @@ def accuracy(
         The report to measure; ties go to the smallest index.
     labels : array_like of int
         The true class of each row, 0..K-1.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {rows}
 
     Returns
     -------
@@ -77,17 +74,11 @@ def accuracy(
     >>> accuracy([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]], [0, 1])
     0.5
     """
-    stream = fed(
-        AccuracyStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return stream.result()
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    return fed_report(AccuracyStream(), *given).result()
 
 
+@documented
 def nll(
     probabilities: Any,
     labels: Any,
@@ -103,17 +94,8 @@ def nll(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {report}
+    {rows}
 
     Returns
     -------
@@ -125,17 +107,11 @@ def nll(
     >>> round(nll([[0.5, 0.5], [0.0, 1.0]], [0, 0]), 6)
     14.162084
     """
-    stream = fed(
-        NLLStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return stream.result()
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    return fed_report(NLLStream(), *given).result()
 
 
+@documented
 def brier(
     probabilities: Any,
     labels: Any,
@@ -150,17 +126,8 @@ def brier(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {report}
+    {rows}
 
     Returns
     -------
@@ -172,12 +139,36 @@ def brier(
     >>> brier([[0.5, 0.5], [0.0, 1.0]], [0, 0])
     1.25
     """
-    stream = fed(
-        BrierStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return stream.result()
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    return fed_report(BrierStream(), *given).result()
+
+
+ACCURACY = Measure(
+    "accuracy",
+    "accuracy",
+    "accuracy",
+    "The share of rows whose top class is the true one.",
+    accuracy,
+    AccuracyStream,
+    unit="%",
+    digits=2,
+    lower_is_better=False,
+)
+NLL = Measure(
+    "nll",
+    "negative log-likelihood",
+    "NLL",
+    "The mean negative log-probability of the true class, floored at 1e-12.",
+    nll,
+    NLLStream,
+    leading=True,
+)
+BRIER = Measure(
+    "brier",
+    "Brier score",
+    "Brier",
+    "The squared error, summed over the classes.",
+    brier,
+    BrierStream,
+    leading=True,
+)

@@ -16,7 +16,8 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics._feeding import RowsStream, fed
+from cordcal.metrics._documented import documented
+from cordcal.metrics._feeding import RowsStream, fed_report
 from cordcal.metrics._rows import Classes, LabelledRows, Vector
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -25,8 +26,10 @@ Normalization = Literal["count", "density", "corrected"]
 
 # The fixed point is bisected on [0, 1] in ten steps, so widths are multiples of 2^-10, and
 # widths below 0.001 are never tried: both are part of the published definition.
-_STEPS = 10
-_SMALLEST_WIDTH = 0.001
+STEPS = 10
+SMALLEST_WIDTH = 0.001
+# The first grid of "count".
+FIRST_NODES = 200
 # Keeps the smoothed density away from zero; it is added to sums over whole rows.
 _DENSITY_FLOOR = 1e-4
 # Cells of the stream's grid: its nodes include 0 and 1, and two vectors take 1 MB.
@@ -64,7 +67,7 @@ class Residuals:
         self.mass = mass
         self.total = float(mass.sum())
         self.normalization = normalization
-        self._nodes = 200  # the first grid of "count"
+        self._nodes = FIRST_NODES
         self._spectra: dict[int, tuple[Spectrum, ...]] = {}
 
     def error_at(self, width: float) -> float:
@@ -74,9 +77,7 @@ class Residuals:
         return self._by_density(width)
 
     def _by_count(self, width: float) -> float:
-        # relplot 1.0 and 1.0.1: the grid grows by fours, and never shrinks during a search.
-        while round(20.0 / width) > self._nodes:
-            self._nodes *= 4
+        self._nodes = grown(self._nodes, width)
         (residual,) = self._smoothed(self._nodes, width)
         return float(np.abs(residual).sum() / (self._nodes * self.total))
 
@@ -108,6 +109,16 @@ class Residuals:
     def grid_step(self, width: float) -> float:
         """Return the spacing of the grid on which the error at this width is computed."""
         return 1.0 / (self._nodes - 1 if self.normalization == "count" else _density_cells(width))
+
+
+def grown(nodes: int, width: float) -> int:
+    """Return the number of nodes of "count" at a width, after grids of ``nodes``.
+
+    In relplot 1.0 and 1.0.1 the grid grows by fours, and never shrinks during a search.
+    """
+    while round(20.0 / width) > nodes:
+        nodes *= 4
+    return nodes
 
 
 def _density_cells(width: float) -> int:
@@ -162,9 +173,9 @@ def fixed_point(error_at: Callable[[float], float]) -> tuple[float, float, list[
     tried = [high]
     if error_at(high) > high:
         return high, error_at(high), tried
-    for _ in range(_STEPS):
+    for _ in range(STEPS):
         middle = (low + high) / 2.0
-        if middle < _SMALLEST_WIDTH:
+        if middle < SMALLEST_WIDTH:
             low = middle
             continue
         tried.append(middle)
@@ -257,8 +268,8 @@ class SmoothECEStream(RowStream):
         # may end one step away.
         if all(abs(points.error_at(at) - at) > bound(at) for at in tried):
             return bound(width)
-        step = 2.0**-_STEPS
-        near = [at for at in (width - step, width + step) if _SMALLEST_WIDTH <= at <= 1.0]
+        step = 2.0**-STEPS
+        near = [at for at in (width - step, width + step) if SMALLEST_WIDTH <= at <= 1.0]
         return max(abs(points.error_at(at) - error) + bound(at) for at in near)
 
     def _sharing_bound(self, width: float, step: float) -> float:
@@ -281,6 +292,7 @@ class SmoothECEStream(RowStream):
         return moved if self.normalization == "count" else 4.0 * moved
 
 
+@documented
 def smooth_ece(
     probabilities: Any,
     labels: Any,
@@ -298,10 +310,7 @@ def smooth_ece(
 
     Parameters
     ----------
-    probabilities : array_like of shape (n, K)
-        The report to measure.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
+    {report}
     normalization : {"count", "density", "corrected"}
         ``"count"`` divides the smoothed residuals by the number of rows, as relplot 1.0 and
         1.0.1 do; the paper's values are these.  ``"density"`` divides by the smoothed
@@ -309,13 +318,7 @@ def smooth_ece(
         end nodes, so rows whose confidence is 1 count half: the first then under-reports,
         the second divides by too little and over-reports, by up to a factor of two where
         most confidences are 1.  ``"corrected"`` is the second with full end nodes.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {rows}
 
     Returns
     -------
@@ -331,12 +334,6 @@ def smooth_ece(
     0.249846
     """
     kind = check_normalization(normalization)
-    stream = fed(
-        RowsStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-    return smooth_gap(stream.result(), kind)[0]
+    given = (probabilities, labels, sample_weight, axis, ignore_index)
+    rows = fed_report(RowsStream(), *given).result()
+    return smooth_gap(rows, kind)[0]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
+import numpy.typing as npt
+
 from cordcal._numeric.exact import ExactSum, total_weight, weighted
-from cordcal.metrics._rows import LabelledRows, Report, Vector
+from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
 
 
 class Stream(ABC):
@@ -55,6 +57,18 @@ class RowStream(Stream):
     @abstractmethod
     def add(self, rows: LabelledRows) -> None:
         """Add rows that were reduced already."""
+
+
+class BlockStream(Stream):
+    """A measure that needs whole rows: it visits each block while the report is read."""
+
+    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
+        """Add a report that was taken in already."""
+        report.labelled(labels, sample_weight, visit=self.visit)
+
+    @abstractmethod
+    def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
+        """Add a checked block, as given and in float64."""
 
 
 class WeightedMean:

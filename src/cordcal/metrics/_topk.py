@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cordcal._door import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal.metrics._changes import added, nan_message, tally
+from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Classes, Report
 from cordcal.metrics._stream import require_rows
@@ -138,6 +139,7 @@ def _best(scores: npt.NDArray[Any], k: int, name: str, first: int) -> Classes:
     return np.take_along_axis(members, order, axis=1)
 
 
+@documented
 def topk_changes(
     original: Any, evaluated: Any, k: int, *, sample_weight: Any = None, axis: int | None = None
 ) -> TopkChanges:
@@ -151,9 +153,7 @@ def topk_changes(
         How many of the best classes to compare.
     sample_weight : array_like, optional
         Weights of the rows; they enter the rates, not the counts.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
+    {axis}
 
     Returns
     -------

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cordcal.metrics import MEASURES
 from cordcal.report._svg import Axis, Drawing, Markup
-from cordcal.report.words import MEASURES, number
+from cordcal.report.words import number
 
 # Above this ratio of largest to smallest, a linear axis hides everything but the largest.
 _LOG_RATIO = 8.0

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal.report.words import CHANGE_KINDS, MEASURES
+from cordcal.metrics import MEASURES
+from cordcal.report.words import CHANGE_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cordcal.report.words import MEASURES, number
+from cordcal.metrics import MEASURES
+from cordcal.metrics._registry import leading
+from cordcal.report.words import number
 
-# What fits beside the changes on a terminal; the HTML report has all measures.
-_SHOWN = ("ece", "nll", "brier")
 _PARTS = ("gained", "lost", "neutral")
 
 
@@ -23,10 +23,12 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    # What fits beside the changes on a terminal; the HTML report has all measures.
+    main = leading()
     table = Table(caption="percent, but for NLL and Brier; green: best that keeps every decision")
     table.add_column("calibrator")
     table.add_column("report")
-    headings = ("accuracy", "TPCR", "C+", "C−", "C0", *(MEASURES[name].short for name in _SHOWN))
+    headings = ("accuracy", "TPCR", "C+", "C−", "C0", *(MEASURES[name].short for name in main))
     for heading in headings:
         table.add_column(heading, justify="right")
     table.add_column("fit, s", justify="right")
@@ -34,7 +36,7 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     def add(key: str, report: str, measures: Mapping[str, float], changes: Any, fit: str) -> None:
         parts = [0.0] * 4 if changes is None else [changes[name] for name in ("tpcr", *_PARTS)]
         cells = [Text(f"{100 * part:.2f}") for part in (measures["accuracy"], *parts)]
-        for name in _SHOWN:
+        for name in main:
             best = data["best"][name]
             style = "bold green" if (best["key"], best["report"]) == (key, report) else ""
             cells.append(Text(number(name, measures[name]).split(" ")[0], style=style))

@@ -320,7 +320,7 @@ def _summary(records: list[Record], classes: int, there: int) -> Applied:
 
 def _job(repairer: Repairer, class_names: Any, on_error: OnError) -> dict[str, Any]:
     """Return all that the output depends on."""
-    from cordcal import __version__
+    from cordcal._version import __version__
 
     held, meta = repairer.state()
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())

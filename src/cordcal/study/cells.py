@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import cordcal
 from cordcal._door.scores import original_probabilities
+from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.files import replacing
 from cordcal.files._models import load, save
+from cordcal.metrics import MEASURES
 from cordcal.study.data import Rows, SetData, cached_set
 from cordcal.study.repairs import DIRECT, Measured, make_repair, measure
 from cordcal.study.schema import Kind, SetSpec
@@ -74,12 +75,13 @@ class Task:
         params = {} if key == UNCALIBRATED else calibrator_class(key)().get_params()
         parts = {
             "format": _FORMAT,
-            "version": cordcal.__version__,
+            "version": __version__,
             "rows": self.digests["rows"],
             "seed": self.fit.seed,
             "fraction": self.fit.fraction,
             "calibrator": key,
             "params": params,
+            "measures": list(MEASURES),
         }
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cordcal.metrics import MEASURES
 from cordcal.study.tidy import Row
 
 FigureKind = Literal["changes", "tradeoff", "reliability", "curves"]
@@ -107,16 +108,18 @@ class Shown:
     digits: int
 
 
-SHOWN = {
-    "accuracy": Shown("Acc. (%)", 100.0, 2),
-    "tpcr": Shown("TPCR (%)", 100.0, 2),
-    "ece": Shown("ECE (%)", 100.0, 2),
-    "nll": Shown("NLL", 1.0, 4),
-    "brier": Shown("Brier", 1.0, 4),
-    "ece_equal_mass": Shown("ECE-EM (%)", 100.0, 2),
-    "smooth_ece": Shown("smECE (%)", 100.0, 2),
-    "classwise_ece": Shown("cwECE (%)", 100.0, 3),
-}
+# What the paper's tables write in their own way, or count among the measures.
+_OWN = {"accuracy": Shown("Acc. (%)", 100.0, 2), "tpcr": Shown("TPCR (%)", 100.0, 2)}
+
+
+def shown_as(key: str) -> Shown:
+    """Return how a measure is printed."""
+    if key in _OWN:
+        return _OWN[key]
+    measure = MEASURES[key]
+    return Shown(measure.axis, measure.scale, measure.digits)
+
+
 MAIN = ("ece", "nll", "brier")
 """The measures of the paper's figures and tests."""
 COMPARED = (*MAIN, "tpcr", "mean_gap")

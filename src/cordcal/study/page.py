@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cordcal
+from cordcal._version import __version__
 from cordcal.files import replacing
 from cordcal.files._encoding import import_arrow
 from cordcal.report.html import environment, own_file
@@ -58,7 +58,7 @@ def _page(result: StudyResult, figures: bool) -> str:
         .get_template("study.html")
         .render(
             title=result.study.title,
-            version=cordcal.__version__,
+            version=__version__,
             style=own_file("style.css"),
             chapters=result.chapters,
             facts=result.to_dict(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cordcal
+from cordcal._version import __version__
 from cordcal.study.cells import Cell, Fit, Task, merge
 from cordcal.study.chapters import Chapter
 from cordcal.study.data import load_set
@@ -45,7 +45,7 @@ class StudyResult:
         """Return what the index shows, as plain Python values."""
         return {
             "title": self.study.title,
-            "version": cordcal.__version__,
+            "version": __version__,
             "seeds": list(self.study.seeds),
             "experiments": [chapter.key for chapter in self.chapters],
             "sets": list(self.sets),

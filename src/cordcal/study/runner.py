@@ -12,6 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from pathlib import Path
 
+from cordcal.metrics import Measure, register
+from cordcal.metrics._registry import registered
 from cordcal.study.cells import Cell, Fit, Task, compute, stored
 from cordcal.study.data import SetData
 from cordcal.study.schema import SetSpec
@@ -82,6 +84,7 @@ def _computed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Cell]
             min(workers, len(tasks)),
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
+            initargs=(registered(),),
         ) as pool,
     ):
         waiting: dict[Future[Cell], Task] = {pool.submit(_work, task): task for task in tasks}
@@ -103,8 +106,10 @@ def _cost(task: Task, data: SetData) -> float:
     return rows * classes * (1.0 + _SLOW.get(task.fit.calibrator, 0.0) * classes)
 
 
-def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, which ends the workers; and do not outlive it."""
+def _start_worker(measures: list[Measure]) -> None:
+    """Know the parent's measures, leave Ctrl-C to it, and do not outlive it."""
+    for measure in measures:
+        register(measure)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()

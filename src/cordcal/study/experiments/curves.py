@@ -9,11 +9,11 @@ from cordcal.study.cells import Cell, Fit, Request
 from cordcal.study.chapters import (
     COMPARED,
     MAIN,
-    SHOWN,
     Chapter,
     Figure,
     Table,
     number,
+    shown_as,
     text,
 )
 from cordcal.study.data import CLEAN
@@ -150,7 +150,7 @@ def _chapter(
             entries = [text(name), text(f"{x:g}")]
             entries.append((number(100 * values["tpcr", DIRECT][index][0], 2),))
             for measure in MAIN:
-                shown = SHOWN[measure]
+                shown = shown_as(measure)
                 entries.append(
                     tuple(
                         number(shown.scale * values[measure, repair][index][0], shown.digits)
@@ -161,7 +161,7 @@ def _chapter(
     table = Table(
         key,
         "Means over sets, calibrators and splits. Measures: direct / repaired.",
-        ("Group", label, "TPCR, direct (%)", *(SHOWN[measure].name for measure in MAIN)),
+        ("Group", label, "TPCR, direct (%)", *(shown_as(measure).name for measure in MAIN)),
         tuple(lines),
     )
     columns = len(_MEASURES)
@@ -213,7 +213,7 @@ def _absolute(
     measure: str,
     values: Mapping[tuple[str, str], Sequence[tuple[float, float, float]]],
 ) -> dict[str, Any]:
-    shown = SHOWN[measure]
+    shown = shown_as(measure)
     return {
         "title": title,
         "x": list(places),

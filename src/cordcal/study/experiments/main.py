@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cordcal.metrics import MEASURES
 from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Request
 from cordcal.study.chapters import (
     MAIN,
-    SHOWN,
     TITLES,
     Chapter,
     Entry,
@@ -16,6 +16,7 @@ from cordcal.study.chapters import (
     Table,
     change,
     number,
+    shown_as,
     text,
 )
 from cordcal.study.plan import Plan
@@ -29,7 +30,6 @@ from cordcal.study.tidy import (
     tidy_rows,
 )
 
-_MEASURES = ("accuracy", "tpcr", *MAIN, "ece_equal_mass", "smooth_ece", "classwise_ece")
 _CHANGES = ("gained", "lost", "neutral")
 Values = Mapping[tuple[Any, ...], float]
 
@@ -84,7 +84,7 @@ def _summary(plan: Plan, groups: Values) -> Table:
             gained, lost = (groups[group, key, DIRECT, name] for name in _CHANGES[:2])
             entries.append((number(100 * (gained - lost), 2, signed=True),))
             for measure in MAIN:
-                shown = SHOWN[measure]
+                shown = shown_as(measure)
                 before, after = (groups[group, key, report, measure] for report in (DIRECT, CORDS))
                 entries.append(
                     (
@@ -97,7 +97,7 @@ def _summary(plan: Plan, groups: Values) -> Table:
         "summary",
         "Means over the sets of each group and their splits, the numbers behind Figure 2. TPCR: "
         "direct / repaired. Measures: direct / reduction by CORD; positive is better (▼).",
-        ("Group", "Calibrator", "TPCR (%)", "ΔAcc (pp)", *(SHOWN[name].name for name in MAIN)),
+        ("Group", "Calibrator", "TPCR (%)", "ΔAcc (pp)", *(shown_as(name).name for name in MAIN)),
         tuple(rows),
     )
 
@@ -110,9 +110,11 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
     rows = []
     for spec in plan.study.in_group(group):
         place = (group, spec.name)
-        for measure in _MEASURES:
-            shown = SHOWN[measure]
-            original = values[*place, UNCALIBRATED, DIRECT, measure]
+        for measure in dict.fromkeys(("accuracy", "tpcr", *MAIN, *MEASURES)):
+            shown = shown_as(measure)
+            original = values.get((*place, UNCALIBRATED, DIRECT, measure))
+            if original is None:  # registered since the cells were computed
+                continue
             entries = [text(spec.name), text(shown.name)]
             entries.append((number(shown.scale * original, shown.digits),))
             for key in keys:
@@ -133,7 +135,7 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
 def _pair(measure: str, before: float | None, after: float | None, original: float) -> list[Entry]:
     if before is None or after is None:
         return [text("–"), text("–")]
-    shown = SHOWN[measure]
+    shown = shown_as(measure)
     if measure == "accuracy":
         return [
             (number(shown.scale * (value - original), shown.digits, signed=True),)
@@ -141,7 +143,8 @@ def _pair(measure: str, before: float | None, after: float | None, original: flo
         ]
     if measure == "tpcr":
         return [(number(shown.scale * value, shown.digits),) for value in (before, after)]
-    reduction = change(shown.scale * (before - after), shown.digits)
+    better = 1.0 if MEASURES[measure].lower_is_better else -1.0
+    reduction = change(better * shown.scale * (before - after), shown.digits)
     return [(number(shown.scale * before, shown.digits),), (reduction,)]
 
 
@@ -165,7 +168,7 @@ def _tradeoff(plan: Plan, groups: Values) -> Figure:
     panels = []
     for group in plan.study.groups:
         for measure in MAIN:
-            shown = SHOWN[measure]
+            shown = shown_as(measure)
             points = [
                 {
                     "label": TITLES.get(key, key),

@@ -7,7 +7,6 @@ from typing import Any
 
 from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Request
 from cordcal.study.chapters import (
-    SHOWN,
     TITLES,
     Chapter,
     Entry,
@@ -15,6 +14,7 @@ from cordcal.study.chapters import (
     Table,
     change,
     number,
+    shown_as,
     text,
 )
 from cordcal.study.experiments.main import bases_of
@@ -113,7 +113,7 @@ def _chosen(
             )
         )
         lines.append(tuple(entries))
-    titles = " / ".join(SHOWN[measure].name for measure in measures)
+    titles = " / ".join(shown_as(measure).name for measure in measures)
     rule = "for each measure by its own direct value" if per_measure else "by its direct ECE"
     return Table(
         name,
@@ -134,14 +134,14 @@ def _entry(
         return text("–")
     parts = []
     for measure, value, least in zip(measures, values, lowest, strict=True):
-        shown = SHOWN[measure]
+        shown = shown_as(measure)
         same = least is not None and value <= least
         parts.append(number(shown.scale * value, shown.digits, strong=same))
     return tuple(parts)
 
 
 def _mark(measure: str, before: float, after: float) -> Any:
-    shown = SHOWN[measure]
+    shown = shown_as(measure)
     return change(shown.scale * (before - after), shown.digits).mark
 
 
@@ -157,7 +157,7 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
         if not bases:
             continue
         for measure in _ERRORS:
-            shown = SHOWN[measure]
+            shown = shown_as(measure)
             best = _best(values, place, bases, measure)
             entries = [text(spec.name), text(shown.name)]
             for key in keys:

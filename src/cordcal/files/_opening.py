@@ -1,0 +1,61 @@
+"""Open files for reading: regular files alone, and no more of them than a limit at once."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from cordcal._door.errors import Refusal
+
+LIMIT = "CORDCAL_READ_LIMIT"
+# What is read whole may take this much memory: more than any calibration set that we know of,
+# less than a small archive of zeros can be made to say it holds.
+_DEFAULT_LIMIT = 4 * 2**30
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file; devices and pipes may have no end, or wait for ever."""
+    status = os.stat(path)
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise Refusal(os.fspath(path), "is no regular file", "pass a file, or - to read stdin")
+    return Path(path).open("rb")
+
+
+def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
+    """Return what messages call a file, and its bytes; ``-`` is stdin."""
+    name = os.fspath(path)
+    if name == "-":
+        data = sys.stdin.buffer.read(_limit() + 1)
+        check_size("stdin", len(data))
+        return "stdin", data
+    with open_regular(path) as file:
+        check_size(name, os.fstat(file.fileno()).st_size)
+        return name, file.read()
+
+
+def check_size(name: str, size: int) -> None:
+    """Refuse to read more than the limit at once."""
+    most = _limit()
+    if size > most:
+        raise Refusal(
+            name,
+            f"takes {size / 1e9:,.1f} GB of memory to be read, more than the limit of "
+            f"{most / 1e9:,.1f} GB",
+            f"store it as npy or Parquet, which are read in pieces, or set the environment "
+            f"variable {LIMIT} to more bytes",
+        )
+
+
+def _limit() -> int:
+    told = os.environ.get(LIMIT, "")
+    if told and not told.isdecimal():
+        raise Refusal(LIMIT, f"is {told!r}", "set it to a number of bytes")
+    return int(told) if told else _DEFAULT_LIMIT
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what a library says."""
+    return str(error).split("\n", 1)[0].rstrip(".")

@@ -1,0 +1,106 @@
+"""A measure is one record: registered, it is in every table without another edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import cordcal
+from cordcal import metrics, report
+from cordcal.metrics import MEASURES, Measure
+from cordcal.metrics._rows import LabelledRows, Vector
+from cordcal.metrics._stream import MeanStream
+
+
+class TrueMassStream(MeanStream):
+    @staticmethod
+    def of_rows(rows: LabelledRows) -> Vector:
+        return rows.true_mass
+
+
+def true_mass(probabilities, labels) -> float:
+    return TrueMassStream().update(probabilities, labels).result()
+
+
+@pytest.fixture
+def registered() -> Iterator[Measure]:
+    measure = Measure(
+        "true_mass",
+        "mass on the true class",
+        "true mass",
+        "The mean probability of the true class.",
+        true_mass,
+        TrueMassStream,
+        unit="%",
+        digits=1,
+        lower_is_better=False,
+        leading=True,
+    )
+    yield metrics.register(measure)
+    metrics.unregister("true_mass")
+
+
+@pytest.fixture
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(3, size=600)
+    return 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3)), labels
+
+
+def test_it_is_measured_compared_and_written(registered, rows) -> None:
+    found = cordcal.compare(*rows, ["ts", "irova"])
+    entry = found["irova"]
+    assert entry.direct["true_mass"] != entry.repaired["true_mass"]
+    gain = entry.gain["true_mass"]
+    assert gain.low < gain.estimate < gain.high
+    assert found.best["true_mass"].value == max(
+        found.measures(*pair)["true_mass"] for pair in found.keepers()
+    )
+    page = report.render(found.to_dict(), title="t")
+    assert "The mean probability of the true class." in page
+    assert page.count("true mass") > 3
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(found)
+    assert "true mass" in shown.get()
+
+
+def test_an_audit_has_it_with_its_direction(registered, rows) -> None:
+    original = np.exp(rows[0]) / np.exp(rows[0]).sum(axis=1, keepdims=True)
+    direct = 0.2 + 0.4 * np.roll(original, 1, axis=1)
+    found = cordcal.audit(original, direct, rows[1], resamples=50)
+    (measured,) = [each for each in found.measures if each.measure == "true_mass"]
+    assert measured.direct == true_mass(direct, rows[1])
+    assert measured.verdict == "better"
+    assert measured.low > 0.0
+
+
+def test_a_study_table_has_it(registered, rows, tmp_path) -> None:
+    from cordcal.study.run import run_study
+
+    np.savez(tmp_path / "s.npz", logits=rows[0], labels=rows[1])
+    (tmp_path / "study.toml").write_text(
+        'experiments = ["main"]\nseeds = [0]\ncalibrators = ["irova"]\n[[set]]\ngroup = "g"\n'
+        f'name = "s"\nfile = "{tmp_path / "s.npz"}"\n'
+    )
+    result = run_study(tmp_path / "study.toml", tmp_path / "cells", workers=1)
+    (chapter,) = result.chapters
+    cells = {part.text for table in chapter.tables for row in table.rows for c in row for part in c}
+    assert "true mass (%)" in cells
+
+
+def test_it_is_gone_again_and_the_rest_has_all_facts() -> None:
+    assert "true_mass" not in MEASURES
+    for key, measure in MEASURES.items():
+        assert measure.key == key == measure.function.__name__
+        assert getattr(metrics, key) is measure.function
+        assert measure.meaning.endswith(".")
+
+
+def test_what_is_no_measure_is_named() -> None:
+    found = metrics.measure_all([[0.5, 0.5]], [0])
+    with pytest.raises(AttributeError, match="there is no measure 'bries'; there are accuracy"):
+        _ = found.bries
