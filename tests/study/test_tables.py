@@ -25,6 +25,13 @@ def test_markdown() -> None:
     assert lines[-1] == TABLE.caption
 
 
+def test_markdown_carries_no_html() -> None:
+    name = "<script>\nalert(1)</script>"
+    found = markdown(Table("t", name, (name,), ((text(name),),)))
+    assert "<" not in found
+    assert len(found.splitlines()) == 5
+
+
 def test_latex_shows_a_name_once_and_escapes() -> None:
     lines = latex(TABLE).splitlines()
     assert lines[4] == r"Group & a\_b & $\times$$10^{-3}$ \\ \midrule"

@@ -13,6 +13,7 @@ import typer
 
 import cordcal
 from cordcal.cli import apply, audit, compare, demo, export, fit, info, study
+from cordcal.cli._console import note
 from cordcal.cli._options import with_options
 
 EPILOG = (
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _complain(message: str) -> int:
     one_line = " ".join(with_options(message).split())
-    print(f"cordcal: {one_line}", file=sys.stderr)
+    note(f"cordcal: {one_line}")
     return BAD_INPUT
 
 
@@ -107,6 +108,6 @@ def _shown_once() -> Callable[..., None]:
         words = " ".join(str(message).split())
         if words not in shown:
             shown.add(words)
-            print(f"cordcal: warning: {words}", file=sys.stderr)
+            note(f"cordcal: warning: {words}")
 
     return show

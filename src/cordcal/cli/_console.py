@@ -19,6 +19,39 @@ class Advance(Protocol):
     def __call__(self, what: str) -> None: ...
 
 
+def printable(text: str) -> str:
+    r"""Return text as a terminal may have it: what would steer the terminal is written out.
+
+    Class names, keys and file names come from other people; an escape sequence in them could
+    clear the screen or forge a line.
+
+    Examples
+    --------
+    >>> print(printable("cat\x1b[2J\u202e, dog"))
+    cat\x1b[2J\u202e, dog
+    """
+    if text.isprintable():
+        return text
+    kept = (each if each.isprintable() or each in "\n\t" else _written_out(each) for each in text)
+    return "".join(kept)
+
+
+def _written_out(character: str) -> str:
+    # Lone surrogates, which stand for bytes of a file name that are no text, too.
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+class _Printable:
+    """What rich renders, piece by piece made printable."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        for segment in console.render(self.inner, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
 def show(*renderables: Any) -> None:
     """Print text, tables and rules to stdout, in colour only on a terminal."""
     from rich.console import Console
@@ -27,22 +60,28 @@ def show(*renderables: Any) -> None:
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     for renderable in renderables:
         # A class called [red] is a word, not a wish for colour.
-        console.print(Text(renderable) if isinstance(renderable, str) else renderable)
+        plain = Text(printable(renderable)) if isinstance(renderable, str) else renderable
+        console.print(_Printable(plain))
 
 
 def say(text: str) -> None:
     """Print one line to stdout at once."""
-    print(text, flush=True)
+    print(printable(text), flush=True)
 
 
 def note(text: str) -> None:
     """Print one line to stderr: for people, out of the way of pipes."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def show_json(value: Any) -> None:
     """Print a JSON document to stdout; what has no number is null."""
-    print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+    text = json.dumps(plain(value), ensure_ascii=False, indent=2)
+    print("".join(each if each.isprintable() or each == "\n" else _in_json(each) for each in text))
+
+
+def _in_json(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def plain(value: Any) -> Any:
@@ -70,7 +109,7 @@ def progress(title: str, steps: int) -> Iterator[Advance]:
 
         def advance(what: str) -> None:
             nonlocal started
-            bar.update(task, description=f"{title}: {what}", advance=1 if started else 0)
+            bar.update(task, description=printable(f"{title}: {what}"), advance=1 if started else 0)
             started = True
 
         yield advance
@@ -86,7 +125,7 @@ def counted_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
         task = bar.add_task(title, total=None)
 
         def advance(done: int, total: int, what: str) -> None:
-            bar.update(task, description=f"{title}: {what}", completed=done, total=total)
+            bar.update(task, description=printable(f"{title}: {what}"), completed=done, total=total)
 
         yield advance
 
@@ -96,7 +135,7 @@ def _bar() -> Any:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed}/{task.total}"),
         TimeElapsedColumn(),

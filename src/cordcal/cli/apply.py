@@ -83,6 +83,12 @@ def apply(
         bool, typer.Option("--resume", help="Go on where a run that was killed stopped.")
     ] = False,
     on_error: OnErrorOption = "stop",
+    spreadsheet: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet", help="In CSV, begin class names that look like formulas with '."
+        ),
+    ] = False,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -123,7 +129,13 @@ def apply(
         refuse_with_pair(key=key)
         rows, names = _with_repair(fitted, model, original, direct, input, options)
     done = apply_model(
-        rows, output, class_names=names, on_error=treatment, resume=resume, overwrite=force
+        rows,
+        output,
+        class_names=names,
+        on_error=treatment,
+        resume=resume,
+        overwrite=force,
+        spreadsheet=spreadsheet,
     )
     if json:
         show_json({"output": output, **done.to_dict()})

@@ -26,6 +26,9 @@ from cordcal.files._memory import Sink
 # A quarter of Arrow's default: pages in the making are memory too.
 _PAGE_BYTES = 2**18
 
+# What makes a spreadsheet take a cell for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
 
 
@@ -58,8 +61,11 @@ class Encoded:
 class Encoder(ABC):
     """One format of report files."""
 
-    def __init__(self, class_names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, class_names: Sequence[str] | None = None, *, spreadsheet: bool = False
+    ) -> None:
         self.names = None if class_names is None else list(class_names)
+        self.spreadsheet = spreadsheet
 
     @abstractmethod
     def encode(self, block: ReportBlock) -> Encoded:
@@ -70,7 +76,9 @@ class Encoder(ABC):
         """End the file; ``parts`` are the blocks' positions and footers."""
 
 
-def encoder_for(path: Any, class_names: Sequence[str] | None = None) -> Encoder:
+def encoder_for(
+    path: Any, class_names: Sequence[str] | None = None, *, spreadsheet: bool = False
+) -> Encoder:
     """Return the encoder of a path by its suffix; ``-`` is CSV."""
     kinds: dict[str, type[Encoder]] = {".csv": CSV, ".npy": Npy, ".parquet": Parquet}
     suffix = ".csv" if str(path) == "-" else Path(path).suffix.lower()
@@ -79,11 +87,15 @@ def encoder_for(path: Any, class_names: Sequence[str] | None = None) -> Encoder:
             f"{path}: the suffix {suffix!r} names no format that reports are written in; "
             f"use one of {', '.join(SUFFIXES)}"
         )
-    return kinds[suffix](class_names)
+    return kinds[suffix](class_names, spreadsheet=spreadsheet)
 
 
 class CSV(Encoder):
-    """A line a row: the decision, the reports class by class, and the other columns."""
+    """A line a row: the decision, the reports class by class, and the other columns.
+
+    With ``spreadsheet`` words that a spreadsheet would run as formulas begin with an
+    apostrophe; numbers stay as they are.
+    """
 
     def _head(self, block: ReportBlock) -> bytes:
         classes = next(iter(block.reports.values())).shape[1]
@@ -91,11 +103,17 @@ class CSV(Encoder):
         header = [f"{report}:{column}" for report in block.reports for column in columns]
         return _lines([["decision", *header, *block.extra]])
 
+    def _words(self) -> list[str] | None:
+        if self.names is None or not self.spreadsheet:
+            return self.names
+        return [f"'{name}" if name.startswith(_FORMULA) else name for name in self.names]
+
     def encode(self, block: ReportBlock) -> Encoded:
         """Return the lines, with the shortest digits that read back as the same numbers."""
         kept = block.decision.tolist()
-        if self.names is not None:
-            kept = [self.names[index] for index in kept]
+        names = self._words()
+        if names is not None:
+            kept = [names[index] for index in kept]
         rows = [report.astype(np.str_) for report in block.reports.values()]
         more = [np.asarray(column).astype(np.str_) for column in block.extra.values()]
         lines = (

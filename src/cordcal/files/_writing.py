@@ -23,6 +23,7 @@ def write_reports(
     class_names: Sequence[str] | None = None,
     extra: Mapping[str, npt.NDArray[Any]] | None = None,
     overwrite: bool = True,
+    spreadsheet: bool = False,
 ) -> None:
     """Write reports to a npz, npy, CSV or Parquet file, chosen by the suffix.
 
@@ -40,12 +41,15 @@ def write_reports(
         More columns, such as an explanation.
     overwrite : bool
         Whether a file of that name may be replaced.
+    spreadsheet : bool
+        In CSV, begin class names that a spreadsheet would take for formulas (those that
+        start with ``=``, ``+``, ``-`` or ``@``) with an apostrophe.
     """
     block = ReportBlock(reports, decision, {} if extra is None else extra)
     if Path(path).suffix.lower() == ".npz":
         _write_npz(path, block, class_names, overwrite=overwrite)
         return
-    encoder = encoder_for(path, class_names)
+    encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
     encoded = encoder.encode(block)
     if str(path) == "-":
         sys.stdout.write(b"".join([encoded.head, *encoded.body]).decode())

@@ -226,6 +226,7 @@ def apply_model(
     on_error: OnError = "stop",
     resume: bool = False,
     overwrite: bool = True,
+    spreadsheet: bool = False,
 ) -> Applied:
     """Write the repaired reports of a file of any size.
 
@@ -247,6 +248,9 @@ def apply_model(
         for byte.
     overwrite : bool
         Whether a file of that name may be replaced.
+    spreadsheet : bool
+        In CSV, begin class names that a spreadsheet would take for formulas with an
+        apostrophe.
 
     Returns
     -------
@@ -260,10 +264,17 @@ def apply_model(
         )
     with said_once():
         if str(output) == "-" or Path(output).suffix.lower() == ".npz":
-            return _apply_at_once(repairer, output, class_names, on_error, overwrite)
-        encoder = encoder_for(output, class_names)
+            return _apply_at_once(
+                repairer,
+                output,
+                on_error,
+                class_names=class_names,
+                overwrite=overwrite,
+                spreadsheet=spreadsheet,
+            )
+        encoder = encoder_for(output, class_names, spreadsheet=spreadsheet)
         work = _Worker(repairer, encoder.encode, on_error)
-        job = _job(repairer, class_names, on_error)
+        job = _job(repairer, class_names, on_error, spreadsheet)
         with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
             there = file.rows
             for done in overlapped(_hands(repairer.batches(len(file.records))), work):
@@ -278,11 +289,7 @@ def _hands(batches: Iterator[Parts]) -> Iterator[list[Parts]]:
 
 
 def _apply_at_once(
-    repairer: Repairer,
-    output: str | os.PathLike[str],
-    class_names: Any,
-    on_error: OnError,
-    overwrite: bool,
+    repairer: Repairer, output: str | os.PathLike[str], on_error: OnError, **options: Any
 ) -> Applied:
     """Write what cannot grow: a npz archive, or lines to stdout."""
     work = _Worker(repairer, lambda block: block, on_error)
@@ -299,9 +306,8 @@ def _apply_at_once(
         output,
         together(block.reports for block in blocks),
         np.concatenate([block.decision for block in blocks]),
-        class_names=class_names,
         extra=together(block.extra for block in blocks),
-        overwrite=overwrite,
+        **options,
     )
     records = [
         {"rows": len(each.encoded), "changed": each.changed, "skipped": each.skipped}
@@ -318,7 +324,9 @@ def _summary(records: list[Record], classes: int, there: int) -> Applied:
     return Applied(rows, classes, changed, dict(sorted(skipped.items())), there)
 
 
-def _job(repairer: Repairer, class_names: Any, on_error: OnError) -> dict[str, Any]:
+def _job(
+    repairer: Repairer, class_names: Any, on_error: OnError, spreadsheet: bool
+) -> dict[str, Any]:
     """Return all that the output depends on."""
     from cordcal._version import __version__
 
@@ -335,6 +343,7 @@ def _job(repairer: Repairer, class_names: Any, on_error: OnError) -> dict[str, A
             repairer.with_direct,
             repairer.explain,
             on_error,
+            spreadsheet,
             None if class_names is None else list(class_names),
         ],
     }

@@ -61,7 +61,7 @@ def markdown(table: Table) -> str:
     lines = [_line(_escaped(name) for name in table.header)]
     lines.append(_line("---" for _ in table.header))
     lines += [_line(_markdown_entry(entry) for entry in row) for row in table.rows]
-    return "\n".join([*lines, "", table.caption.replace("*", r"\*")])
+    return "\n".join([*lines, "", _plain(table.caption)])
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -69,7 +69,12 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", r"\|").replace("*", r"\*")
+    return _plain(text).replace("|", r"\|")
+
+
+def _plain(text: str) -> str:
+    # Markdown lets HTML through, and names come from other people's files.
+    return " ".join(text.split()).replace("<", "&lt;").replace("*", r"\*")
 
 
 def _markdown_entry(entry: Entry) -> str:

@@ -1,0 +1,86 @@
+"""What comes from files cannot steer the terminal, nor a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.table import Table
+
+from cordcal.cli import _console
+
+HOSTILE = "cat\x1b[2J\x9b1m\u202e\x07[red]"
+
+
+def safe(text: str) -> bool:
+    return all(each.isprintable() or each == "\n" for each in text)
+
+
+@pytest.mark.parametrize("printed", [_console.say, _console.show, _console.note])
+def test_lines_are_printable(printed, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(HOSTILE)
+    found = capsys.readouterr()
+    assert safe(found.out + found.err)
+    assert "cat\\x1b[2J" in found.out + found.err
+
+
+def test_tables_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(HOSTILE)
+    table.add_row(HOSTILE)
+    _console.show(table)
+    found = capsys.readouterr().out
+    assert safe(found)
+    assert found.count("x1b[2J") == 2
+
+
+def test_json_is_printable_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    _console.show_json({HOSTILE: "ü 猫"})
+    found = capsys.readouterr().out
+    assert safe(found)
+    assert "ü 猫" in found
+    assert json.loads(found) == {HOSTILE: "ü 猫"}
+
+
+def test_the_progress_bar_reads_no_markup() -> None:
+    bar = _console._bar()
+    bar.add_task("[/nowhere]", total=1)
+    assert "[/nowhere]" in "".join(each.text for each in bar.console.render(bar.get_renderable()))
+
+
+def test_no_command_lets_a_name_through(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    names = [HOSTILE, "dog", "=cmd()"]
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels, class_names=names)
+    np.savez(tmp_path / "k.npz", **{HOSTILE: logits, "other": logits})
+    fitted = call("fit", "s.npz", "--calibrator", "ts", "--output", f"m{HOSTILE[3:8]}.safetensors")
+    assert fitted[0] == 0
+    for arguments in (
+        ("info", "s.npz"),
+        ("info", "s.npz", "--json"),
+        ("info", "k.npz"),
+        ("compare", "k.npz"),
+        ("compare", "s.npz", "--key", HOSTILE),
+        ("compare", f"no{HOSTILE}.npz"),
+        ("info", f"m{HOSTILE[3:8]}.safetensors"),
+    ):
+        fitted = (*fitted, *call(*arguments)[1:])
+    assert all(map(safe, fitted[1:]))
+
+
+def test_formulas_for_a_spreadsheet(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    names = ["=1+1", "@sum", "-dog"]
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels, class_names=names)
+    call("fit", "s.npz", "--calibrator", "ts", "--output", "m.safetensors")
+    for options, mark in ((), ""), (("--spreadsheet",), "'"):
+        output = ("--output", "out.csv", "--force", *options)
+        assert call("apply", "m.safetensors", "s.npz", *output)[0] == 0
+        with (tmp_path / "out.csv").open(newline="") as file:
+            header, *rows = csv.reader(file)
+        assert header[1:] == [f"repaired:{name}" for name in names]  # no cell of formulas
+        assert {row[0] for row in rows} == {mark + name for name in names}
