@@ -128,6 +128,7 @@ def test_every_experiment_writes_its_files(results: Path) -> None:
 
 def test_the_index_shows_everything_and_escapes_what_it_shows(results: Path) -> None:
     page = (results / "index.html").read_text()
+    assert "Content-Security-Policy" in page
     assert "Small &lt;study&gt;" in page
     assert "net &amp; co" in page
     for target in re.findall(r'(?:src|href)="([^"#][^"]*)"', page):
