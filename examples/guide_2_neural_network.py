@@ -94,7 +94,7 @@ with tempfile.TemporaryDirectory() as folder:
 # -------------------------
 import matplotlib.pyplot as plt
 
-from cordcal.report.figures import COLOURS
+from cordcal.plots import COLOURS
 
 figure, axes = plt.subplots(figsize=(6, 3))
 edges = np.linspace(0, 1, 21)

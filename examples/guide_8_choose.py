@@ -56,11 +56,11 @@ print(f"svs repaired minus ts:        {other.estimate:.4f} [{other.low:.4f}, {ot
 # Each arrow leads from a direct report to its repair, which changes no decision.
 import matplotlib.pyplot as plt
 
-from cordcal.report import figures
+from cordcal import plots
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
-figures.metric_versus_tpcr(comparison, "nll", axes[0])
-figures.decision_changes(comparison, axes[1])
+plots.metric_versus_tpcr(comparison, "nll", axes[0])
+plots.decision_changes(comparison, axes[1])
 figure.tight_layout()
 
 # %%

@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from cordcal.report.figures import COLOURS
+from cordcal.plots import COLOURS
 
 __all__ = ["COLOURS", "plt", "write"]
 

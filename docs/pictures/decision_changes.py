@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from _style import plt, write
 
 import cordcal
+from cordcal import plots
 from cordcal.cli.demo import _CALIBRATION, _scores
-from cordcal.report import figures
 
 KEYS = ("vs", "svs", "ms", "sms", "dir-odir", "irova", "irova-ts")
 
@@ -27,7 +27,7 @@ def main() -> None:
         evaluation=(logits[_CALIBRATION:], labels[_CALIBRATION:]),
     )
     figure, axes = plt.subplots(figsize=(7.2, 3.0))
-    figures.decision_changes(comparison, axes)
+    plots.decision_changes(comparison, axes)
     axes.set_title("Decisions each calibrator changes, and the net change of accuracy", loc="left")
     axes.legend(loc="lower right", title=None, fontsize="small")
     write(figure, Path(__file__).parents[1] / "_static" / "decision-changes.svg")

@@ -24,6 +24,7 @@ _EXPORTS: dict[str, str | None] = {
     "load": "cordcal.files._models",
     "metrics": None,
     "onnx": None,
+    "plots": None,
     "repair": None,
     "save": "cordcal.files._models",
     "sklearn": None,
@@ -44,6 +45,7 @@ __all__ = [
     "load",
     "metrics",
     "onnx",
+    "plots",
     "repair",
     "save",
     "sklearn",
@@ -52,7 +54,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from cordcal import calibrators, files, metrics, onnx, repair, sklearn, torch
+    from cordcal import calibrators, files, metrics, onnx, plots, repair, sklearn, torch
     from cordcal.evaluate.audit import audit
     from cordcal.evaluate.compare import compare
     from cordcal.files._models import load, save

@@ -8,11 +8,14 @@ and never renormalised.
 from cordcal.metrics._all import Measures, measure_all
 from cordcal.metrics._bins import ECEStream, Reliability, ReliabilityStream, ece, reliability
 from cordcal.metrics._changes import DecisionChanges, DecisionChangesStream, decision_changes, tpcr
+from cordcal.metrics._class_reliability import class_reliability
 from cordcal.metrics._classwise import ClasswiseECEStream, classwise_ece
 from cordcal.metrics._equal_mass import EqualMassECEStream, ece_equal_mass
+from cordcal.metrics._flows import Flows, decision_flows
 from cordcal.metrics._measure import Measure
 from cordcal.metrics._registry import MEASURES, register, unregister
 from cordcal.metrics._retention import MeanRetentionStream, mean_retention
+from cordcal.metrics._risk import RiskCoverage, risk_coverage
 from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
 from cordcal.metrics._smooth import SmoothECEStream, smooth_ece
 from cordcal.metrics._topk import TopkChanges, TopkChangesStream, topk_changes
@@ -26,19 +29,23 @@ __all__ = [
     "DecisionChangesStream",
     "ECEStream",
     "EqualMassECEStream",
+    "Flows",
     "MeanRetentionStream",
     "Measure",
     "Measures",
     "NLLStream",
     "Reliability",
     "ReliabilityStream",
+    "RiskCoverage",
     "SmoothECEStream",
     "TopkChanges",
     "TopkChangesStream",
     "accuracy",
     "brier",
+    "class_reliability",
     "classwise_ece",
     "decision_changes",
+    "decision_flows",
     "ece",
     "ece_equal_mass",
     "mean_retention",
@@ -46,6 +53,7 @@ __all__ = [
     "nll",
     "register",
     "reliability",
+    "risk_coverage",
     "smooth_ece",
     "topk_changes",
     "tpcr",

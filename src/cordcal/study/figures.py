@@ -7,7 +7,7 @@ from io import BytesIO
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from cordcal.report.figures import COLOURS
+from cordcal.plots import COLOURS
 from cordcal.report.words import CHANGE_KINDS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import cordcal
 
 pytest.importorskip("matplotlib").use("agg")
 
-from cordcal.report import figures  # noqa: E402 - the backend is chosen first
+from cordcal import plots  # noqa: E402 - the backend is chosen first
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def _close():
 
 
 def test_bars_add_up_to_the_changes(comparison) -> None:
-    ax = figures.decision_changes(comparison)
+    ax = plots.decision_changes(comparison)
     shown = [entry for entry in comparison if entry.changes.n_changed]
     widths = np.array([patch.get_width() for patch in ax.patches]).reshape(3, len(shown))
     np.testing.assert_allclose(widths.sum(axis=0), [100 * entry.changes.tpcr for entry in shown])
@@ -37,27 +37,27 @@ def test_bars_add_up_to_the_changes(comparison) -> None:
 
 
 def test_points_are_the_reports(comparison) -> None:
-    ax = figures.metric_versus_tpcr(comparison, "nll")
+    ax = plots.metric_versus_tpcr(comparison, "nll")
     points = {(x, y) for line in ax.lines for x, y in line.get_xydata()}
     entry = comparison["vs"]
     assert (100 * entry.changes.tpcr, entry.direct["nll"]) in points
     assert (0.0, entry.repaired["nll"]) in points
     assert (0.0, comparison.uncalibrated["nll"]) in points
     with pytest.raises(ValueError, match="measure is 'auc'; use one of accuracy, nll"):
-        figures.metric_versus_tpcr(comparison, "auc")
+        plots.metric_versus_tpcr(comparison, "auc")
 
 
 def test_the_diagram_shows_the_filled_bins(comparison) -> None:
-    ax = figures.reliability_diagram(comparison["vs"])
+    ax = plots.reliability_diagram(comparison["vs"])
     bins = comparison["vs"].pictures.reliability["repaired"]
     filled = bins.count > 0
-    drawn = ax.containers[1].lines[0]
+    drawn = next(line for line in ax.lines if line.get_label() == "repaired")
     np.testing.assert_array_equal(drawn.get_xdata(), bins.confidence[filled])
     np.testing.assert_array_equal(drawn.get_ydata(), bins.accuracy[filled])
 
 
 def test_the_histogram_counts_every_row(comparison) -> None:
-    ax = figures.confidence_histogram(comparison["vs"])
+    ax = plots.confidence_histogram(comparison["vs"])
     for steps in ax.patches:
         assert steps.get_data().values.sum() == comparison.n_evaluation
 
@@ -66,4 +66,4 @@ def test_given_axes_are_drawn_on(comparison) -> None:
     import matplotlib.pyplot as plt
 
     ax = plt.subplots()[1]
-    assert figures.confidence_histogram(comparison["ts"], ax) is ax
+    assert plots.confidence_histogram(comparison["ts"], ax) is ax

@@ -1,0 +1,21 @@
+"""Figures for papers with matplotlib (``pip install 'cordcal[figures]'``).
+
+Each function takes arrays or a result, draws on ``ax`` if that is given, and returns the axes.
+What is drawn is measured by `cordcal.metrics` and `cordcal.compare`.
+"""
+
+from cordcal.plots._axes import COLOURS
+from cordcal.plots._comparison import confidence_histogram, decision_changes, metric_versus_tpcr
+from cordcal.plots._decisions import flows, risk_coverage
+from cordcal.plots._reliability import ReliabilityDisplay, reliability_diagram
+
+__all__ = [
+    "COLOURS",
+    "ReliabilityDisplay",
+    "confidence_histogram",
+    "decision_changes",
+    "flows",
+    "metric_versus_tpcr",
+    "reliability_diagram",
+    "risk_coverage",
+]

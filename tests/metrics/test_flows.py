@@ -1,0 +1,55 @@
+"""Where changed decisions go, and one class's reliability."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cordcal.metrics import class_reliability, decision_changes, decision_flows, reliability
+
+
+def test_flows_are_the_changes() -> None:
+    rng = np.random.default_rng(0)
+    original, direct = rng.dirichlet(np.ones(5), (2, 400))
+    found = decision_flows(original, direct)
+    assert found.count.sum() == decision_changes(original, direct).n_changed
+    assert (np.diff(found.count) <= 0).all()
+    before, after = original.argmax(axis=1), direct.argmax(axis=1)
+    expected = np.zeros((5, 5), dtype=int)
+    np.add.at(expected, (before, after), 1)
+    np.fill_diagonal(expected, 0)
+    np.testing.assert_array_equal(found.matrix(), expected)
+    again = decision_flows(before, direct)
+    np.testing.assert_array_equal(again.matrix(), expected)
+
+
+def test_nothing_moves() -> None:
+    report = np.array([[0.6, 0.4], [0.3, 0.7]])
+    found = decision_flows(report, report)
+    assert found.count.size == 0
+    assert not found.matrix().any()
+    assert found.to_dict()["count"] == []
+
+
+def test_a_class_against_the_rest() -> None:
+    rng = np.random.default_rng(1)
+    report = rng.dirichlet(np.ones(3), 300)
+    labels = np.array([rng.choice(3, p=row) for row in report])
+    found = class_reliability(report, labels, 2, bins=10)
+    inside = (report[:, 2] > 0.2) & (report[:, 2] <= 0.3)
+    assert found.count[2] == inside.sum()
+    assert found.accuracy[2] == pytest.approx((labels[inside] == 2).mean())
+    assert found.confidence[2] == pytest.approx(report[inside, 2].mean())
+
+
+def test_of_two_classes_the_likelier_is_the_top() -> None:
+    rng = np.random.default_rng(2)
+    p = rng.uniform(0.5, 1.0, 200)
+    report, labels = np.stack([1 - p, p], axis=1), (rng.random(200) < p).astype(int)
+    top, own = reliability(report, labels), class_reliability(report, labels, 1)
+    np.testing.assert_array_equal(top.count, own.count)
+
+
+def test_a_class_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match=r"index is 2; pass a class, 0..1"):
+        class_reliability([[0.5, 0.5]], [0], 2)

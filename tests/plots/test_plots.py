@@ -1,0 +1,111 @@
+"""The plots of arrays: what they draw is what was measured, on any axes, in any style."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib").use("agg")
+
+import matplotlib.pyplot as plt  # noqa: E402 - the backend is chosen first
+
+from cordcal import metrics, plots  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    report = rng.dirichlet(np.ones(4), 500)
+    labels = np.array([rng.choice(4, p=row) for row in report])
+    sharper = report**2 / (report**2).sum(axis=1, keepdims=True)
+    return report, sharper, labels
+
+
+def line(ax, name: str):
+    return next(each for each in ax.lines if each.get_label() == name)
+
+
+def test_a_diagram_of_several_reports(rows) -> None:
+    report, sharper, labels = rows
+    ax = plots.reliability_diagram({"original": sharper, "repaired": report}, labels, bins=10)
+    bins = metrics.reliability(report, labels, bins=10)
+    filled = bins.count > 0
+    np.testing.assert_array_equal(line(ax, "repaired").get_ydata(), bins.accuracy[filled])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["original", "repaired"]
+    assert line(ax, "original").get_color() == plots.COLOURS["original"]
+    below = ax.figure.axes[1]
+    assert below.patches[0].get_data().values.sum() == len(labels)
+
+
+def test_a_diagram_of_one_class(rows) -> None:
+    report, _, labels = rows
+    ax = plots.reliability_diagram(report, labels, of_class=1, histogram=False)
+    bins = metrics.class_reliability(report, labels, 1)
+    np.testing.assert_array_equal(line(ax, "report").get_ydata(), bins.accuracy[bins.count > 0])
+    assert ax.get_xlabel() == "probability of class 1"
+
+
+def test_labels_are_asked_for(rows) -> None:
+    with pytest.raises(ValueError, match="labels is missing"):
+        plots.reliability_diagram(rows[0])
+
+
+def test_flows_as_cells_or_bars(rows) -> None:
+    report, _, _ = rows
+    moved = report[:, ::-1]
+    ax = plots.flows(report, moved, class_names=["a", "b", "c", "d"])
+    counts = metrics.decision_flows(report, moved)
+    assert sorted(int(text.get_text()) for text in ax.texts) == sorted(counts.count.tolist())
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["a", "b", "c", "d"]
+    rng = np.random.default_rng(3)
+    many = plots.flows(rng.integers(40, size=300), rng.dirichlet(np.ones(40), 300))
+    assert len(many.patches) == 20
+
+
+def test_risk_against_coverage(rows) -> None:
+    report, sharper, labels = rows
+    ax = plots.risk_coverage({"original": report, "repaired": sharper}, labels)
+    curve = metrics.risk_coverage(sharper, labels)
+    drawn = line(ax, f"repaired, AURC {curve.aurc:.4f}")
+    np.testing.assert_allclose(drawn.get_ydata(), 100 * curve.risk)
+    assert plots.risk_coverage(curve).get_xlabel() == "rows kept (%)"
+
+
+def test_given_axes_any_style_and_a_file(rows) -> None:
+    report, _, labels = rows
+    with plt.style.context("dark_background"):
+        ax = plt.subplots()[1]
+        assert plots.reliability_diagram(report, labels, ax=ax) is ax
+        for kind in ("pdf", "svg"):
+            ax.figure.savefig(BytesIO(), format=kind)
+
+
+class Classifier:
+    """A fitted classifier whose classes are words."""
+
+    def __init__(self, report: np.ndarray) -> None:
+        self.report, self.classes_ = report, np.array(["a", "b", "c", "d"])
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return self.report[X]
+
+
+def test_the_display_of_an_estimator(rows) -> None:
+    report, _, labels = rows
+    estimator = Classifier(report)
+    words = estimator.classes_[labels]
+    display = plots.ReliabilityDisplay.from_estimator(estimator, np.arange(500), words)
+    expected = metrics.reliability(report, labels)
+    np.testing.assert_array_equal(display.reliability.count, expected.count)
+    assert display.name == "Classifier"
+    assert display.ax_.figure is display.figure_
+    with pytest.raises(ValueError, match="'z', which is none of the estimator's classes"):
+        plots.ReliabilityDisplay.from_estimator(estimator, [0], ["z"])
