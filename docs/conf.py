@@ -9,6 +9,7 @@ from docutils import nodes
 from sphinx import addnodes
 
 import cordcal
+from cordcal import calibrators
 
 HERE = Path(__file__).parent
 
@@ -102,6 +103,34 @@ def draw_pictures(app):
     runpy.run_path(str(HERE / "pictures" / "method.py"))["draw"](folder)
 
 
+def list_calibrators(app, config):
+    """Write the page of all calibrators from what their classes say."""
+    rows, names = [], []
+    for facts in calibrators.describe():
+        found = calibrators.calibrator_class(facts.key)
+        names.append(f"   {found.__module__.removeprefix('cordcal.calibrators.')}.{found.__name__}")
+        keeps = "order" if facts.keeps_order else "argmax" if facts.keeps_argmax else "–"
+        cells = (
+            f"``{facts.key}``",
+            facts.title,
+            facts.parameters,
+            facts.works_on,
+            keeps,
+            facts.cost,
+        )
+        rows.append("   * - " + "\n     - ".join(cells))
+    head = "   * - " + "\n     - ".join(("key", "name", "numbers", "works on", "keeps", "cost"))
+    text = (
+        "The calibrators\n===============\n\n"
+        f".. list-table::\n   :header-rows: 1\n\n{head}\n" + "\n".join(rows) + "\n\n"
+        ".. currentmodule:: cordcal.calibrators\n\n"
+        ".. autosummary::\n   :toctree: .\n\n" + "\n".join(names) + "\n"
+    )
+    folder = HERE / "api" / "generated"
+    folder.mkdir(exist_ok=True)
+    (folder / "calibrators.rst").write_text(text, encoding="utf-8")
+
+
 def skip_foreign(app, what, name, obj, skip, options):
     """Leave out what a class inherits from scikit-learn or torch; those document it."""
     home = getattr(getattr(obj, "fget", obj), "__module__", None) or "cordcal"
@@ -139,6 +168,7 @@ def copy_study(app, exception):
 def setup(app):
     """Register what this site adds to Sphinx."""
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("config-inited", list_calibrators)
     app.connect("builder-inited", draw_pictures)
     app.connect("source-read", title_table)
     app.connect("include-read", place_links)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cordcal.calibrators import available, calibrator_class
 from cordcal.cli._app import app
 from documents import ROOT, blocks, run_examples
 from surface import surface
@@ -51,6 +52,8 @@ def test_every_public_name_has_its_place_in_the_api() -> None:
         pytest.importorskip(extra)
     listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api" / "index.rst").read_text(), re.M))
     listed = {name.split(".")[-1] for name in listed}
+    # The page of the calibrators is written from the registry.
+    listed |= {calibrator_class(key).__name__ for key in available()}
     names = {re.sub(r"\(.*", "", line).split(".")[-1] for line in surface() if _is_top(line)}
     assert names - {"__version__"} <= listed
 

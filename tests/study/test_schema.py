@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cordcal.calibrators._registry import of_role
 from cordcal.study import read_study, run_study
 from cordcal.study._lines import find_lines, line_of
 from cordcal.study.data import load_set
 from cordcal.study.plan import Plan
-from cordcal.study.schema import BASES, EXPERIMENTS, FRACTIONS, RIVALS
+from cordcal.study.schema import EXPERIMENTS, FRACTIONS
 
 MINIMAL = """\
 title = "t"
@@ -46,8 +47,8 @@ def written(folder: Path, text: str) -> Path:
 def test_defaults_are_the_paper_s(folder: Path) -> None:
     study = read_study(written(folder, MINIMAL))
     assert study.seeds == (0, 1, 2, 3, 4)
-    assert study.calibrators == BASES
-    assert study.rivals == RIVALS
+    assert study.calibrators == of_role("base")
+    assert study.rivals == of_role("rival")
     assert study.experiments == EXPERIMENTS
     assert study.fractions == FRACTIONS
     assert (study.sets[0].name, study.sets[0].group, study.sets[0].scale) == ("a", "all", 1.0)

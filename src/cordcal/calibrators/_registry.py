@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from importlib import import_module
 from typing import Any, TypeVar
 
 from cordcal._door.errors import Refusal
 from cordcal.calibrators._base import Calibrator
-from cordcal.calibrators._facts import Facts, FactTable
+from cordcal.calibrators._facts import Facts, FactTable, Role
 
 # Each key, its class and the file of its family, in the order of the documentation.
 _CLASSES: dict[str, tuple[str, str]] = {
@@ -145,6 +146,27 @@ def calibrator_class(key: str) -> type[Calibrator]:
     module, name = _CLASSES[key]
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     return found
+
+
+def of_role(role: Role) -> tuple[str, ...]:
+    """Return the keys of all bases, or of all rivals.
+
+    Examples
+    --------
+    >>> "ts" in of_role("rival"), "ts" in of_role("base")
+    (True, False)
+    """
+    return tuple(key for key in available() if calibrator_class(key).role == role)
+
+
+def simplicity(key: str, classes: int) -> float:
+    """Return how many numbers a calibrator is fitted with; a foreign one counts as the most."""
+    return calibrator_class(key).size.at(classes) if key in available() else math.inf
+
+
+def short_name(key: str) -> str:
+    """Return a calibrator's name in narrow tables; a foreign one's is its key."""
+    return calibrator_class(key).short if key in available() else key
 
 
 def takes_features(calibrator: Any) -> bool:

@@ -5,28 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cordcal.calibrators._registry import simplicity
+
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison, Entry, Interval
 
 Report = tuple[str, str]
-
-# From few numbers to many: among reports that chance cannot tell apart, the earlier is chosen.
-_SIMPLEST_FIRST = (
-    "uncalibrated",
-    "ts",
-    "ts-tva",
-    "ets",
-    "mcct-i",
-    "irm",
-    "svs",
-    "vs",
-    "irova",
-    "irova-ts",
-    "sms",
-    "dir-odir",
-    "ms",
-    "adats",
-)
 
 
 @dataclass(frozen=True)
@@ -63,7 +47,7 @@ def recommend(comparison: Comparison) -> Recommendation:
         for pair in keepers
         if pair == lowest or not comparison.difference(pair, lowest, "nll").clear
     ]
-    chosen = min(equals, key=_simplicity)
+    chosen = min(equals, key=lambda pair: _simplicity(pair, comparison.n_classes))
     payer = _changes_that_pay(comparison)
     return Recommendation(
         key=chosen[0],
@@ -204,9 +188,10 @@ def _about_paying(comparison: Comparison) -> str:
     )
 
 
-def _simplicity(pair: Report) -> int:
-    known = pair[0] in _SIMPLEST_FIRST
-    return _SIMPLEST_FIRST.index(pair[0]) if known else len(_SIMPLEST_FIRST)
+def _simplicity(pair: Report, classes: int) -> tuple[float, bool]:
+    """Return what the simpler report has less of: fitted numbers, then repairs."""
+    key, report = pair
+    return 0.0 if key == "uncalibrated" else simplicity(key, classes), report == "repaired"
 
 
 def _said(pair: Report) -> str:

@@ -27,12 +27,6 @@ Kind = Literal["logits", "probabilities"]
 Matrix = npt.NDArray[Any]
 Classes = npt.NDArray[np.intp]
 
-# From here on, maps with K² numbers take minutes and gigabytes.
-_MANY_CLASSES = 1000
-_QUADRATIC = ("ms", "sms", "dir-odir")
-# The rank-wise program's dense solver grows as K³.
-_MANY_RANKS = 100
-
 
 @dataclass(frozen=True, eq=False)
 class _Split:
@@ -301,15 +295,8 @@ def _chosen(calibrators: str | Sequence[Any]) -> _Chosen:
 
 def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
     """Return the calibrators that the data do not allow, each with the reason."""
-    reasons = {}
-    for key in maps:
-        if key in _QUADRATIC and classes >= _MANY_CLASSES:
-            reasons[key] = f"has K² numbers, too many at K = {classes}; name it to run it"
-        elif key == "mcct-i" and classes > _MANY_RANKS:
-            reasons[key] = f"its solver grows as K³, too slow at K = {classes}; name it to run it"
-        elif key == "adats" and not has_features:
-            reasons[key] = "needs the penultimate features; pass features="
-    return reasons
+    reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in maps}
+    return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
 def _splits(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cordcal.calibrators._registry import short_name
 from cordcal.metrics import MEASURES
 from cordcal.study.tidy import Row
 
@@ -125,20 +126,7 @@ MAIN = ("ece", "nll", "brier")
 COMPARED = (*MAIN, "tpcr", "mean_gap")
 """What experiments that compare repairs keep in their data."""
 
-TITLES = {
-    "uncalibrated": "Uncal.",
-    "vs": "VS",
-    "svs": "SVS",
-    "ms": "MS",
-    "sms": "SMS",
-    "dir-odir": "Dir-ODIR",
-    "irova": "IROvA",
-    "irova-ts": "IROvA-TS",
-    "ts": "TS",
-    "irm": "IRM",
-    "adats": "AdaTS",
-    "ts-tva": "TS-TvA",
-    "mcct-i": "MCCT-I",
-    "ets": "ETS",
-}
-"""The calibrators' names in tables."""
+
+def table_name(key: str) -> str:
+    """Return a calibrator's name in tables."""
+    return "Uncal." if key == "uncalibrated" else short_name(key)

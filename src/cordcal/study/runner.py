@@ -12,9 +12,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from pathlib import Path
 
-from cordcal.metrics import Measure, register
-from cordcal.metrics._registry import registered
-from cordcal.study.cells import Cell, Fit, Task, compute, stored
+from cordcal import calibrators, metrics
+from cordcal.calibrators import Calibrator
+from cordcal.calibrators._registry import registered as registered_calibrators
+from cordcal.metrics import Measure
+from cordcal.metrics._registry import registered as registered_measures
+from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Task, compute, stored
 from cordcal.study.data import SetData
 from cordcal.study.schema import SetSpec
 
@@ -26,8 +29,6 @@ _THREADS = (
     "NUMBA_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-# Maps whose fit grows with K² a row; they go first, so that none is left for the end.
-_SLOW = {"dir-odir": 4.0, "ms": 2.0, "sms": 1.0}
 
 Advance = Callable[[int, int, str], None]
 """Called with the cells finished, the cells in all, and the last one's name."""
@@ -84,7 +85,7 @@ def _computed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Cell]
             min(workers, len(tasks)),
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
-            initargs=(registered(),),
+            initargs=(registered_calibrators(), registered_measures()),
         ) as pool,
     ):
         waiting: dict[Future[Cell], Task] = {pool.submit(_work, task): task for task in tasks}
@@ -102,14 +103,18 @@ def _computed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Cell]
 
 
 def _cost(task: Task, data: SetData) -> float:
-    rows, classes = len(data.rows) * task.fit.fraction, data.classes
-    return rows * classes * (1.0 + _SLOW.get(task.fit.calibrator, 0.0) * classes)
+    """Return how long a fit takes, relatively: the longest go first, to leave none for the end."""
+    rows, classes, key = len(data.rows) * task.fit.fraction, data.classes, task.fit.calibrator
+    square = 0.0 if key == UNCALIBRATED else calibrators.calibrator_class(key).square_work
+    return rows * classes * (1.0 + square * classes)
 
 
-def _start_worker(measures: list[Measure]) -> None:
-    """Know the parent's measures, leave Ctrl-C to it, and do not outlive it."""
+def _start_worker(added: Sequence[type[Calibrator]], measures: Sequence[Measure]) -> None:
+    """Know what the parent registered, leave Ctrl-C to it, and do not outlive it."""
+    for calibrator in added:
+        calibrators.register(calibrator)
     for measure in measures:
-        register(measure)
+        metrics.register(measure)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -6,18 +6,16 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args
 
 from cordcal.calibrators import available
+from cordcal.calibrators._registry import of_role
 from cordcal.study._lines import Place, find_lines, line_of
 
 Kind = Literal["logits", "probabilities"]
 
-# The paper's seven bases and, in its order, the maps that keep decisions by construction.
-BASES = ("vs", "svs", "ms", "sms", "dir-odir", "irova", "irova-ts")
-RIVALS = ("ts", "irm", "adats", "ts-tva", "mcct-i", "ets")
 EXPERIMENTS = (
     "main",
     "paired",
@@ -140,8 +138,8 @@ class Study:
     title: str
     sets: tuple[SetSpec, ...]
     seeds: tuple[int, ...] = SEEDS
-    calibrators: tuple[str, ...] = BASES
-    rivals: tuple[str, ...] = RIVALS
+    calibrators: tuple[str, ...] = field(default_factory=lambda: of_role("base"))
+    rivals: tuple[str, ...] = field(default_factory=lambda: of_role("rival"))
     experiments: tuple[str, ...] = EXPERIMENTS
     format: Literal["csv", "parquet"] = "csv"
     fractions: tuple[float, ...] = FRACTIONS
@@ -217,8 +215,8 @@ class _Reader:
             title=self.text(content, (), "title", self.file.stem),
             sets=sets,
             seeds=self.seeds(content, ()) or SEEDS,
-            calibrators=self.choices(content, (), "calibrators", available()) or BASES,
-            rivals=self.choices(content, (), "rivals", available()) or RIVALS,
+            calibrators=self.choices(content, (), "calibrators", available()) or of_role("base"),
+            rivals=self.choices(content, (), "rivals", available()) or of_role("rival"),
             experiments=self.choices(content, (), "experiments", EXPERIMENTS) or EXPERIMENTS,
             format=cast(
                 Literal["csv", "parquet"],
@@ -288,9 +286,9 @@ class _Reader:
             if not isinstance(entry, dict):
                 self.fail(here, "shifted files are tables [[set.shifted]]; write one for each file")
             self.known(entry, here, _SHIFTED_FIELDS)
-            for field in _SHIFTED_FIELDS:
-                if field not in entry:
-                    self.fail(here, f"this shifted file has no {field}; add {field} = …")
+            for name in _SHIFTED_FIELDS:
+                if name not in entry:
+                    self.fail(here, f"this shifted file has no {name}; add {name} = …")
             severities = self.severities(entry, here)
             file = self.existing(entry, here, "file")
             assert file is not None

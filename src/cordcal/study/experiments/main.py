@@ -9,7 +9,6 @@ from cordcal.metrics import MEASURES
 from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Request
 from cordcal.study.chapters import (
     MAIN,
-    TITLES,
     Chapter,
     Entry,
     Figure,
@@ -17,6 +16,7 @@ from cordcal.study.chapters import (
     change,
     number,
     shown_as,
+    table_name,
     text,
 )
 from cordcal.study.plan import Plan
@@ -78,7 +78,7 @@ def _summary(plan: Plan, groups: Values) -> Table:
         for key in bases_of(plan, group):
             if (group, key, DIRECT, "ece") not in groups:
                 continue
-            entries = [text(group), text(TITLES.get(key, key))]
+            entries = [text(group), text(table_name(key))]
             tpcr = [groups[group, key, report, "tpcr"] for report in (DIRECT, CORDS)]
             entries.append(tuple(number(100 * value, 2) for value in tpcr))
             gained, lost = (groups[group, key, DIRECT, name] for name in _CHANGES[:2])
@@ -106,7 +106,7 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
     keys = bases_of(plan, group)
     header = ["Classifier", "Measure", "Uncal."]
     for key in keys:
-        header += [TITLES.get(key, key), "+ CORD"]
+        header += [table_name(key), "+ CORD"]
     rows = []
     for spec in plan.study.in_group(group):
         place = (group, spec.name)
@@ -153,7 +153,7 @@ def _changes(plan: Plan, groups: Values) -> Figure:
     for group in plan.study.groups:
         keys = [key for key in bases_of(plan, group) if (group, key, DIRECT, "tpcr") in groups]
         bars = {name: [100 * groups[group, key, DIRECT, name] for key in keys] for name in _CHANGES}
-        panels.append({"title": group, "labels": [TITLES.get(key, key) for key in keys], **bars})
+        panels.append({"title": group, "labels": [table_name(key) for key in keys], **bars})
     return Figure(
         "figure-1",
         "changes",
@@ -171,7 +171,7 @@ def _tradeoff(plan: Plan, groups: Values) -> Figure:
             shown = shown_as(measure)
             points = [
                 {
-                    "label": TITLES.get(key, key),
+                    "label": table_name(key),
                     "tpcr": 100 * groups[group, key, DIRECT, "tpcr"],
                     "direct": shown.scale * groups[group, key, DIRECT, measure],
                     "repaired": shown.scale * groups[group, key, CORDS, measure],
@@ -214,7 +214,7 @@ def _grid(plan: Plan, group: str, bins: Iterable[Bins], values: Values, name: st
             errors = [f"{100 * values[group, spec.name, key, each, 'ece']:.2f}" for each in reports]
             line.append(
                 {
-                    "title": f"{TITLES.get(key, key)} ({' → '.join(errors)})",
+                    "title": f"{table_name(key)} ({' → '.join(errors)})",
                     "curves": {
                         each: averaged_diagram([part.bins for part in found[spec.name, key, each]])
                         for each in reports

@@ -7,7 +7,6 @@ from typing import Any
 
 from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Request
 from cordcal.study.chapters import (
-    TITLES,
     Chapter,
     Entry,
     Part,
@@ -15,6 +14,7 @@ from cordcal.study.chapters import (
     change,
     number,
     shown_as,
+    table_name,
     text,
 )
 from cordcal.study.experiments.main import bases_of
@@ -101,7 +101,7 @@ def _chosen(
         for key in keys:
             bold = lowest if key in keepers else [None] * len(measures)
             entries.append(_entry(measures, shown.get(key), bold))
-        chosen = dict.fromkeys(TITLES.get(best[measure], best[measure]) for measure in measures)
+        chosen = dict.fromkeys(table_name(best[measure]) for measure in measures)
         entries.append(text(" / ".join(chosen)))
         entries.append(_entry(measures, base, [None] * len(measures)))
         entries.append(
@@ -118,7 +118,7 @@ def _chosen(
     return Table(
         name,
         f"{group}: {titles}. Base† is chosen {rule} on the evaluation rows. {_MARKS}",
-        ("Classifier", *(TITLES.get(key, key) for key in keys), "Base†", "direct", "+ CORD"),
+        ("Classifier", *(table_name(key) for key in keys), "Base†", "direct", "+ CORD"),
         tuple(lines),
     )
 
@@ -149,7 +149,7 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
     keys = bases_of(plan, group)
     header = ["Classifier", "Measure"]
     for key in keys:
-        header += [TITLES.get(key, key), "+ CORD"]
+        header += [table_name(key), "+ CORD"]
     lines: list[tuple[Entry, ...]] = []
     for spec in plan.study.in_group(group):
         place = (group, spec.name)

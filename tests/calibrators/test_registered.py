@@ -1,0 +1,152 @@
+"""A calibrator of one's own: registered, it is found everywhere without another edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal import calibrators
+from cordcal._door.expressions import plus, softmax
+from cordcal.calibrators import Calibrator, Size
+from cordcal.report.html import render
+
+from .conftest import noisy_logits
+
+ROOT = Path(__file__).parents[2]
+
+
+class Tilt(Calibrator):
+    """Adds the logarithm of each class's share of the labels to its logit."""
+
+    key = "tilt"
+    title = "Tilted logits"
+    short = "Tilt"
+    size = Size(per_class=1)
+    works_on = "shifted"
+    keeps_argmax = False
+    keeps_order = False
+    takes_masked = True
+    role = "base"
+    cost = "O(n)"
+    reference = "this test"
+    _holds: ClassVar[tuple[str, ...]] = ("bias_",)
+
+    def _fit(self, working: Any, labels: Any, weight: Any) -> None:
+        counts = np.bincount(labels, weight, working.shape[1])
+        self.bias_ = np.log((counts + 1.0) / (counts + 1.0).sum())
+
+    @classmethod
+    def _map(cls, working: Any, held: Any, *, xp: Any) -> Any:
+        return softmax(plus(working, held["bias_"], xp), xp)
+
+
+@pytest.fixture
+def tilt() -> Iterator[None]:
+    calibrators.register(Tilt)
+    yield
+    calibrators.unregister("tilt")
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    logits, labels = noisy_logits(400, 3, scale=1.5)
+    keep = (labels == 0) | (np.arange(400) % 3 == 0)
+    return logits[keep], labels[keep]
+
+
+pytestmark = pytest.mark.usefixtures("tilt")
+
+
+def test_the_registry_and_its_table_know_it() -> None:
+    assert "tilt" in calibrators.available()
+    assert repr(calibrators.make("tilt", input="probabilities")) == "Tilt(input='probabilities')"
+    (facts,) = [each for each in calibrators.describe() if each.key == "tilt"]
+    assert (facts.parameters, facts.works_on) == ("K", "logits")
+
+
+def test_a_comparison_and_its_report_show_it(rows: Any) -> None:
+    comparison = cordcal.compare(*rows, ["ts", "tilt"])
+    assert comparison["tilt"].changes.n_changed > 0
+    assert comparison["tilt"].repaired["accuracy"] == comparison.uncalibrated["accuracy"]
+    page = render(comparison.to_dict(), title="mine")
+    assert "Tilted logits" in page
+
+
+def test_a_comparison_of_all_runs_it(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordcal.evaluate.compare.available", lambda: ("ts", "tilt", "adats"))
+    comparison = cordcal.compare(*rows)
+    assert [entry.key for entry in comparison] == ["ts", "tilt"]
+    assert list(comparison.left_out) == ["adats"]
+
+
+def test_a_model_file_holds_it(rows: Any, tmp_path: Path) -> None:
+    model = cordcal.Preserved("tilt").fit(*rows)
+    cordcal.save(model, tmp_path / "tilt.safetensors")
+    loaded = cordcal.load(tmp_path / "tilt.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(rows[0]), model.predict_proba(rows[0]))
+
+
+def test_torch_and_onnx_run_its_map(rows: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from cordcal.onnx import export
+    from cordcal.torch import PreservedModule
+
+    logits, _ = rows
+    model = cordcal.Preserved("tilt").fit(*rows)
+    expected = model.reports(logits)
+    assert (expected.direct.argmax(axis=1) != expected.decision).any()
+    module = PreservedModule(model)
+    np.testing.assert_allclose(module.direct(torch.tensor(logits)), expected.direct, atol=1e-14)
+    export(model, tmp_path / "tilt.onnx", dtype="float64")
+    session = onnxruntime.InferenceSession(tmp_path / "tilt.onnx")
+    direct, repaired = session.run(["direct", "repaired"], {"logits": logits})
+    np.testing.assert_allclose(direct, expected.direct, atol=1e-14)
+    np.testing.assert_array_equal(repaired.argmax(axis=1), expected.decision)
+
+
+def test_a_study_table_has_its_row(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cordcal.study import run_study
+
+    monkeypatch.syspath_prepend(ROOT)  # workers import this file to know the class
+    np.savez(tmp_path / "rows.npz", logits=rows[0], labels=rows[1])
+    text = 'seeds = [0]\ncalibrators = ["tilt"]\nrivals = ["ts"]\nexperiments = ["main"]\n'
+    (tmp_path / "study.toml").write_text(text + '[[set]]\nfile = "rows.npz"\n')
+    (main,) = run_study(tmp_path / "study.toml", tmp_path / "cells", workers=1).chapters
+    shown = {part.text for row in main.tables[0].rows for entry in row for part in entry}
+    assert "Tilt" in shown
+
+
+def test_a_study_runs_it_by_its_role() -> None:
+    from cordcal.calibrators._registry import of_role
+
+    assert "tilt" in of_role("base")
+    assert "tilt" not in of_role("rival")
+
+
+class TestRefusals:
+    def test_a_key_that_is_taken(self) -> None:
+        with pytest.raises(ValueError, match="Tilt has the key 'tilt', which is taken; choose"):
+            calibrators.register(Tilt)
+
+    def test_facts_that_are_missing(self) -> None:
+        class Silent(Calibrator):
+            key = "silent"
+
+        with pytest.raises(ValueError, match="Silent does not state its title; set these class"):
+            calibrators.register(Silent)
+
+    def test_no_calibrator(self) -> None:
+        with pytest.raises(ValueError, match=r"derive from cordcal\.calibrators\.Calibrator"):
+            calibrators.register(int)
+
+    def test_a_key_of_the_house_stays(self) -> None:
+        with pytest.raises(ValueError, match="'ts' was not registered"):
+            calibrators.unregister("ts")
