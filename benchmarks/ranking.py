@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from cordcal import CORD, calibrators, metrics
-from cordcal._door.arrays import softmax
+from cordcal._numeric.rows import softmax
 from cordcal.repair import MinimalRepair, RankingProjection
 from repair import make_pair, medians
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 import cordcal
 from cordcal import CORD, Preserved, calibrators
-from cordcal._door.arrays import softmax
+from cordcal._numeric.rows import softmax
 
 DTYPES = (np.float64, np.float32, np.float16)
 # adats needs features; test_adaptive has its turn.
@@ -119,7 +119,7 @@ def test_class_names() -> None:
     names = ["ant", "bee", "cat", "dog"]
     model = Preserved("ts", class_names=names).fit(logits, labels)
     np.testing.assert_array_equal(model.predict(logits), np.array(names)[logits.argmax(axis=1)])
-    with pytest.raises(ValueError, match="class_names has 2 names but scores has 4 columns"):
+    with pytest.raises(ValueError, match="class_names has 2 names but there are 4 columns"):
         Preserved("ts", class_names=["a", "b"]).fit(logits, labels)
     # In no order that sorting would find.
     names = ["dog", "ant", "cat", "bee"]

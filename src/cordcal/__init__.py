@@ -16,6 +16,7 @@ _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
     "Lift": "cordcal.repair",
     "Preserved": "cordcal.preserved",
+    "Refusal": "cordcal._door.errors",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
     "compare": "cordcal.evaluate.compare",
@@ -36,6 +37,7 @@ __all__ = [
     "CORD",
     "Lift",
     "Preserved",
+    "Refusal",
     "__version__",
     "audit",
     "calibrators",
@@ -55,6 +57,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from cordcal import calibrators, files, metrics, onnx, plots, repair, sklearn, torch
+    from cordcal._door.errors import Refusal
     from cordcal.evaluate.audit import audit
     from cordcal.evaluate.compare import compare
     from cordcal.files._models import load, save

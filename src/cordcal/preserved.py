@@ -13,14 +13,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from cordcal._door import arrays, dense, lazy
+from cordcal._door.errors import Refusal, placed
 from cordcal._door.labels import as_indices
-from cordcal._door.scores import (
-    Kind,
-    as_scores,
-    check_kind,
-    check_scores,
-    original_probabilities,
-)
+from cordcal._door.names import check_class_names, check_same_columns, column_names
+from cordcal._door.scores import as_scores, check_kind, check_scores, original_probabilities
+from cordcal._door.types import Kind
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.repair import CORD, Construction, RankingConstruction
 
@@ -159,22 +156,20 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         given = as_scores(scores)
         names = self.class_names
         if names is not None:
-            if len(names) != given.shape[1]:
-                raise ValueError(
-                    f"class_names has {len(names)} names but scores has {given.shape[1]} columns; "
-                    f"pass one name for each column"
-                )
+            check_class_names(names, given.shape[1])
             labels = _as_indices(labels, given.shape, names)
         self.columns_ = None if names is None else [str(name) for name in names]
         self._check_columns(scores)
-        self.columns_ = self.columns_ or arrays.column_names(scores)
+        self.columns_ = self.columns_ or column_names(scores)
         original = original_probabilities(given, kind)
         calibrator = self._new_calibrator(kind)
         if not self.prefit:
             if labels is None:
-                raise ValueError(
-                    "labels is missing; pass the true classes, or prefit=True with a "
-                    "calibrator that is fitted already"
+                raise Refusal(
+                    "labels",
+                    "is missing",
+                    "pass the true classes, or prefit=True with a calibrator that is fitted "
+                    "already",
                 )
             calibrator.fit(given, labels, **_given(sample_weight=sample_weight, features=features))
         direct = calibrator.predict_proba(given, **_given(features=features))
@@ -232,8 +227,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """Return ``report`` of dask's rows, block by block, when it is asked for."""
         if any(value is not None for value in given.values()):
-            raise ValueError(
-                "features and axis are not served for dask collections; leave them out"
+            raise Refusal(
+                "features and axis", "are not served for dask collections", "leave them out"
             )
         collection = lazy.handler(scores)
         assert collection is not None
@@ -300,10 +295,8 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         decisions: list[Decision] = []
         for first, (given, q, out), _ in dense.row_views(axis, (scores, direct, repaired)):
             own = None if flat is None else flat[first : first + len(given)]
-            try:
+            with placed(first):
                 found = self.reports(given, dtype, features=own)
-            except ValueError as error:
-                raise ValueError(arrays.renumbered(str(error), first)) from error
             q[:], out[:] = found.direct, found.repaired
             decisions.append(found.decision)
         shape = np.delete(scores.shape, axis)
@@ -320,9 +313,10 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.calibrator, Calibrator):
             own = self.calibrator.input
             if self.input is not None and self.input != own:
-                raise ValueError(
-                    f'input is {self.input!r} but the calibrator was made with input="{own}"; '
-                    f"write the same for both, or only the calibrator's"
+                raise Refusal(
+                    "input",
+                    f'is {self.input!r} but the calibrator was made with input="{own}"',
+                    "write the same for both, or only the calibrator's",
                 )
         kind = self.input or own or "logits"
         check_kind(kind)
@@ -331,17 +325,19 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
     def _new_calibrator(self, kind: Kind) -> Any:
         if isinstance(self.calibrator, str):
             if self.prefit:
-                raise ValueError(
-                    f"prefit=True needs a fitted calibrator, not the key {self.calibrator!r}; "
-                    f"pass the fitted object, or leave prefit out"
+                raise Refusal(
+                    "prefit=True",
+                    f"needs a fitted calibrator, not the key {self.calibrator!r}",
+                    "pass the fitted object, or leave prefit out",
                 )
             return make(self.calibrator, input=kind)
         needed = ("predict_proba",) if self.prefit else ("fit", "predict_proba")
         for method in needed:
             if not hasattr(self.calibrator, method):
-                raise ValueError(
-                    f"calibrator {type(self.calibrator).__name__!r} has no method {method!r}; "
-                    f"pass a key such as 'svs' or an object with {' and '.join(needed)}"
+                raise Refusal(
+                    "calibrator",
+                    f"{type(self.calibrator).__name__!r} has no method {method!r}",
+                    f"pass a key such as 'svs' or an object with {' and '.join(needed)}",
                 )
         return self.calibrator if self.prefit else clone(self.calibrator, safe=False)
 
@@ -349,16 +345,17 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "cord_")
         given = as_scores(scores)
         if given.shape[1] != self.n_classes_:
-            raise ValueError(
-                f"scores has {given.shape[1]} columns but fit saw {self.n_classes_}; "
-                f"pass the same classes as in fit"
+            raise Refusal(
+                "scores",
+                f"has {given.shape[1]} columns but fit saw {self.n_classes_}",
+                "pass the same classes as in fit",
             )
         self._check_columns(scores)
         return given
 
     def _check_columns(self, scores: Any) -> None:
         than = "fit" if self.class_names is None else "class_names"
-        arrays.check_same_columns(arrays.column_names(scores), "scores", self.columns_, than)
+        check_same_columns(column_names(scores), "scores", self.columns_, than)
 
     def _direct(self, given: npt.NDArray[Any], features: Any) -> npt.NDArray[Any]:
         return np.asarray(self.calibrator_.predict_proba(given, **_given(features=features)))

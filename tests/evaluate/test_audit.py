@@ -222,7 +222,7 @@ def test_the_seed_fixes_the_intervals() -> None:
         ({"direct": np.array([[3.0, 1.0]])}, "direct: row 0 sums to 4, not 1"),
         ({"direct": np.array([[0.5, 0.25, 0.25]])}, "original has shape (1, 2)"),
         ({"labels": [7]}, "labels: row 0 is 7, outside 0..1"),
-        ({"class_names": ["a"]}, "class_names has 1 entries but there are 2 classes"),
+        ({"class_names": ["a"]}, "class_names has 1 names but there are 2 columns"),
         ({"level": 95}, "level is 95"),
         ({"resamples": 0}, "resamples is 0"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 import cordcal
 from cordcal import metrics
-from cordcal._door.arrays import softmax
+from cordcal._numeric.rows import softmax
 from cordcal.evaluate import _reading
 from cordcal.evaluate.comparison import Interval
 
@@ -228,7 +228,7 @@ def test_results_are_plain(comparison) -> None:
         ({"evaluation": 1.0}, "evaluation is 1.0; pass a share between 0 and 1"),
         ({"evaluation": (np.zeros((5, 3)), np.zeros(5, int))}, "evaluation has 3 classes"),
         ({"splits": 0}, "splits is 0; pass 1 or more"),
-        ({"class_names": ["a"]}, "class_names has 1 names but scores has 4 columns"),
+        ({"class_names": ["a"]}, "class_names has 1 names but there are 4 columns"),
         ({"input": "odds"}, "input is 'odds'"),
     ],
 )

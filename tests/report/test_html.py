@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._door.arrays import softmax
+from cordcal._numeric.rows import softmax
 from cordcal.evaluate._pictures import Pictures
 from cordcal.preserved import Reports
 from cordcal.report import audit_data, render

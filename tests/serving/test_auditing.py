@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cordcal
+from cordcal._numeric.rows import softmax
 from cordcal.cli import main
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.fingerprint import Fingerprint
@@ -41,7 +42,7 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
     logits, direct = pair
     labels = np.load(tmp_path / "y.npy")
     wanted = cordcal.audit(
-        cordcal._door.arrays.softmax(logits),
+        softmax(logits),
         direct,
         labels,
         decision=logits.argmax(axis=1),
@@ -50,7 +51,7 @@ def test_the_audit_is_that_in_memory(tmp_path: Path, pair: tuple[np.ndarray, np.
     audited = audit_files(*opened(tmp_path), resamples=20)  # type: ignore[arg-type]
     found = audited.audit.to_dict()
     assert not audited.skipped
-    assert audited.fingerprint == str(Fingerprint.of(cordcal._door.arrays.softmax(logits)))
+    assert audited.fingerprint == str(Fingerprint.of(softmax(logits)))
     for name in (
         "n",
         "changes",
@@ -74,7 +75,7 @@ def test_the_pictures_are_those_in_memory(
 ) -> None:
     logits, direct = pair
     labels = np.load(tmp_path / "y.npy")
-    original, decision = cordcal._door.arrays.softmax(logits), logits.argmax(axis=1)
+    original, decision = softmax(logits), logits.argmax(axis=1)
     repaired = (
         cordcal.CORD()
         .fit(original, direct, decision=decision)
@@ -110,7 +111,7 @@ def test_the_repair_is_that_in_memory(
     options = ["--input", "logits", "--preserve", preserve, "--output", output]
     assert main(["fit", *map(str, files), *map(str, options)]) == 0
     wanted = cordcal.CORD(int(preserve)).fit(
-        cordcal._door.arrays.softmax(logits), direct, decision=logits.argmax(axis=1)
+        softmax(logits), direct, decision=logits.argmax(axis=1)
     )
     assert cordcal.load(output).construction_ == wanted.construction_
 

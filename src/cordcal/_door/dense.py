@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal
 
 View = npt.NDArray[Any]
 
@@ -20,11 +21,12 @@ View = npt.NDArray[Any]
 def check_axis(axis: Any, dimensions: int, name: str) -> int:
     """Return the axis of the classes, counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise ValueError(f"axis is {axis!r}; pass the number of the dimension that holds classes")
+        raise Refusal("axis", f"is {axis!r}", "pass the number of the dimension that holds classes")
     if not -dimensions <= axis < dimensions:
-        raise ValueError(
-            f"axis is {axis} but {name} has {dimensions} dimension(s); pass the one that holds "
-            f"the classes"
+        raise Refusal(
+            "axis",
+            f"is {axis} but {name} has {dimensions} dimension(s)",
+            "pass the one that holds the classes",
         )
     return int(axis) % dimensions
 
@@ -88,9 +90,10 @@ def _viewable(report: View, depth: int) -> bool:
 def _beside(vector: Any, shape: tuple[int, ...]) -> View:
     array = arrays.to_numpy(vector)
     if array.shape != shape:
-        raise ValueError(
-            f"labels, weights or decisions have shape {array.shape} but the reports have "
-            f"positions {shape}; pass one entry for each position"
+        raise Refusal(
+            "labels, weights or decisions",
+            f"have shape {array.shape} but the reports have positions {shape}",
+            "pass one entry for each position",
         )
     return array
 
@@ -129,7 +132,7 @@ def _unignored(
         yield range(first, first + np.shape(reports[0])[0]), reports, labels, weight
         return
     if labels is None:
-        raise ValueError("ignore_index is given but labels are not; pass labels, or leave it out")
+        raise Refusal("ignore_index", "is given but labels are not", "pass labels, or leave it out")
     truth = arrays.to_numpy(labels)
     kept = np.flatnonzero(truth != ignore_index)
     if kept.size:
@@ -152,7 +155,9 @@ def chosen_rows(
     """
     blocks = list(labelled_rows(axis, ignore_index, [scores], labels, sample_weight))
     if not blocks:
-        raise ValueError(f"labels are all {ignore_index}, the ignore_index; there are no rows left")
+        raise Refusal(
+            "labels", f"are all {ignore_index}, the ignore_index", "there are no rows left"
+        )
     rows, reports, truths, weights = zip(*blocks, strict=True)
     kept = None
     if features is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -71,8 +72,9 @@ class Refusal(ValueError):
         self.found, self.setting = found, setting
         super().__init__(argument, reason, remedy)
 
-    def sentence(self, spell: Spelling = in_python) -> str:
+    def sentence(self, spell: Spelling | None = None) -> str:
         """Return the refusal in words, with settings spelled as the caller writes them."""
+        spell = in_python if spell is None else spell
         what = self.reason if self.found is None else self.found
         head = (
             f"{self.argument}: row {self.rows[0]} {what}"
@@ -113,3 +115,66 @@ class Refusal(ValueError):
 
 def _refusal(fields: dict[str, Any]) -> Refusal:
     return Refusal(**fields)
+
+
+def about_rows(
+    bad: npt.NDArray[np.bool_],
+    argument: str,
+    reason: str,
+    remedy: str,
+    *,
+    found: Callable[[int], str] | None = None,
+    setting: tuple[str, str] | None = None,
+) -> Refusal | None:
+    """Return the refusal of all rows that are flagged, or None where there are none.
+
+    ``found`` words the reason with the numbers of one row, the first.
+    """
+    rows = np.flatnonzero(bad)
+    if not rows.size:
+        return None
+    words = None if found is None else found(int(rows[0]))
+    return Refusal(argument, reason, remedy, rows=rows, found=words, setting=setting)
+
+
+def gathered(refusals: Iterable[Refusal | None]) -> list[Refusal]:
+    """Join the refusals of several blocks that have the same argument and reason.
+
+    Examples
+    --------
+    >>> nan = Refusal("scores", "contains NaN", "drop such rows", rows=[3])
+    >>> [refusal.rows.tolist() for refusal in gathered([nan, None, nan.shifted(10)])]
+    [[3, 13]]
+    """
+    kinds: dict[tuple[str, str], list[Refusal]] = {}
+    for refusal in refusals:
+        if refusal is not None:
+            kinds.setdefault((refusal.argument, refusal.reason), []).append(refusal)
+    return [
+        min(same, key=_first_row)._with(rows=np.sort(np.concatenate([each.rows for each in same])))
+        for same in kinds.values()
+    ]
+
+
+def refuse(*refusals: Refusal | None) -> None:
+    """Raise the refusal of the earliest row, if there is any."""
+    found = [refusal for refusal in refusals if refusal is not None]
+    if found:
+        raise min(found, key=_first_row)
+
+
+def _first_row(refusal: Refusal) -> int:
+    return int(refusal.rows[0]) if refusal.rows.size else -1
+
+
+@contextmanager
+def placed(rows: int | Sequence[int]) -> Iterator[None]:
+    """Give the rows of a block's refusal their numbers in the whole.
+
+    ``rows`` is the number of the block's first row, or the number of each of its rows.
+    """
+    try:
+        yield
+    except Refusal as refusal:
+        whole = refusal.shifted(rows) if isinstance(rows, int) else refusal.among(rows)
+        raise whole.with_traceback(refusal.__traceback__) from None

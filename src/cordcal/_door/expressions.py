@@ -8,18 +8,11 @@ never overwrite: write ``x * y`` where ``x`` is needed again, ``times(x, y, xp)`
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-Array = Any
-"""An array of any array-API library, or a value of a graph."""
-
-Kind = Literal["logits", "probabilities"]
-"""What the caller's scores are."""
-
-Domain = Literal["logits", "shifted", "log-probabilities", "probabilities"]
-"""What a map works on; ``shifted`` are logits whose largest entry is 0 in every row."""
+from cordcal._door.types import Array, Domain, Kind
 
 # Shifted logits below this are cut: at every temperature up to e^16 they have
 # probability 0 already, and products with them stay finite.

@@ -11,32 +11,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
-from cordcal._door.expressions import Domain as Domain
-from cordcal._door.expressions import Kind as Kind
+from cordcal._door.arrays import to_numpy
+from cordcal._door.blocks import block_buffer, row_blocks
+from cordcal._door.errors import Refusal, about_rows, gathered, placed, refuse
 from cordcal._door.expressions import in_domain
-
-Matrix = npt.NDArray[np.float64]
-Vector = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.intp]
+from cordcal._door.reports import (
+    DROP,
+    as_matrix,
+    sum_tolerance,
+    sum_warning_level,
+    warn_about_sums,
+)
+from cordcal._door.types import Domain, Kind, Labels, Matrix, Vector
 
 # A probability of zero has no logarithm; 1e-12 is the floor of the paper's NLL too.
 LOG_FLOOR = 1e-12
-
-# 2 MB of float64: a block and its buffer stay in the cache.
-_BLOCK_ENTRIES = 2**18
-
-
-def row_blocks(rows: int, classes: int, *, least: int = 1) -> Iterator[slice]:
-    """Yield slices of rows that hold about 2 MB of float64 each, and ``least`` rows or more."""
-    size = max(least, _BLOCK_ENTRIES // classes)
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
-
-
-def block_buffer(rows: int, classes: int) -> Matrix:
-    """Return room for one block: reusing it spares the system a fresh page for every entry."""
-    return np.empty((min(rows, max(1, _BLOCK_ENTRIES // classes)), classes))
 
 
 def row_weights(rows: int, weight: Vector | None) -> Vector:
@@ -47,72 +36,29 @@ def row_weights(rows: int, weight: Vector | None) -> Vector:
 def check_kind(kind: Any) -> None:
     """Refuse anything but the two kinds of scores."""
     if kind not in ("logits", "probabilities"):
-        raise ValueError(f'input is {kind!r}; write input="logits" or input="probabilities"')
+        raise Refusal("input", f"is {kind!r}", 'write input="logits" or input="probabilities"')
 
 
 def as_scores(scores: Any) -> npt.NDArray[Any]:
     """Return the scores as a floating (n, K) NumPy array, in their own dtype."""
-    array = arrays.as_matrix(arrays.to_numpy(scores), "scores")
+    array = as_matrix(to_numpy(scores), "scores")
     return np.asarray(array)
-
-
-def check_labels(labels: Any, rows: int, classes: int) -> Labels:
-    """Return the labels as an integer vector of length ``rows``.
-
-    Examples
-    --------
-    >>> check_labels([0, 2, 1], rows=3, classes=3)
-    array([0, 2, 1])
-    """
-    array = arrays.to_numpy(labels)
-    if array.ndim != 1 or array.shape[0] != rows:
-        raise ValueError(
-            f"labels has shape {array.shape} but scores has {rows} rows; "
-            f"pass one class index for each row"
-        )
-    if array.dtype.kind == "f":
-        bad = ~(np.isfinite(array) & (array == np.round(array)))
-        if bad.any():
-            row = arrays.first_row(bad)
-            raise ValueError(
-                f"labels: row {row} is {array[row]}, not a class index; "
-                f"pass integers 0..{classes - 1}"
-            )
-    elif array.dtype.kind not in "iub":
-        raise ValueError(
-            f"labels has dtype {array.dtype}; pass class indices 0..{classes - 1} "
-            f"(the columns of scores), e.g. [class_names.index(label) for label in labels]"
-        )
-    outside = (array < 0) | (array >= classes)
-    if outside.any():
-        row = arrays.first_row(outside)
-        raise ValueError(
-            f"labels: row {row} is {array[row]}, outside 0..{classes - 1}; scores has "
-            f"{classes} columns, so pass the column index of the true class"
-        )
-    return array.astype(np.intp, copy=False)
-
-
-def check_variety(labels: Labels, weight: Vector | None) -> None:
-    """Refuse calibration rows that all carry one label."""
-    counted = labels if weight is None else labels[weight > 0.0]
-    if (counted == counted[0]).all():
-        raise ValueError(
-            f"labels are all {int(counted[0])}; a calibrator needs rows of at least two "
-            f"classes, so pass a calibration set drawn like the evaluation data"
-        )
 
 
 def check_own_scores(scores: npt.NDArray[Any], labels: Labels, kind: Kind) -> None:
     """Refuse a label whose class is masked in its row: its loss is infinite under any map."""
     if kind == "logits":
-        masked = np.isneginf(scores[np.arange(labels.size), labels])
-        if masked.any():
-            row = arrays.first_row(masked)
-            raise ValueError(
-                f"labels: row {row} is {labels[row]}, a class whose logit is −inf (masked) in "
-                f"that row; fix the label or unmask the class"
+        refuse(
+            about_rows(
+                np.isneginf(scores[np.arange(labels.size), labels]),
+                "labels",
+                "is a class whose logit is −inf (masked) in that row",
+                "fix the label or unmask the class",
+                found=lambda row: (
+                    f"is {labels[row]}, a class whose logit is −inf (masked) in that row"
+                ),
             )
+        )
 
 
 def read_scores(
@@ -172,23 +118,28 @@ def _checked_blocks(
     suspicious, worst = kind == "logits", 0.0
     for at in row_blocks(rows, classes):
         block = scores[at]
-        low = _check_entries(block, at.start)
         wide = room[: block.shape[0]] if out is None else out[at]
         wide[:] = block
-        if kind == "logits":
-            if not masked and np.isneginf(low).any():
-                _raise_masked(low, at.start, owner)
+        low, high = block.min(axis=1), block.max(axis=1)
+        total = _totals(wide) if kind == "probabilities" else None
+        if not _are_sound(low, high, total, kind, block.dtype, masked=masked):
+            with placed(at.start):
+                refuse(*score_refusals(scores[at.start :], kind, masked=masked, owner=owner))
+        if total is None:
             suspicious = suspicious and _like_probabilities(block, loose=fitting)
         else:
-            worst = max(worst, _normalise(wide, low, at.start, block.dtype))
+            worst = max(worst, float(np.abs(total - 1.0).max()))
+            wide /= total
         yield wide
     if suspicious:
-        raise ValueError(
-            "scores look like probabilities: every row lies in [0, 1] and sums to 1; "
-            'write input="probabilities", or pass the logits themselves'
+        raise Refusal(
+            "scores",
+            "look like probabilities: every row lies in [0, 1] and sums to 1",
+            "write {setting}, or pass the logits themselves",
+            setting=("input", "probabilities"),
         )
     if kind == "probabilities":
-        arrays.warn_about_sums(worst, "scores", scores.dtype, classes)
+        warn_about_sums(worst, "scores", scores.dtype, classes)
 
 
 def original_probabilities(scores: npt.NDArray[Any], kind: Kind) -> Matrix:
@@ -196,26 +147,88 @@ def original_probabilities(scores: npt.NDArray[Any], kind: Kind) -> Matrix:
     return read_scores(scores, kind, "probabilities", masked=True, owner="Preserved")
 
 
-def _check_entries(block: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-    """Refuse NaN, +inf and rows without a class; return each row's smallest entry."""
-    low, high = block.min(axis=1), block.max(axis=1)
-    bad = ~np.isfinite(high)
-    if bad.any():
-        row = arrays.first_row(bad)
-        what = {True: "contains NaN", False: "contains +inf"}[bool(np.isnan(high[row]))]
-        if np.isneginf(high[row]):
-            what = "has no class left: every logit is −inf"
-        raise ValueError(f"scores: row {first + row} {what}; drop or fix such rows before calling")
-    return np.asarray(low)
+@np.errstate(invalid="ignore")  # infinities of both signs are refused in words
+def _totals(wide: Matrix) -> Matrix:
+    return np.asarray(wide.sum(axis=1, keepdims=True))
 
 
-def _raise_masked(low: npt.NDArray[Any], first: int, owner: str) -> None:
-    row = first + arrays.first_row(np.isneginf(low))
-    raise ValueError(
-        f"scores: row {row} contains −inf (a masked class), which the calibrator {owner!r} "
-        f"cannot take; use one that can, e.g. 'ts', 'svs' or 'irova', or replace −inf by a "
-        f"finite logit"
+def _are_sound(
+    low: npt.NDArray[Any],
+    high: npt.NDArray[Any],
+    total: Matrix | None,
+    kind: Kind,
+    dtype: Any,
+    *,
+    masked: bool,
+) -> bool:
+    """Whether no row of a block is refused, told by its extremes and its sums."""
+    if not np.isfinite(high).all():
+        return False
+    if total is None:
+        return masked or not bool(np.isneginf(low).any())
+    return bool(low.min() >= 0.0 and (np.abs(total - 1.0) <= sum_tolerance(dtype)).all())
+
+
+def score_refusals(
+    scores: npt.NDArray[Any], kind: Kind, *, masked: bool = True, owner: str = "Preserved"
+) -> list[Refusal]:
+    """Return a refusal for each way in which rows cannot be used, with all such rows.
+
+    A row is refused once.  Who goes on around bad rows asks for all of them here.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, np.nan], [1.0, 2.0], [np.inf, 0.0], [np.nan, 0.0]])
+    >>> [(each.reason, each.rows.tolist()) for each in score_refusals(rows, "logits")]
+    [('contains NaN', [0, 3]), ('contains +inf', [2])]
+    """
+    return gathered(
+        refusal.shifted(at.start)
+        for at in row_blocks(*scores.shape)
+        for refusal in _block_refusals(scores[at], kind, masked, owner)
+        if refusal is not None
     )
+
+
+def _block_refusals(
+    block: npt.NDArray[Any], kind: Kind, masked: bool, owner: str
+) -> Iterator[Refusal | None]:
+    low, high = block.min(axis=1), block.max(axis=1)
+    usable = np.isfinite(high)
+    yield about_rows(np.isnan(high), "scores", "contains NaN", DROP)
+    yield about_rows(np.isposinf(high), "scores", "contains +inf", DROP)
+    empty = np.isneginf(high)
+    words = "has no class left: every logit is −inf"
+    yield about_rows(empty, "scores", "has no class left", DROP, found=lambda _: words)
+    if kind == "logits":
+        if not masked:
+            yield _masked(usable & np.isneginf(low), owner)
+        return
+    yield about_rows(
+        usable & (low < 0.0),
+        "scores",
+        "contains a negative number",
+        "write {setting} if they are logits",
+        found=lambda row: (
+            f"contains a negative number ({float(low[row]):.6g}), so these are not probabilities"
+        ),
+        setting=("input", "logits"),
+    )
+    total = _totals(block.astype(np.float64))[:, 0]
+    yield about_rows(
+        usable & (low >= 0.0) & ~(np.abs(total - 1.0) <= sum_tolerance(block.dtype)),
+        "scores",
+        "does not sum to 1",
+        "write {setting} if they are logits, or divide each row by its sum",
+        found=lambda row: f"sums to {float(total[row]):.6g}, not 1, so these are not probabilities",
+        setting=("input", "logits"),
+    )
+
+
+def _masked(flags: npt.NDArray[np.bool_], owner: str) -> Refusal | None:
+    words = f"contains −inf (a masked class), which the calibrator {owner!r} cannot take"
+    remedy = "use one that can, e.g. 'ts', 'svs' or 'irova', or replace −inf by a finite logit"
+    return about_rows(flags, "scores", "contains −inf", remedy, found=lambda _: words)
 
 
 def _like_probabilities(block: npt.NDArray[Any], *, loose: bool) -> bool:
@@ -226,31 +239,6 @@ def _like_probabilities(block: npt.NDArray[Any], *, loose: bool) -> bool:
         return False  # a few one-hot rows may be either kind
     deviation = np.abs(block.sum(axis=1, dtype=np.float64) - 1.0)
     tolerance = (
-        arrays.sum_tolerance(block.dtype)
-        if loose
-        else arrays.sum_warning_level(block.dtype, block.shape[1])
+        sum_tolerance(block.dtype) if loose else sum_warning_level(block.dtype, block.shape[1])
     )
     return bool((deviation <= tolerance).all())
-
-
-def _normalise(wide: Matrix, low: npt.NDArray[Any], first: int, dtype: Any) -> float:
-    """Divide the rows by their sums; return the largest deviation of a sum from one."""
-    negative = low < 0.0
-    if negative.any():
-        row = arrays.first_row(negative)
-        raise ValueError(
-            f"scores: row {first + row} contains a negative number ({float(low[row]):.6g}), so "
-            f'these are not probabilities; write input="logits" if they are logits'
-        )
-    total = wide.sum(axis=1, keepdims=True)
-    deviation = np.abs(total[:, 0] - 1.0)
-    bad = deviation > arrays.sum_tolerance(dtype)
-    if bad.any():
-        row = arrays.first_row(bad)
-        raise ValueError(
-            f"scores: row {first + row} sums to {float(total[row, 0]):.6g}, not 1, so these are "
-            f'not probabilities; write input="logits" if they are logits, or divide each row '
-            f"by its sum"
-        )
-    wide /= total
-    return float(deviation.max())

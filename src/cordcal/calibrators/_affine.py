@@ -16,13 +16,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cordcal._door.scores import (
-    Labels,
-    Matrix,
-    Vector,
-    row_blocks,
-    row_weights,
-)
+from cordcal._door.blocks import row_blocks
+from cordcal._door.scores import row_weights
+from cordcal._door.types import Labels, Matrix, Vector
 from cordcal.calibrators._preconditioners import (
     TINY,
     Inverse,

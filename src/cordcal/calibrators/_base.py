@@ -12,23 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.blocks import row_blocks
+from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
-from cordcal._door.expressions import Array
-from cordcal._door.scores import (
-    LOG_FLOOR,
-    Domain,
-    Kind,
-    Labels,
-    Matrix,
-    Vector,
-    as_scores,
-    check_kind,
-    check_labels,
-    check_own_scores,
-    check_variety,
-    read_scores,
-    row_blocks,
-)
+from cordcal._door.scores import LOG_FLOOR, as_scores, check_kind, check_own_scores, read_scores
+from cordcal._door.types import Array, Domain, Kind, Labels, Matrix, Vector
+from cordcal._door.vectors import check_labels, check_variety, check_weights
 from cordcal.calibrators._facts import Role, Size
 
 Held = Mapping[str, Array]
@@ -203,7 +192,7 @@ class Calibrator(Estimator, ABC):
         given = as_scores(scores)
         rows, classes = given.shape
         y = check_labels(labels, rows, classes)
-        weight = None if sample_weight is None else arrays.check_weights(sample_weight, rows)
+        weight = None if sample_weight is None else check_weights(sample_weight, rows)
         check_variety(y, weight)
         check_own_scores(given, y, self.input)
         self.n_classes_ = classes
@@ -214,9 +203,10 @@ class Calibrator(Estimator, ABC):
         self._check_fitted("n_classes_")
         given = as_scores(scores)
         if given.shape[1] != self.n_classes_:
-            raise ValueError(
-                f"scores has {given.shape[1]} columns but fit saw {self.n_classes_}; "
-                f"pass the same classes as in fit"
+            raise Refusal(
+                "scores",
+                f"has {given.shape[1]} columns but fit saw {self.n_classes_}",
+                "pass the same classes as in fit",
             )
         return given
 
@@ -238,7 +228,7 @@ class Calibrator(Estimator, ABC):
         warnings.warn(
             f"{self.key}: {message}",
             ConvergenceWarning,
-            stacklevel=arrays._stacklevel_outside_package(),
+            stacklevel=arrays.stacklevel_outside_package(),
         )
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import Array, at_least
+from cordcal._door.expressions import at_least
+from cordcal._door.types import Array
 from cordcal.calibrators._base import Held
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.expressions import Array, Kind, log, plus, times
-from cordcal._door.scores import Labels, Matrix, Vector, row_blocks
+from cordcal._door.blocks import row_blocks
+from cordcal._door.errors import Refusal
+from cordcal._door.expressions import log, plus, times
+from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._newton import Optimum, Report, Separable, newton_cg
@@ -127,7 +129,7 @@ def _blas() -> Any:
 def check_max_iter(value: Any) -> None:
     """Refuse a cap that allows no step."""
     if not (isinstance(value, int | np.integer) and value >= 1):
-        raise ValueError(f"max_iter is {value!r}; pass a whole number from 1 on")
+        raise Refusal("max_iter", f"is {value!r}", "pass a whole number from 1 on")
 
 
 def tempered_start(problem: AffineProblem) -> Matrix:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cordcal._door.scores import Matrix, Vector
+from cordcal._door.types import Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
-from cordcal._door.scores import Vector
+from cordcal._door.types import Vector
 
 # What float64 resolves near one in decimal digits; closer abscissas count as equal.
 _RESOLUTION = 1e-15

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from scipy.linalg.lapack import dpotrs
 
-from cordcal._door.scores import Matrix, Vector
+from cordcal._door.types import Matrix, Vector
 
 Inverse = Callable[[Matrix], Matrix]
 """Turns a residual into a step; both have the shape of the parameters."""

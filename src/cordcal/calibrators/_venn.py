@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.scores import Vector
+from cordcal._door.types import Vector
 from cordcal.calibrators._pav import group_starts
 
 # How far beside an abscissa its neighbouring steps begin: less than half of what separates

@@ -12,7 +12,11 @@ from typing import Any, Self
 import numpy as np
 
 from cordcal._door import arrays
-from cordcal._door.scores import Kind, Labels, Matrix, Vector, row_blocks
+from cordcal._door.blocks import row_blocks
+from cordcal._door.errors import Refusal, about_rows, refuse
+from cordcal._door.reports import DROP
+from cordcal._door.types import Kind, Labels, Matrix, Vector
+from cordcal._numeric.rows import softmax
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators._progress import progress
@@ -167,7 +171,7 @@ class AdaptiveTemperature(Calibrator):
         x = _check_features(features, given.shape[0], self.n_features_)
         shifted = self._read(given)
         shifted /= self._temperatures(x)[:, None]
-        return arrays.softmax(shifted)
+        return softmax(shifted)
 
     def temperatures(self, features: Any) -> Vector:
         """Return each row's temperature.
@@ -287,26 +291,24 @@ def _one_thread() -> Iterator[None]:
 
 def _check_features(features: Any, rows: int, columns: int | None = None) -> Matrix:
     if features is None:
-        raise ValueError(
-            "features is missing: adats needs the classifier's penultimate features; pass "
-            "features= to fit and to every prediction"
+        raise Refusal(
+            "features",
+            "is missing: adats needs the classifier's penultimate features",
+            "pass features= to fit and to every prediction",
         )
     x = np.ascontiguousarray(arrays.to_numpy(features), dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != rows:
-        raise ValueError(
-            f"features has shape {x.shape} but scores has {rows} rows; pass one row of features "
-            f"for each row of scores"
+        raise Refusal(
+            "features",
+            f"has shape {x.shape} but scores has {rows} rows",
+            "pass one row of features for each row of scores",
         )
     if columns is not None and x.shape[1] != columns:
-        raise ValueError(
-            f"features has {x.shape[1]} columns but fit saw {columns}; pass the same features"
+        raise Refusal(
+            "features", f"has {x.shape[1]} columns but fit saw {columns}", "pass the same features"
         )
-    bad = ~np.isfinite(x).all(axis=1)
-    if bad.any():
-        raise ValueError(
-            f"features: row {arrays.first_row(bad)} contains NaN or an infinite value; "
-            f"drop or fix such rows before calling"
-        )
+    bad = np.logical_not(np.isfinite(x).all(axis=1))
+    refuse(about_rows(bad, "features", "contains NaN or an infinite value", DROP))
     return x
 
 

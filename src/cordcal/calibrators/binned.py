@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal._door.expressions import Array, Kind
-from cordcal._door.scores import Vector
+from cordcal._door.types import Array, Kind, Vector
 from cordcal.calibrators._base import Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators.confidence import ConfidenceMap, Tops

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import Array, at_least, at_most, over, plus, shares, times
-from cordcal._door.scores import LOG_FLOOR, Labels, Matrix, Vector, row_weights
+from cordcal._door.expressions import at_least, at_most, over, plus, shares, times
+from cordcal._door.scores import LOG_FLOOR, row_weights
+from cordcal._door.types import Array, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators.isotonic import TIE_BREAK, first_wins

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.scores import Vector
+from cordcal._door.types import Vector
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators._pav import group_starts
 from cordcal.calibrators.confidence import TopVersusAllIsotonic

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import Array, shares
-from cordcal._door.scores import Vector
+from cordcal._door.expressions import shares
+from cordcal._door.types import Array, Vector
 from cordcal.calibrators._base import Held
 from cordcal.calibrators._curves import interpolate_each
 from cordcal.calibrators._pav import fit_centres

@@ -8,16 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.expressions import (
-    LOWEST_SHIFTED,
-    Array,
-    Kind,
-    chosen,
-    plus,
-    softmax,
-    times,
-)
-from cordcal._door.scores import Labels, Matrix, Vector, row_weights
+from cordcal._door.expressions import LOWEST_SHIFTED, chosen, plus, softmax, times
+from cordcal._door.scores import row_weights
+from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._facts import Size

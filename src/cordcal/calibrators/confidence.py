@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import Array, at_least, chosen, exp, plus, softplus, times
-from cordcal._door.scores import LOG_FLOOR, Labels, Matrix, Vector, row_blocks, row_weights
+from cordcal._door.blocks import row_blocks
+from cordcal._door.expressions import at_least, chosen, exp, plus, softplus, times
+from cordcal._door.scores import LOG_FLOOR, row_weights
+from cordcal._door.types import Array, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
 from cordcal.calibrators._curves import interpolate, search_strides

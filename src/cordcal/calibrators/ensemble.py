@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import Array, exp, plus, shares, times
-from cordcal._door.scores import (
-    Labels,
-    Matrix,
-    Vector,
-    row_blocks,
-    row_weights,
-)
+from cordcal._door.blocks import row_blocks
+from cordcal._door.expressions import exp, plus, shares, times
+from cordcal._door.scores import row_weights
+from cordcal._door.types import Array, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators.temperature import (

@@ -7,17 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.expressions import (
-    Array,
-    Kind,
-    at_least,
-    at_most,
-    log,
-    over,
-    softmax,
-    softplus,
-)
-from cordcal._door.scores import Labels, Matrix, Vector, row_blocks, row_weights
+from cordcal._door.blocks import row_blocks
+from cordcal._door.expressions import at_least, at_most, log, over, softmax, softplus
+from cordcal._door.scores import row_weights
+from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._facts import Size

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import Array, Domain, chosen, exp, plus, shares, times
-from cordcal._door.scores import Labels, Matrix, Vector
+from cordcal._door.expressions import chosen, exp, plus, shares, times
+from cordcal._door.types import Array, Domain, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._curves import interpolate, interpolate_each, search_strides
 from cordcal.calibrators._facts import Size

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cordcal._door.expressions import Array, Kind, plus, softmax
-from cordcal._door.scores import Labels, Matrix, Vector
+from cordcal._door.errors import Refusal
+from cordcal._door.expressions import plus, softmax
+from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem, MatrixProblem
 from cordcal.calibrators._base import Held
 from cordcal.calibrators._facts import Size
@@ -281,7 +282,7 @@ class DirichletODIR(_MatrixMap):
         for name in ("off_diagonal", "intercept"):
             value = getattr(self, name)
             if not 0.0 <= value < np.inf:
-                raise ValueError(f"{name} is {value!r}; pass a finite number that is not negative")
+                raise Refusal(name, f"is {value!r}", "pass a finite number that is not negative")
         ridge = ridge_of(
             working.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
         )

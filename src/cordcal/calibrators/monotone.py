@@ -8,18 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import (
-    LOWEST_SHIFTED,
-    Array,
-    Kind,
-    at_least,
-    at_most,
-    minus,
-    plus,
-    softmax,
-    times,
-)
-from cordcal._door.scores import Labels, Matrix, Vector, block_buffer, row_blocks, row_weights
+from cordcal._door.blocks import block_buffer, row_blocks
+from cordcal._door.expressions import LOWEST_SHIFTED, at_least, at_most, minus, plus, softmax, times
+from cordcal._door.scores import row_weights
+from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators._logistic import check_max_iter, warn_about_search

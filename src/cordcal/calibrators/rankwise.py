@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal._door.expressions import Array, Kind, minus, plus, softmax, times
-from cordcal._door.scores import Labels, Matrix, Vector, row_blocks
+from cordcal._door.blocks import row_blocks
+from cordcal._door.expressions import minus, plus, softmax, times
+from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._affine import VectorProblem
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
@@ -153,11 +154,11 @@ class RankwiseTransformation(Calibrator):
         if bad.any():
             warnings.warn(
                 f"mcct-i: the largest logit is not positive in {int(bad.sum()):,} row(s), first "
-                f"row {arrays.first_row(bad)}; there the map may change the decision, and it is "
+                f"row {int(np.argmax(bad))}; there the map may change the decision, and it is "
                 f"not invariant to shifts. Subtract each row's smallest logit from fit and "
                 f"prediction rows alike, or use 'ts'",
                 UserWarning,
-                stacklevel=arrays._stacklevel_outside_package(),
+                stacklevel=arrays.stacklevel_outside_package(),
             )
 
 

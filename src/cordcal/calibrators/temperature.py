@@ -8,15 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.expressions import LOWEST_SHIFTED, Array, exp, shares, times
-from cordcal._door.scores import (
-    Labels,
-    Matrix,
-    Vector,
-    block_buffer,
-    row_blocks,
-    row_weights,
-)
+from cordcal._door.blocks import block_buffer, row_blocks
+from cordcal._door.expressions import LOWEST_SHIFTED, exp, shares, times
+from cordcal._door.scores import row_weights
+from cordcal._door.types import Array, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar

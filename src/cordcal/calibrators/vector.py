@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cordcal._door.expressions import Array, Domain, plus, softmax, times
-from cordcal._door.scores import Labels, Matrix, Vector
+from cordcal._door.expressions import plus, softmax, times
+from cordcal._door.types import Array, Domain, Labels, Matrix, Vector
 from cordcal.calibrators._affine import AffineProblem, VectorProblem
 from cordcal.calibrators._base import Held
 from cordcal.calibrators._facts import Size

@@ -14,7 +14,7 @@ import typer
 from cordcal.cli._console import note
 
 if TYPE_CHECKING:
-    from cordcal._door.scores import Kind
+    from cordcal._door.types import Kind
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 

@@ -18,6 +18,9 @@ import numpy.typing as npt
 from dask.delayed import Delayed, delayed
 
 from cordcal._door import arrays, dense
+from cordcal._door.errors import Refusal, placed
+from cordcal._door.reports import as_matrix, check_same_shape
+from cordcal._door.vectors import no_weight
 from cordcal.repair._construction import Tally, common_exponent, sum_of, sum_of_each
 from cordcal.repair._results import Construction, RankingConstruction
 from cordcal.repair._rounds import solve_in_rounds
@@ -116,15 +119,17 @@ def _cut_like(array: Any, name: str, columns: dict[str, Any]) -> Any:
     if np.isnan(np.sum(sizes)) or np.isnan(np.sum(own)):
         # Lengths are known when the blocks are: then the blocks must correspond.
         if len(sizes) != len(own):
-            raise ValueError(
-                f"{first_name} has {len(sizes)} blocks and {name} {len(own)}, of unknown lengths; "
-                f"call compute_chunk_sizes() on dask arrays, or use the same partitions"
+            raise Refusal(
+                first_name,
+                f"has {len(sizes)} blocks and {name} {len(own)}, of unknown lengths",
+                "call compute_chunk_sizes() on dask arrays, or use the same partitions",
             )
         return array
     if sum(sizes) != sum(own):
-        raise ValueError(
-            f"{first_name} has {sum(sizes)} rows but {name} has {sum(own)}; both must hold the "
-            f"same rows"
+        raise Refusal(
+            first_name,
+            f"has {sum(sizes)} rows but {name} has {sum(own)}",
+            "both must hold the same rows",
         )
     return array if sizes == own else array.rechunk({0: sizes})
 
@@ -141,12 +146,13 @@ def _numbered(
     if len(rows) > 1:
         sizes = ", ".join(f"{name} {len(block)}" for name, block in blocks.items())
         raise ValueError(f"block {place} has different numbers of rows ({sizes})")
+    if first is not None and first >= 0:
+        with placed(first):
+            return function(*arguments, **blocks)
     try:
         return function(*arguments, **blocks)
-    except ValueError as error:
-        if first is None or first < 0:
-            raise ValueError(f"block {place}: {error}") from error
-        raise ValueError(arrays.renumbered(str(error), first)) from error
+    except Refusal as refusal:
+        raise refusal.called(f"block {place}: {refusal.argument}") from None
 
 
 def _on_blocks(function: Callable[..., Any], names: tuple[str, ...], *blocks: Any) -> Any:
@@ -182,7 +188,7 @@ def construct(
     filled = _filled(blocks)
     given = decision is not None
     if sample_weight is not None and not any(dask.compute(*[block.has_weight for block in filled])):
-        arrays.check_weights(np.zeros(1), 1)  # says that every weight is zero
+        raise no_weight()
     if levels == 1:
         return _construct_level(filled, rows.classes, given, free=False)
     return _construct_ranking(filled, rows.classes, levels, given)
@@ -194,8 +200,8 @@ def _describe(
     """Reduce one block of rows; None where it is empty, as filtered partitions are."""
     if not len(direct):
         return None
-    p, q = arrays.as_matrix(original, "original"), arrays.as_matrix(direct, "direct")
-    arrays.check_same_shape(p, "original", q, "direct")
+    p, q = as_matrix(original, "original"), as_matrix(direct, "direct")
+    check_same_shape(p, "original", q, "direct")
     return ConstructionState(levels, 1).describe(p, q, decision, sample_weight).rows_of
 
 
@@ -204,7 +210,7 @@ def _filled(blocks: Sequence[Delayed]) -> list[Delayed]:
     there = dask.compute(*[delayed(_is_there)(block) for block in blocks])
     found = [block for block, filled in zip(blocks, there, strict=True) if filled]
     if not found:
-        raise ValueError("original and direct have no rows; pass at least one")
+        raise Refusal("original and direct", "have no rows", "pass at least one")
     return found
 
 
@@ -305,10 +311,8 @@ def _seen(
     for rows, block, truth, weight in dense.labelled_rows(
         None, ignore_index, reports, labels, sample_weight
     ):
-        try:
+        with placed(rows):
             own.update(*block, *([] if truth is None else [truth]), sample_weight=weight)
-        except ValueError as error:
-            raise ValueError(arrays.renumbered(str(error), rows)) from error
     return own
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cordcal._door.errors import Refusal
 from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class Audit:
 
         tables = ("measures", "by_class", "by_confidence", "rows")
         if table not in tables:
-            raise ValueError(f"table is {table!r}; use one of {', '.join(tables)}")
+            raise Refusal("table", f"is {table!r}", f"use one of {', '.join(tables)}")
         return pd.DataFrame([each.to_dict() for each in getattr(self, table)])
 
     def __repr__(self) -> str:

@@ -11,6 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.names import check_class_names
+from cordcal._door.reports import check_same_shape
+from cordcal._door.types import Classes, Vector
+from cordcal._door.vectors import check_decisions, check_weights
 from cordcal.evaluate._audit_result import (
     Audit,
     ChangedRow,
@@ -22,7 +26,7 @@ from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.metrics import MEASURES, TopkChangesStream, decision_changes
 from cordcal.metrics._all import MeasuredReport, MeasuresStream
 from cordcal.metrics._changes import read_decisions
-from cordcal.metrics._rows import Classes, Report, Vector
+from cordcal.metrics._rows import Report
 from cordcal.metrics._scores import NLL_FLOOR
 from cordcal.metrics._stream import require_rows
 from cordcal.repair import CORD
@@ -101,7 +105,7 @@ class AuditStream:
             The stream, so that calls can be chained.
         """
         p, q = Report.of(original, "original"), Report.of(direct, "direct")
-        arrays.check_same_shape(p.values, "original", q.values, "direct")
+        check_same_shape(p.values, "original", q.values, "direct")
         repaired = self.cord.transform(p.values, q.values, decision=decision)
         reports = dict(zip(_REPORTS, (p, q, Report.of(repaired, "repaired")), strict=True))
         kept = read_decisions(p.values if decision is None else decision, "decision")[0]
@@ -115,11 +119,11 @@ class AuditStream:
             **{name: report.mass_on(kept) for name, report in reports.items()},
         }
         if labels is not None:
-            found["labels"] = arrays.check_decisions(labels, q.rows, q.classes, "labels")
+            found["labels"] = check_decisions(labels, q.rows, q.classes, "labels")
             for name, report in reports.items():
                 self._measured[name].read(report, found["labels"], sample_weight)
         if sample_weight is not None:
-            found["weight"] = arrays.check_weights(sample_weight, q.rows, some=False)
+            found["weight"] = check_weights(sample_weight, q.rows, some=False)
         if first is not None:
             found["row"] = first + here
         order = p.values
@@ -155,7 +159,7 @@ class AuditStream:
     ) -> tuple[dict[str, npt.NDArray[Any]], ChangedRows]:
         """Return the columns of all rows seen, and their decisions before and after."""
         columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
-        names = check_class_names(class_names, self.cord.n_classes_)
+        names = names_or_numbers(class_names, self.cord.n_classes_)
         labels, weight = columns.get("labels"), columns.get("weight")
         return columns, ChangedRows(columns["kept"], columns["moved_to"], labels, weight, names)
 
@@ -194,7 +198,7 @@ class AuditStream:
             comparisons = _compare(measured, level, resamples, seed)
         found = [*_underflow(self.dtypes, measured), *noticed]
         for message in found:
-            warnings.warn(message, UserWarning, stacklevel=arrays._stacklevel_outside_package())
+            warnings.warn(message, UserWarning, stacklevel=arrays.stacklevel_outside_package())
         return Audit(
             n=self.rows,
             n_classes=len(changed.names),
@@ -228,8 +232,8 @@ class ChangedRows:
         self.names = names
         self.labels = labels
         if labels is not None:
-            self.labels = arrays.check_decisions(labels, len(kept), len(names), "labels")
-        self.weight = None if weight is None else arrays.check_weights(weight, len(kept))
+            self.labels = check_decisions(labels, len(kept), len(names), "labels")
+        self.weight = None if weight is None else check_weights(weight, len(kept))
 
     def among(self, group: slice | npt.NDArray[np.intp]) -> Any:
         """Count the changes within some rows."""
@@ -287,16 +291,11 @@ class ChangedRows:
         )
 
 
-def check_class_names(class_names: Sequence[str] | None, classes: int) -> list[str]:
+def names_or_numbers(class_names: Sequence[str] | None, classes: int) -> list[str]:
     """Return one name a class: those given, or the columns' numbers."""
     if class_names is None:
         return [str(index) for index in range(classes)]
-    if len(class_names) != classes:
-        raise ValueError(
-            f"class_names has {len(class_names)} entries but there are {classes} classes; "
-            f"pass one name for each column"
-        )
-    return [str(name) for name in class_names]
+    return list(check_class_names(class_names, classes))
 
 
 def _compare(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cordcal._door import arrays, lazy
+from cordcal._door import lazy
+from cordcal._door.errors import Refusal
+from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
-from cordcal.evaluate._audit_rows import AuditStream, check_class_names
+from cordcal.evaluate._audit_rows import AuditStream, names_or_numbers
 from cordcal.repair import CORD
 from cordcal.repair._arguments import check_fitted
 
@@ -83,9 +85,9 @@ def audit(
     Without labels, nothing can be said about accuracy or calibration.
     """
     if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}; pass a number between 0 and 1, such as 0.95")
+        raise Refusal("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
     if resamples < 1:
-        raise ValueError(f"resamples is {resamples}; pass at least 1")
+        raise Refusal("resamples", f"is {resamples}", "pass at least 1")
     if cord is not None:
         cord = _repair_of(cord, decision)
     given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
@@ -95,11 +97,11 @@ def audit(
         audited = collection.audited
     else:
         original, direct = (
-            arrays.as_matrix(original, "original"),
-            arrays.as_matrix(direct, "direct"),
+            as_matrix(original, "original"),
+            as_matrix(direct, "direct"),
         )
-        arrays.check_same_shape(original, "original", direct, "direct")
-        check_class_names(class_names, direct.shape[1])
+        check_same_shape(original, "original", direct, "direct")
+        names_or_numbers(class_names, direct.shape[1])
     repair = CORD().fit(original, direct, **given) if cord is None else cord
     stream = audited(repair, original, direct, labels, **given)
     noticed = []
@@ -121,9 +123,11 @@ def _repair_of(model: Any, decision: Any) -> CORD:
     cord: CORD = getattr(model, "cord_", model)
     check_fitted(cord)
     if decision is None and cord.construction_.decision_given:
-        raise ValueError(
-            "decision is missing: cord was fitted with decisions of its own (a Preserved keeps "
-            "the argmax of its scores); pass decision=, e.g. scores.argmax(axis=1)"
+        raise Refusal(
+            "decision",
+            "is missing: cord was fitted with decisions of its own (a Preserved keeps the argmax "
+            "of its scores)",
+            "pass decision=, e.g. scores.argmax(axis=1)",
         )
     return cord
 

@@ -11,7 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.scores import as_scores, check_kind, check_labels, original_probabilities
+from cordcal._door.errors import Refusal
+from cordcal._door.names import check_class_names
+from cordcal._door.scores import as_scores, check_kind, original_probabilities
+from cordcal._door.types import Kind
+from cordcal._door.vectors import check_labels
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._registry import takes_features
 from cordcal.evaluate._pictures import Pictures
@@ -23,7 +27,6 @@ from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
 from cordcal.preserved import Preserved, Reports
 
-Kind = Literal["logits", "probabilities"]
 Matrix = npt.NDArray[Any]
 Classes = npt.NDArray[np.intp]
 
@@ -281,14 +284,14 @@ def _chosen(calibrators: str | Sequence[Any]) -> _Chosen:
         return _Chosen({key: key for key in available()}, explicit=False)
     wanted = [calibrators] if isinstance(calibrators, str) else list(calibrators)
     if not wanted:
-        raise ValueError('calibrators is empty; pass keys such as ["ts", "svs"], or "all"')
+        raise Refusal("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
     maps: dict[str, Any] = {}
     for each in wanted:
         if isinstance(each, str):
             calibrator_class(each)  # refuses an unknown key before anything is fitted
         name = each if isinstance(each, str) else str(getattr(each, "key", type(each).__name__))
         if name in maps:
-            raise ValueError(f"calibrators names {name!r} twice; name each once")
+            raise Refusal("calibrators", f"names {name!r} twice", "name each once")
         maps[name] = each
     return _Chosen(maps, explicit=True)
 
@@ -310,37 +313,40 @@ def _splits(
 ) -> tuple[list[_Split], int]:
     """Return the splits, and how many rows a resample draws from."""
     if splits < 1:
-        raise ValueError(f"splits is {splits}; pass 1 or more")
+        raise Refusal("splits", f"is {splits}", "pass 1 or more")
     held = None if features is None else np.asarray(features)
     if isinstance(evaluation, tuple):
         if splits > 1:
-            raise ValueError(
-                "splits is above 1 but the evaluation rows are given; there is one way to split: "
-                "leave splits out"
+            raise Refusal(
+                "splits",
+                "is above 1 but the evaluation rows are given",
+                "there is one way to split: leave splits out",
             )
         if held is not None:
-            raise ValueError(
-                "features cannot be used with evaluation rows of their own; pass all rows "
-                "together and a share as evaluation"
+            raise Refusal(
+                "features",
+                "cannot be used with evaluation rows of their own",
+                "pass all rows together and a share as evaluation",
             )
         test = as_scores(evaluation[0])
         if test.shape[1] != scores.shape[1]:
-            raise ValueError(
-                f"evaluation has {test.shape[1]} classes but scores has {scores.shape[1]}; "
-                f"pass the same columns in both"
+            raise Refusal(
+                "evaluation",
+                f"has {test.shape[1]} classes but scores has {scores.shape[1]}",
+                "pass the same columns in both",
             )
         truth = check_labels(evaluation[1], *test.shape)
         original = original_probabilities(test, input)
         rows = np.arange(len(truth))
         return [_Split(scores, labels, None, test, truth, None, rows, original)], len(truth)
     if not 0.0 < evaluation < 1.0:
-        raise ValueError(
-            f"evaluation is {evaluation}; pass a share between 0 and 1, or (scores, labels)"
+        raise Refusal(
+            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or (scores, labels)"
         )
     count = len(labels)
     held_out = min(max(1, round(evaluation * count)), count - 1)
     if count < 2:
-        raise ValueError("scores has one row; at least two are needed to fit and to evaluate")
+        raise Refusal("scores", "has one row", "at least two are needed to fit and to evaluate")
     generator = np.random.default_rng(seed)
     parts = []
     for _ in range(splits):
@@ -362,11 +368,4 @@ def _splits(
 
 
 def _checked_names(names: Sequence[str] | None, classes: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    if len(names) != classes:
-        raise ValueError(
-            f"class_names has {len(names)} names but scores has {classes} columns; pass one "
-            f"name for each column"
-        )
-    return tuple(str(name) for name in names)
+    return None if names is None else check_class_names(names, classes)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.reports import as_matrix
 
 _MASK = (1 << 64) - 1
 # Any other start of the mixing: the golden ratio in 64 bits.
@@ -40,7 +41,7 @@ class Fingerprint:
     @classmethod
     def of(cls, original: Any) -> Fingerprint:
         """Digest the classifier's reports."""
-        values = arrays.to_numpy(arrays.as_matrix(original, "original"))
+        values = arrays.to_numpy(as_matrix(original, "original"))
         rows, classes = values.shape
         # A multilinear hash: fixed random odd multipliers, one a column, modulo 2^64.
         factors = np.random.default_rng(0).integers(0, 2**64, classes, dtype=np.uint64)

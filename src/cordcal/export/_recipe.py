@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal._door.expressions import Array, Kind, in_domain, shares, softmax
+from cordcal._door.expressions import in_domain, shares, softmax
+from cordcal._door.types import Array, Kind
 from cordcal.calibrators import Calibrator, available, calibrator_class
 from cordcal.calibrators._base import Held
 from cordcal.export._repair import repair

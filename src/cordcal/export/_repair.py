@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cordcal._door.arrays import UNIT_ROUNDOFF
-from cordcal._door.expressions import Array, at_least
+from cordcal._door.expressions import at_least
+from cordcal._door.types import Array
 from cordcal.repair import _array, _ranking
 from cordcal.repair._ranking import RankedRows
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
-from cordcal._door.expressions import Kind
 from cordcal._door.scores import check_kind
+from cordcal._door.types import Kind
+from cordcal._numeric.rows import softmax
 from cordcal._version import __version__
 from cordcal.export._recipe import Recipe, recipe_of
 from cordcal.files import replacing
@@ -172,7 +173,7 @@ def probe_rows(model: Preserved, dtype: str, input: Kind) -> npt.NDArray[Any]:
             logits.append(masked)
         return np.concatenate([part.astype(dtype) for part in logits])
     halves = pairs / pairs.sum(axis=1, keepdims=True)
-    softened = [arrays.softmax(part) for part in logits]
+    softened = [softmax(part) for part in logits]
     return np.concatenate([part.astype(dtype) for part in (*softened, corners, halves)])
 
 
@@ -182,7 +183,7 @@ def _library(model: Preserved, rows: npt.NDArray[Any], dtype: str, input: Kind) 
         warnings.simplefilter("ignore")  # about rows no caller has sent
         if input == model._kind():
             return model.reports(rows, dtype)
-        original = arrays.softmax(rows)
+        original = softmax(rows)
         direct = model.direct_proba(original)
         decision = rows.argmax(axis=1)
         repaired = model.cord_.transform(original, direct, decision=decision, dtype=dtype)

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal._door.errors import Refusal
-from cordcal._door.expressions import Kind
 from cordcal._door.scores import check_kind
+from cordcal._door.types import Kind
 from cordcal.export._recipe import recipe_of
 
 try:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal.files._encoding import import_arrow
 from cordcal.files._numpy import Archive, Chosen, Header, in_memory, read_array
 from cordcal.files._opening import first_line, open_regular, read_whole
@@ -183,20 +183,27 @@ def table_contents(name: str, table: Any, beside: str | None = None) -> Contents
 
 def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
     if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise ValueError(f"{name} ({key}): row {row} is missing; pass a whole vector in every row")
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        refuse(
+            about_rows(missing, f"{name} ({key})", "is missing", "pass a whole vector in every row")
+        )
     if hasattr(column.type, "list_size"):
         width = column.type.list_size
     else:
         lengths = np.diff(np.asarray(column.offsets))
         width = int(lengths[0]) if lengths.size else 0
-        if (lengths != width).any():
-            row = int(np.argmax(lengths != width))
-            raise ValueError(
-                f"{name} ({key}): row {row} has {lengths[row]} entries, the rows before it "
-                f"{width}: these are rows of different lengths; pass whole vectors, one entry "
-                f"for each class in every row"
+        refuse(
+            about_rows(
+                lengths != width,
+                f"{name} ({key})",
+                "has another length",
+                "pass whole vectors, one entry for each class in every row",
+                found=lambda row: (
+                    f"has {lengths[row]} entries, the rows before it {width}: these are rows of "
+                    f"different lengths"
+                ),
             )
+        )
     return np.asarray(column.flatten()).reshape(len(column), width)
 
 

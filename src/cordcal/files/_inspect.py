@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_indices
+from cordcal._door.reports import sum_warning_level
 from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
 from cordcal.files._kinds import check_whole_vectors, looks_like
 from cordcal.files._models import is_model, load
@@ -146,7 +146,7 @@ def _matrix_problems(matrix: npt.NDArray[Any], name: str) -> list[str]:
         problems.append(f"{name}: {_rows(tied)} a tie for the top; the smallest index decides")
     if looks_like(matrix) == "probabilities":
         deviation = np.abs(matrix.sum(axis=1, dtype=np.float64) - 1.0)
-        level = arrays.sum_warning_level(matrix.dtype, matrix.shape[1])
+        level = sum_warning_level(matrix.dtype, matrix.shape[1])
         if deviation.max() > level:
             problems.append(f"{name}: rows sum to one only within {deviation.max():.2g}")
     elif matrix.min() >= 0.0 and matrix.max() <= 1.0:
@@ -168,5 +168,5 @@ def _label_problems(
 def _rows(flags: npt.NDArray[np.bool_]) -> str:
     count = int(flags.sum())
     if count == 1:
-        return f"row {arrays.first_row(flags)} has"
-    return f"{count:,} rows (the first is row {arrays.first_row(flags)}) have"
+        return f"row {int(np.argmax(flags))} has"
+    return f"{count:,} rows (the first is row {int(np.argmax(flags))}) have"

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
-from cordcal._door.scores import Kind
+from cordcal._door.reports import sum_tolerance
+from cordcal._door.types import Kind
 
 # Fewer rows than this can be sorted by chance.
 _ROWS_THAT_TELL = 8
@@ -28,10 +28,10 @@ def looks_like(scores: npt.NDArray[Any]) -> Kind:
     >>> looks_like(np.array([[0.2, 1.8]]))
     'logits'
     """
-    if scores.min() < 0.0 or scores.max() > 1.0 + arrays.sum_tolerance(scores.dtype):
+    if scores.min() < 0.0 or scores.max() > 1.0 + sum_tolerance(scores.dtype):
         return "logits"
     deviation = np.abs(scores.sum(axis=1, dtype=np.float64) - 1.0)
-    return "probabilities" if deviation.max() <= arrays.sum_tolerance(scores.dtype) else "logits"
+    return "probabilities" if deviation.max() <= sum_tolerance(scores.dtype) else "logits"
 
 
 def check_whole_vectors(scores: npt.NDArray[Any], name: str) -> None:
@@ -49,7 +49,7 @@ def check_whole_vectors(scores: npt.NDArray[Any], name: str) -> None:
         mass, what = scores.sum(axis=1, dtype=np.float64), "probabilities"
     else:
         return
-    if (mass < 1.0 - arrays.sum_tolerance(scores.dtype)).any() and mass.max() < 1.01:
+    if (mass < 1.0 - sum_tolerance(scores.dtype)).any() and mass.max() < 1.01:
         raise ValueError(
             f"{name} looks like top-{width} {what}: every row is sorted and some sum to "
             f"{mass.min():.3g}, so the columns are ranks, not classes; pass whole vectors with "

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
+from cordcal._door.errors import about_rows, refuse
 from cordcal._door.labels import as_indices
-from cordcal._door.scores import Kind
+from cordcal._door.reports import as_matrix
+from cordcal._door.types import Kind
 from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
 from cordcal.files._kinds import check_whole_vectors, looks_like
 
@@ -84,7 +85,7 @@ def read_scores(
     column = None if labels is None or is_file(labels) else labels
     contents = open_contents(path, beside=column)
     chosen = choose(contents, key, role, input)
-    values = arrays.as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
+    values = as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
     _check_values(values, f"{contents.path} ({chosen})")
     names = contents.class_names
     if names is not None and len(names) != values.shape[1]:
@@ -152,11 +153,15 @@ def _listed(contents: Contents) -> str:
 
 def _check_values(values: npt.NDArray[Any], name: str) -> None:
     bad = np.isnan(values).any(axis=1) | np.isposinf(values).any(axis=1)
-    if bad.any():
-        raise ValueError(
-            f"{name}: row {arrays.first_row(bad)} contains NaN or an infinite value; drop such "
-            f"rows, or, if these are top-k scores, pass whole vectors with one column a class"
+    refuse(
+        about_rows(
+            bad,
+            name,
+            "contains NaN or an infinite value",
+            "drop such rows, or, if these are top-k scores, pass whole vectors with one column "
+            "a class",
         )
+    )
     check_whole_vectors(values, name)
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door import arrays
-from cordcal._door.errors import Refusal
+from cordcal._door.errors import Refusal, placed
 from cordcal.files._contents import (
     FEATURE_NAMES,
     Contents,
@@ -233,10 +232,8 @@ class _Parquet(Source):
         if isinstance(batch, self.arrow.RecordBatch):
             schema = batch.schema.with_metadata(self.file.schema_arrow.metadata)
             table = self.arrow.Table.from_batches([batch]).cast(schema)
-        try:
+        with placed(first):
             return table_contents(self.path, table, self.column)
-        except ValueError as error:
-            raise ValueError(arrays.renumbered(str(error), first)) from error
 
 
 def _filled(slices: Iterator[Contents], rows: int) -> Contents:

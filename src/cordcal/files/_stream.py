@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
+from cordcal._door.errors import placed
 from cordcal._door.labels import as_indices
-from cordcal._door.scores import Kind
+from cordcal._door.reports import as_matrix
+from cordcal._door.types import Kind
 from cordcal.files import _scores
 from cordcal.files._contents import Contents
 from cordcal.files._kinds import check_whole_vectors
@@ -127,16 +128,14 @@ class ScoreFile:
             held = [batch for batch in held if batch.first + len(batch) > stop]
 
     def _batch(self, contents: Contents, start: int, stop: int) -> Batch:
-        try:
-            values = arrays.as_matrix(contents.matrices[self.key], self.name)
+        with placed(start):
+            values = as_matrix(contents.matrices[self.key], self.name)
             found = _scores.labels_in(contents, self.key, self._column)
             if self._beside is not None:
                 found = self._beside[start:stop]
             labels = None
             if found is not None:
                 labels = as_indices(found, values.shape, self.class_names, self.path)
-        except ValueError as error:
-            raise ValueError(arrays.renumbered(str(error), start)) from error
         if values.shape != (stop - start, self.classes):
             raise ValueError(
                 f"{self.name}: row {start} has {values.shape[1]} entries, the first row "
@@ -197,7 +196,7 @@ def open_scores(
     source = open_source(os.fspath(path), column)
     sample = source.sample()
     chosen = _scores.choose(sample, key, role, input)
-    values = arrays.as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
+    values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
     # Rows with a NaN are found when they are used; here they must not decide anything.
     sound = values[np.isfinite(values).all(axis=1)]
     if len(sound):

@@ -8,10 +8,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
+from cordcal._door.types import Classes, Vector
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
 from cordcal.metrics._measure import Matrix, Measure, Resampler, sums_by_place
-from cordcal.metrics._rows import Classes, LabelledRows, Vector
+from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
 # The paper's number of bins.
@@ -21,7 +23,7 @@ BINS = 15
 def check_bins(bins: int) -> int:
     """Return a number of bins that can be used."""
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise ValueError(f"bins is {bins!r}; pass a whole number of bins, at least 1")
+        raise Refusal("bins", f"is {bins!r}", "pass a whole number of bins, at least 1")
     return int(bins)
 
 

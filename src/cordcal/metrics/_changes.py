@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal, refuse
+from cordcal._door.reports import nan_refusal
+from cordcal._door.types import Classes, Vector
+from cordcal._door.vectors import check_decisions, check_weights
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed
-from cordcal.metrics._rows import Classes, Report, Vector
+from cordcal.metrics._rows import Report
 from cordcal.metrics._stream import require_rows
 
 
@@ -92,9 +96,7 @@ class DecisionChangesStream:
         """
         before, after, classes = decision_pair(original, evaluated)
         weight = (
-            None
-            if sample_weight is None
-            else arrays.check_weights(sample_weight, len(before), some=False)
+            None if sample_weight is None else check_weights(sample_weight, len(before), some=False)
         )
         moved = before != after
         self._n += len(before)
@@ -107,7 +109,7 @@ class DecisionChangesStream:
             return self
         if classes is None:  # two vectors of decisions: nothing says how many classes there are
             classes = 1 + int(np.max(arrays.to_numpy(labels), initial=0))
-        truth = arrays.check_decisions(labels, len(before), classes, "labels")
+        truth = check_decisions(labels, len(before), classes, "labels")
         if self._kinds is not None:
             gained, lost = moved & (after == truth), moved & (before == truth)
             kinds = (gained, lost, moved & ~gained & ~lost)
@@ -158,11 +160,6 @@ def added(
     return [(n + m, a + b) for (n, a), (m, b) in zip(first, second, strict=True)]
 
 
-def nan_message(name: str, row: int) -> str:
-    """Say which row holds a NaN."""
-    return f"{name}: row {row} contains NaN; drop or fix such rows before calling"
-
-
 def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
     """Read decisions and the number of classes: class indices as given, or argmaxes of scores.
 
@@ -175,19 +172,19 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
             vector.dtype.kind == "f" and np.array_equal(vector, np.round(vector))
         )
         if not whole or not vector.size:
-            raise ValueError(
-                f"{name} has shape {vector.shape} and dtype {vector.dtype}; pass scores of shape "
-                f"(rows, classes), or one class index for each row"
+            raise Refusal(
+                name,
+                f"has shape {vector.shape} and dtype {vector.dtype}",
+                "pass scores of shape (rows, classes), or one class index for each row",
             )
-        return arrays.check_decisions(vector, len(vector), int(vector.max()) + 1, name), None
+        return check_decisions(vector, len(vector), int(vector.max()) + 1, name), None
     report = Report.of(values, name)
     chosen = np.empty(report.rows, dtype=np.intp)
     for at, block in report.blocks():
         chosen[at] = first = arrays.first_argmax(block)
         # A NaN wins NumPy's argmax, so looking at the winners finds every row that has one.
-        unknown = np.isnan(block[np.arange(len(block)), first])
-        if unknown.any():
-            raise ValueError(nan_message(name, at.start + arrays.first_row(unknown)))
+        if np.isnan(block[np.arange(len(block)), first]).any():
+            refuse(nan_refusal(report.values, name))
     return chosen, report.classes
 
 
@@ -196,14 +193,15 @@ def decision_pair(original: Any, evaluated: Any) -> tuple[Classes, Classes, int 
     before, classes = read_decisions(original, "original")
     after, other_classes = read_decisions(evaluated, "evaluated")
     if len(before) != len(after) or (classes and other_classes and classes != other_classes):
-        raise ValueError(
-            f"original has shape {np.shape(original)} but evaluated has shape "
-            f"{np.shape(evaluated)}; both must hold the same rows and classes"
+        raise Refusal(
+            "original",
+            f"has shape {np.shape(original)} but evaluated has shape {np.shape(evaluated)}",
+            "both must hold the same rows and classes",
         )
     known = classes or other_classes
     if known:
-        before = arrays.check_decisions(before, len(before), known, "original")
-        after = arrays.check_decisions(after, len(after), known, "evaluated")
+        before = check_decisions(before, len(before), known, "original")
+        after = check_decisions(after, len(after), known, "evaluated")
     return before, after, known
 
 

@@ -7,11 +7,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
+from cordcal._door.types import Classes, Vector
 from cordcal.metrics._bins import BINS, bin_edges, bin_index, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
 from cordcal.metrics._measure import Measure
-from cordcal.metrics._rows import Classes, Vector
 from cordcal.metrics._stream import BlockStream, require_rows
 
 
@@ -60,9 +61,10 @@ class ClasswiseECEStream(BlockStream):
         if self._gaps is None:
             self._gaps = np.zeros((self.bins, classes))
         elif classes and self._gaps.shape[1] != classes:
-            raise ValueError(
-                f"probabilities has {classes} classes but earlier blocks had "
-                f"{self._gaps.shape[1]}; pass the same columns in every block"
+            raise Refusal(
+                "probabilities",
+                f"has {classes} classes but earlier blocks had {self._gaps.shape[1]}",
+                "pass the same columns in every block",
             )
         return self._gaps
 

@@ -6,11 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from cordcal._door.types import Classes, Vector
 from cordcal.metrics._bins import BINS, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
 from cordcal.metrics._measure import Matrix, Measure, Resampler
-from cordcal.metrics._rows import Classes, LabelledRows, Vector
+from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
 # The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the

@@ -7,6 +7,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from cordcal._door import arrays, dense, lazy
+from cordcal._door.errors import Refusal, placed
+from cordcal._door.vectors import no_weight
 from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -39,19 +41,17 @@ def fed(
     collection = lazy.handler(*reports, labels)
     if collection is not None:
         if axis is not None:
-            raise ValueError("axis is not served for dask collections; pass blocks of rows")
+            raise Refusal("axis", "is not served for dask collections", "pass blocks of rows")
         whole: Fed = collection.fed(stream, reports, labels, sample_weight, ignore_index)
         return whole
     if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
-        arrays.check_weights(np.zeros(1), 1)  # says that every weight is zero
+        raise no_weight()
     update: Any = stream.update  # type: ignore[attr-defined]
     blocks = dense.labelled_rows(axis, ignore_index, reports, labels, sample_weight)
     for rows, block, truth, weight in blocks:
         given = block if truth is None else [*block, truth]
-        try:
+        with placed(rows):
             update(*given, sample_weight=weight)
-        except ValueError as error:
-            raise ValueError(arrays.renumbered(str(error), rows)) from error
     return stream
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cordcal._door.types import Classes
 from cordcal.metrics._changes import decision_pair
-from cordcal.metrics._rows import Classes
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.metrics._rows import LabelledRows, Vector
+from cordcal._door.types import Vector
+from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import MeanStream, RowStream, Stream
 
 Matrix = npt.NDArray[np.float64]

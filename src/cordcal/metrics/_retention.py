@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from cordcal._door import arrays
+from cordcal._door.reports import check_same_shape
+from cordcal._door.vectors import check_decisions, check_weights
 from cordcal.metrics._changes import read_decisions
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed
@@ -38,13 +39,11 @@ class MeanRetentionStream:
             The stream, so that calls can be chained.
         """
         before, after = Report.of(direct, "direct"), Report.of(repaired, "repaired")
-        arrays.check_same_shape(before.values, "direct", after.values, "repaired")
+        check_same_shape(before.values, "direct", after.values, "repaired")
         decision, _ = read_decisions(original, "original")
-        decision = arrays.check_decisions(decision, before.rows, before.classes, "original")
+        decision = check_decisions(decision, before.rows, before.classes, "original")
         weight = (
-            None
-            if sample_weight is None
-            else arrays.check_weights(sample_weight, before.rows, some=False)
+            None if sample_weight is None else check_weights(sample_weight, before.rows, some=False)
         )
         self._direct.add(before.mass_on(decision), weight)
         self._repaired.add(after.mass_on(decision), weight)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from cordcal._door.types import Vector
 from cordcal.metrics._feeding import RowsStream, fed
-from cordcal.metrics._rows import LabelledRows, Vector
+from cordcal.metrics._rows import LabelledRows
 
 
 @dataclass(frozen=True, eq=False)

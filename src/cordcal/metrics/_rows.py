@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal, gathered, refuse
+from cordcal._door.reports import are_distributions, as_matrix, report_refusals
+from cordcal._door.types import Classes, Vector
+from cordcal._door.vectors import check_decisions, check_weights
 
-Vector = npt.NDArray[np.float64]
-Classes = npt.NDArray[np.intp]
 Visitor = Callable[[npt.NDArray[Any], Vector, Classes, Vector], None]
 
 # 4 MB of float64 a block: within the last cache, and enough rows that calls cost nothing.
@@ -75,7 +77,7 @@ class Report:
     @classmethod
     def of(cls, values: Any, name: str) -> Report:
         """Take an array of any library; entries are checked as the blocks are read."""
-        matrix = arrays.as_matrix(values, name)
+        matrix = as_matrix(values, name)
         given = arrays.dtype_name(matrix.dtype)
         array = arrays.to_numpy(matrix)
         if array.dtype.kind != "f":  # JAX's bfloat16 arrives as an extension dtype
@@ -104,7 +106,7 @@ class Report:
 
         Both are for reading, and gone when the next block is asked for.
         """
-        ones, total = np.ones(self.classes), np.empty(self.rows)
+        ones = np.ones(self.classes)
         memory = np.empty((0, self.classes))
         for at, block in self.blocks():
             if block.dtype == np.float64:
@@ -114,12 +116,20 @@ class Report:
                     memory = np.empty(block.shape)
                 wide = memory[: len(block)]
                 np.copyto(wide, block)
-            total[at] = wide @ ones
-            # Cheap signs of bad entries; `check_entries` then finds the row and the words.
-            if not (block.min() >= 0.0 and np.isfinite(total[at]).all()):
-                arrays.check_entries(block, self.name, first=at.start)
+            if not are_distributions(block, wide @ ones, self.given):
+                refuse(*self._refusals())
             yield at, block, wide
-        arrays.check_sums(total, self.name, self.given)
+
+    def _refusals(self) -> list[Refusal]:
+        """Return what is wrong with which rows of the whole report."""
+        ones = np.ones(self.classes)
+        return gathered(
+            refusal.shifted(at.start)
+            for at, block in self.blocks()
+            for refusal in report_refusals(
+                block, block.astype(np.float64) @ ones, self.name, self.given
+            )
+        )
 
     def labelled(
         self, labels: Any, sample_weight: Any = None, *, visit: Visitor | None = None
@@ -129,10 +139,10 @@ class Report:
         ``visit`` is called with each checked block, its entries in float64, labels and weights,
         for measures that need whole rows.
         """
-        truth = arrays.check_decisions(labels, self.rows, self.classes, "labels")
+        truth = check_decisions(labels, self.rows, self.classes, "labels")
         weight = None
         if sample_weight is not None:
-            weight = arrays.check_weights(sample_weight, self.rows, some=False)
+            weight = check_weights(sample_weight, self.rows, some=False)
         confidence, true_mass, error = (np.empty(self.rows) for _ in range(3))
         prediction = np.empty(self.rows, dtype=np.intp)
         for at, block, wide in self.checked_blocks():

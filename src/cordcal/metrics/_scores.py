@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from cordcal._door.types import Vector
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
 from cordcal.metrics._measure import Measure
-from cordcal.metrics._rows import LabelledRows, Vector
+from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import MeanStream
 
 # The true class's probability is floored here before the logarithm, on every report alike:

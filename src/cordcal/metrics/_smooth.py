@@ -16,9 +16,11 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
+from cordcal._door.types import Classes, Vector
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
-from cordcal.metrics._rows import Classes, LabelledRows, Vector
+from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
 Spectrum = npt.NDArray[np.complex128]
@@ -202,8 +204,10 @@ def smooth_gap(rows: LabelledRows, normalization: Normalization = "count") -> tu
 def check_normalization(normalization: str) -> Normalization:
     """Return a normalisation that exists."""
     if normalization not in get_args(Normalization):
-        raise ValueError(
-            f"normalization is {normalization!r}; use one of {', '.join(get_args(Normalization))}"
+        raise Refusal(
+            "normalization",
+            f"is {normalization!r}",
+            f"use one of {', '.join(get_args(Normalization))}",
         )
     return normalization  # type: ignore[return-value]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.types import Vector
 from cordcal.metrics._measure import Matrix, Measure, Resampler, sums_by_place
-from cordcal.metrics._rows import LabelledRows, Vector
+from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._smooth import (
     FIRST_NODES,
     SMALLEST_WIDTH,

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
+from cordcal._door.types import Classes, Vector
 from cordcal._numeric.exact import ExactSum, total_weight, weighted
-from cordcal.metrics._rows import Classes, LabelledRows, Report, Vector
+from cordcal.metrics._rows import LabelledRows, Report
 
 
 class Stream(ABC):

@@ -8,12 +8,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
+from cordcal._door.errors import Refusal, placed, refuse
+from cordcal._door.reports import check_same_shape, nan_refusal
+from cordcal._door.types import Classes
+from cordcal._door.vectors import check_weights
 from cordcal._numeric.exact import ExactSum, total_weight
-from cordcal.metrics._changes import added, nan_message, tally
+from cordcal.metrics._changes import added, tally
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed
-from cordcal.metrics._rows import Classes, Report
+from cordcal.metrics._rows import Report
 from cordcal.metrics._stream import require_rows
 
 
@@ -55,7 +58,7 @@ class TopkChangesStream:
 
     def __init__(self, k: int) -> None:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise ValueError(f"k is {k!r}; pass a whole number of classes, at least 1")
+            raise Refusal("k", f"is {k!r}", "pass a whole number of classes, at least 1")
         self.k = int(k)
         self._n = 0
         self._weight = ExactSum()
@@ -77,16 +80,15 @@ class TopkChangesStream:
             The stream, so that calls can be chained.
         """
         before, after = Report.of(original, "original"), Report.of(evaluated, "evaluated")
-        arrays.check_same_shape(before.values, "original", after.values, "evaluated")
+        check_same_shape(before.values, "original", after.values, "evaluated")
         if self.k > before.classes:
-            raise ValueError(
-                f"k is {self.k} but there are {before.classes} classes; "
-                f"pass k between 1 and {before.classes}"
+            raise Refusal(
+                "k",
+                f"is {self.k} but there are {before.classes} classes",
+                f"pass k between 1 and {before.classes}",
             )
         weight = (
-            None
-            if sample_weight is None
-            else arrays.check_weights(sample_weight, before.rows, some=False)
+            None if sample_weight is None else check_weights(sample_weight, before.rows, some=False)
         )
         for (at, first), (_, second) in zip(before.blocks(), after.blocks(), strict=True):
             best = [
@@ -124,9 +126,9 @@ def _best(scores: npt.NDArray[Any], k: int, name: str, first: int) -> Classes:
     rows, classes = scores.shape
     # NaN sorts last, so it shows among the best.
     threshold = np.partition(scores, classes - k, axis=1)[:, classes - k :]
-    unknown = np.isnan(threshold).any(axis=1)
-    if unknown.any():
-        raise ValueError(nan_message(name, first + arrays.first_row(unknown)))
+    if np.isnan(threshold).any():
+        with placed(first):
+            refuse(nan_refusal(scores, name))
     inside = scores >= threshold[:, :1]
     # A tie at the last place lets too many in: the smallest indices stay.
     crowded = np.flatnonzero(inside.sum(axis=1) > k)

@@ -10,20 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal
+from cordcal._door.names import check_same_columns, column_names
+from cordcal._door.reports import as_matrix, check_same_shape
+from cordcal._door.types import Array, Decisions
+from cordcal._door.vectors import check_decisions
 from cordcal.repair._lift_results import LiftConstruction
 from cordcal.repair._results import Construction, RankingConstruction
-from cordcal.repair._rows import Decisions
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
 
 def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
     """Return both reports as arrays of one shape and one library."""
-    names = arrays.column_names(direct), arrays.column_names(original)
-    arrays.check_same_columns(names[0], "direct", names[1], "original")
-    p = arrays.as_matrix(original, "original", allow_row=allow_row)
-    q = arrays.as_matrix(direct, "direct", allow_row=allow_row)
-    arrays.check_same_shape(p, "original", q, "direct")
+    check_same_columns(column_names(direct), "direct", column_names(original), "original")
+    p = as_matrix(original, "original", allow_row=allow_row)
+    q = as_matrix(direct, "direct", allow_row=allow_row)
+    check_same_shape(p, "original", q, "direct")
     arrays.namespace(p, q)
     if isinstance(p, np.ndarray) != isinstance(q, np.ndarray):
         raise TypeError(
@@ -37,21 +40,23 @@ def batch_arguments(batch: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     names = ("original", "direct", "decision", "sample_weight")
     if not isinstance(batch, Mapping):
         if len(batch) not in (2, 3, 4):
-            raise ValueError(
-                f"a batch has {len(batch)} entries; pass pairs (original, direct), or mappings "
-                f"with the keys {', '.join(names)}"
+            raise Refusal(
+                "batches",
+                f"has a batch with {len(batch)} entries",
+                f"pass pairs (original, direct), or mappings with the keys {', '.join(names)}",
             )
         return dict(zip(names, batch, strict=False))
     unknown = sorted(set(batch) - set(names))
     if unknown or not {"original", "direct"} <= set(batch):
-        raise ValueError(
-            f"a batch has the keys {', '.join(map(repr, batch))}; pass original and direct, and if "
-            f"wanted decision and sample_weight"
+        raise Refusal(
+            "batches",
+            f"has a batch with the keys {', '.join(map(repr, batch))}",
+            "pass original and direct, and if wanted decision and sample_weight",
         )
     return dict(batch)
 
 
-def wanted_dtype(direct: arrays.Array, dtype: Any) -> Any:
+def wanted_dtype(direct: Array, dtype: Any) -> Any:
     """Return the output dtype in the library of ``direct``, which need not be the dtype's own."""
     name = arrays.dtype_name(dtype)
     xp = arrays.namespace(direct)
@@ -60,7 +65,7 @@ def wanted_dtype(direct: arrays.Array, dtype: Any) -> Any:
         served.append("bfloat16")
     if name not in served or not hasattr(xp, name):
         either = f"{', '.join(served[:-1])} or {served[-1]}"
-        raise ValueError(f"dtype {name} is not served; use {either}")
+        raise Refusal("dtype", f"{name} is not served", f"use {either}")
     return np.dtype(name) if xp is np else getattr(xp, name)
 
 
@@ -78,15 +83,17 @@ def output_array(
     expected = direct.shape[1:] if single else direct.shape
     if not isinstance(out, np.ndarray) or out.shape != expected:
         found = getattr(out, "shape", type(out).__name__)
-        raise ValueError(f"out has shape {found}; pass an ndarray of shape {expected}")
+        raise Refusal("out", f"has shape {found}", f"pass an ndarray of shape {expected}")
     wanted = out.dtype if dtype is None else dtype
     if out.dtype not in _OUTPUT_DTYPES or out.dtype != wanted:
-        raise ValueError(
-            f"out has dtype {out.dtype}; pass one of float64, float32 or float16"
-            + ("" if dtype is None else f" that equals dtype={wanted}")
+        matching = "" if dtype is None else f" that equals dtype={wanted}"
+        raise Refusal(
+            "out",
+            f"has dtype {out.dtype}",
+            f"pass one of float64, float32 or float16{matching}",
         )
     if not out.flags.writeable:
-        raise ValueError("out is read-only; pass a writeable array")
+        raise Refusal("out", "is read-only", "pass a writeable array")
     return out[None, :] if single else out
 
 
@@ -109,21 +116,23 @@ def check_fitted(repair: Any) -> None:
 
 def check_against_fit(
     construction: Construction | RankingConstruction | LiftConstruction,
-    direct: arrays.Array,
+    direct: Array,
     decision: Any,
 ) -> Decisions | None:
     """Return the decisions to keep, checked; refuse reports unlike those of the fit."""
     rows, classes = direct.shape
     if classes != construction.n_classes:
-        raise ValueError(
-            f"direct has {classes} classes but fit saw {construction.n_classes}; "
-            f"pass the same columns as in fit"
+        raise Refusal(
+            "direct",
+            f"has {classes} classes but fit saw {construction.n_classes}",
+            "pass the same columns as in fit",
         )
     if decision is None:
         if construction.decision_given:
-            raise ValueError(
-                "decision is missing: fit was given the decisions to keep, so transform "
-                "needs them too; pass decision="
+            raise Refusal(
+                "decision",
+                "is missing: fit was given the decisions to keep, so transform needs them too",
+                "pass decision=",
             )
         return None
-    return arrays.check_decisions(decision, rows, classes)
+    return check_decisions(decision, rows, classes)

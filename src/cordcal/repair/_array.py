@@ -18,7 +18,9 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from cordcal._door.arrays import Array, lane_sum, namespace
+from cordcal._door.arrays import namespace
+from cordcal._door.types import Array
+from cordcal._numeric.rows import lane_sum
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12

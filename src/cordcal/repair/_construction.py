@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from cordcal._door.arrays import Array
+from cordcal._door.types import Array, Decisions, Vector
 from cordcal._numeric.exact import ExactSum, moderated, total_weight
 from cordcal.repair import _array, _foreign
 from cordcal.repair._array import EPSILON
 from cordcal.repair._engines import ROW_ENTRIES, engine_for
 from cordcal.repair._results import Construction
-from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._rows import Description
 from cordcal.repair._scalar import Bounds, Constraint, Probe, Solution, solve
 from cordcal.repair._shelf import Shelf
 

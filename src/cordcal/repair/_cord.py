@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal
+from cordcal._door.types import Decisions
 from cordcal.repair import _explain, _foreign, _fronts, _ranked_rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
 from cordcal.repair._engines import engine_for
 from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
-from cordcal.repair._rows import Decisions
 from cordcal.repair._state import SPILL_BYTES, ConstructionState
 from cordcal.repair._threads import default_threads
 
@@ -176,11 +177,12 @@ class CORD(Parameters):
                 whole = ConstructionState(state.levels, self._cores())
             whole.merge(state)
         if whole is None or whole.classes is None:
-            raise ValueError("states is empty; pass the state of at least one row")
+            raise Refusal("states", "is empty", "pass the state of at least one row")
         if whole.levels != self._levels(whole.classes):
-            raise ValueError(
-                f"the states keep {whole.levels} rank(s) but preserve is {self.preserve!r}; make "
-                f"them with levels={self._levels(whole.classes)}"
+            raise Refusal(
+                "states",
+                f"keep {whole.levels} rank(s) but preserve is {self.preserve!r}",
+                f"make them with levels={self._levels(whole.classes)}",
             )
         return self._constructed(whole.construct())
 
@@ -198,11 +200,14 @@ class CORD(Parameters):
         if self.preserve == "ranking":
             return classes - 1
         if not arrays.is_count(self.preserve):
-            raise ValueError(f"preserve is {self.preserve!r}; pass a positive integer or 'ranking'")
+            raise Refusal(
+                "preserve", f"is {self.preserve!r}", "pass a positive integer or 'ranking'"
+            )
         if self.preserve >= classes:
-            raise ValueError(
-                f"preserve is {self.preserve} but there are {classes} classes; pass at most "
-                f"{classes - 1}, or 'ranking'"
+            raise Refusal(
+                "preserve",
+                f"is {self.preserve} but there are {classes} classes",
+                f"pass at most {classes - 1}, or 'ranking'",
             )
         return int(self.preserve)
 
@@ -210,7 +215,7 @@ class CORD(Parameters):
         if self.threads is None:
             return default_threads()
         if not arrays.is_count(self.threads):
-            raise ValueError(f"threads is {self.threads!r}; pass a positive integer or None")
+            raise Refusal("threads", f"is {self.threads!r}", "pass a positive integer or None")
         return int(self.threads)
 
     def transform(

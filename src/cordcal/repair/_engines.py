@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from cordcal._door.arrays import _stacklevel_outside_package
+from cordcal._door.arrays import stacklevel_outside_package
 from cordcal._door.errors import Refusal
+from cordcal._door.types import Decisions, Vector
 from cordcal.repair import _array_engine, kernels
-from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._rows import Description
 from cordcal.repair._scalar import Probe
 from cordcal.repair.kernels import Effort, Job
 
@@ -163,5 +164,5 @@ def _hint_at_numba() -> None:
         "work of this size is several times faster with numba; pip install numba, or set "
         f"{SETTING}=array to silence this hint",
         UserWarning,
-        stacklevel=_stacklevel_outside_package(),
+        stacklevel=stacklevel_outside_package(),
     )

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal._door.arrays import Array
+from cordcal._door.types import Array, Decisions
 from cordcal.repair import _array, _foreign, _ranked_rows, _ranking, _rows
 from cordcal.repair._ranking import Level, RankedRows
 from cordcal.repair._results import Explanation
-from cordcal.repair._rows import Decisions
 
 Columns = tuple[npt.NDArray[Any], ...]
 """The fields of an `Explanation`, for some rows."""

@@ -12,11 +12,13 @@ import array_api_compat
 import numpy as np
 
 from cordcal._door import arrays
-from cordcal._door.arrays import Array
+from cordcal._door.reports import check_report, warn_about_sums
+from cordcal._door.types import Array, Decisions, Vector
 from cordcal._numeric.exact import weighted
+from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair._array import RowState, Split
-from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._rows import Description
 
 
 def checked(original: Array, direct: Array) -> tuple[Array, Array]:
@@ -25,9 +27,8 @@ def checked(original: Array, direct: Array) -> tuple[Array, Array]:
     wide = arrays.wide_dtype(xp, direct)
     p, q = xp.astype(original, wide), xp.astype(direct, wide)
     for name, given, widened in (("original", original, p), ("direct", direct, q)):
-        arrays.check_entries(given, name)
-        deviation = arrays.check_sums(arrays.lane_sum(widened), name, given.dtype)
-        arrays.warn_about_sums(deviation, name, given.dtype, given.shape[1])
+        deviation = check_report(given, lane_sum(widened), name, given.dtype)
+        warn_about_sums(deviation, name, given.dtype, given.shape[1])
     return p, q
 
 

@@ -13,6 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays, dense, lazy
+from cordcal._door.errors import Refusal, placed
+from cordcal._door.reports import check_same_shape
+from cordcal._door.types import Decisions
+from cordcal._door.vectors import check_weights
 from cordcal._numeric.exact import moderated
 from cordcal.repair._arguments import (
     batch_arguments,
@@ -23,7 +27,6 @@ from cordcal.repair._arguments import (
     wanted_dtype,
 )
 from cordcal.repair._results import Construction, RankingConstruction
-from cordcal.repair._rows import Decisions
 from cordcal.repair._state import ConstructionState
 
 Found = Construction | RankingConstruction
@@ -74,13 +77,13 @@ def construct(
         return found
     if dense.is_dense(axis, original, direct):
         assert axis is not None
-        arrays.check_same_shape(original, "original", direct, "direct")
+        check_same_shape(original, "original", direct, "direct")
         views = dense.row_views(axis, (original, direct), (decision, sample_weight))
         return construct_batches(repair, ((*pair, *beside) for _, pair, beside in views))
     p, q = report_pair(original, direct)
     weight = None
     if sample_weight is not None:
-        weight, _ = moderated(arrays.check_weights(sample_weight, q.shape[0]))
+        weight, _ = moderated(check_weights(sample_weight, q.shape[0]))
     return repair._new_state(q.shape[1], None).add(p, q, decision, weight).construct()
 
 
@@ -98,7 +101,7 @@ def construct_batches(
             state = repair._new_state(q.shape[1], spill_bytes)
         state.add(p, q, given.get("decision"), given.get("sample_weight"))
     if state is None:
-        raise ValueError("batches is empty; pass at least one batch of calibration rows")
+        raise Refusal("batches", "is empty", "pass at least one batch of calibration rows")
     return state.construct()
 
 
@@ -118,7 +121,7 @@ def transform(
     collection = lazy.handler(original, direct)
     if collection is not None:
         if out is not None or axis is not None:
-            raise ValueError("out and axis are not served for dask collections; leave them out")
+            raise Refusal("out and axis", "are not served for dask collections", "leave them out")
         return collection.transform(repair, original, direct, decision, dtype)
     if dense.is_dense(axis, original, direct) and np.ndim(direct) > 1:
         assert axis is not None
@@ -130,7 +133,7 @@ def transform(
     keep = check_against_fit(repair.construction_, q, decision)
     if not isinstance(q, np.ndarray):
         if out is not None:
-            raise ValueError("out is served for NumPy arrays only; leave it out")
+            raise Refusal("out", "is served for NumPy arrays only", "leave it out")
         wanted = q.dtype if dtype is None else wanted_dtype(q, dtype)
         repaired = repair._repair_foreign(p, q, keep, wanted)
         return repaired[0, :] if single else repaired
@@ -144,7 +147,7 @@ def transform(
 def _transform_dense(
     repair: Repair, original: Any, direct: Any, decision: Any, dtype: Any, out: Any, axis: int
 ) -> Any:
-    arrays.check_same_shape(original, "original", direct, "direct")
+    check_same_shape(original, "original", direct, "direct")
     place = dense.check_axis(axis, np.ndim(direct), "direct")
     if not isinstance(direct, np.ndarray):
         xp = arrays.namespace(original, direct)
@@ -155,10 +158,8 @@ def _transform_dense(
     written = np.empty_like(target) if _overlaps(target, original, direct) else target
     views = dense.row_views(place, (original, direct, written), (decision,))
     for first, (p, q, part), (kept,) in views:
-        try:
+        with placed(first):
             transform(repair, p, q, kept, None, part, None)
-        except ValueError as error:
-            raise ValueError(arrays.renumbered(str(error), first)) from error
     if written is not target:
         target[...] = written
     return target

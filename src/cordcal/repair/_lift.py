@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays, dense
-from cordcal._door.arrays import Array
 from cordcal._door.errors import Refusal
+from cordcal._door.reports import check_same_shape
+from cordcal._door.types import Array, Decisions, Vector
+from cordcal._door.vectors import check_decisions, check_weights
 from cordcal.repair import _foreign, _fronts, _rows
 from cordcal.repair import _lift_rule as rule
 from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
@@ -21,7 +23,6 @@ from cordcal.repair._lift_results import LiftConstruction
 from cordcal.repair._lift_rule import Curve, Mode
 from cordcal.repair._params import Parameters
 from cordcal.repair._results import Explanation
-from cordcal.repair._rows import Decisions, Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Lift(Parameters):
         )
         weight = None if sample_weight is None else rows.weight
         if weight is not None:
-            arrays.check_weights(weight, len(weight))
+            check_weights(weight, len(weight))
         classes = int(np.shape(direct)[-1 if axis is None else axis])
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
         right = rows.label == rows.decision
@@ -305,7 +306,7 @@ def _described(
         yield from _labelled(0, original, direct, labels, decision, weight)
         return
     assert axis is not None
-    arrays.check_same_shape(original, "original", direct, "direct")
+    check_same_shape(original, "original", direct, "direct")
     beside = (labels, decision, weight)
     for first, (p, q), vectors in dense.row_views(axis, (original, direct), beside):
         yield from _labelled(first, p, q, *vectors)
@@ -316,9 +317,9 @@ def _labelled(
 ) -> Iterator[_LabelledRows]:
     p, q = report_pair(original, direct)
     rows, classes = q.shape
-    label = arrays.check_decisions(labels, rows, classes, "labels")
-    keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
-    w = np.ones(rows) if weight is None else arrays.check_weights(weight, rows, some=False)
+    label = check_decisions(labels, rows, classes, "labels")
+    keep = None if decision is None else check_decisions(decision, rows, classes)
+    w = np.ones(rows) if weight is None else check_weights(weight, rows, some=False)
     start = 0
     for state in map(arrays_of, _states(p, q, keep)):
         at = slice(start, start + len(state.decision))

@@ -12,8 +12,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.types import Vector
 from cordcal.repair._lift_rule import IDENTITY, Curve
-from cordcal.repair._rows import Vector
 
 # The ridge weighs as much as five rows: on a classifier that is right in 99 of 100 rows it
 # keeps three numbers from following ten errors, and 300 rows with errors outvote it.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from cordcal._door.arrays import UNIT_ROUNDOFF, Array, dtype_name, namespace
+from cordcal._door.arrays import UNIT_ROUNDOFF, dtype_name, namespace
+from cordcal._door.types import Array
 from cordcal.repair._array import (
     EPSILON,
     RowState,

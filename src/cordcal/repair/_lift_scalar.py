@@ -10,12 +10,15 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
+from cordcal._door.reports import as_matrix
+from cordcal._door.types import Decisions, Vector
+from cordcal._door.vectors import check_decisions
+from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair import _lift_rule as rule
 from cordcal.repair._arguments import wanted_dtype
 from cordcal.repair._lift import check_mode
 from cordcal.repair._lift_rule import Mode
-from cordcal.repair._rows import Decisions, Vector
 
 
 def lift(
@@ -65,10 +68,10 @@ def lift(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_mode(mode)
-    shares = arrays.to_numpy(arrays.as_matrix(rest, "rest", allow_row=True))
+    shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
     given = np.atleast_2d(shares)
     rows, classes = given.shape
-    keep = arrays.check_decisions(decision, rows, classes)
+    keep = check_decisions(decision, rows, classes)
     mass = _checked_confidence(confidence, rows)
     served = given.dtype if dtype is None else wanted_dtype(given, dtype)
     report = np.empty(given.shape, served)
@@ -89,7 +92,7 @@ def _lifted(
     largest = others.max(axis=1, keepdims=True)
     empty = largest == 0.0
     others = np.where(empty, ~chosen, others / np.where(empty, 1.0, largest))
-    total = arrays.lane_sum(others)[:, None]
+    total = lane_sum(others)[:, None]
     seen = np.where(chosen, 0.5, 0.5 * (others / total))
     state, part = _array.row_state(seen, seen, decision, np.zeros(len(mass), dtype=bool))
     return np.asarray(rule.keep_decision(seen, state, part, mass, 1.0 - mass, dtype, mode))

@@ -8,13 +8,13 @@ from itertools import repeat
 import numpy as np
 
 from cordcal._door import arrays
-from cordcal._door.arrays import Array
+from cordcal._door.types import Array, Decisions, Vector
 from cordcal._numeric.exact import moderated, weighted
 from cordcal.repair import _array, _construction, _foreign, _ranked_rows, _ranking, _rows
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._ranking import Level, RankedRows
 from cordcal.repair._results import Construction, RankingConstruction
-from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._rows import Description
 from cordcal.repair._shelf import Shelf
 
 Inside = tuple[Vector, Vector]

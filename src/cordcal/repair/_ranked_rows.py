@@ -7,10 +7,9 @@ from typing import Any
 import numpy.typing as npt
 
 from cordcal._door import arrays
-from cordcal._door.arrays import Array
+from cordcal._door.types import Array, Decisions, Vector
 from cordcal.repair import _foreign, _ranking, _rows
 from cordcal.repair._ranking import RankedRows
-from cordcal.repair._rows import Decisions, Vector
 
 
 def rank_block(block: _rows.CheckedBlock, levels: int) -> RankedRows:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.arrays import Array, dtype_name, first_argmax, lane_sum, namespace
+from cordcal._door.arrays import dtype_name, first_argmax, namespace
+from cordcal._door.types import Array
+from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair._array import DELTA, EPSILON, RowSum
 

@@ -14,17 +14,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
+from cordcal._door.blocks import row_blocks
+from cordcal._door.errors import Refusal, gathered, placed, refuse
+from cordcal._door.reports import are_distributions, report_refusals, warn_about_sums
+from cordcal._door.types import Decisions, Vector
 from cordcal._numeric.exact import ExactSum, weighted
+from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair._array import EPSILON, RowState, Split
 from cordcal.repair._scalar import Probe
 
-Vector = npt.NDArray[np.float64]
-Decisions = npt.NDArray[np.intp]
-
-# About 2 MB of float64 a block: small enough for the cache, large enough for NumPy.
-_BLOCK_ENTRIES = 2**18
 # Halley's error is the third power of the last step: from here on it is below the grid's.
 _CLOSE = 2.0**-17
 # Two or three steps suffice on most data; more than this would not pay.
@@ -67,24 +66,44 @@ def checked_blocks(
     ``first`` is the number of the first row in the caller's arrays, for error messages.
     """
     rows, classes = direct.shape
-    size = max(1, _BLOCK_ENTRIES // classes)
     worst = {"original": 0.0, "direct": 0.0}
-    for start in range(0, rows, size):
-        at = slice(start, min(start + size, rows))
+    for at in row_blocks(rows, classes):
+        start = at.start
         given = {"original": original[at], "direct": direct[at]}
         wide = {}
         for name, report in given.items():
-            arrays.check_entries(report, name, first=first + start)
             wide[name] = report.astype(np.float64)
-            totals = arrays.lane_sum(wide[name])
-            deviation = arrays.check_sums(totals, name, report.dtype, first=first + start)
-            worst[name] = max(worst[name], deviation)
+            totals = _totals(wide[name])
+            if not are_distributions(report, totals, report.dtype):
+                with placed(first + start):
+                    refuse(*pair_refusals(original[start:], direct[start:]))
+            worst[name] = max(worst[name], float(np.abs(totals - 1.0).max()))
         keep = None if decision is None else decision[at]
         yield CheckedBlock(
             at, given["original"], given["direct"], keep, wide["original"], wide["direct"]
         )
-    arrays.warn_about_sums(worst["original"], "original", original.dtype, classes)
-    arrays.warn_about_sums(worst["direct"], "direct", direct.dtype, classes)
+    warn_about_sums(worst["original"], "original", original.dtype, classes)
+    warn_about_sums(worst["direct"], "direct", direct.dtype, classes)
+
+
+def pair_refusals(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[Refusal]:
+    """Return a refusal for each way in which rows are no distributions, with all such rows.
+
+    Who goes on around bad rows asks for all of them here.
+    """
+    return gathered(
+        refusal.shifted(at.start)
+        for at in row_blocks(*direct.shape)
+        for name, report in (("original", original[at]), ("direct", direct[at]))
+        for refusal in report_refusals(
+            report, _totals(report.astype(np.float64)), name, report.dtype
+        )
+    )
+
+
+@np.errstate(invalid="ignore")  # infinities of both signs are refused in words
+def _totals(wide: Vector) -> Vector:
+    return np.asarray(lane_sum(wide))
 
 
 def described_blocks(

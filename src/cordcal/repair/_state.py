@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-
-from cordcal._door import arrays
+from cordcal._door.errors import Refusal, placed
+from cordcal._door.vectors import check_decisions, check_weights, no_weight
 from cordcal.repair import _construction, _nested
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._nested import RankedBlock
@@ -58,20 +57,18 @@ class ConstructionState:
     ) -> Self:
         """Add a batch of rows, whose reports are arrays of one shape."""
         self._check_like_before(direct.shape[1], decision is not None, sample_weight is not None)
-        try:
+        with placed(self.rows):
             block = self.describe(original, direct, decision, sample_weight)
-        except ValueError as error:
-            raise ValueError(arrays.renumbered(str(error), self.rows)) from error
         self.append(block)
         return self
 
     def describe(self, original: Any, direct: Any, decision: Any, sample_weight: Any) -> Described:
         """Check a batch and reduce it to a block; on any thread, without touching the state."""
         rows, classes = direct.shape
-        keep = None if decision is None else arrays.check_decisions(decision, rows, classes)
+        keep = None if decision is None else check_decisions(decision, rows, classes)
         weight = None
         if sample_weight is not None:
-            weight = arrays.check_weights(sample_weight, rows, some=False)
+            weight = check_weights(sample_weight, rows, some=False)
         if self.levels > 1:
             block: CalibrationRows | RankedBlock = RankedBlock.of(
                 original, direct, keep, weight, self.levels, self.threads
@@ -90,18 +87,20 @@ class ConstructionState:
 
     def _check_like_before(self, classes: int, decision: bool, weight: bool) -> None:
         if self.classes not in (None, classes):
-            raise ValueError(
-                f"direct has {classes} classes but earlier batches had {self.classes}; pass the "
-                f"same columns in every batch"
+            raise Refusal(
+                "direct",
+                f"has {classes} classes but earlier batches had {self.classes}",
+                "pass the same columns in every batch",
             )
         for name, given, before in (
             ("decision", decision, self.decision_given),
             ("sample_weight", weight, self.weighted),
         ):
             if before not in (None, given):
-                raise ValueError(
-                    f"{name} is {'given' if given else 'missing'} from row {self.rows} on; pass "
-                    f"it with every batch or with none"
+                raise Refusal(
+                    name,
+                    f"is {'given' if given else 'missing'} from row {self.rows} on",
+                    "pass it with every batch or with none",
                 )
 
     def merge(self, other: Self) -> Self:
@@ -115,7 +114,11 @@ class ConstructionState:
             other.weighted,
             other.levels,
         ):
-            raise ValueError("states of different classes, arguments or ranks cannot be merged")
+            raise Refusal(
+                "states",
+                "are of different classes, arguments or ranks",
+                "merge states that were made alike",
+            )
         for block in other._blocks:
             self._blocks.append(block)
         self.rows += other.rows
@@ -124,9 +127,9 @@ class ConstructionState:
     def construct(self) -> Construction | RankingConstruction:
         """Find the shared scalar of all rows seen."""
         if not self.rows or self.decision_given is None:
-            raise ValueError("there are no calibration rows; pass at least one batch")
+            raise Refusal("batches", "have no calibration rows", "pass at least one")
         if self.weighted and not any(block.has_weight for block in self._blocks):
-            arrays.check_weights(np.zeros(1), 1)  # says that every weight is zero
+            raise no_weight()
         if self.levels > 1:
             return _nested.construct(self._blocks, self.levels, decision_given=self.decision_given)
         return _construction.construct(self._blocks, decision_given=self.decision_given)

@@ -11,13 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal
+from cordcal._door.types import Vector
+from cordcal._door.vectors import check_decisions, check_weights
 from cordcal._numeric.exact import moderated
 from cordcal.repair import _array, _ranking, _rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction
-from cordcal.repair._rows import MeanTarget, Vector
+from cordcal.repair._rows import MeanTarget
 
 
 class VariantCORD(Parameters):
@@ -68,18 +71,20 @@ class VariantCORD(Parameters):
     ) -> Self:
         """Find the shared scalar on calibration rows; see `CORD.fit`."""
         if self.target not in ("direct", "reference", "projected", "none"):
-            raise ValueError(
-                f"target is {self.target!r}; pass 'direct', 'reference', 'projected' or 'none'"
+            raise Refusal(
+                "target",
+                f"is {self.target!r}",
+                "pass 'direct', 'reference', 'projected' or 'none'",
             )
         if not 0.0 <= self.reference_weight <= 1.0:
-            raise ValueError(
-                f"reference_weight is {self.reference_weight}; pass a number between 0 and 1"
+            raise Refusal(
+                "reference_weight", f"is {self.reference_weight}", "pass a number between 0 and 1"
             )
         p, q = _numpy_pair(original, direct)
-        keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
+        keep = None if decision is None else check_decisions(decision, *q.shape)
         weight = None
         if sample_weight is not None:
-            weight, _ = moderated(arrays.check_weights(sample_weight, len(q)))
+            weight, _ = moderated(check_weights(sample_weight, len(q)))
         description = _rows.describe(
             p,
             q,
@@ -140,7 +145,7 @@ class MinimalRepair(Parameters):
     ) -> npt.NDArray[Any]:
         """Repair reports; see `CORD.transform`."""
         p, q = _numpy_pair(original, direct)
-        keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
+        keep = None if decision is None else check_decisions(decision, *q.shape)
         out = output_array(q, dtype, None, False)
         for block in _rows.described_blocks(p, q, keep):
             state = block.state
@@ -178,7 +183,7 @@ class RankingProjection(Parameters):
     ) -> npt.NDArray[Any]:
         """Repair reports; see `CORD.transform`."""
         p, q = _numpy_pair(original, direct)
-        keep = None if decision is None else arrays.check_decisions(decision, *q.shape)
+        keep = None if decision is None else check_decisions(decision, *q.shape)
         out = output_array(q, dtype, None, False)
         levels = q.shape[1] - 1  # the last rank has nothing below it
         for block in _rows.checked_blocks(p, q, keep):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
+from cordcal._door.errors import about_rows, refuse
+from cordcal._numeric.rows import softmax
 from cordcal.files._stream import ScoreFile
 from cordcal.serving._pipeline import overlapped, said_once
 from cordcal.serving._refusals import OnError, Parts, Refusals
@@ -22,12 +23,13 @@ def read_original(
     decision = values.argmax(axis=1)
     if kind == "probabilities":
         return values, decision
-    bad = ~np.isfinite(values.max(axis=1))  # NaN is the largest of any row it is in
-    if bad.any():
-        row = arrays.first_row(bad)
-        what = "NaN" if np.isnan(values[row]).any() else "an infinite value"
-        raise ValueError(f"original: row {row} contains {what}; drop or fix such rows")
-    return arrays.softmax(values), decision
+    top = values.max(axis=1)  # NaN is the largest of any row it is in
+    remedy = "drop or fix such rows"
+    refuse(
+        about_rows(np.isnan(top), "original", "contains NaN", remedy),
+        about_rows(np.isinf(top), "original", "contains an infinite value", remedy),
+    )
+    return softmax(values), decision
 
 
 def batches_of(files: Sequence[ScoreFile], first: int = 0) -> Iterator[Parts]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, TypeVar
 
-from cordcal._door import arrays
+from cordcal._door.errors import Refusal
 from cordcal.files._scores import Scores
 from cordcal.files._stream import Batch, ScoreFile, joined
 
@@ -16,9 +15,6 @@ Parts = tuple[Batch, ...]
 """The same rows of one or more files."""
 
 Result = TypeVar("Result")
-
-# What a refused row is called in a count: its own numbers are left out.
-_REASON = re.compile(r"^\w+: row \d+ (.*?)(?: \(|;|, |:|$)")
 
 
 class Refusals:
@@ -48,28 +44,23 @@ class Refusals:
                 continue
             try:
                 result = function(part)
-            except ValueError as error:
+            except Refusal as error:
                 row = self._refused(error, part[0].first)
                 spans = (row + 1, len(part[0])), (0, row)
                 waiting += [tuple(each.rows(*span) for each in part) for span in spans]
             else:
                 yield part, result
 
-    def _refused(self, error: ValueError, first: int) -> int:
+    def _refused(self, error: Refusal, first: int) -> int:
         """Return the row an error is about, or raise it with the file's name and row."""
-        message = str(error)
-        name, _, said = message.partition(":")
-        file = self.files.get(name)
-        found = arrays.ROW.match(said.lstrip())
-        if file is None or found is None:
+        file = self.files.get(error.argument)
+        if file is None or not error.rows.size:
             names = " and ".join(each.name for each in self.files.values())
-            raise ValueError(f"{names}: {message}") from error
+            raise error.called(f"{names}: {error.argument}") from error
         if self.on_error == "stop":
-            raise ValueError(arrays.renumbered(message, first, file.name)) from error
-        reason = _REASON.match(message)
-        words = reason[1] if reason else said.strip()
-        self.counts["does not sum to 1" if words.startswith("sums to") else words] += 1
-        return int(found[1])
+            raise error.shifted(first).called(file.name) from error
+        self.counts[error.reason] += 1
+        return int(error.rows[0])
 
 
 def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:

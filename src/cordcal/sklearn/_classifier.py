@@ -286,7 +286,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                     f"{type(estimator).__name__}.fit takes no sample_weight, so the weights serve "
                     f"the calibrator and the repair only",
                     UserWarning,
-                    stacklevel=arrays._stacklevel_outside_package(),
+                    stacklevel=arrays.stacklevel_outside_package(),
                 )
         return kwargs, {}
 

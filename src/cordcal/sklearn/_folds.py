@@ -16,7 +16,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_method_params
 
-from cordcal._door import arrays
+from cordcal._door.errors import about_rows, refuse
+from cordcal._door.reports import sum_tolerance
+from cordcal._numeric.rows import softmax
 
 Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -44,9 +46,7 @@ class Member(BaseEstimator):  # type: ignore[misc]
 
     def original(self, scores: Matrix) -> Matrix:
         """Return the estimator's own probabilities."""
-        return (
-            arrays.softmax(scores) if self.response == "decision_function" else normalised(scores)
-        )
+        return softmax(scores) if self.response == "decision_function" else normalised(scores)
 
     def direct(self, scores: Matrix) -> Matrix:
         """Return the direct report of scores."""
@@ -172,7 +172,7 @@ def normalised(probabilities: Matrix) -> Matrix:
     wide = probabilities.astype(np.float64)
     total = wide.sum(axis=1, keepdims=True)
     # A row further off is no rounding: it is left alone, for the checks to name.
-    close = np.abs(total - 1.0) <= arrays.sum_tolerance(probabilities.dtype)
+    close = np.abs(total - 1.0) <= sum_tolerance(probabilities.dtype)
     return np.asarray(np.divide(wide, total, out=wide, where=close))
 
 
@@ -186,12 +186,17 @@ def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
     array = np.asarray(labels)
     places = np.minimum(np.searchsorted(classes, array), len(classes) - 1)
     unknown = classes[places] != array
-    if unknown.any():
-        row = arrays.first_row(unknown)
-        raise ValueError(
-            f"y: row {row} is {array.tolist()[row]!r}, a class the estimator was not "
-            f"fitted on; it knows {', '.join(map(repr, classes[:10].tolist()))}"
+    refuse(
+        about_rows(
+            unknown,
+            "y",
+            "is a class the estimator was not fitted on",
+            f"it knows {', '.join(map(repr, classes[:10].tolist()))}",
+            found=lambda row: (
+                f"is {array.tolist()[row]!r}, a class the estimator was not fitted on"
+            ),
         )
+    )
     return places
 
 

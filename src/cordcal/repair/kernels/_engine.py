@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.errors import Refusal, gathered, refuse
+from cordcal._door.reports import sum_tolerance, sum_warning_level, warn_about_sums
+from cordcal._door.types import Decisions, Vector
 from cordcal._numeric.exact import ExactSum
 from cordcal.repair import _ranked_rows, _rows
-from cordcal.repair._rows import Decisions, Description, Vector
+from cordcal.repair._rows import Description
 from cordcal.repair._scalar import Probe
 from cordcal.repair._threads import chunks, run_blocks
 from cordcal.repair.kernels import Job, _passes, _ranked, _sums
@@ -42,8 +45,8 @@ def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vec
     """Return the tolerated and the unremarkable deviations of both reports' row sums."""
     both = (original, direct)
     return np.array(
-        [arrays.sum_tolerance(dtype) for dtype in both]
-        + [arrays.sum_warning_level(dtype, classes) for dtype in both]
+        [sum_tolerance(dtype) for dtype in both]
+        + [sum_warning_level(dtype, classes) for dtype in both]
     )
 
 
@@ -100,7 +103,7 @@ def _take_notice(inputs: _Inputs, counts: npt.NDArray[np.int64]) -> int:
                 float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
                 for at in chunks(array.shape[0], classes, 1, _COPY_ENTRIES // classes)
             )
-            arrays.warn_about_sums(worst, name, array.dtype, classes)
+            warn_about_sums(worst, name, array.dtype, classes)
     return int(changed)
 
 
@@ -258,10 +261,11 @@ def _repair_blocks(
     """Run a repair kernel over all rows.
 
     ``run(rows, target, counts)`` returns a row it refuses, or -1; from there on
-    ``take_over(rows, target)`` runs the array version, which names the row in an error, or
-    accepts it at the edge of a tolerance.
+    ``take_over(rows, target)`` runs the array version, which says what is wrong with which rows
+    of the block.  The other blocks are repaired too, so that all bad rows are known at the end.
     """
     rows, classes = inputs.direct.shape
+    refused: list[Refusal] = []
     contiguous = out.flags.c_contiguous and out.dtype.isnative
     if not contiguous:
         most = min(most, max(1, _COPY_ENTRIES // classes))
@@ -271,13 +275,16 @@ def _repair_blocks(
         shape = (at.stop - at.start, classes)
         target = out[at] if contiguous else np.empty(shape, dtype=out.dtype.newbyteorder("="))
         bits = target.view(np.uint16) if target.dtype == np.float16 else target
-        refused = run(at, bits, counts)
-        if refused >= 0:
-            take_over(slice(at.start + refused, at.stop), target[refused:])
+        first = run(at, bits, counts)
+        if first >= 0:
+            try:
+                take_over(slice(at.start + first, at.stop), target[first:])
+            except Refusal as refusal:
+                refused.append(refusal)
         if not contiguous:
             out[at] = target
         return counts
 
-    _take_notice(
-        inputs, sum(run_blocks(work, rows, classes, threads, most), np.zeros(3, dtype=np.int64))
-    )
+    counts = sum(run_blocks(work, rows, classes, threads, most), np.zeros(3, dtype=np.int64))
+    refuse(*gathered(refused))
+    _take_notice(inputs, counts)

@@ -1,6 +1,6 @@
 """Row reductions in eight lanes, as LLVM vector code for the compiled kernels.
 
-The order of a sum is what makes the kernels and `arrays.lane_sum` agree to the bit.
+The order of a sum is what makes the kernels and `lane_sum` agree to the bit.
 """
 
 from __future__ import annotations

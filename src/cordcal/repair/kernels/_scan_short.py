@@ -2,7 +2,7 @@
 
 A short row is over before its eight lanes have been folded into one, so here the rows
 themselves are the lanes: four entries of four rows are transposed in registers, and each
-vector then holds one entry of every row.  Sums keep the order of `arrays.lane_sum`.
+vector then holds one entry of every row.  Sums keep the order of `lane_sum`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _FourRows:
         return entries[0], numbers[0]
 
     def total(self) -> ir.Value:
-        """Return the four sums, the lanes folded in the order of `arrays.lane_sum`."""
+        """Return the four sums, the lanes folded in the order of `lane_sum`."""
         lanes = [self.builder.load(total) for total in self.totals]
         while len(lanes) > 1:
             half = len(lanes) // 2

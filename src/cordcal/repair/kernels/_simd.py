@@ -135,7 +135,7 @@ def halves(builder: ir.IRBuilder, vector: ir.Value) -> list[ir.Value]:
 
 
 def fold(builder: ir.IRBuilder, vector: ir.Value, combine: Any) -> ir.Value:
-    """Combine the lanes by halving, the order of `arrays.lane_sum`."""
+    """Combine the lanes by halving, the order of `lane_sum`."""
     while vector.type.count > 1:
         vector = combine(builder, *halves(builder, vector))
     return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))

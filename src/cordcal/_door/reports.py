@@ -1,0 +1,169 @@
+"""Reports at the door: matrices whose rows must be distributions.
+
+The checks are written against the array API, so that NumPy, torch and JAX arrays share
+them, and a refusal carries every row of the block that is bad in the same way.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from cordcal._door.arrays import (
+    UNIT_ROUNDOFF,
+    dtype_name,
+    namespace,
+    stacklevel_outside_package,
+    to_numpy,
+)
+from cordcal._door.errors import Refusal, about_rows, refuse
+from cordcal._door.types import Array
+
+DROP = "drop or fix such rows before calling"
+
+# Accepts probabilities that were written with three decimals and sum to 0.999 or 1.001;
+# 2^-20 is more than float32 and any order of additions take away or add.
+_SUM_TOLERANCE = 1e-3 + 2.0**-20
+
+
+def as_matrix(values: Any, name: str, *, allow_row: bool = False) -> Array:
+    """Return ``values`` as a floating (n, K) array without changing or copying an array.
+
+    Parameters
+    ----------
+    values : array_like
+        A float array, a list of rows, or a data frame whose columns are classes.
+    name : str
+        The argument's name, for error messages.
+    allow_row : bool
+        Accept one 1-D row as well; it is returned 1-D.
+    """
+    array = _numpy_matrix(values, name) if namespace(values) is np else values
+    if dtype_name(array.dtype) not in UNIT_ROUNDOFF:
+        raise Refusal(
+            name, f"has dtype {array.dtype}", "pass an array of floats, one column a class"
+        )
+    if array.ndim == 1 and allow_row:
+        classes = array.shape[0]
+    elif array.ndim == 2:
+        classes = array.shape[1]
+        if array.shape[0] == 0:
+            raise Refusal(name, "has no rows", "pass at least one")
+    else:
+        raise Refusal(
+            name, f"has {array.ndim} dimension(s)", "pass a 2-D array of shape (rows, classes)"
+        )
+    if classes < 2:
+        raise Refusal(name, f"has {classes} class(es)", "at least 2 columns are needed")
+    return array
+
+
+def _numpy_matrix(values: Any, name: str) -> Array:
+    if np.ma.is_masked(values):
+        raise Refusal(name, "has masked entries", "drop these rows, or fill them in")
+    array = np.asarray(values)
+    # Integers are whole numbers of something; longdouble is more than anything here keeps.
+    if array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
+        return array.astype(np.float64)
+    return array
+
+
+def check_same_shape(first: Array, first_name: str, second: Array, second_name: str) -> None:
+    """Refuse two matrices that do not describe the same rows and classes."""
+    if tuple(first.shape) != tuple(second.shape):
+        raise Refusal(
+            first_name,
+            f"has shape {tuple(first.shape)} but {second_name} has shape {tuple(second.shape)}",
+            "both must hold the same rows and classes",
+        )
+
+
+def sum_tolerance(dtype: Any) -> float:
+    """Return how far from one a row of this dtype may sum and still be normalised."""
+    # 8u is what a half-precision softmax needs.
+    return max(_SUM_TOLERANCE, 8.0 * UNIT_ROUNDOFF[dtype_name(dtype)])
+
+
+def sum_warning_level(dtype: Any, classes: int) -> float:
+    """Return the deviation from one above which rounding alone no longer explains it."""
+    # K roundings of random sign add up to about u·√K; 32 leaves room for a softmax's own error.
+    return 32.0 * UNIT_ROUNDOFF[dtype_name(dtype)] * float(np.sqrt(classes))
+
+
+def check_report(report: Array, totals: Array, name: str, dtype: Any) -> float:
+    """Refuse rows that are no distributions; return the largest accepted deviation of a sum.
+
+    Parameters
+    ----------
+    report : array of shape (n, K)
+        The rows.
+    totals : array of shape (n,)
+        Their sums, as the caller adds them up; not finite where an entry is not.
+    name : str
+        The argument's name.
+    dtype : dtype
+        The dtype in which the caller was given the report.
+    """
+    if not are_distributions(report, totals, dtype):
+        refuse(*report_refusals(report, totals, name, dtype))
+    xp = namespace(totals)
+    return float(to_numpy(xp.max(xp.abs(totals - 1.0))))
+
+
+def are_distributions(report: Array, totals: Array, dtype: Any) -> bool:
+    """Whether no row of a block is refused; ``totals`` are not finite where an entry is not."""
+    xp = namespace(totals)
+    near_one = bool(xp.all(xp.abs(totals - 1.0) <= sum_tolerance(dtype)))
+    return near_one and bool(xp.min(report) >= 0.0)
+
+
+def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list[Refusal]:
+    """Return a refusal for each way in which rows are no distributions, with all such rows.
+
+    A row is refused once, for the first of: NaN, infinities, negative numbers, its sum.
+    """
+    xp, sums = namespace(report), to_numpy(totals)
+    flags = (xp.isnan(report), xp.isinf(report), report < 0.0)
+    nan, infinite, negative = (to_numpy(xp.any(each, axis=1)) for each in flags)
+    off = ~(np.abs(sums - 1.0) <= sum_tolerance(dtype))
+    bad_entries = nan | infinite
+    kinds = (
+        about_rows(nan, name, "contains NaN", DROP),
+        about_rows(infinite & ~nan, name, "contains an infinite value", DROP),
+        about_rows(
+            negative & ~bad_entries,
+            name,
+            "contains a negative number",
+            f"pass probabilities. If these are logits, apply a softmax first, e.g. "
+            f"scipy.special.softmax({name}, axis=1)",
+            found=lambda row: f"contains a negative number ({float(xp.min(report[row, :])):.6g})",
+        ),
+        about_rows(
+            off & ~bad_entries & ~negative,
+            name,
+            "does not sum to 1",
+            "pass whole probability vectors (divide each row by its sum if they are "
+            "unnormalised, or apply a softmax to logits)",
+            found=lambda row: f"sums to {float(sums[row]):.6g}, not 1",
+        ),
+    )
+    return [kind for kind in kinds if kind is not None]
+
+
+def nan_refusal(report: Array, name: str) -> Refusal | None:
+    """Return the refusal of all rows with a NaN, for readers of the order alone."""
+    xp = namespace(report)
+    return about_rows(to_numpy(xp.any(xp.isnan(report), axis=1)), name, "contains NaN", DROP)
+
+
+def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> None:
+    """Warn once when rows deviate from one by more than their dtype explains."""
+    if deviation > sum_warning_level(dtype, classes):
+        warnings.warn(
+            f"{name}: some rows sum to one only within {deviation:.2g}; they are normalised. "
+            f"Divide each row by its sum to silence this warning",
+            UserWarning,
+            stacklevel=stacklevel_outside_package(),
+        )

@@ -1,0 +1,26 @@
+"""The words in which the package speaks of arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = Any
+"""An array of any array-API library: NumPy's, torch's, JAX's."""
+
+Kind = Literal["logits", "probabilities"]
+"""What the caller's scores are."""
+
+Domain = Literal["logits", "shifted", "log-probabilities", "probabilities"]
+"""What a map works on; ``shifted`` are logits whose largest entry is 0 in every row."""
+
+Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float64]
+
+Classes = npt.NDArray[np.intp]
+"""Class indices 0..K-1, one a row."""
+
+Labels = Classes
+Decisions = Classes
