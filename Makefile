@@ -13,7 +13,7 @@ MIN_TESTS := tests/_door tests/_numeric tests/repair tests/properties tests/metr
   tests/calibrators tests/evaluate tests/files tests/serving tests/study tests/cli tests/report \
   tests/sklearn tests/test_preserved.py tests/test_import.py
 
-.PHONY: demo test test-all test-min test-install lint types bench docs clean
+.PHONY: demo test test-all test-min test-install lint types bench docs release-check clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
@@ -53,6 +53,18 @@ docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# All that a release needs but its tag: the long checks, and a wheel that runs the demo.
+release-check: lint types test-all test-min test-install docs bench $(VENV)/.release-installed
+	@$(BIN)/python -c "import cordcal, pathlib, sys; head = f'## {cordcal.__version__} ('; \
+	  line = next(l for l in pathlib.Path('CHANGELOG.md').open(encoding='utf-8') if l.startswith(head)); \
+	  sys.exit('CHANGELOG.md: date the entry of this version' if 'unreleased' in line else 0)"
+	rm -rf dist .venv-plain && $(BIN)/python -m build
+	$(PYTHON) -m venv .venv-plain
+	.venv-plain/bin/python $(INSTALL) constraints.txt dist/*.whl
+	cd .venv-plain && bin/cordcal demo >demo.txt && tail -n 1 demo.txt
+	rm -rf .venv-plain
+	@ls -l dist
+
 $(VENV)/bin/python:
 	@echo "Making a virtual environment in $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
@@ -70,6 +82,10 @@ $(VENV)/.test-installed: $(VENV)/.installed
 
 $(VENV)/.docs-installed: $(VENV)/.test-installed
 	@$(PIP) --group docs
+	@touch $@
+
+$(VENV)/.release-installed: $(VENV)/.test-installed
+	@$(PIP) --group release
 	@touch $@
 
 $(VENV)/.bench-installed: $(VENV)/.test-installed

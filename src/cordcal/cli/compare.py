@@ -98,9 +98,7 @@ def present(comparison: Any, report: Path | None, *, source: str, json: bool) ->
     if json:
         show_json(data)
         return
-    from cordcal.report.tables import comparison_table
-
-    show(comparison_table(data), comparison.interpret())
+    show(comparison, comparison.interpret())
     for key, reason in comparison.left_out.items():
         say(f"not run: {key}: {with_options(reason)}")
     if report is not None:

@@ -258,7 +258,7 @@ class Comparison:
         return pandas.DataFrame(rows).fillna(dict.fromkeys(direct, 0.0) if self.entries else {})
 
     def __rich__(self) -> Any:
-        from cordcal.report.tables import comparison_table
+        from cordcal.evaluate._table import comparison_table
 
         return comparison_table(self.to_dict())
 

@@ -1,4 +1,4 @@
-"""Results as tables for a terminal."""
+"""A comparison as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from cordcal.metrics import MEASURES
 from cordcal.metrics._registry import leading
-from cordcal.report.words import number
 
 _PARTS = ("gained", "lost", "neutral")
 
@@ -39,7 +38,7 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
         for name in main:
             best = data["best"][name]
             style = "bold green" if (best["key"], best["report"]) == (key, report) else ""
-            cells.append(Text(number(name, measures[name]).split(" ")[0], style=style))
+            cells.append(Text(MEASURES[name].write(measures[name]), style=style))
         table.add_row(Text(key), Text(report), *cells, fit)
 
     add("uncalibrated", "original", data["uncalibrated"], None, "")
