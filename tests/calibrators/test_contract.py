@@ -128,7 +128,7 @@ def test_registry() -> None:
     keys = (
         "ts vs svs ms sms dir-odir irova irova-ts irm ts-tva mcct-i adats ets platt beta cir "
         "venn-abers mono ts-class hts pb tva-platt tva-beta tva-isotonic tva-histogram top-label "
-        "cdf-spline"
+        "cdf-spline spline"
     )
     assert sorted(KEYS) == sorted(keys.split(" "))
     table = calibrators.describe()

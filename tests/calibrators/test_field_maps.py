@@ -63,6 +63,11 @@ def test_figures_nearby(name: str, synth) -> None:
     assert nll(q, synth.eval_labels) == pytest.approx(NEARBY[name], rel=0.02)
 
 
+def test_spline_does_as_well_as_the_library_of_its_author(synth) -> None:
+    _, q = report_of("spline", synth)
+    assert nll(q, synth.eval_labels) < 0.406228  # splinecalib 0.0.13; ours has fewer knots
+
+
 # Optimum on the calibration half and the parameters at it.
 OPTIMA = {
     "hts": (0.38510244, {"slope_": -0.07073, "intercept_": 1.61203}),

@@ -13,6 +13,8 @@ from cordcal.calibrators._newton import damped_newton
 
 # Newton steps of a fit; ten are plenty for two or three well-posed parameters.
 _MOST_STEPS = 100
+# A mean loss this small is separable data.
+_VANISHED = 1e-10
 # A coefficient beyond this is on its way to infinity: the rows are separable.
 _LARGEST = 1e6
 # Relative size of the ridge that keeps equal inputs solvable; it moves no digit that matters.
@@ -41,10 +43,14 @@ def sigmoid(x: Vector) -> Vector:
 
 
 class LogisticProblem:
-    """The mean binary cross-entropy of ``sigmoid(θ · features)`` against targets in [0, 1]."""
+    """The mean binary cross-entropy of ``sigmoid(θ · features)``, plus θ·penalty·θ."""
 
-    def __init__(self, features: Matrix, target: Vector, weight: Vector) -> None:
+    def __init__(
+        self, features: Matrix, target: Vector, weight: Vector, penalty: Matrix | None = None
+    ) -> None:
+        size = features.shape[0]
         self.features, self.target, self.weight = features, target, weight
+        self.penalty = np.zeros((size, size)) if penalty is None else penalty
         self.hessian: Matrix
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
@@ -54,8 +60,10 @@ class LogisticProblem:
         share = np.where(x < 0.0, e, 1.0) / (1.0 + e)
         value = float(self.weight @ (np.maximum(x, 0.0) + np.log1p(e) - self.target * x))
         gradient = self.features @ (self.weight * (share - self.target))
-        self.hessian = (self.features * (self.weight * share * (1.0 - share))) @ self.features.T
-        return value, gradient
+        doubt = self.weight * share * (1.0 - share)
+        self.hessian = (self.features * doubt) @ self.features.T + 2.0 * self.penalty
+        pull = self.penalty @ theta
+        return value + float(theta @ pull), gradient + 2.0 * pull
 
     def step(self, theta: Vector, gradient: Vector) -> Vector:
         """Return the Newton step."""
@@ -64,7 +72,7 @@ class LogisticProblem:
         return -np.asarray(np.linalg.lstsq(hessian, gradient)[0], dtype=np.float64)
 
 
-def fit_odds(features: Matrix, target: Vector, weight: Vector, floor: float = 1e-10) -> Odds:
+def fit_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
     """Fit a logistic model by Newton's method; features are rows, and weights sum to one.
 
     Examples
@@ -73,12 +81,17 @@ def fit_odds(features: Matrix, target: Vector, weight: Vector, floor: float = 1e
     >>> fit_odds(x, np.array([0.0, 1.0, 0.0, 1.0]), np.full(4, 0.25)).coefficients.round(3)
     array([ 0.908, -0.454])
     """
+    return search(LogisticProblem(features, target, weight), np.zeros(features.shape[0]))
+
+
+def search(problem: LogisticProblem, start: Vector) -> Odds:
+    """Minimise a logistic problem from a start."""
     best = damped_newton(
-        problem := LogisticProblem(features, target, weight),
-        np.zeros(features.shape[0]),
+        problem,
+        start,
         problem.step,
         max_iter=_MOST_STEPS,
-        floor=floor,
+        floor=_VANISHED,
         report=lambda step, value, gradient_norm: None,
         largest=_LARGEST,
     )

@@ -29,6 +29,7 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "beta": ("sigmoid", "BetaCalibration"),
     "cir": ("centred", "CentredIsotonic"),
     "venn-abers": ("centred", "VennAbers"),
+    "spline": ("spline", "SplineOneVsRest"),
     "mono": ("monotone", "MonotoneMap"),
     "ts-class": ("classwise", "ClasswiseTemperature"),
     "hts": ("entropy", "EntropyTemperature"),

@@ -26,7 +26,7 @@ from cordcal.calibrators.temperature import (
 
 # Steps in which a row's factor is found; Newton's method on a piecewise linear function
 # needs about five, and halving brings it close where it cannot begin.
-_STEPS = 48
+_STEPS = 36
 # A sum this close to one is one; and where the search for the factor begins.
 _EXACT, _SMALLEST, _LARGEST = 2.0**-51, 1e-30, 1e290
 # The caps are searched on logistic scales: between these ends a cap goes from the uniform

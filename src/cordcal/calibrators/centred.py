@@ -61,9 +61,8 @@ class CentredIsotonic(IsotonicOneVsAll):
     cost = "O(Kn log n)"
     reference = "Oron and Flournoy 2017"
 
-    @staticmethod
     def _curve(
-        x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
+        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
         return fit_centres(x, positive, weight)
 
@@ -120,8 +119,7 @@ class VennAbers(IsotonicOneVsAll):
     reference = "Vovk et al. 2015, NeurIPS"
     most_classes = 999, "keeps a curve of every row for each class, too large"
 
-    @staticmethod
     def _curve(
-        x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
+        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
         return venn_abers_knots(x, positive, weight)

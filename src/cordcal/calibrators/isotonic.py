@@ -97,9 +97,8 @@ class IsotonicOneVsAll(Calibrator):
         self.knot_y_ = np.concatenate([y for _, y in knots])
         self.knot_start_ = np.cumsum([0, *(x.size for x, _ in knots)], dtype=np.int64)
 
-    @staticmethod
     def _curve(
-        x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
+        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
         """Return the knots of one class's curve."""
         return fit_knots(x, positive, weight)
