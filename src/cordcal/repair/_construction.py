@@ -14,7 +14,7 @@ from cordcal._door.types import Array, Decisions, Vector
 from cordcal._numeric.exact import ExactSum, moderated, total_weight
 from cordcal.repair import _array, _foreign
 from cordcal.repair._array import EPSILON
-from cordcal.repair._engines import ROW_ENTRIES, engine_for
+from cordcal.repair._engines import PROBE_WORK, engine_for, row_work
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import Description
 from cordcal.repair._scalar import Bounds, Constraint, Probe, Solution, solve
@@ -128,7 +128,7 @@ class CalibrationRows:
         if weight is not None:
             weight, exponent = moderated(weight)
         if isinstance(direct, np.ndarray):
-            engine = engine_for("describe", direct.size, original, direct)
+            engine = engine_for("describe", row_work(direct), original, direct)
             description = engine.describe(original, direct, decision, weight, threads)
         else:
             description = _foreign.describe(original, direct, decision, weight)
@@ -176,7 +176,7 @@ class CalibrationRows:
 
     def probes(self, etas: Sequence[float]) -> list[Probe]:
         """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound, at candidates."""
-        engine = engine_for("probes", ROW_ENTRIES * len(etas) * len(self))
+        engine = engine_for("probes", PROBE_WORK * len(etas) * len(self))
         found = engine.probes(etas, *self._vectors(), self.threads)
         shift = self.description.reference_shift
         return [
@@ -186,7 +186,7 @@ class CalibrationRows:
 
     def seek(self) -> float:
         """Return about the scalar of these rows alone, or zero if that is not known."""
-        engine = engine_for("probes", ROW_ENTRIES * len(self))
+        engine = engine_for("probes", PROBE_WORK * len(self))
         return engine.seek(float(self.description.reference_shift), *self._vectors())
 
     def _vectors(self) -> tuple[Vector, Vector, Vector, Vector | None]:

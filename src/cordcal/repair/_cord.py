@@ -13,7 +13,7 @@ from cordcal._door.errors import Refusal
 from cordcal._door.types import Decisions
 from cordcal.repair import _explain, _foreign, _fronts, _ranked_rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
-from cordcal.repair._engines import engine_for
+from cordcal.repair._engines import RANKED_WORK, engine_for, row_work
 from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._state import SPILL_BYTES, ConstructionState
@@ -261,10 +261,11 @@ class CORD(Parameters):
         out: npt.NDArray[Any],
     ) -> None:
         given = (original, direct, decision, self.eta_, out, self._cores())
+        work, reports = row_work(direct), (original, direct, out)
         if np.ndim(self.eta_):
-            engine_for("repair_ranked", direct.size, original, direct, out).repair_ranked(*given)
+            engine_for("repair_ranked", RANKED_WORK * work, *reports).repair_ranked(*given)
         else:
-            engine_for("repair", direct.size, original, direct, out).repair(*given)
+            engine_for("repair", work, *reports).repair(*given)
 
     def _repair_foreign(
         self, original: Any, direct: Any, decision: Decisions | None, dtype: Any

@@ -24,19 +24,24 @@ from cordcal.repair.kernels import Effort, Job
 
 SETTING = "CORDCAL_ENGINE"
 
-# Importing numba and loading kernels from its cache takes half a second: as long as the array
-# engine works on this many entries of a report.
-LOAD_ENTRIES = 2**24
-# Compiling takes some seconds a kernel, and saves all but a few percent of the array engine's
-# time.
-COMPILE_ENTRIES = 2**26
+# Work is counted in entries of long rows, of which the array engine does about 30 million a
+# second and the compiled one 500 million (measured at K = 1000, one core).
+# Importing numba and loading kernels from its cache takes half a second: the array engine does
+# this much in that time.
+LOAD_WORK = 2**24
+# Compiling the kernels of a construction and a repair takes five to ten seconds.  The array
+# engine does this much in two; the kernels serve every later process, too.
+COMPILE_WORK = 2**26
 # Smaller calls are requests, which add up to work worth loading, but never to a compilation:
 # whoever waits for one row must not wait for a compiler.
-BATCH_ENTRIES = 2**18
-# What a call costs beside its entries, counted in entries.
-CALL_ENTRIES = 2**13
-# A row of a constraint is as much arithmetic as this many entries of a report.
-ROW_ENTRIES = 10
+BATCH_WORK = 2**18
+# What a call and a row cost beside their entries (measured at one row, and at K = 10).
+CALL_WORK = 2**13
+ROW_WORK = 32
+# What an entry costs where all ranks are sorted and kept (measured from K = 10 to 1000).
+RANKED_WORK = 8
+# A row of a constraint at one candidate.
+PROBE_WORK = 10
 
 
 class Engine(Protocol):
@@ -97,30 +102,35 @@ class Engine(Protocol):
 
 
 class _Work:
-    """What this process has done on the array engine, in entries."""
+    """What this process has done on the array engine."""
 
     def __init__(self) -> None:
-        self.entries = self.in_batches = 0
+        self.total = self.in_batches = 0
 
-    def add(self, entries: int) -> None:
+    def add(self, work: int) -> None:
         """Add a call's work."""
-        self.entries += entries + CALL_ENTRIES
-        if entries >= BATCH_ENTRIES:
-            self.in_batches += entries
+        self.total += work + CALL_WORK
+        if work >= BATCH_WORK:
+            self.in_batches += work
 
     @property
     def worth(self) -> Effort:
         """How much effort to get kernels the work so far, and that at hand, is worth."""
-        if self.in_batches >= COMPILE_ENTRIES:
+        if self.in_batches >= COMPILE_WORK:
             return "compile"
-        return "load" if self.entries >= LOAD_ENTRIES else "have"
+        return "load" if self.total >= LOAD_WORK else "have"
 
 
 _done = _Work()
 
 
-def engine_for(job: Job, entries: int, *arrays: npt.NDArray[Any]) -> Engine:
-    """Return the engine for work of this many entries on these arrays (inputs, then output).
+def row_work(reports: npt.NDArray[Any]) -> int:
+    """Return the work of going through the rows of a pair of reports."""
+    return reports.size + ROW_WORK * len(reports)
+
+
+def engine_for(job: Job, work: int, *arrays: npt.NDArray[Any]) -> Engine:
+    """Return the engine for this much work on these arrays (both inputs, then the output).
 
     Kernels that this process has are used.  Else kernels in numba's cache are loaded once the
     work of this process is worth that, and kernels that are nowhere are compiled once its
@@ -130,14 +140,14 @@ def engine_for(job: Job, entries: int, *arrays: npt.NDArray[Any]) -> Engine:
     if setting == "array":
         return _array_engine
     if not kernels.installed():
-        _hint(setting, entries)
+        _hint(setting, work)
         return _array_engine
     dtypes = tuple(array.dtype for array in arrays)
     if setting == "compiled":
         return kernels.engine(job, dtypes, "compile") or _array_engine
     compiled = kernels.engine(job, dtypes, "have")
     if compiled is None:
-        _done.add(entries)
+        _done.add(work)
         compiled = kernels.engine(job, dtypes, _done.worth)
     return compiled or _array_engine
 
@@ -150,11 +160,11 @@ def engine_setting() -> str:
     return setting
 
 
-def _hint(setting: str, entries: int) -> None:
+def _hint(setting: str, work: int) -> None:
     """Say once that numba would help, where it would, or that it was asked for in vain."""
     if setting == "compiled" and not kernels.disabled():
         raise Refusal(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
-    if entries >= COMPILE_ENTRIES and not kernels.disabled():
+    if work >= COMPILE_WORK and not kernels.disabled():
         _hint_at_numba()
 
 

@@ -1,0 +1,76 @@
+"""The kernels' cache: read where it can be, rebuilt where it is damaged, done without elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+numba = pytest.importorskip("numba")
+
+from cordcal.repair.kernels import _jit  # noqa: E402
+from cordcal.repair.kernels._jit import Kernel  # noqa: E402
+
+
+def double(value):  # type: ignore[no-untyped-def]
+    return 2.0 * value
+
+
+def new_kernel() -> Kernel:
+    return Kernel(double, numba.float64(numba.float64))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def cached_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.nb?"))
+
+
+def test_what_is_compiled_is_loaded_next_time(folder: Path) -> None:
+    assert not new_kernel().load()
+    assert new_kernel().get()(3.0) == 6.0
+    kernel = new_kernel()
+    assert kernel.load()
+    assert kernel.get()(3.0) == 6.0
+
+
+@pytest.mark.parametrize("left", [0, 20, 300])
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_truncated_cache_is_rebuilt(folder: Path, suffix: str, left: int) -> None:
+    new_kernel().get()
+    for path in cached_files(folder):
+        if path.suffix == suffix:
+            path.write_bytes(path.read_bytes()[:left])
+    assert not new_kernel().load()
+    assert new_kernel().get()(3.0) == 6.0
+    assert new_kernel().load()
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_folder(**options: Any) -> Any:
+        if options["cache"]:
+            raise RuntimeError("cannot cache function: no locator available")  # numba's words
+        return numba.njit(**options)
+
+    monkeypatch.setattr(_jit, "njit", without_folder)
+    assert not new_kernel().load()
+    assert new_kernel().get()(3.0) == 6.0
+
+
+def test_the_digest_covers_kernel_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    whole = Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return whole(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    _jit._digest.__wrapped__()
+    assert "_phases.py" in read
+    assert not {"_engine.py", "__init__.py", "_rows.py"} & set(read)

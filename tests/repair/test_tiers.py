@@ -1,0 +1,169 @@
+"""Which engine works when: results do not depend on it, and small work waits for nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import random_pair, with_zeros
+
+from cordcal.repair import CORD, _engines, kernels
+from cordcal.repair._engines import engine_for
+
+CASE = with_zeros(random_pair(3000, 12, noise=2.0))
+BATCHES = list(zip(np.split(CASE.original, 10), np.split(CASE.direct, 10), strict=True))
+
+
+class FreshProcess:
+    """A process that has no kernels yet, and a cache that has them or not."""
+
+    def __init__(self, *, cached: bool) -> None:
+        self.cached, self.gotten = cached, set[str]()
+        self.engines: list[str] = []
+        self._engine = kernels.engine
+
+    def engine(self, job: Any, dtypes: Any, effort: Any) -> Any:
+        wanted = effort == "compile" or (effort == "load" and self.cached)
+        if wanted:
+            self.gotten.add(job)
+        return self._engine(job, dtypes, "compile") if job in self.gotten else None
+
+    def engine_for(self, *given: Any) -> Any:
+        found = engine_for(*given)
+        self.engines.append(found.__name__.rsplit(".", 1)[-1])
+        return found
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FreshProcess]:
+    """Return a function that makes this process a fresh one, with small thresholds."""
+
+    def make(*, cached: bool, load: int = 2**60, compile: int = 2**60) -> FreshProcess:
+        process = FreshProcess(cached=cached)
+        monkeypatch.setenv("CORDCAL_ENGINE", "auto")
+        monkeypatch.setattr(_engines, "_done", _engines._Work())
+        monkeypatch.setattr(_engines, "LOAD_WORK", load)
+        monkeypatch.setattr(_engines, "COMPILE_WORK", compile)
+        monkeypatch.setattr(_engines, "BATCH_WORK", 1000)
+        monkeypatch.setattr(_engines, "CALL_WORK", 0)
+        monkeypatch.setattr(kernels, "engine", process.engine)
+        for room in ("_construction", "_cord"):
+            monkeypatch.setattr(f"cordcal.repair.{room}.engine_for", process.engine_for)
+        return process
+
+    return make
+
+
+def construct_and_stream(preserve: Any) -> tuple[Any, np.ndarray]:
+    cord = CORD(preserve, threads=1).construct(BATCHES)
+    return cord.construction_, np.concatenate([cord.transform(*batch) for batch in BATCHES])
+
+
+@pytest.mark.parametrize("preserve", [1, 3, "ranking"])
+@pytest.mark.parametrize("cached", [True, False])
+def test_crossing_the_tiers_changes_no_bit(
+    preserve: Any, cached: bool, fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("CORDCAL_ENGINE", "array")
+        construction, repaired = construct_and_stream(preserve)
+    # One threshold in the middle of the description or the levels, one in the stream.
+    work = 3000 * (12 + _engines.ROW_WORK)
+    for share in (0.55, 1.0, 2.5, 12.0):
+        process = fresh(cached=cached, **{"load" if cached else "compile": int(share * work)})
+        found, rows = construct_and_stream(preserve)
+        assert found == construction
+        np.testing.assert_array_equal(rows, repaired)
+        if preserve == 1 and share < 2.0:
+            assert set(process.engines) == {"_array_engine", "_engine"}
+
+
+def test_small_work_stays_on_arrays(fresh: Any) -> None:
+    process = fresh(cached=True, load=2**24)
+    construct_and_stream(1)
+    assert set(process.engines) == {"_array_engine"}
+
+
+def test_requests_load_kernels_but_never_compile_them(fresh: Any) -> None:
+    row = CASE.original[:1], CASE.direct[:1]
+    cord = CORD().fit(CASE.original, CASE.direct)
+    process = fresh(cached=False, load=100, compile=100)
+    for _ in range(20):
+        cord.transform(*row)
+    assert not process.gotten
+    process = fresh(cached=True, load=100, compile=100)
+    for _ in range(20):
+        cord.transform(*row)
+    assert process.gotten == {"repair"}
+
+
+def test_a_setting_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORDCAL_ENGINE", "fast")
+    with pytest.raises(ValueError, match="CORDCAL_ENGINE is 'fast'; write array, compiled or auto"):
+        CORD().fit(CASE.original, CASE.direct)
+
+
+def test_without_numba_large_work_hints_once(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    fresh(cached=False, compile=1000)
+    monkeypatch.setattr(kernels, "_found", lambda: False)
+    _engines._hint_at_numba.cache_clear()
+    with pytest.warns(UserWarning, match="pip install numba") as seen:
+        CORD().fit(CASE.original, CASE.direct)
+    assert [warning.filename for warning in seen] == [__file__]
+    CORD().fit(CASE.original, CASE.direct)
+    assert not recwarn.list
+    monkeypatch.setenv("CORDCAL_ENGINE", "compiled")
+    with pytest.raises(ValueError, match="numba is not installed; pip install numba"):
+        CORD().fit(CASE.original, CASE.direct)
+
+
+SCRIPT = """
+import sys
+{before}
+import numpy as np
+import cordcal
+rng = np.random.default_rng(0)
+p, q = rng.dirichlet(np.ones(7), 300), rng.dirichlet(np.ones(7), 300)
+cord = cordcal.CORD().fit(p, q)
+assert (cord.transform(p, q).argmax(1) == p.argmax(1)).all()
+cordcal.{warmup}
+print(repr(cord.eta_), any(name.startswith("numba.") for name in sys.modules))
+"""
+
+
+def run(before: str = "", warmup: str = "CORD()", **environment: str) -> list[str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("CORDCAL_ENGINE", "HOME")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT.format(before=before, warmup=warmup)],
+        env={**inherited, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_first_answer_needs_no_numba(tmp_path: Path) -> None:
+    """Whatever the cache: none, one that cannot be written, no home, no numba, no compiler."""
+    obstacle = tmp_path / "file"
+    obstacle.write_text("not a folder")
+    eta = repr(CORD().fit(*_small()).eta_)
+    assert run() == [eta, "False"]
+    assert run(NUMBA_CACHE_DIR=str(obstacle / "cache")) == [eta, "False"]
+    assert run("sys.modules['numba'] = None", "warmup()") == [eta, "False"]
+    assert run(warmup="warmup()", NUMBA_DISABLE_JIT="1") == [eta, "False"]
+    assert run(NUMBA_DISABLE_JIT="1", CORDCAL_ENGINE="compiled") == [eta, "False"]
+
+
+def _small() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.dirichlet(np.ones(7), 300), rng.dirichlet(np.ones(7), 300)
