@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cordcal
@@ -57,7 +58,7 @@ def test_cord_needs_numpy_only_until_it_runs() -> None:
         ("import cordcal.metrics", ("scipy",)),
         ("import cordcal.files", ()),
         ("import cordcal.report", ()),
-        ("import cordcal.calibrators", SKLEARN),
+        ("import cordcal.calibrators, cordcal.preserved", ()),
         ("import cordcal.sklearn", SKLEARN),
         ("from cordcal.cli._app import main; main(['--version'])", ()),
     ],
@@ -67,6 +68,18 @@ def test_parts_bring_only_what_they_need(code: str, allowed: tuple[str, ...]) ->
         name.split(".")[0] for name in run(f"import sys; {code}; print(*sys.modules)").split()
     }
     assert not (loaded & set(HEAVY)) - set(allowed)
+
+
+@pytest.mark.parametrize("key", ["ts", "vs", "sms", "irova", "irm", "mcct-i", "ets"])
+def test_a_loaded_model_applies_its_map_with_numpy_alone(key: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=300)
+    logits = 5.0 + 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    path = tmp_path / "model.safetensors"
+    cordcal.save(cordcal.Preserved(key).fit(logits, labels), path)
+    code = f"cordcal.load({str(path)!r}).predict_proba([[5.0, 4.0, 3.0]])"
+    loaded = run(f"import sys, cordcal; {code}; print(*sys.modules)").split()
+    assert not [name for name in loaded if name.split(".")[0] in HEAVY]
 
 
 def test_every_public_name_resolves() -> None:

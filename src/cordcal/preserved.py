@@ -9,11 +9,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
 
 from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
+from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_indices
 from cordcal._door.names import check_class_names, check_same_columns, column_names
 from cordcal._door.scores import as_scores, check_kind, check_scores, original_probabilities
@@ -50,7 +49,7 @@ class Reports:
         return {"direct": self.direct, "repaired": self.repaired, "decision": self.decision}
 
 
-class Preserved(BaseEstimator):  # type: ignore[misc]
+class Preserved(Estimator):
     """A calibrator that keeps decisions: it fits the calibrator, then CORD on the same rows.
 
     The decision is the argmax of the scores as given, in their own dtype (the smallest
@@ -232,7 +231,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
             )
         collection = lazy.handler(scores)
         assert collection is not None
-        check_is_fitted(self, "cord_")
+        self._check_fitted("cord_")
         return collection.apply(report, scores, dtype, shape=shape)
 
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
@@ -305,7 +304,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
     @property
     def construction_(self) -> Construction | RankingConstruction:
         """What fitting the repair did."""
-        check_is_fitted(self, "cord_")
+        self._check_fitted("cord_")
         return self.cord_.construction_
 
     def _kind(self) -> Kind:
@@ -339,10 +338,14 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
                     f"{type(self.calibrator).__name__!r} has no method {method!r}",
                     f"pass a key such as 'svs' or an object with {' and '.join(needed)}",
                 )
-        return self.calibrator if self.prefit else clone(self.calibrator, safe=False)
+        if self.prefit:
+            return self.calibrator
+        from sklearn.base import clone
+
+        return clone(self.calibrator, safe=False)
 
     def _again(self, scores: Any) -> npt.NDArray[Any]:
-        check_is_fitted(self, "cord_")
+        self._check_fitted("cord_")
         given = as_scores(scores)
         if given.shape[1] != self.n_classes_:
             raise Refusal(
@@ -362,7 +365,7 @@ class Preserved(BaseEstimator):  # type: ignore[misc]
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
-        check_is_fitted(self, "cord_")
+        self._check_fitted("cord_")
         if not isinstance(self.calibrator_, Calibrator):
             raise ValueError(
                 f"a model file cannot hold the foreign calibrator "

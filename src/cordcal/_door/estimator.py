@@ -67,7 +67,8 @@ class Estimator:
             own, nested, rest = name.partition("__")
             if own not in known:
                 raise ValueError(
-                    f"{type(self).__name__} has no parameter {own!r}; it has {', '.join(known)}"
+                    f"{own} is no parameter of {type(self).__name__}; it has: "
+                    f"{', '.join(known) or 'none'}"
                 )
             if nested:
                 inner.setdefault(own, {})[rest] = value

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression
 
 from cordcal._door.types import Vector
 
@@ -98,6 +97,8 @@ def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> 
         mass = np.add.reduceat(weight, begin)
         moment = np.add.reduceat(weight * ordered, begin)
     target = np.bincount(element, weights=hit_weight, minlength=begin.size) / mass
+    from scipy.optimize import isotonic_regression  # a loaded map needs no SciPy
+
     level = np.asarray(isotonic_regression(target, weights=mass).x)
     return _Pooled(ordered[begin], ordered[start[last_group]], mass, moment, level)
 

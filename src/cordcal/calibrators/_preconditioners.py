@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from scipy.linalg.lapack import dpotrs
 
 from cordcal._door.types import Matrix, Vector
 
@@ -47,6 +46,8 @@ def add(*parts: Inverse) -> Inverse:
 
 def class_blocks(spread: Spread, ridge: Matrix) -> Inverse:
     """Invert each class's own block of the Hessian."""
+    from scipy.linalg.lapack import dpotrs  # a loaded map needs no SciPy
+
     classes, width = ridge.shape
     blocks = np.zeros((classes, width, width))
     for extended, doubts in spread:
@@ -119,6 +120,8 @@ def coarse(hessian: Matrix, ridge: Matrix) -> Inverse:
     ridge : ndarray of shape (K, K + 1)
         Its strengths.
     """
+    from scipy.linalg.lapack import dpotrs
+
     classes = ridge.shape[0]
     own = np.arange(classes)
     pull = 2.0 * ridge[:, :-1]

@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
+from cordcal._door.estimator import Estimator
 from cordcal._door.types import Decisions
 from cordcal.repair import _explain, _foreign, _fronts, _ranked_rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
 from cordcal.repair._engines import RANKED_WORK, engine_for, row_work
-from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._state import SPILL_BYTES, ConstructionState
 from cordcal.repair._threads import default_threads
 
 
-class CORD(Parameters):
+class CORD(Estimator):
     """Repair a calibrator's reports so that the classifier's decisions are kept.
 
     `fit` reads the original and the direct reports of the calibration rows and finds

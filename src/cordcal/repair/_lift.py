@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cordcal._door import arrays, dense
 from cordcal._door.errors import Refusal
+from cordcal._door.estimator import Estimator
 from cordcal._door.reports import check_same_shape
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights
@@ -21,7 +22,6 @@ from cordcal.repair._array import RowState, Split
 from cordcal.repair._lift_fit import fit_curve
 from cordcal.repair._lift_results import LiftConstruction
 from cordcal.repair._lift_rule import Curve, Mode
-from cordcal.repair._params import Parameters
 from cordcal.repair._results import Explanation
 
 
@@ -33,7 +33,7 @@ class Masses:
     rest: Vector
 
 
-class Lift(Parameters):
+class Lift(Estimator):
     """Repair a calibrator's reports with labels: learn how sure to be of each decision.
 
     Like `CORD` it keeps the classifier's decision strictly on top and the direct

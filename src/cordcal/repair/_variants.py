@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
+from cordcal._door.estimator import Estimator
 from cordcal._door.types import Vector
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal._numeric.exact import moderated
 from cordcal.repair import _array, _ranking, _rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
 from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._params import Parameters
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import MeanTarget
 
 
-class VariantCORD(Parameters):
+class VariantCORD(Estimator):
     """CORD with another mean target or another weight in the local reference.
 
     Parameters
@@ -121,7 +121,7 @@ def _numpy_pair(original: Any, direct: Any) -> tuple[npt.NDArray[Any], npt.NDArr
     return arrays.to_numpy(p), arrays.to_numpy(q)
 
 
-class MinimalRepair(Parameters):
+class MinimalRepair(Estimator):
     """The smallest change that keeps each decision: changed rows go to their lower bound.
 
     Rows whose direct report keeps the decision are returned as they are; there is nothing
@@ -158,7 +158,7 @@ class MinimalRepair(Parameters):
         return out
 
 
-class RankingProjection(Parameters):
+class RankingProjection(Estimator):
     """The smallest change that keeps the whole ranking: the KL projection onto the order.
 
     Each row goes to the distribution u in the original's order that minimises KL(direct‖u):
