@@ -26,6 +26,7 @@ from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
 from cordcal.preserved import Preserved, Reports
+from cordcal.repair._clock import Stopwatch
 
 Matrix = npt.NDArray[Any]
 Classes = npt.NDArray[np.intp]
@@ -195,14 +196,14 @@ def _fit(
         model = Preserved(candidate, input=input, preserve=preserve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            begun = time.perf_counter()
+            watch = Stopwatch()
             features = split.fit_features if with_features else None
             model.fit(split.fit_scores, split.fit_labels, features=features)
-            ended = time.perf_counter()
+            fitted = watch.seconds()
             features = split.features if with_features else None
             reports = model.reports(split.scores, features=features)
-            fit_seconds += ended - begun
-            apply_seconds += time.perf_counter() - ended
+            fit_seconds += fitted
+            apply_seconds += watch.seconds() - fitted
         notes += [str(warning.message) for warning in caught]
         direct.append(_measured(reports.direct, split, "direct"))
         repaired.append(_measured(reports.repaired, split, "repaired"))
