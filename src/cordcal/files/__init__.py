@@ -1,5 +1,6 @@
 """Files in and out: score files, reports and models."""
 
+from cordcal.files._answers import Answers, AnswersRecord, read_answers, write_answers
 from cordcal.files._inspect import inspect
 from cordcal.files._replacing import replacing
 from cordcal.files._scores import Scores, read_labels, read_scores
@@ -7,13 +8,17 @@ from cordcal.files._stream import Batch, ScoreFile, open_scores
 from cordcal.files._writing import write_reports
 
 __all__ = [
+    "Answers",
+    "AnswersRecord",
     "Batch",
     "ScoreFile",
     "Scores",
     "inspect",
     "open_scores",
+    "read_answers",
     "read_labels",
     "read_scores",
     "replacing",
+    "write_answers",
     "write_reports",
 ]

@@ -1,0 +1,197 @@
+"""One line of a language model's answers: options, their log-probabilities, the right one.
+
+What is understood: replies of chat and completion interfaces (also as lines of a batch), the
+samples that the common evaluation harness writes, and plain mappings or lists of numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Json = Mapping[str, Any]
+Rule = Callable[[str], str]
+"""Brings the variants of a token to one form."""
+
+LETTERS = string.ascii_uppercase
+_OPTION_FIELDS = ("options", "choices")
+_LABEL_FIELDS = ("label", "answer", "gold", "answer_idx", "gold_index", "target")
+_LOG_FIELDS = ("option_logprobs", "logprobs")
+_STATED_FIELDS = ("probabilities", "probs", "stated_probabilities")
+_HARNESS_FIELDS = ("filtered_resps", "resps")
+# Interfaces write this for a token that is too unlikely to have a number.
+_UNLISTED = -9999.0
+
+
+def plain_token(token: str) -> str:
+    """Bring ``" A"``, ``"A"``, ``"a"``, ``"(A)"`` and ``"A."`` to one form.
+
+    Examples
+    --------
+    >>> [plain_token(token) for token in (" A", "a", "(A)", "A.", "Ġa", "▁Yes")]
+    ['a', 'a', 'a', 'a', 'a', 'yes']
+    """
+    # Tokenisers write a leading space as Ġ or ▁.
+    return token.replace("Ġ", " ").replace("▁", " ").strip(" \t\r\n()[]{}.:,*\"'`").casefold()
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What a line says about its options.
+
+    Attributes
+    ----------
+    logprobs : mapping of str to float, or tuple of float
+        Log-probabilities by name, or one an option in their order.
+    kind : {"tokens", "stated", "likelihoods"}
+        The likeliest tokens, of which some may be no option and some options missing; a
+        stated probability vector; or one log-likelihood an option, which sum to nothing.
+    """
+
+    logprobs: Mapping[str, float] | tuple[float, ...]
+    kind: Literal["tokens", "stated", "likelihoods"]
+
+
+def options_of(line: Json) -> tuple[str, ...] | None:
+    """Return the options that a line lists, or None."""
+    for place in (line, line.get("doc")):
+        if isinstance(place, Mapping):
+            for field in _OPTION_FIELDS:
+                found = _texts(place.get(field))
+                if found:
+                    return found
+    return None
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, Mapping):  # a harness's {"text": […], "label": […]}
+        value = value.get("text")
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        return None
+    return tuple(value)
+
+
+def label_of(line: Json, field: str | None) -> Any:
+    """Return the right answer as written, or None."""
+    fields = _LABEL_FIELDS if field is None else (field,)
+    for place in (line, line.get("doc")):
+        if isinstance(place, Mapping):
+            for name in fields:
+                if place.get(name) is not None:
+                    return place[name]
+    return None
+
+
+def aliases(options: Sequence[str], rule: Rule) -> dict[str, int]:
+    """Return what each option may be called: its text, and its letter where that is free."""
+    names: dict[str, int] = {}
+    for index, letter in enumerate(LETTERS[: len(options)]):
+        names[rule(letter)] = index
+    for index, option in enumerate(options):
+        names[rule(option)] = index  # a text that is itself a letter wins
+    return names
+
+
+def index_of(answer: Any, options: Sequence[str], names: Mapping[str, int], rule: Rule) -> int:
+    """Return the option that an answer names: by index, letter or text; −1 for none of them."""
+    if isinstance(answer, bool) or not isinstance(answer, int | str):
+        return -1
+    if isinstance(answer, int):
+        return answer if 0 <= answer < len(options) else -1
+    found = names.get(rule(answer), -1)
+    if found < 0 and answer.strip().isdecimal() and int(answer) < len(options):
+        return int(answer)
+    return found
+
+
+def listed_of(line: Json, names: Mapping[str, int] | None, rule: Rule) -> Listed | None:
+    """Return the numbers of a line, wherever it keeps them, or None."""
+    body = line.get("response", line)
+    body = body.get("body", body) if isinstance(body, Mapping) else line
+    for place in (line, body):
+        for field in _STATED_FIELDS:
+            stated = _numbers(place.get(field))
+            if stated is not None:
+                return Listed(_logs(stated), "stated")
+    replies = body.get("choices")
+    if isinstance(replies, list) and replies and isinstance(replies[0], Mapping):
+        tokens = _answer_token(replies[0].get("logprobs"), names, rule)
+        return None if tokens is None else Listed(tokens, "tokens")
+    for field in _LOG_FIELDS:
+        given = _numbers(line.get(field))
+        if given is not None:
+            return Listed(given, "likelihoods" if isinstance(given, tuple) else "tokens")
+    for field in _HARNESS_FIELDS:
+        likelihoods = _likelihoods(line.get(field))
+        if likelihoods is not None:
+            return Listed(likelihoods, "likelihoods")
+    return None
+
+
+def _numbers(value: Any) -> Mapping[str, float] | tuple[float, ...] | None:
+    if isinstance(value, Mapping) and value and all(map(_is_number, value.values())):
+        return {str(name): float(number) for name, number in value.items()}
+    if isinstance(value, list) and value and all(map(_is_number, value)):
+        return tuple(float(number) for number in value)
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _logs(stated: Mapping[str, float] | tuple[float, ...]) -> Any:
+    def log(value: float) -> float:
+        return math.log(value) if value > 0.0 else (-math.inf if value == 0.0 else math.nan)
+
+    if isinstance(stated, tuple):
+        return tuple(map(log, stated))
+    return {name: log(value) for name, value in stated.items()}
+
+
+def _answer_token(
+    logprobs: Any, names: Mapping[str, int] | None, rule: Rule
+) -> dict[str, float] | None:
+    """Return the listed tokens where the answer stands: the first token that is an option."""
+    positions = list(_positions(logprobs))
+    if not positions:
+        return None
+    for sampled, listed in positions:
+        if names is not None and rule(sampled) in names:
+            return listed
+    return positions[0][1]
+
+
+def _positions(logprobs: Any) -> Iterator[tuple[str, dict[str, float]]]:
+    if not isinstance(logprobs, Mapping):
+        return
+    for token in logprobs.get("content") or ():  # chat
+        listed = {each["token"]: float(each["logprob"]) for each in token.get("top_logprobs", ())}
+        listed.setdefault(token["token"], float(token["logprob"]))
+        yield token["token"], _without_sentinels(listed)
+    tops, tokens = logprobs.get("top_logprobs") or (), logprobs.get("tokens") or ()
+    for index, listed in enumerate(tops):  # completions
+        if isinstance(listed, Mapping):
+            found = {str(token): float(value) for token, value in listed.items()}
+            yield str(tokens[index]) if index < len(tokens) else "", _without_sentinels(found)
+
+
+def _without_sentinels(listed: dict[str, float]) -> dict[str, float]:
+    return {token: value for token, value in listed.items() if value > _UNLISTED}
+
+
+def _likelihoods(value: Any) -> tuple[float, ...] | None:
+    """Return one log-likelihood an option: numbers, or [number, is greedy], however nested."""
+    if not isinstance(value, list) or not value:
+        return None
+    found = []
+    for each in value:
+        while isinstance(each, list) and each:
+            each = each[0]
+        if not _is_number(each):
+            return None
+        found.append(float(each))
+    return tuple(found)

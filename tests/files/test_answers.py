@@ -1,0 +1,181 @@
+"""Answers of language models: every layout people have, and what an incomplete list leaves open."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cordcal import Preserved
+from cordcal.files import read_answers, write_answers
+
+LETTERS = ["A", "B", "C"]
+
+
+def written(folder: Path, *lines: object) -> Path:
+    path = folder / "answers.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def chat(*tokens: dict[str, float], sampled: str = "A") -> dict:
+    content = [
+        {
+            "token": sampled if at == len(tokens) - 1 else next(iter(listed)),
+            "logprob": max(listed.values()),
+            "top_logprobs": [{"token": t, "logprob": p} for t, p in listed.items()],
+        }
+        for at, listed in enumerate(tokens)
+    ]
+    return {"choices": [{"message": {"content": sampled}, "logprobs": {"content": content}}]}
+
+
+def logs(**masses: float) -> dict[str, float]:
+    return {token: math.log(mass) for token, mass in masses.items()}
+
+
+FULL = {"A": math.log(0.6), "B": math.log(0.3), "C": math.log(0.1)}
+LAYOUTS = {
+    "chat": chat(FULL),
+    "batch": {"response": {"body": chat(FULL)}},
+    "completion": {"choices": [{"logprobs": {"tokens": ["A"], "top_logprobs": [FULL]}}]},
+    "plain": {"logprobs": FULL},
+    "list": {"logprobs": list(FULL.values())},
+    "stated": {"probabilities": {"A": 0.6, "B": 0.3, "C": 0.1}},
+    "stated list": {"probs": [0.6, 0.3, 0.1]},
+    "harness": {
+        "resps": [[[value, False]] for value in FULL.values()],
+        "doc": {"choices": LETTERS},
+    },
+    "filtered": {"filtered_resps": [[value, True] for value in FULL.values()]},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_row(tmp_path: Path, layout: str) -> None:
+    line = {**LAYOUTS[layout], "answer": "B"}
+    answers = read_answers(written(tmp_path, line), options=LETTERS)
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.6, 0.3, 0.1]], rtol=1e-12)
+    assert answers.labels.tolist() == [1]
+    assert answers.names == ("A", "B", "C")
+    assert answers.record.n_incomplete == 0
+
+
+@pytest.mark.parametrize("answer", [1, "1", "B", "b", "(B)", "green"])
+def test_the_right_answer_by_index_letter_or_text(tmp_path: Path, answer: object) -> None:
+    line = {"logprobs": [-1.0, -2.0, -3.0], "options": ["red", "green", "blue"], "label": answer}
+    assert read_answers(written(tmp_path, line)).labels.tolist() == [1]
+
+
+def test_variants_of_a_token_are_one_option(tmp_path: Path) -> None:
+    listed = {" A": math.log(0.4), "A": math.log(0.2), "a": math.log(0.1), "B": math.log(0.3)}
+    answers = read_answers(written(tmp_path, chat(listed)), options=["A", "B"])
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.3]], rtol=1e-12)
+    assert answers.record.n_merged == 1
+    strict = read_answers(written(tmp_path, chat(listed)), options=["A", "B"], variants=str)
+    np.testing.assert_allclose(np.exp(strict.scores), [[0.2, 0.3]], rtol=1e-12)
+
+
+def test_the_answer_may_come_after_other_tokens(tmp_path: Path) -> None:
+    line = chat({"The": -0.1, "A": -3.0}, {"B": math.log(0.8), "A": math.log(0.2)}, sampled="B")
+    answers = read_answers(written(tmp_path, line), options=["A", "B"])
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.2, 0.8]], rtol=1e-12)
+
+
+TOP = {"A": math.log(0.7), "B": math.log(0.15), "Hmm": math.log(0.05)}
+
+
+def test_what_is_not_listed_is_spread_within_its_bound(tmp_path: Path) -> None:
+    answers = read_answers(written(tmp_path, chat(TOP)), options=["A", "B", "C", "D"])
+    # 0.1 is unseen; C and D share it, and neither can be likelier than the least listed token.
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.15, 0.05, 0.05]], rtol=1e-12)
+    one = read_answers(written(tmp_path, chat(TOP)), options=["A", "B", "C"])
+    assert np.exp(one.scores[0, 2]) == pytest.approx(0.05)
+    record = answers.record
+    assert record.n_incomplete == 1
+    assert record.largest_unseen == pytest.approx(0.1)
+    assert record.mean_stray == pytest.approx(0.05)
+
+
+def test_what_is_not_listed_may_have_a_column(tmp_path: Path) -> None:
+    answers = read_answers(written(tmp_path, chat(TOP)), options=["A", "B"], missing="other")
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.15, 0.15]], rtol=1e-9)
+    assert answers.names == ("A", "B", "other")
+
+
+def test_what_is_not_listed_may_be_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, chat(FULL), chat(TOP))
+    with pytest.raises(ValueError, match=r"row 1 does not list 'C'; ask for more top") as caught:
+        read_answers(path, options=LETTERS, missing="refuse")
+    assert caught.value.rows.tolist() == [1]
+
+
+def test_questions_of_different_length_are_masked(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {"options": ["yes", "no"], "logprobs": {"yes": -0.5, "no": -1.0}, "answer": "no"},
+        {"options": ["a cat", "a dog", "both"], "logprobs": [-1.0, -0.2, -3.0], "answer": 2},
+    )
+    answers = read_answers(path)
+    assert answers.names == ("A", "B", "C")
+    assert answers.scores[0, 2] == -math.inf
+    assert answers.labels.tolist() == [1, 2]
+
+
+def test_sums_and_ties_are_told(tmp_path: Path) -> None:
+    path = written(tmp_path, {"probabilities": [0.5, 0.5, 0.2]}, {"probabilities": [1.0, 0.0, 0.0]})
+    record = read_answers(path).record
+    assert (record.n_rescaled, record.n_tied) == (1, 1)
+    assert np.isfinite(read_answers(path).scores).all()  # a stated zero is not impossible
+
+
+def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [
+        {"id": at, "logprobs": dict(zip("ABCD", rng.normal(-2, 2, 4).tolist(), strict=True)),
+         "answer": "ABCD"[rng.integers(4)]}
+        for at in range(200)
+    ]  # fmt: skip
+    answers = read_answers(written(tmp_path, *lines))
+    model = Preserved("vs").fit(answers.scores, answers.labels)
+    repaired = model.predict_proba(answers.scores)
+    out = tmp_path / "out.jsonl"
+    write_answers(out, answers, {"repaired": repaired})
+    again = [json.loads(line) for line in out.read_text().splitlines()]
+    for at, line in enumerate(again):
+        assert line["id"] == at
+        assert line["logprobs"] == lines[at]["logprobs"]
+        vector = line["repaired"]
+        assert max(vector, key=vector.get) == max(line["logprobs"], key=line["logprobs"].get)
+        assert sum(vector.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"text": "hello"}, "row 0 has no log-probabilities; ask the interface"),
+        ({"logprobs": [-1.0, -2.0], "options": ["a", "b", "c"]}, "has 2 numbers for 3 options"),
+        ({"logprobs": [-1.0, -2.0], "answer": "Z"}, "has the answer 'Z', which is none of its 2"),
+        ({"probabilities": [0.5, -0.5]}, "has a number that is no probability"),
+        (chat({"Hmm": -0.1}, sampled="Hmm"), "lists none of its options"),
+    ],
+)
+def test_mistakes_name_the_line_and_the_remedy(tmp_path: Path, line: dict, words: str) -> None:
+    options = None if "options" in line or "logprobs" in line else ["A", "B"]
+    with pytest.raises(ValueError, match=words):
+        read_answers(written(tmp_path, line), options=options)
+
+
+def test_a_file_that_is_no_jsonl(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n[1, 2]\n')
+    with pytest.raises(ValueError, match="line 2 is no JSON object"):
+        read_answers(path)
+    path.write_text("\n")
+    with pytest.raises(ValueError, match="has no lines"):
+        read_answers(path)
+    with pytest.raises(ValueError, match="missing is 'all'"):
+        read_answers(path, missing="all")  # type: ignore[arg-type]
