@@ -60,7 +60,7 @@ def test_cord_needs_numpy_only_until_it_runs() -> None:
         ("import cordcal.report", ()),
         ("import cordcal.calibrators, cordcal.preserved", ()),
         ("import cordcal.sklearn", SKLEARN),
-        ("from cordcal.cli._app import main; main(['--version'])", ()),
+        ("from cordcal.cli import main; main(['--version'])", ()),
     ],
 )
 def test_parts_bring_only_what_they_need(code: str, allowed: tuple[str, ...]) -> None:

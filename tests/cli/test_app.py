@@ -62,3 +62,22 @@ def test_a_warning_is_given_once(run: Run, tmp_path: Path, logits: np.ndarray) -
     done = run("audit", "--original", "p.npy", "--direct", "q.csv")
     assert done.returncode == 0
     assert done.stderr.count("some rows sum to one only within") == 1
+
+
+def test_an_interrupt_at_start_up(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the command is being imported ends it without a traceback."""
+    script = (
+        "import sys, builtins\n"
+        "real = builtins.__import__\n"
+        "def stop(name, *rest):\n"
+        "    if name == 'typer':\n"
+        "        raise KeyboardInterrupt\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = stop\n"
+        "from cordcal.cli import main\n"
+        "sys.exit(main(['--version']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")

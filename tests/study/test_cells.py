@@ -122,6 +122,18 @@ def test_nothing_is_computed_twice(spec: SetSpec, monkeypatch: pytest.MonkeyPatc
     assert stored(more) == after
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"measures": 3, "notes": []}', "\udcff", "[" * 10**5]
+)
+def test_a_damaged_cell_is_named(spec: SetSpec, text: str) -> None:
+    one = task(spec, "vs", {CLEAN: ("direct",)})
+    path = one.path(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError, match=f"{path.name} is no cell of a study; remove it"):
+        compute(one)
+
+
 def test_the_address_is_made_of_the_content(spec: SetSpec, tmp_path: Path) -> None:
     one = task(spec, "vs", {CLEAN: ("direct",)})
     addresses = {

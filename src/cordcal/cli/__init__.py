@@ -1,5 +1,21 @@
 """The command ``cordcal``: one file per command, each a thin call into the library."""
 
-from cordcal.cli._app import main
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+INTERRUPTED = 130  # what a shell reports for a process stopped by Ctrl-C
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    try:
+        # Importing takes a moment, in which people may change their minds.
+        from cordcal.cli._app import run
+
+        return run(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
 
 __all__ = ["main"]

@@ -21,7 +21,6 @@ EPILOG = (
     "written); 130 interrupted (nothing half written)."
 )
 BAD_INPUT = 2
-INTERRUPTED = 130  # what a shell reports for a process stopped by Ctrl-C
 
 # UsageError and ClickException: typer exports only their subclass.
 _USAGE_ERRORS: tuple[type[BaseException], ...] = typer.BadParameter.__mro__[1:3]
@@ -58,7 +57,7 @@ for _command in (demo, audit, compare, study, fit, apply, export, info):
     _command.register(app)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     warnings.showwarning = _shown_once()
     try:
@@ -75,8 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(_os_message(error))
     except (ValueError, ImportError, MemoryError) as error:
         return _complain(str(error) or type(error).__name__)
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def _complain(message: str) -> int:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal.files._replacing import replacing
-from cordcal.files._schema import Record, check_calibrator, check_cord, check_preserved
+from cordcal.files._schema import Record, check_calibrator, check_cord, check_lift, check_preserved
 
 FORMAT = "cordcal model"
 VERSION = 1
@@ -189,6 +189,8 @@ def _check(kind: str, record: Record, held: Mapping[str, npt.NDArray[Any]]) -> N
     """Check every field of a model's metadata."""
     if kind == "cord":
         check_cord(record, held)
+    elif kind == "lift":
+        check_lift(record, held)
     elif kind == "preserved":
         check_preserved(record, held, prefix="calibrator.")
     elif kind.startswith("calibrator "):

@@ -81,8 +81,7 @@ def check_cord(record: Record, held: Tensors) -> None:
             Record(record.file, each, f"{inner.path}levels.{at}.") for at, each in enumerate(listed)
         ]
     for level in levels:
-        for each in fields(Construction):
-            level.get(each.name, *_DECLARED[str(each.type)])
+        _check_declared(level, Construction)
     classes = levels[0].get("n_classes", "two classes or more", lambda x: x >= 2)
     if len(levels) != (classes - 1 if preserve == "ranking" else preserve):
         raise record.lacks("level for each rank that is kept", f"{inner.path}levels")
@@ -90,6 +89,26 @@ def check_cord(record: Record, held: Tensors) -> None:
     eta = held.get("eta")
     if eta is None or eta.dtype != np.float64 or eta.tolist() != found:
         raise record.lacks("shared scalar of its construction", "eta")
+
+
+def check_lift(record: Record, held: Tensors) -> None:
+    """Check a repair that learned from labels: three numbers, and how they were found."""
+    from cordcal.repair import LiftConstruction
+
+    inner = record.record("construction")
+    _check_declared(inner, LiftConstruction)
+    inner.get("mode", "mode of lifting", lambda x: x in ("raise", "cap"))
+    curve = held.get("curve")
+    found = [inner.values[name] for name in ("alpha", "beta", "gamma")]
+    if curve is None or curve.dtype != np.float64 or curve.tolist() != found:
+        raise record.lacks("curve of its construction", "curve")
+
+
+def _check_declared(record: Record, wanted: type[Any]) -> None:
+    """Check that a record has what the fields of a dataclass are declared to be."""
+    for each in fields(wanted):
+        if str(each.type) in _DECLARED:
+            record.get(each.name, *_DECLARED[str(each.type)])
 
 
 def check_calibrator(record: Record, held: Tensors) -> None:
@@ -127,5 +146,6 @@ def check_preserved(record: Record, held: Tensors, prefix: str) -> None:
         f"list of {classes} class names",
         lambda x: x is None or (isinstance(x, list) and len(x) == classes),
     )
-    if "cord" in record.values:
-        check_cord(record.record("cord"), held)
+    for name, check in (("cord", check_cord), ("lift", check_lift)):
+        if name in record.values:
+            check(record.record(name), held)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal._door.scores import original_probabilities
 from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
@@ -151,11 +152,17 @@ def compute(task: Task) -> Cell:
 
 
 def _held(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
+    path = task.path(".json")
     try:
-        content = json.loads(task.path(".json").read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        measures, notes = content["measures"], content["notes"]
     except FileNotFoundError:
         return {}, ()
-    return content["measures"], tuple(content["notes"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        measures = notes = None
+    if not isinstance(measures, dict) or not isinstance(notes, list):
+        raise Refusal(str(path), "is no cell of a study", "remove it, and it is computed anew")
+    return measures, tuple(notes)
 
 
 def _cell(task: Task, held: dict[str, dict[str, Measured]], notes: tuple[str, ...]) -> Cell:
