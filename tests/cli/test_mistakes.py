@@ -192,7 +192,7 @@ def test_rows_of_nan_are_skipped_in_every_command(
 def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", logits=np.full((9, 3), np.nan), labels=np.zeros(9, int))
     code, _, errors = call("fit", "s.npz", *TS, "--on-error", "skip")
-    assert "every row was refused" in errors
+    assert "s.npz (logits) has no row that can be read" in errors
     assert code == 2
 
 

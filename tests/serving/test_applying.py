@@ -153,7 +153,7 @@ def test_skipping_needs_a_format_that_names_rows(
 
 def test_nothing_left(write: Write, model: cordcal.Preserved, logits: np.ndarray) -> None:
     path = write("s.npy", np.full_like(logits[:50], np.nan))
-    with pytest.raises(ValueError, match="no row is left to write"):
+    with pytest.raises(ValueError, match="would be empty, because no row"):
         apply(model, path, path.with_name("out.parquet"), on_error="skip")
     assert [each.name for each in path.parent.iterdir()] == ["s.npy"]
 

@@ -82,7 +82,7 @@ class AuditStream:
         *,
         decision: Any = None,
         sample_weight: Any = None,
-        first: int | None = None,
+        rows: npt.NDArray[np.intp] | None = None,
     ) -> Self:
         """Add a block of rows; the arguments are those of `audit`.
 
@@ -96,8 +96,8 @@ class AuditStream:
             The classifier's decisions.
         sample_weight : array_like, optional
             Weights of the rows.
-        first : int, optional
-            The number of the first row, where rows before it may be missing.
+        rows : ndarray of int, optional
+            The numbers of the rows, where some before or between them are missing.
 
         Returns
         -------
@@ -124,8 +124,8 @@ class AuditStream:
                 self._measured[name].read(report, found["labels"], sample_weight)
         if sample_weight is not None:
             found["weight"] = check_weights(sample_weight, q.rows, some=False)
-        if first is not None:
-            found["row"] = first + here
+        if rows is not None:
+            found["row"] = rows
         order = p.values
         if decision is not None:
             order = order.copy()

@@ -21,7 +21,11 @@ from cordcal.files._replacing import check_free, naming, publish, target_of
 
 Record = dict[str, Any]
 
-NOTHING_LEFT = "no row is left to write: every row of the input was skipped"
+
+def nothing_left(output: str | os.PathLike[str]) -> Refusal:
+    """Say that every row was refused."""
+    why = "would be empty, because no row of the input can be used"
+    return Refusal(os.fspath(output), why, "mend the rows, or pass others")
 
 
 class GrowingFile:
@@ -33,7 +37,8 @@ class GrowingFile:
         One for every block that is there: what `append` was told about it.
     """
 
-    def __init__(self, file: BinaryIO, journal: BinaryIO, encoder: Encoder) -> None:
+    def __init__(self, name: str, file: BinaryIO, journal: BinaryIO, encoder: Encoder) -> None:
+        self._name = name
         self._file, self._journal, self._encoder = file, journal, encoder
         self.records: list[Record] = []
 
@@ -67,7 +72,7 @@ class GrowingFile:
     def finish(self) -> None:
         """End the file."""
         if not self.rows:
-            raise ValueError(NOTHING_LEFT)
+            raise nothing_left(self._name)
         parts = [
             (record["start"], base64.b64decode(record["footer"]))
             for record in self.records
@@ -111,7 +116,7 @@ def growing(
         # Only now: a writer that was just finishing may have made the output.
         check_free(target, overwrite=overwrite)
         with os.fdopen(open_private(hidden), "r+b") as file:
-            output = GrowingFile(file, journal, encoder)
+            output = GrowingFile(os.fspath(path), file, journal, encoder)
             records = _read(journal, notes, hidden.stat().st_size) if resume else []
             if records:
                 _check_job(records[0], job, target)

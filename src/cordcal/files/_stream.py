@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,36 +22,49 @@ from cordcal.files._sources import Source, Span, open_source
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some consecutive rows of a file.
+    """Some rows of a file, in order.
 
     Attributes
     ----------
     first : int
-        The number of the first row in the file.
+        The number of the first row in the file, or that from which on rows are left out.
     values : ndarray of shape (rows, K)
         The scores as stored.
     labels : ndarray of int or None
         The labels as column indices.
     features : ndarray or None
         Penultimate features, where the file has them.
+    kept : ndarray of int or None
+        The numbers of the rows in the file, where some between them are left out.
     """
 
     first: int
     values: npt.NDArray[Any]
     labels: npt.NDArray[np.int64] | None = None
     features: npt.NDArray[Any] | None = None
+    kept: npt.NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
     def rows(self, start: int, stop: int) -> Batch:
         """Return some of the rows, counted within the batch."""
-        return Batch(
-            self.first + start,
-            self.values[start:stop],
-            None if self.labels is None else self.labels[start:stop],
-            None if self.features is None else self.features[start:stop],
-        )
+        batch = self._picked(slice(start, stop))
+        return replace(batch, first=self.first + start)
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Batch:
+        """Return the rows that are flagged."""
+        return replace(self._picked(keep), kept=self.numbers[keep])
+
+    @property
+    def numbers(self) -> npt.NDArray[np.intp]:
+        """The number of each row in the file."""
+        return np.arange(self.first, self.first + len(self)) if self.kept is None else self.kept
+
+    def _picked(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
+        columns = (self.values, self.labels, self.features, self.kept)
+        picked = (None if column is None else column[rows] for column in columns)
+        return Batch(self.first, *picked)  # type: ignore[arg-type]
 
 
 class ScoreFile:

@@ -70,16 +70,16 @@ def construct_from_files(
         report, decision = read_original(first.values, original.kind)
         return state.describe(report, second.values, decision if own else None, None)
 
-    def work(parts: Parts) -> tuple[list[Any], Counter[str]]:
+    def work(parts: Parts) -> tuple[Any, Counter[str]]:
         refusals = Refusals(files, on_error)
-        blocks = [block for _, block in refusals.around(parts, describe)]
-        return blocks, refusals.counts
+        found = refusals.around(parts, describe)
+        return None if found is None else found[1], refusals.counts
 
     skipped: Counter[str] = Counter()
     with said_once():
-        for blocks, counts in overlapped(batches_of([original, direct]), work):
+        for block, counts in overlapped(batches_of([original, direct]), work):
             skipped += counts
-            for block in blocks:
+            if block is not None:
                 state.append(block)
         cord._constructed(state.construct())
     return skipped

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal.files._scores import Scores
@@ -35,32 +38,32 @@ class Refusals:
 
     def around(
         self, parts: Parts, function: Callable[[Parts], Result]
-    ) -> Iterator[tuple[Parts, Result]]:
-        """Yield ``function(parts)``, in pieces around the rows it refuses."""
-        waiting = [parts]
-        while waiting:
-            part = waiting.pop()
-            if not len(part[0]):
-                continue
-            try:
-                result = function(part)
-            except Refusal as error:
-                row = self._refused(error, part[0].first)
-                spans = (row + 1, len(part[0])), (0, row)
-                waiting += [tuple(each.rows(*span) for each in part) for span in spans]
-            else:
-                yield part, result
+    ) -> tuple[Parts, Result] | None:
+        """Return the rows that a function takes and what it makes of them; None if it takes none.
 
-    def _refused(self, error: Refusal, first: int) -> int:
-        """Return the row an error is about, or raise it with the file's name and row."""
-        file = self.files.get(error.argument)
-        if file is None or not error.rows.size:
+        All rows that are refused for one reason are left out together, so that the function
+        runs once for each kind of badness and once for the rest, however many rows are bad.
+        """
+        while len(parts[0]):
+            try:
+                return parts, function(parts)
+            except Refusal as refusal:
+                keep = self._without(refusal, parts[0])
+            parts = tuple(batch.where(keep) for batch in parts)
+        return None
+
+    def _without(self, refusal: Refusal, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Flag the rows that are not refused, or raise with the file's and the row's name."""
+        file = self.files.get(refusal.argument)
+        if file is None or not refusal.rows.size:
             names = " and ".join(each.name for each in self.files.values())
-            raise error.called(f"{names}: {error.argument}") from error
+            raise refusal.called(f"{names}: {refusal.argument}") from refusal
         if self.on_error == "stop":
-            raise error.shifted(first).called(file.name) from error
-        self.counts[error.reason] += 1
-        return int(error.rows[0])
+            raise refusal.among(batch.numbers).called(file.name) from refusal
+        self.counts[refusal.reason] += refusal.rows.size
+        keep = np.ones(len(batch), dtype=bool)
+        keep[refusal.rows] = False
+        return keep
 
 
 def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:
@@ -84,9 +87,10 @@ def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:
         original_probabilities(parts[0].values, file.kind)
 
     refusals = Refusals({"scores": file}, "skip")
-    sound = [parts[0] for batch in file for parts, _ in refusals.around((batch,), check)]
+    found = (refusals.around((batch,), check) for batch in file)
+    sound = [each[0][0] for each in found if each is not None]
     if not sound:
-        raise ValueError(f"{file.name}: every row was refused; there is nothing left to fit on")
+        raise Refusal(file.name, "has no row that can be read", "mend the rows, or pass others")
     whole = joined(sound)
     scores = Scores(
         file.path, file.key, whole.values, file.kind, whole.labels, file.class_names, whole.features

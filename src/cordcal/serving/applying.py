@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal.files._encoding import ReportBlock, encoder_for
-from cordcal.files._growing import NOTHING_LEFT, Record, growing
+from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
-from cordcal.files._stream import ScoreFile
+from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import write_reports
 from cordcal.serving._pairs import batches_of, read_original
 from cordcal.serving._pipeline import overlapped, said_once
@@ -179,9 +180,10 @@ class _Worker:
         gathered = _Gathered(rows, with_rows=self.on_error == "skip")
         for start, stop in pairwise(edges):
             parts = tuple(batch.rows(start, stop) for batch in batches)
-            for sound, found in refusals.around(parts, self.repairer.reports):
-                gathered.add(sound[0].first, *found)
-                del sound, found
+            found = refusals.around(parts, self.repairer.reports)
+            if found is not None:
+                gathered.add(found[0][0], *found[1])
+            del found
         del batches, parts
         block = gathered.block(self.repairer)
         return _Worked(self.encode(block), gathered.changed, refusals.counts)
@@ -196,10 +198,11 @@ class _Gathered:
         self.columns: dict[str, npt.NDArray[Any]] = {}
         self.reports: tuple[str, ...] = ()
 
-    def add(self, first: int, block: ReportBlock, direct: npt.NDArray[Any]) -> None:
+    def add(self, batch: Batch, block: ReportBlock, direct: npt.NDArray[Any]) -> None:
+        _check_kept(block)
         columns = {**block.reports, "decision": block.decision, **block.extra}
         if self.with_rows:
-            columns["row"] = np.arange(first, first + len(block))
+            columns["row"] = batch.numbers
         self.reports = tuple(block.reports)
         at = slice(self.filled, self.filled + len(block))
         for name, column in columns.items():
@@ -216,6 +219,21 @@ class _Gathered:
             return ReportBlock({"repaired": empty}, np.empty(0, dtype=np.intp))
         reports = {name: found.pop(name) for name in self.reports}
         return ReportBlock(reports, found.pop("decision"), found)
+
+
+def _check_kept(block: ReportBlock) -> None:
+    """Refuse to write what is no report, or keeps another decision: nothing is said unlooked."""
+    repaired = block.reports["repaired"]
+    # One sum finds NaN and infinity without an array of flags.
+    if (
+        not np.isfinite(repaired.sum(dtype=np.float64))
+        or (repaired.argmax(axis=1) != block.decision).any()
+    ):
+        raise Refusal(
+            "model",
+            "gives repaired reports that do not keep the decisions",
+            "fit it again; if that does not help, this is a bug of cordcal",
+        )
 
 
 def apply_model(
@@ -258,9 +276,10 @@ def apply_model(
         Counts of what was done.
     """
     if on_error == "skip" and Path(output).suffix.lower() == ".npy":
-        raise ValueError(
-            f"{output}: a npy file cannot say which rows were left out; write a Parquet or CSV "
-            f"file with --on-error skip"
+        raise Refusal(
+            str(output),
+            "is a npy file, which cannot say which rows were left out",
+            "write a Parquet or CSV file where rows are skipped",
         )
     with said_once():
         if str(output) == "-" or Path(output).suffix.lower() == ".npz":
@@ -296,7 +315,7 @@ def _apply_at_once(
     done = list(overlapped(_hands(repairer.batches(0)), work))
     blocks = [each.encoded for each in done if len(each.encoded)]
     if not blocks:
-        raise ValueError(NOTHING_LEFT)
+        raise nothing_left(output)
 
     def together(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
         parts = list(columns)

@@ -80,18 +80,19 @@ def audit_files(
         report, decision = read_original(first.values, original.kind)
         labels = second.labels if first.labels is None else first.labels
         return AuditStream(repair, recognise=True).update(
-            report, second.values, labels, decision=decision, first=first.first
+            report, second.values, labels, decision=decision, rows=first.numbers
         )
 
-    def work(parts: Parts) -> tuple[list[AuditStream], Counter[str]]:
+    def work(parts: Parts) -> tuple[AuditStream | None, Counter[str]]:
         refusals = Refusals(files, on_error)
-        return [stream for _, stream in refusals.around(parts, look)], refusals.counts
+        found = refusals.around(parts, look)
+        return None if found is None else found[1], refusals.counts
 
     total, skipped = AuditStream(repair, recognise=True), Counter[str]()
     with said_once():
-        for streams, counts in overlapped(batches_of([original, direct]), work):
+        for stream, counts in overlapped(batches_of([original, direct]), work):
             skipped += counts
-            for stream in streams:
+            if stream is not None:
                 total.merge(stream)
     noticed: list[str] = []
     if cord is not None and total.rows == cord.construction_.n:
