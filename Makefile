@@ -48,6 +48,7 @@ bench: $(VENV)/.bench-installed
 	$(BIN)/python benchmarks/fits.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/scale.py --most 1
+	$(BIN)/python benchmarks/skip.py
 
 docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html

@@ -24,7 +24,7 @@ def small(**params: object) -> calibrators.Calibrator:
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        (None, "features is missing: adats needs .* pass features= to fit"),
+        (None, "features is missing: adats needs .* pass them beside the scores, to fit"),
         (FEATURES[:-1], r"features has shape \(199, 6\) but scores has 200 rows"),
         (np.where(np.arange(200)[:, None] == 5, np.nan, FEATURES), "features: row 5 contains NaN"),
     ],

@@ -58,7 +58,7 @@ def test_fit_and_apply(
     assert printed.endswith("model: model.safetensors\n")
     out = f"out.{suffix}"
     rows = ("model.safetensors", f"new.{suffix}")
-    code, _, errors = call("apply", *rows, "--output", out, "--direct")
+    code, _, errors = call("apply", *rows, "--output", out, "--with-direct")
     assert code == 0, errors
     assert "the repaired one changes none" in errors
     repaired = read_scores(tmp_path / out, role="repaired")
@@ -127,7 +127,7 @@ def test_explain_tells_each_row(
     np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
     call("fit", "s.npz", "--calibrator", "irova", "--output", "m.safetensors")
     code, _, errors = call(
-        "apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain", "--direct"
+        "apply", "m.safetensors", "s.npz", "--output", "o.npz", "--explain", "--with-direct"
     )
     assert code == 0, errors
     with np.load(tmp_path / "o.npz") as found:

@@ -42,7 +42,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         ),
         (("compare", "bare.npz"), "bare.npz holds no labels; pass a file with --labels"),
         (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
-        (("compare", "bare.npz", "--labels", "truth"), "no key or column of that name"),
+        (("compare", "bare.npz", "--labels", "truth"), "has no key or column called 'truth'"),
         (("compare", "bad_labels.npz"), "row 0 has the label 3; with 3 columns"),
         (("compare", "topk.npz"), "top-5 log-probabilities"),
         (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean 'irova'? There are"),
@@ -50,7 +50,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "s.npz", "--report", "no/r.html"), "the folder no does not exist"),
         (
             ("compare", "s.npz", "--share", "2"),
-            "--share is 2.0; pass a share between 0 and 1, or a file as --evaluation",
+            "--share is 2.0; pass a share between 0 and 1, or rows of their own",
         ),
         (("compare", "s.npz", "--seed", "-1"), "Invalid value for '--seed'"),
         (("compare", "s.npz", "--splits", "0"), "cordcal: --splits is 0; pass 1 or more"),
@@ -79,7 +79,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
             ("audit", "--original", "p.npz", "--direct", "both.npz"),
             "several matrices (p, q); call the one to read 'direct'",
         ),
-        (("compare", "both.npz"), "several matrices (p, q); choose one with --key"),
+        (("compare", "both.npz"), "several matrices (p, q); choose one, as in --key p"),
         (("audit", "--original", "-", "--direct", "-"), "only one of --original and --direct"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
         (("apply", "s.npz", "s.npz"), "s.npz is no model file; pass one that"),
@@ -222,4 +222,7 @@ def test_features_are_asked_for_by_their_key(call, folder: Path) -> None:
     pytest.importorskip("torch", reason="adats is trained with torch")
     code, _, errors = call("fit", "s.npz", "--calibrator", "adats")
     assert code == 2
-    assert "penultimate features; store them under the key features, in the file" in errors
+    assert (
+        "the key features is missing: adats needs the classifier's penultimate features; pass them"
+        in errors
+    )

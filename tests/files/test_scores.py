@@ -198,7 +198,7 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
         (lambda path: path.write_bytes(b"\xff\xfe\x00\x01"), "is no npz, npy, CSV or Parquet"),
         (lambda path: path.write_text("a,b\n1,2\n3,x\n"), r"row 1 \(line 3\) has 'x' in the"),
         (lambda path: path.write_text('a,b\n"' + "1,2\n" * 50_000), "field larger than"),
-        (lambda path: path.write_text("a,a\n1,2\n"), "two columns are called 'a'"),
+        (lambda path: path.write_text("a,a\n1,2\n"), "has two columns called 'a'"),
         (lambda path: path.write_text("a,b\n1,nan\n"), "row 0 contains NaN"),
     ],
 )
@@ -263,7 +263,7 @@ def test_missing_key_lists_what_is_there(tmp_path: Path, logits: np.ndarray) -> 
     np.savez(tmp_path / "a.npz", logits=logits)
     with pytest.raises(ValueError, match=r"no matrix called 'probs'; it has logits \(20, 3\)"):
         read_scores(tmp_path / "a.npz", key="probs")
-    with pytest.raises(ValueError, match="--labels truth: there is no such file"):
+    with pytest.raises(ValueError, match="no key or column called 'truth', nor is there a file"):
         read_scores(tmp_path / "a.npz", labels="truth")
 
 

@@ -98,7 +98,7 @@ def test_labels_in_a_column_and_in_a_file(tmp_path: Path, matrix: np.ndarray) ->
         found = np.concatenate([batch.labels for batch in scores])
         np.testing.assert_array_equal(found, truth)
     np.save(tmp_path / "short.npy", truth[:-1])
-    with pytest.raises(ValueError, match=r"there are 1049 labels but .* has 1050 rows"):
+    with pytest.raises(ValueError, match=r"has 1049 labels but .* has 1050 rows"):
         open_scores(tmp_path / "s.parquet", labels=str(tmp_path / "short.npy"))
 
 

@@ -180,7 +180,7 @@ class Calibrator(Estimator, ABC):
         if cls.most_classes is not None and classes > cls.most_classes[0]:
             return f"{cls.most_classes[1]} at K = {classes}; name it to run it"
         if cls.needs_features and not features:
-            return "needs the penultimate features; pass features="
+            return "needs the penultimate features beside the scores"
         if cls.needs_torch and find_spec("torch") is None:
             return "needs torch; install it with: pip install 'cordcal[torch]'"
         return None

@@ -294,7 +294,7 @@ def _check_features(features: Any, rows: int, columns: int | None = None) -> Mat
         raise Refusal(
             "features",
             "is missing: adats needs the classifier's penultimate features",
-            "pass features= to fit and to every prediction",
+            "pass them beside the scores, to fit and to every prediction",
         )
     x = np.ascontiguousarray(arrays.to_numpy(features), dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != rows:

@@ -14,7 +14,7 @@ import typer
 import cordcal
 from cordcal.cli import apply, audit, compare, demo, export, fit, info, study
 from cordcal.cli._console import note
-from cordcal.cli._options import with_options
+from cordcal.cli._options import sentence
 
 EPILOG = (
     "Exit codes: 0 done; 2 the input or an option is wrong (one sentence on stderr, nothing "
@@ -73,11 +73,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _complain(_os_message(error))
     except (ValueError, ImportError, MemoryError) as error:
-        return _complain(str(error) or type(error).__name__)
+        return _complain(sentence(error))
 
 
 def _complain(message: str) -> int:
-    one_line = " ".join(with_options(message).split())
+    one_line = " ".join(message.split())
     note(f"cordcal: {one_line}")
     return BAD_INPUT
 

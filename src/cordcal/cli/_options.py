@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -18,21 +17,17 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 
-# How the library's sentences name its arguments, and what these are called here.
-_ARGUMENTS = (
-    (r'\binput="(\w+)"', r"--input \1"),
-    (r"\bkey=", "--key"),
-    (r"^(preserve|splits) is\b", r"--\1 is"),
-    (r"\bleave splits out\b", "leave --splits out"),
-    (
-        r"^evaluation is (\S+);(.*) or \(scores, labels\)",
-        r"--share is \1;\2 or a file as --evaluation",
-    ),
-    (
-        r"\bpass features=( to fit and to every prediction)?",
-        "store them under the key features, in the file of the scores",
-    ),
-)
+# What the library's arguments are called here, where it is not their name.
+_OPTIONS = {
+    "calibrators": "--calibrator",
+    "evaluation": "--share",
+    "input": "--input",
+    "preserve": "--preserve",
+    "splits": "--splits",
+    "features": "the key features",
+}
+# Settings of the library that are switches here.
+_SWITCHES = {"overwrite": "--force", "resume": "--resume"}
 
 
 class InputKind(StrEnum):
@@ -85,17 +80,32 @@ OriginalOption = Annotated[
 ]
 
 
-def with_options(message: str) -> str:
-    """Return a sentence of the library with the command's options for its arguments.
+def in_command(name: str, value: str) -> str:
+    """Write a setting of the library as an option.
 
     Examples
     --------
-    >>> with_options('write input="logits"')
-    'write --input logits'
+    >>> in_command("input", "logits"), in_command("overwrite", "True")
+    ('--input logits', '--force')
     """
-    for written, option in _ARGUMENTS:
-        message = re.sub(written, option, message)
-    return message
+    return _SWITCHES.get(name, f"--{name} {value}")
+
+
+def sentence(error: Exception) -> str:
+    """Return an error in words, with the command's options for the library's arguments.
+
+    Examples
+    --------
+    >>> from cordcal._door.errors import Refusal
+    >>> sentence(Refusal("splits", "is 0", "pass 1 or more"))
+    '--splits is 0; pass 1 or more'
+    """
+    from cordcal._door.errors import Refusal
+
+    if not isinstance(error, Refusal):
+        return str(error) or type(error).__name__
+    option = _OPTIONS.get(error.argument, error.argument)
+    return error.called(option).sentence(in_command)
 
 
 def check_output(path: str | os.PathLike[str], *, force: bool) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from cordcal.cli._console import note, show_json
 from cordcal.cli._options import (
@@ -28,20 +27,9 @@ from cordcal.cli._options import (
 )
 
 
-class _Command(TyperCommand):
-    """Reads ``--direct`` without ``--original`` as the wish for the direct report as well."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = any(each == "--original" or each.startswith("--original=") for each in args)
-        if not named:
-            args = ["--with-direct" if each == "--direct" else each for each in args]
-        return super().parse_args(ctx, args)
-
-
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
-        cls=_Command,
         epilog=(
             "Example: cordcal apply model.safetensors new.npz --output repaired.npz\n\n"
             "Example: cordcal apply cord.safetensors --original p.npz --direct q.npz "
@@ -62,13 +50,10 @@ def apply(
     original: OriginalOption = None,
     direct: Annotated[
         str | None,
-        typer.Option(
-            "--direct",
-            help="With --original: your calibrator's reports. Alone: write the direct report too.",
-        ),
+        typer.Option("--direct", help="With --original: your calibrator's reports."),
     ] = None,
     with_direct: Annotated[
-        bool, typer.Option("--with-direct", help="The same as --direct alone.")
+        bool, typer.Option("--with-direct", help="Write the direct report too.")
     ] = False,
     dtype: Annotated[
         OutputDtype | None,
@@ -114,10 +99,10 @@ def apply(
         "explain": explain,
     }
     if hasattr(fitted, "calibrator_"):
-        if scores is None or original is not None:
+        if scores is None or original is not None or direct is not None:
             raise ValueError(
                 f"{model} holds a calibrator with its repair; pass the rows' scores, not "
-                f"--original and --direct"
+                f"--original and --direct (--with-direct writes the direct report too)"
             )
         rows, names = _with_calibrator(fitted, model, scores, key, input, options)
     else:

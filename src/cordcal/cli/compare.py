@@ -21,7 +21,6 @@ from cordcal.cli._options import (
     need_labels,
     parse_preserve,
     read,
-    with_options,
 )
 
 TITLE = "Which calibrator, and what it does to decisions"
@@ -100,6 +99,6 @@ def present(comparison: Any, report: Path | None, *, source: str, json: bool) ->
         return
     show(comparison, comparison.interpret())
     for key, reason in comparison.left_out.items():
-        say(f"not run: {key}: {with_options(reason)}")
+        say(f"not run: {key}: {reason}")
     if report is not None:
         say(f"report: {report}")

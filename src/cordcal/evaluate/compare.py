@@ -321,7 +321,7 @@ def _splits(
             raise Refusal(
                 "splits",
                 "is above 1 but the evaluation rows are given",
-                "there is one way to split: leave splits out",
+                "there is one way to split: pass 1",
             )
         if held is not None:
             raise Refusal(
@@ -342,7 +342,7 @@ def _splits(
         return [_Split(scores, labels, None, test, truth, None, rows, original)], len(truth)
     if not 0.0 < evaluation < 1.0:
         raise Refusal(
-            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or (scores, labels)"
+            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
         )
     count = len(labels)
     held_out = min(max(1, round(evaluation * count)), count - 1)

@@ -7,21 +7,19 @@ format ends in the same `Contents`; which matrix holds the scores is decided in
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice, zip_longest
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal, about_rows, refuse
+from cordcal.files._csv import read_columns
 from cordcal.files._encoding import import_arrow
 from cordcal.files._numpy import Archive, Chosen, Header, in_memory, read_array
 from cordcal.files._opening import first_line, open_regular, read_whole
@@ -65,19 +63,6 @@ class Contents:
         return cls(path, format, matrices, beside, class_names, shapes)
 
 
-class _Row(NamedTuple):
-    """A row of a CSV file: its number, its line in the file, and its cells."""
-
-    number: int
-    line: int
-    cells: list[str]
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"row {self.number} (line {self.line})"
-
-
 def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) -> Contents:
     """Read a npz, npy, CSV or Parquet file; ``-`` reads stdin.
 
@@ -102,10 +87,7 @@ def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) ->
         return Contents.of(name, "npy", *_by_dimension({"array": array}))
     if data.startswith(b"PAR1"):
         return _open_parquet(name, data, beside)
-    try:
-        return _open_csv(name, data, beside)
-    except csv.Error as error:  # such as a quote that is never closed
-        raise Refusal(name, f"cannot be read as CSV ({error})", "check its quotes") from error
+    return _open_csv(name, data, beside)
 
 
 def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
@@ -155,13 +137,17 @@ def _open_parquet(name: str, data: bytes, beside: str | None) -> Contents:
     try:
         table = parquet.read_table(arrow.BufferReader(data))
     except (arrow.ArrowInvalid, OSError) as error:
-        raise ValueError(parquet_message(name, error)) from error
+        raise not_parquet(name, error) from error
     return table_contents(name, table, beside)
 
 
-def parquet_message(name: str, error: BaseException) -> str:
+def not_parquet(name: str, error: BaseException) -> Refusal:
     """Say that a file is no whole Parquet file."""
-    return f"{name} cannot be read as Parquet ({first_line(error)}); it may be cut short"
+    return Refusal(
+        name,
+        f"cannot be read as Parquet ({first_line(error)})",
+        "it may be cut short: write it anew",
+    )
 
 
 def table_contents(name: str, table: Any, beside: str | None = None) -> Contents:
@@ -208,108 +194,9 @@ def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
 
 
 def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = ""
-    lines = text.splitlines()[:2]
-    if not lines or "\0" in text:
-        raise ValueError(f"{name} is no npz, npy, CSV or Parquet file; pass a file of scores")
-    delimiter = max(",;\t", key=lines[0].count)
-    first, *rest = csv.reader(lines, delimiter=delimiter)
-    below = _first_filled(_csv_rows(text, delimiter, has_header=True), len(first))
-    # A header is a first line that has words where there are numbers below.
-    has_header = any(
-        _is_number(under) and not _is_number(above)
-        for above, under in zip(first, below, strict=True)
-    )
-    header = [cell.strip() for cell in first]
-    if not has_header:
-        header = [str(index) for index in range(len(first))]
-    if len(set(header)) < len(header):
-        twice = next(cell for cell in header if header.count(cell) > 1)
-        raise ValueError(f"{name}: two columns are called {twice!r}; give each its own name")
-
-    def rows() -> Iterator[_Row]:
-        return _csv_rows(text, delimiter, has_header)
-
-    cells = below if has_header else [a or b for a, b in zip(first, below, strict=True)]
-    numeric = [index for index, cell in enumerate(cells) if _is_number(cell)]
-    if not numeric:
-        raise ValueError(
-            f"{name} holds no numbers in its {'second' if has_header else 'first'} line; pass a "
-            f"npz, npy, CSV or Parquet file of scores, one column a class"
-        )
-    words = [index for index in range(len(header)) if index not in set(numeric)]
-
-    def load(columns: list[int] | None, dtype: Any, **options: Any) -> npt.NDArray[Any]:
-        return np.loadtxt(
-            io.StringIO(text),
-            dtype=dtype,
-            delimiter=delimiter,
-            skiprows=int(has_header),
-            usecols=columns,
-            quotechar='"',
-            comments=None,
-            ndmin=2,
-            **options,
-        )
-
-    try:
-        # Told which columns to read, NumPy does not mind a row that has more.
-        if words or any(len(second) != len(first) for second in rest):
-            _check_rows(rows(), header, [])
-        try:
-            numbers = load(numeric if words else None, np.float64)
-        except ValueError:
-            _check_rows(rows(), header, numeric)
-            numbers = load(numeric, np.float64, converters=_number)
-        strings = load(words, np.str_) if words else None
-    except ValueError as error:
-        raise ValueError(f"{name} cannot be read as CSV: {first_line(error)}") from error
-    columns = {header[index]: numbers[:, place] for place, index in enumerate(numeric)}
-    if strings is not None:
-        columns |= {header[index]: strings[:, place] for place, index in enumerate(words)}
+    columns, has_header = read_columns(name, data)
     groups, vectors, names = _group_columns(columns, beside, all_beside=False)
     return Contents.of(name, "csv", groups, vectors, names if has_header else None)
-
-
-def _csv_rows(text: str, delimiter: str, has_header: bool) -> Iterator[_Row]:
-    """Yield the rows below the header; like NumPy, count no empty lines."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    filled = ((reader.line_num, cells) for cells in reader if cells)
-    for number, (line, cells) in enumerate(islice(filled, int(has_header), None)):
-        yield _Row(number, line, cells)
-
-
-def _first_filled(rows: Iterator[_Row], width: int) -> list[str]:
-    """Return the first cell of each column that is not empty."""
-    found = [""] * width
-    for row in rows:
-        found = [cell or new.strip() for cell, new in zip_longest(found, row.cells, fillvalue="")]
-        if all(found):
-            break
-    return found[:width]
-
-
-def _check_rows(rows: Iterator[_Row], header: list[str], numeric: list[int]) -> None:
-    """Refuse the first row that has not one cell a column, or a word among the numbers."""
-    for row in rows:
-        if len(row.cells) != len(header):
-            raise ValueError(
-                f"{row.name} has {len(row.cells)} cells but the first line {len(header)}; give "
-                f"every row one cell for each column"
-            )
-        for index in numeric:
-            if row.cells[index].strip() and not _is_number(row.cells[index]):
-                raise ValueError(
-                    f"{row.name} has {row.cells[index]!r} in the column {header[index]!r}, where "
-                    f"the rows before it have numbers; write a number, or leave the cell empty"
-                )
-
-
-def _number(cell: str) -> float:
-    return float(cell) if cell.strip() else math.nan  # pandas writes NaN as an empty cell
 
 
 def _group_columns(
@@ -338,11 +225,3 @@ def _group_columns(
     matrices = {key: np.column_stack(list(group.values())) for key, group in groups.items()}
     names = next((tuple(group) for group in groups.values()), None)
     return matrices, vectors, names
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal.files import _footers
 from cordcal.files._memory import Sink
 
@@ -83,9 +84,10 @@ def encoder_for(
     kinds: dict[str, type[Encoder]] = {".csv": CSV, ".npy": Npy, ".parquet": Parquet}
     suffix = ".csv" if str(path) == "-" else Path(path).suffix.lower()
     if suffix not in kinds:
-        raise ValueError(
-            f"{path}: the suffix {suffix!r} names no format that reports are written in; "
-            f"use one of {', '.join(SUFFIXES)}"
+        raise Refusal(
+            str(path),
+            f"has the suffix {suffix!r}, which names no format that reports are written in",
+            f"use one of {', '.join(SUFFIXES)}",
         )
     return kinds[suffix](class_names, spreadsheet=spreadsheet)
 

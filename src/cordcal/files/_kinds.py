@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal._door.reports import sum_tolerance
 from cordcal._door.types import Kind
 
@@ -50,8 +51,9 @@ def check_whole_vectors(scores: npt.NDArray[Any], name: str) -> None:
     else:
         return
     if (mass < 1.0 - sum_tolerance(scores.dtype)).any() and mass.max() < 1.01:
-        raise ValueError(
-            f"{name} looks like top-{width} {what}: every row is sorted and some sum to "
-            f"{mass.min():.3g}, so the columns are ranks, not classes; pass whole vectors with "
-            f"one column for each class"
+        raise Refusal(
+            name,
+            f"looks like top-{width} {what}: every row is sorted and some sum to "
+            f"{mass.min():.3g}, so the columns are ranks, not classes",
+            "pass whole vectors with one column for each class",
         )

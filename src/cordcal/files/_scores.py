@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import about_rows, refuse
+from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal._door.labels import as_indices
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
@@ -89,10 +89,7 @@ def read_scores(
     _check_values(values, f"{contents.path} ({chosen})")
     names = contents.class_names
     if names is not None and len(names) != values.shape[1]:
-        raise ValueError(
-            f"{contents.path} has {len(names)} class names but {chosen} has {values.shape[1]} "
-            f"columns; give each column one name"
-        )
+        raise wrong_names(contents, chosen, values.shape[1])
     if labels is not None and column is None:
         found: npt.NDArray[Any] | None = read_vector(labels)
     else:
@@ -126,13 +123,12 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     if key is not None:
         if key in matrices:
             return key
-        raise ValueError(
-            f"{contents.path} has no matrix called {key!r}; it has {_listed(contents)}"
-        )
+        raise Refusal(contents.path, f"has no matrix called {key!r}", f"it has {_listed(contents)}")
     if not matrices:
-        raise ValueError(
-            f"{contents.path} holds no matrix of scores (rows × classes); it has "
-            f"{_listed(contents)}"
+        raise Refusal(
+            contents.path,
+            "holds no matrix of scores (rows × classes)",
+            f"it has {_listed(contents)}",
         )
     first: tuple[str, ...] = _PROBABILITY_NAMES if input == "probabilities" else _LOGIT_NAMES
     for name in (role, *first, *_SCORE_NAMES):
@@ -142,8 +138,23 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     if len(candidates) == 1:
         return candidates[0]
     # The original and the direct reports have no key of their own to be chosen by.
-    remedy = "choose one with key=" if role == "scores" else f"call the one to read {role!r}"
-    raise ValueError(f"{contents.path} holds several matrices ({', '.join(candidates)}); {remedy}")
+    remedy = "choose one, as in {setting}" if role == "scores" else f"call the one to read {role!r}"
+    raise Refusal(
+        contents.path,
+        f"holds several matrices ({', '.join(candidates)})",
+        remedy,
+        setting=("key", candidates[0]),
+    )
+
+
+def wrong_names(contents: Contents, key: str, classes: int) -> Refusal:
+    """Say that there is not one class name for each column."""
+    names = len(contents.class_names or ())
+    return Refusal(
+        contents.path,
+        f"has {names} class names but {key} has {classes} columns",
+        "give each column one name",
+    )
 
 
 def _listed(contents: Contents) -> str:
@@ -190,9 +201,10 @@ def labels_in(contents: Contents, key: str, column: str | None) -> npt.NDArray[A
 def _vector(contents: Contents, name: str) -> npt.NDArray[Any]:
     if name in contents.vectors:
         return contents.vectors[name]
-    raise ValueError(
-        f"--labels {name}: there is no such file, and {contents.path} has no key or column of "
-        f"that name; it has {_listed(contents)}"
+    raise Refusal(
+        contents.path,
+        f"has no key or column called {name!r}, nor is there a file of that name, for the labels",
+        f"it has {_listed(contents)}",
     )
 
 
@@ -204,9 +216,9 @@ def read_vector(path: str) -> npt.NDArray[Any]:
             return contents.vectors[name]
     if len(contents.vectors) == 1:
         return next(iter(contents.vectors.values()))
-    raise ValueError(f"{contents.path} holds no vector of labels; it has {_listed(contents)}")
+    raise Refusal(contents.path, "holds no vector of labels", f"it has {_listed(contents)}")
 
 
 def is_file(text: str) -> bool:
-    """Whether ``--labels`` names a file rather than a key or column."""
+    """Whether what names labels is a file rather than a key or column."""
     return text == "-" or Path(text).exists() or Path(text).suffix.lower() in _LABEL_SUFFIXES

@@ -20,8 +20,8 @@ from cordcal._door.errors import Refusal, placed
 from cordcal.files._contents import (
     FEATURE_NAMES,
     Contents,
+    not_parquet,
     open_contents,
-    parquet_message,
     table_contents,
 )
 from cordcal.files._encoding import import_arrow
@@ -124,7 +124,7 @@ class _Npy(Source):
             if not size:
                 raise Refusal(path, f"has no {what}", "pass at least one row of two classes")
         if there < head.size:
-            raise unreadable(path, f"{there:,} bytes instead of {head.size:,}")
+            raise unreadable(path, f"it is cut short: {there:,} bytes instead of {head.size:,}")
         self.spans = tuple(_spans(head.shape[0], head.dtype.itemsize * head.shape[1]))
 
     def sample(self) -> Contents:
@@ -167,9 +167,9 @@ class _Parquet(Source):
             filled = [at for at, size in enumerate(sizes) if size][:1]
             self.first = next(self.file.iter_batches(_SAMPLE_ROWS, filled), None)
         except (self.arrow.ArrowException, OSError) as error:
-            raise ValueError(parquet_message(path, error)) from error
+            raise not_parquet(path, error) from error
         if self.first is None:
-            raise ValueError(f"{path} has no rows; pass at least one")
+            raise Refusal(path, "has no rows", "pass at least one")
         matrices = self.sample().matrices.values()
         self.row_bytes = max((each.itemsize * each.shape[1] for each in matrices), default=1)
         self.groups: list[list[Span]] = []
@@ -212,8 +212,7 @@ class _Parquet(Source):
             for (row, _), batch in zip(spans[first:], islice(batches, first, None), strict=True):
                 yield self._contents(batch, row)
         except (self.arrow.ArrowException, OSError) as error:
-            message = parquet_message(f"{self.path}, from row {row} on,", error)
-            raise ValueError(message) from error
+            raise not_parquet(f"{self.path}, from row {row} on,", error) from error
 
     def _columns(self, matrix: str) -> list[str] | None:
         """Return the columns to read: where the scores are one, other matrices are left out."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import placed
+from cordcal._door.errors import Refusal, placed
 from cordcal._door.labels import as_indices
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
@@ -150,9 +150,11 @@ class ScoreFile:
             if found is not None:
                 labels = as_indices(found, values.shape, self.class_names, self.path)
         if values.shape != (stop - start, self.classes):
-            raise ValueError(
-                f"{self.name}: row {start} has {values.shape[1]} entries, the first row "
-                f"{self.classes}; pass whole vectors, one entry for each class in every row"
+            raise Refusal(
+                self.name,
+                f"has {values.shape[1]} entries, the first row {self.classes}",
+                "pass whole vectors, one entry for each class in every row",
+                rows=[start],
             )
         features = _scores.features_in(contents)
         return Batch(start, values.astype(self.dtype, copy=False), labels, features)
@@ -161,9 +163,10 @@ class ScoreFile:
         """Return the labels that a file of their own holds."""
         found = _scores.read_vector(path)
         if len(found) != self.rows:
-            raise ValueError(
-                f"{path}: there are {len(found)} labels but {self.path} has {self.rows} rows of "
-                f"scores; pass one label for each row"
+            raise Refusal(
+                path,
+                f"has {len(found)} labels but {self.path} has {self.rows} rows of scores",
+                "pass one label for each row",
             )
         return found
 
@@ -217,10 +220,7 @@ def open_scores(
     kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
     names = sample.class_names
     if names is not None and len(names) != values.shape[1]:
-        raise ValueError(
-            f"{sample.path} has {len(names)} class names but {chosen} has {values.shape[1]} "
-            f"columns; give each column one name"
-        )
+        raise _scores.wrong_names(sample, chosen, values.shape[1])
     return ScoreFile(source, sample, chosen, kind, labels)
 
 
