@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 
 import cordcal
-from cordcal.cli import apply, audit, compare, demo, export, fit, info, study
+from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
 from cordcal.cli._console import note
 from cordcal.cli._options import sentence
 
 EPILOG = (
-    "Exit codes: 0 done; 2 the input or an option is wrong (one sentence on stderr, nothing "
-    "written); 130 interrupted (nothing half written)."
+    "Exit codes: 0 done; 1 a gate of check failed; 2 the input or an option is wrong (one "
+    "sentence on stderr, nothing written); 130 interrupted (nothing half written)."
 )
 BAD_INPUT = 2
 
@@ -53,7 +53,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, compare, study, fit, apply, export, info):
+for _command in (demo, audit, check, compare, study, fit, apply, export, info):
     _command.register(app)
 
 

@@ -1,0 +1,190 @@
+"""``cordcal check``: a gate for releases and CI, with an exit code."""
+
+from __future__ import annotations
+
+import json as jsons
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cordcal._door.errors import Refusal
+from cordcal.cli._console import note, say, show_json
+from cordcal.cli._options import (
+    ForceOption,
+    InputOption,
+    JsonOption,
+    LabelsOption,
+    check_output,
+    check_pair,
+    read,
+)
+
+if TYPE_CHECKING:
+    from cordcal.evaluate.gates import Gate
+    from cordcal.files import Scores
+
+_EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
+_SIGNS = {"passed": "✓", "failed": "✗", "not evaluated": "?"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=(
+            "Example: cordcal check new.npz --original old.npz --max tpcr=0 --max nll=0.5. "
+            "Exit codes: 0 every gate passes; 1 one fails; 2 one could not be evaluated."
+        ),
+    )(check)
+
+
+def check(
+    report: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
+    original: Annotated[
+        str | None,
+        typer.Option("--original", help="The scores whose decisions must stay, for tpcr."),
+    ] = None,
+    labels: LabelsOption = None,
+    input: InputOption = None,
+    most: Annotated[
+        list[str] | None,
+        typer.Option("--max", metavar="NAME=VALUE", help="A measure and its largest value."),
+    ] = None,
+    least: Annotated[
+        list[str] | None,
+        typer.Option("--min", metavar="NAME=VALUE", help="A measure and its smallest value."),
+    ] = None,
+    gates: Annotated[
+        Path | None, typer.Option("--gates", help="A TOML file with tables [max] and [min].")
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option("--groups", help="A file with the group of each row.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="What an earlier check wrote.")
+    ] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option("--write-baseline", help="Write what a later check compares.")
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Write the verdicts as JUnit XML.")
+    ] = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Hold a report against limits; the exit code says whether it keeps them.
+
+    A gate is a measure (tpcr, nll, brier, ece, accuracy, …), over all rows or over the worst
+    decided class (nll.class), the worst group (nll.group) or as the change against a baseline
+    (nll.increase).
+    """
+    for path in (write_baseline, junit):
+        if path is not None:
+            check_output(path, force=force)
+    wanted = _gates(gates, most or [], least or [])
+    from cordcal.evaluate import gates as library
+
+    scores = read(report, role="repaired", labels=labels, kind=input)
+    before = None if original is None else read(original, role="original")
+    if before is not None:
+        check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
+    found = library.check(
+        _probabilities(scores),
+        scores.labels,
+        gates=wanted,
+        original=None if before is None else before.values,
+        groups=None if groups is None else _vector(groups),
+        baseline=None if baseline is None else _baseline(baseline),
+    )
+    if write_baseline is not None:
+        _write(write_baseline, jsons.dumps(found.to_dict(), indent=2) + "\n")
+    if junit is not None:
+        _write(junit, found.to_junit())
+    if json:
+        show_json(found.to_dict())
+    else:
+        for verdict in found.verdicts:
+            say(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
+        note(f"cordcal check: {found.outcome}")
+    raise typer.Exit(_EXIT_CODES[found.outcome])
+
+
+def _probabilities(scores: Scores) -> Any:
+    from cordcal._door.scores import original_probabilities
+
+    if scores.kind == "logits":
+        return original_probabilities(scores.values, "logits")
+    return scores.values
+
+
+def _vector(path: str) -> Any:
+    from cordcal.files._scores import read_vector
+
+    return read_vector(path)
+
+
+def _gates(path: Path | None, most: list[str], least: list[str]) -> list[Gate]:
+    """Return the gates of the file and of the options, the options' last."""
+    from cordcal.evaluate.gates import Gate
+
+    found = [] if path is None else _from_file(path)
+    bounds: tuple[tuple[Literal["max", "min"], list[str]], ...] = (("max", most), ("min", least))
+    for bound, given in bounds:
+        for text in given:
+            name, _, value = text.partition("=")
+            found.append(Gate.parse(name.strip(), _number(text, value), bound))
+    if not found:
+        raise Refusal("gates", "are missing", "write --max NAME=VALUE, --min NAME=VALUE or --gates")
+    return found
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise Refusal(
+            "gate", f"is {text!r}", "write a measure and a number, such as nll=0.5"
+        ) from None
+
+
+def _from_file(path: Path) -> list[Gate]:
+    from cordcal.evaluate.gates import Gate
+
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Refusal(str(path), f"is not valid TOML: {error}", "fix the syntax there") from None
+    unknown = [name for name in content if name not in ("max", "min")]
+    if unknown or not all(isinstance(table, dict) for table in content.values()):
+        raise Refusal(
+            str(path),
+            f"has {unknown[0]!r}" if unknown else "has a value where a table should be",
+            'write tables [max] and [min] with lines such as nll = 0.5 or "ece.class" = 0.1',
+        )
+    return [
+        Gate.parse(name, limit, bound)
+        for bound in ("max", "min")
+        for name, limit in content.get(bound, {}).items()
+    ]
+
+
+def _baseline(path: Path) -> Any:
+    try:
+        content = jsons.loads(path.read_text(encoding="utf-8"))
+        for measured in content["measures"].values():
+            float(measured["value"]), float(measured["standard_error"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Refusal(
+            str(path),
+            "is no baseline",
+            "pass what an earlier check wrote with --write-baseline or --json",
+        ) from None
+    return content
+
+
+def _write(path: Path, text: str) -> None:
+    from cordcal.files import replacing
+
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,326 @@
+"""Gates: limits that a report must keep before it is released, and whether it does.
+
+A gate that could not be evaluated never passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+from cordcal.evaluate.bootstrap import resampled
+from cordcal.metrics import MEASURES, decision_changes
+from cordcal.metrics._rows import LabelledRows, Report
+
+Over = Literal["all", "class", "group", "increase"]
+Outcome = Literal["passed", "failed", "not evaluated"]
+
+TPCR = "tpcr"
+# A measure of fewer rows says more about chance than about a class or a group.
+FEWEST_ROWS = 30
+# Half the width of a 95 % interval in standard errors.
+_NORMAL = 1.959964
+_BASELINE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One limit.
+
+    Parameters
+    ----------
+    measure : str
+        ``"tpcr"``, the share of decisions that differ from the original ones, or a measure.
+    limit : float
+        The value that must not be passed.
+    bound : {"max", "min"}
+        Whether the limit is the largest or the smallest value allowed.
+    over : {"all", "class", "group", "increase"}
+        All rows; the worst of the decided classes; the worst of the groups; or how much worse
+        than the baseline, by the upper end of its 95 % interval.
+    """
+
+    measure: str
+    limit: float
+    bound: Literal["max", "min"] = "max"
+    over: Over = "all"
+
+    @classmethod
+    def parse(cls, name: str, limit: Any, bound: Literal["max", "min"] = "max") -> Gate:
+        """Make a gate of a name such as ``"nll"`` or ``"ece.group"``, and its limit.
+
+        Examples
+        --------
+        >>> Gate.parse("ece.group", 0.05)
+        Gate(measure='ece', limit=0.05, bound='max', over='group')
+        """
+        measure, _, over = name.partition(".")
+        if measure != TPCR and measure not in MEASURES:
+            known = ", ".join((TPCR, *MEASURES))
+            raise Refusal("gate", f"names {measure!r}, which is no measure", f"use one of {known}")
+        if over not in ("", "class", "group", "increase"):
+            raise Refusal(
+                "gate",
+                f"is {name!r}",
+                f"write {measure}, {measure}.class, {measure}.group or {measure}.increase",
+            )
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
+            raise Refusal("gate", f"{name} has the limit {limit!r}", "write a number")
+        return cls(measure, float(limit), bound, over or "all")  # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str:
+        """The gate's name, as `parse` reads it."""
+        return self.measure if self.over == "all" else f"{self.measure}.{self.over}"
+
+    def keeps(self, value: float) -> bool:
+        """Whether a value is within the limit."""
+        return value <= self.limit if self.bound == "max" else value >= self.limit
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate found.
+
+    Attributes
+    ----------
+    gate : Gate
+        The limit.
+    outcome : {"passed", "failed", "not evaluated"}
+        Whether it is kept.
+    value : float or None
+        What was measured.
+    reading : str
+        The same in a sentence.
+    """
+
+    gate: Gate
+    outcome: Outcome
+    value: float | None
+    reading: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as plain Python values."""
+        return {"name": self.gate.name, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The verdicts of all gates, and the measures that a later check can compare with.
+
+    Attributes
+    ----------
+    verdicts : tuple of Verdict
+        One a gate.
+    n : int
+        Rows of the report.
+    measures : mapping of str to (value, standard error)
+        Every measure of the report; empty without labels.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    n: int
+    measures: Mapping[str, tuple[float, float]]
+
+    @property
+    def outcome(self) -> Outcome:
+        """``"failed"`` if one gate failed, else ``"not evaluated"`` if one could not run."""
+        found = {verdict.outcome for verdict in self.verdicts}
+        if "failed" in found:
+            return "failed"
+        return "not evaluated" if "not evaluated" in found or not found else "passed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain Python values; it serves as a baseline."""
+        return {
+            "format": _BASELINE_FORMAT,
+            "outcome": self.outcome,
+            "n": self.n,
+            "gates": [verdict.to_dict() for verdict in self.verdicts],
+            "measures": {
+                name: {"value": value, "standard_error": error}
+                for name, (value, error) in self.measures.items()
+            },
+        }
+
+    def to_junit(self) -> str:
+        """Return the verdicts as a JUnit document, which every CI system shows."""
+        from xml.etree import ElementTree
+
+        outcomes = [verdict.outcome for verdict in self.verdicts]
+        suite = ElementTree.Element(
+            "testsuite",
+            name="cordcal check",
+            tests=str(len(outcomes)),
+            failures=str(outcomes.count("failed")),
+            errors=str(outcomes.count("not evaluated")),
+        )
+        for verdict in self.verdicts:
+            case = ElementTree.SubElement(
+                suite, "testcase", classname="cordcal", name=verdict.gate.name
+            )
+            tag = {"failed": "failure", "not evaluated": "error"}.get(verdict.outcome)
+            if tag is not None:
+                ElementTree.SubElement(case, tag, message=verdict.reading)
+        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def check(
+    report: Any,
+    labels: Any = None,
+    *,
+    gates: Sequence[Gate],
+    original: Any = None,
+    groups: Any = None,
+    baseline: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Checked:
+    """Check a report against gates.
+
+    Parameters
+    ----------
+    report : array_like of shape (n, K)
+        Probabilities.
+    labels : array_like of int, optional
+        The true class of each row; every measure but TPCR needs them.
+    gates : sequence of Gate
+        The limits.
+    original : array_like of shape (n, K) or (n,), optional
+        The scores, or the decisions, that TPCR compares with: the classifier's own, or those
+        of the version before.
+    groups : array_like of shape (n,), optional
+        The group of each row, for gates over groups.
+    baseline : mapping, optional
+        What `Checked.to_dict` returned for an earlier report.
+    seed : int
+        Seed of the resampling.
+
+    Returns
+    -------
+    checked : Checked
+        A verdict for each gate.
+
+    Examples
+    --------
+    >>> checked = check([[0.9, 0.1], [0.2, 0.8]], original=[0, 0], gates=[Gate("tpcr", 0.0)])
+    >>> checked.outcome, checked.verdicts[0].reading
+    ('failed', 'tpcr is 0.5, above 0')
+    """
+    read = Report.of(report, "report")
+    rows = None if labels is None else read.labelled(labels)
+    measures = {} if rows is None else _measured(rows, seed)
+    truth = None if rows is None else rows.labels
+    evaluated = _Evaluated(read.values, truth, measures, original, groups, baseline)
+    verdicts = tuple(evaluated.verdict(gate) for gate in gates)
+    return Checked(verdicts, read.rows, measures)
+
+
+def _measured(rows: LabelledRows, seed: int) -> dict[str, tuple[float, float]]:
+    """Return each measure that can be resampled, with its standard error."""
+    here = np.arange(len(rows))
+    replicates = resampled({"report": [rows]}, [here], len(rows), seed=seed)["report"]
+    return {
+        name: (MEASURES[name].value(rows), float(values.std(ddof=1)))
+        for name, values in replicates.items()
+    }
+
+
+class _NotThere(Exception):
+    """What a gate needs and was not given."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Evaluated:
+    """All that gates read."""
+
+    report: npt.NDArray[Any]
+    labels: npt.NDArray[np.intp] | None
+    measures: Mapping[str, tuple[float, float]]
+    original: Any
+    groups: Any
+    baseline: Mapping[str, Any] | None
+
+    def verdict(self, gate: Gate) -> Verdict:
+        try:
+            value, where = self._value(gate)
+        except _NotThere as missing:
+            return Verdict(gate, "not evaluated", None, f"{gate.name} needs {missing}")
+        if not math.isfinite(value):
+            return Verdict(gate, "not evaluated", None, f"{gate.name} is not a number")
+        kept = gate.keeps(value)
+        side = "above" if gate.bound == "max" else "below"
+        limit = f"within {gate.limit:g}" if kept else f"{side} {gate.limit:g}"
+        reading = f"{gate.name} is {value:.6g}{where}, {limit}"
+        return Verdict(gate, "passed" if kept else "failed", value, reading)
+
+    def _value(self, gate: Gate) -> tuple[float, str]:
+        """Return the value that is held against the limit, and where it was found."""
+        if gate.over in ("class", "group"):
+            return self._worst(gate)
+        if gate.over == "increase":
+            return self._increase(gate)
+        return self._of(gate, np.arange(len(self.report))), ""
+
+    def _of(self, gate: Gate, chosen: npt.NDArray[np.intp]) -> float:
+        if gate.measure == TPCR:
+            return self._tpcr(chosen)
+        if self.labels is None:
+            raise _NotThere("labels")
+        return MEASURES[gate.measure].function(self.report[chosen], self.labels[chosen])
+
+    def _tpcr(self, chosen: npt.NDArray[np.intp]) -> float:
+        if self.original is None:
+            raise _NotThere("the original scores or decisions")
+        before = np.asarray(self.original)[chosen]
+        return decision_changes(before, self.report[chosen]).tpcr
+
+    def _worst(self, gate: Gate) -> tuple[float, str]:
+        """Return the worst part's value and its name."""
+        found = []
+        for name, chosen in self._parts(gate):
+            if len(chosen) >= FEWEST_ROWS:
+                found.append((self._of(gate, chosen), name, len(chosen)))
+        if not found:
+            raise _NotThere(f"a {gate.over} of at least {FEWEST_ROWS} rows")
+        pick = max if gate.bound == "max" else min
+        value, name, count = pick(found)
+        return value, f" for the {gate.over} {name} ({count:,} rows)"
+
+    def _parts(self, gate: Gate) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+        if gate.over == "group":
+            if self.groups is None:
+                raise _NotThere("groups")
+            by = np.asarray(self.groups)
+            if by.shape != (len(self.report),):
+                raise Refusal(
+                    "groups",
+                    f"has shape {by.shape} but there are {len(self.report)} rows",
+                    "pass one group for each row",
+                )
+        else:
+            by = self.report.argmax(axis=1)
+        for name in np.unique(by).tolist():
+            yield str(name), np.flatnonzero(by == name)
+
+    def _increase(self, gate: Gate) -> tuple[float, str]:
+        """Return the upper end of how much worse the report is than the baseline."""
+        if gate.measure == TPCR:
+            raise _NotThere("a measure that a baseline holds; TPCR compares with decisions")
+        if self.labels is None or self.baseline is None:
+            raise _NotThere("labels" if self.labels is None else "a baseline")
+        before = self.baseline.get("measures", {}).get(gate.measure)
+        now = self.measures.get(gate.measure)
+        if not isinstance(before, Mapping) or now is None:
+            raise _NotThere(f"a baseline that holds {gate.measure}")
+        value, error = now
+        change = value - float(before["value"])
+        if not MEASURES[gate.measure].lower_is_better:
+            change = -change
+        reach = _NORMAL * math.hypot(error, float(before["standard_error"]))
+        return change + reach, f" at most ({change:+.6g} ± {reach:.2g})"

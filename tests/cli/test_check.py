@@ -1,0 +1,96 @@
+"""``cordcal check``: exit codes, files of gates, baselines, and documents for CI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
+    np.savez(tmp_path / "old.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "new.npz", logits=np.round(logits), labels=labels)  # "quantised"
+    np.savez(tmp_path / "cold.npz", logits=0.5 * logits, labels=labels)
+    return tmp_path
+
+
+def test_decisions_of_a_new_version(folder: Path, call: Call) -> None:
+    code, out, err = call("check", "cold.npz", "--original", "old.npz", "--max", "tpcr=0")
+    assert (code, out) == (0, "✓ tpcr is 0, within 0\n")
+    assert "passed" in err
+    code, out, _ = call("check", "new.npz", "--original", "old.npz", "--max", "tpcr=0")
+    assert code == 1
+    assert out.startswith("✗ tpcr is ")
+
+
+def test_what_cannot_be_evaluated_is_code_two(folder: Path, call: Call) -> None:
+    code, out, _ = call("check", "new.npz", "--max", "tpcr=1")
+    assert code == 2
+    assert out == "? tpcr needs the original scores or decisions\n"
+
+
+def test_a_file_of_gates(folder: Path, call: Call) -> None:
+    (folder / "gates.toml").write_text(
+        '[max]\nnll = 5.0\n"ece.class" = 0.9\n[min]\naccuracy = 0.3\n'
+    )
+    code, out, _ = call("check", "old.npz", "--gates", "gates.toml", "--max", "brier=2")
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines()] == [
+        "nll",
+        "ece.class",
+        "accuracy",
+        "brier",
+    ]
+
+
+def test_a_baseline_and_documents(folder: Path, call: Call) -> None:
+    wanted = ("--max", "nll=9", "--write-baseline", "base.json")
+    assert call("check", "old.npz", *wanted)[0] == 0
+    code, out, _ = call(
+        "check", "old.npz", "--max", "nll.increase=0.3", "--baseline", "base.json", "--json",
+        "--junit", "junit.xml",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert (code, found["outcome"]) == (0, "passed")
+    assert found["gates"][0]["name"] == "nll.increase"
+    assert ElementTree.parse(folder / "junit.xml").getroot().get("tests") == "1"
+    code, _, err = call("check", "old.npz", *wanted)
+    assert code == 2
+    assert "base.json exists already; pass --force" in err
+
+
+def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -> None:
+    np.save(folder / "groups.npy", np.arange(len(labels)) % 2)
+    code, out, _ = call("check", "old.npz", "--groups", "groups.npy", "--max", "nll.group=9")
+    assert code == 0
+    assert "for the group" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "gates are missing; write --max NAME=VALUE"),
+        (("--max", "nll"), "gate is 'nll'; write a measure and a number"),
+        (("--max", "auc=1"), "no measure; use one of tpcr"),
+        (("--gates", "bad.toml"), "is not valid TOML"),
+        (("--gates", "other.toml"), r"has 'limits'; write tables \[max\] and \[min\]"),
+        (("--max", "nll=1", "--baseline", "old.npz"), "old.npz is no baseline"),
+        (("--max", "tpcr=0", "--original", "short.npz"), "both must hold the same rows"),
+    ],
+)
+def test_mistakes(folder: Path, call: Call, arguments: tuple[str, ...], words: str) -> None:
+    (folder / "bad.toml").write_text("max = = 1")
+    (folder / "other.toml").write_text("[limits]\nnll = 1")
+    np.savez(folder / "short.npz", logits=np.eye(3))
+    code, out, err = call("check", "old.npz", *arguments)
+    assert (code, out) == (2, "")
+    import re
+
+    assert re.search(words, err)

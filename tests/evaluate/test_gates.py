@@ -1,0 +1,123 @@
+"""Gates: what passes, what fails, and that what could not run never passes."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from cordcal import metrics
+from cordcal.evaluate.gates import Gate, check
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    report = rng.dirichlet(np.full(3, 0.5), 600)
+    return report, np.array([rng.choice(3, p=row) for row in report])
+
+
+@pytest.mark.parametrize("name", ["nll", "brier", "ece", "classwise_ece"])
+def test_a_measure_is_held_against_its_limit(rows, name: str) -> None:
+    report, labels = rows
+    value = getattr(metrics, name)(report, labels)
+    for limit, outcome in ((value, "passed"), (np.nextafter(value, 0.0), "failed")):
+        (verdict,) = check(report, labels, gates=[Gate(name, limit)]).verdicts
+        assert (verdict.outcome, verdict.value) == (outcome, value)
+
+
+def test_a_smallest_value(rows) -> None:
+    report, labels = rows
+    gates = [Gate.parse("accuracy", 0.99, "min"), Gate.parse("accuracy", 0.2, "min")]
+    outcomes = [each.outcome for each in check(report, labels, gates=gates).verdicts]
+    assert outcomes == ["failed", "passed"]
+
+
+def test_decisions_that_must_stay(rows) -> None:
+    report, _ = rows
+    moved = report.copy()
+    moved[0] = np.roll(moved[0], 1)
+    assert check(report, original=report, gates=[Gate("tpcr", 0.0)]).outcome == "passed"
+    found = check(moved, original=report, gates=[Gate("tpcr", 0.0)])
+    assert found.outcome == "failed"
+    assert found.verdicts[0].value == pytest.approx(1 / 600)
+    decided = check(moved, original=report.argmax(axis=1), gates=[Gate("tpcr", 0.0)])
+    assert decided.verdicts[0].value == found.verdicts[0].value
+
+
+def test_the_worst_class_and_the_worst_group(rows) -> None:
+    report, labels = rows
+    by = report.argmax(axis=1)
+    worst = max(metrics.nll(report[by == each], labels[by == each]) for each in range(3))
+    (verdict,) = check(report, labels, gates=[Gate.parse("nll.class", 9.0)]).verdicts
+    assert verdict.value == worst
+    groups = np.where(np.arange(600) < 10, "few", np.where(np.arange(600) < 300, "a", "b"))
+    (verdict,) = check(report, labels, groups=groups, gates=[Gate.parse("nll.group", 9.0)]).verdicts
+    own = {each: metrics.nll(report[groups == each], labels[groups == each]) for each in "ab"}
+    assert verdict.value == max(own.values())
+    assert f"for the group {max(own, key=own.get)} (" in verdict.reading
+
+
+def test_a_change_against_a_baseline(rows) -> None:
+    report, labels = rows
+    before = check(report, labels, gates=[Gate("nll", 9.0)]).to_dict()
+    worse = 0.2 * report + 0.8 / 3
+    gates = [Gate.parse("nll.increase", 0.2), Gate.parse("accuracy.increase", 0.2)]
+    same = check(report, labels, gates=gates, baseline=before)
+    assert same.outcome == "passed"
+    # Both sides have their own error: the upper end lies above zero although nothing changed.
+    assert 0.0 < same.verdicts[0].value < 0.2
+    found = check(worse, labels, gates=gates[:1], baseline=before)
+    change = metrics.nll(worse, labels) - metrics.nll(report, labels)
+    assert found.verdicts[0].value > change > 0.2
+    assert found.outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("gate", "given", "words"),
+    [
+        ("nll", {}, "nll needs labels"),
+        ("tpcr", {}, "needs the original scores"),
+        ("nll.group", {"labels": True}, "needs groups"),
+        ("nll.increase", {"labels": True}, "needs a baseline"),
+        ("tpcr.class", {}, "needs the original"),
+        ("tpcr.increase", {}, "TPCR compares with decisions"),
+    ],
+)
+def test_what_could_not_run_never_passes(rows, gate: str, given: dict, words: str) -> None:
+    report, labels = rows
+    truth = labels if given else None
+    found = check(report, truth, gates=[Gate.parse(gate, 1e9)])
+    assert found.outcome == "not evaluated"
+    assert words in found.verdicts[0].reading
+
+
+def test_groups_too_small_to_judge(rows) -> None:
+    report, labels = rows
+    found = check(report, labels, groups=np.arange(600), gates=[Gate.parse("nll.group", 9.0)])
+    assert found.outcome == "not evaluated"
+
+
+def test_no_gates_are_no_success(rows) -> None:
+    assert check(rows[0], gates=[]).outcome == "not evaluated"
+
+
+def test_a_failure_outweighs_what_could_not_run(rows) -> None:
+    found = check(*rows, gates=[Gate("nll", 0.0), Gate("tpcr", 0.0)])
+    assert found.outcome == "failed"
+    suite = ElementTree.fromstring(found.to_junit())
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "words"),
+    [
+        ("auc", 1.0, "names 'auc', which is no measure; use one of tpcr, accuracy"),
+        ("nll.row", 1.0, "write nll, nll.class, nll.group or nll.increase"),
+        ("nll", "much", "has the limit 'much'; write a number"),
+    ],
+)
+def test_mistakes(name: str, limit: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Gate.parse(name, limit)
