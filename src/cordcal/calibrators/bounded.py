@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import at_least, at_most, over, plus, shares, times
+from cordcal._door.expressions import at_least, at_most, plus, shares, times
 from cordcal._door.scores import LOG_FLOOR, row_weights
 from cordcal._door.types import Array, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
@@ -113,7 +113,8 @@ class ProbabilityBounding(Calibrator):
         top = xp.argmax(working, axis=1)
         p = tempered(working, held, xp)
         capped = between(p, held["lower_"], held["upper_"], xp)
-        mixed = over(plus(capped, times(p, TIE_BREAK, xp), xp), 1.0 + TIE_BREAK, xp)
+        # Not over 1 + 1e-9: a graph optimiser takes that for one.
+        mixed = shares(plus(capped, times(p, TIE_BREAK, xp), xp), xp)
         return first_wins(mixed, top, xp)
 
 

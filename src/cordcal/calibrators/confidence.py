@@ -24,6 +24,10 @@ from cordcal.calibrators._facts import Size
 from cordcal.calibrators._pav import fit_knots
 from cordcal.calibrators.isotonic import first_wins
 
+# In place of 1 in most/(1 + most), the confidence that ties with the next class: it raises the
+# decision by a hair more than rounding takes away, here or in a graph.
+_BARELY_LESS = 1.0 - 1e-12
+
 
 class Tops(NamedTuple):
     """The decisions of rows, their probabilities, and what these leave."""
@@ -85,7 +89,7 @@ def lifted(powers: Array, decision: Array, confidence: Array, xp: Any) -> Array:
     some = total > 0.0
     others = xp.where(some, others / xp.where(some, total, xp.ones_like(total)), even)
     most = xp.max(others, axis=1)
-    s = at_least(confidence, most / (1.0 + most), xp)[:, None]
+    s = at_least(confidence, most / (_BARELY_LESS + most), xp)[:, None]
     return first_wins(xp.where(mine, s, times(others, 1.0 - s, xp)), decision, xp)
 
 
