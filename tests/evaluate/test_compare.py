@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +10,6 @@ import pytest
 import cordcal
 from cordcal import metrics
 from cordcal._numeric.rows import softmax
-from cordcal.evaluate import _reading
-from cordcal.evaluate.comparison import Interval
 
 
 def rows(count: int, classes: int = 4, *, seed: int = 0, bias: float = 0.0):
@@ -154,18 +151,6 @@ def test_features_go_only_to_those_that_take_them(data) -> None:
     features = np.arange(2.0 * len(data[1])).reshape(-1, 2)
     found = cordcal.compare(*data, [Asking(), "ts"], features=features)
     assert found["Asking"].direct == found.uncalibrated
-
-
-def test_the_calibrator_that_lifts_accuracy_most_is_named() -> None:
-    found = cordcal.compare(*rows(3000, bias=2.0), ["ts", "vs"])
-    gains = {
-        "ts": {"accuracy": Interval(0.01, 0.005, 0.015), "nll": Interval(-0.1, -0.2, -0.05)},
-        "vs": {"accuracy": Interval(0.04, 0.030, 0.050), "nll": Interval(0.0, -0.1, 0.1)},
-    }
-    entries = [replace(entry, gain={**entry.gain, **gains[entry.key]}) for entry in found]
-    reading = _reading._about_paying(entries)
-    assert "The changes that vs makes are worth having" in reading
-    assert "keeping the decisions costs no likelihood beyond chance" in reading
 
 
 def test_it_says_when_changes_are_worth_having() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -158,11 +157,6 @@ def of_role(role: Role) -> tuple[str, ...]:
     (True, False)
     """
     return tuple(key for key in available() if calibrator_class(key).role == role)
-
-
-def simplicity(key: str, classes: int) -> float:
-    """Return how many numbers a calibrator is fitted with; a foreign one counts as the most."""
-    return calibrator_class(key).size.at(classes) if key in available() else math.inf
 
 
 def short_name(key: str) -> str:

@@ -53,6 +53,9 @@ def compare(
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if there is anything to check first.")
+    ] = False,
 ) -> None:
     """Fit every calibrator on one part of the rows and compare their reports on the other."""
     depth = parse_preserve(preserve)
@@ -84,12 +87,23 @@ def compare(
             features=found.features if evaluation is None else None,
             progress=advance,
         )
-    present(comparison, report, source=Path(found.path).name, json=json)
+    step = comparison.next_step(scores, options=_reading_options(key, labels))
+    present(comparison, report, source=Path(found.path).name, json=json, step=step)
+    if strict and comparison.concerns:
+        raise typer.Exit(1)
 
 
-def present(comparison: Any, report: Path | None, *, source: str, json: bool) -> None:
+def _reading_options(key: str | None, labels: str | None) -> tuple[str, ...]:
+    """Return the options with which the scores were read."""
+    given = {"--key": key, "--labels": labels}
+    return tuple(part for name, value in given.items() if value for part in (name, value))
+
+
+def present(
+    comparison: Any, report: Path | None, *, source: str, json: bool, step: Any = None
+) -> None:
     """Print a comparison, and write its report where one is wanted."""
-    data = comparison.to_dict()
+    data = {**comparison.to_dict(), "next_step": None if step is None else step.to_dict()}
     if report is not None:
         from cordcal.report import write_html
 
@@ -102,3 +116,7 @@ def present(comparison: Any, report: Path | None, *, source: str, json: bool) ->
         say(f"not run: {key}: {reason}")
     if report is not None:
         say(f"report: {report}")
+    if step is not None:
+        say("next step, in a terminal or in Python:")
+        for line in (*step.shell, *step.python):
+            say(f"  {line}")

@@ -50,7 +50,8 @@ def demo(
             class_names=[f"digit {digit}" for digit in range(10)],
             progress=advance,
         )
-    present(comparison, report, source="scikit-learn's digits", json=json)
+    step = comparison.next_step()  # as it would be with scores in a file
+    present(comparison, report, source="scikit-learn's digits", json=json, step=step)
 
 
 def _scores() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

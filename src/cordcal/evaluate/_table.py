@@ -49,3 +49,16 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
         if not entry["keeps_decisions"]:
             add(entry["key"], "repaired", entry["repaired"], None, "")
     return table
+
+
+def concerns_text(data: Mapping[str, Any]) -> list[Any]:
+    """Return what to check before any advice, one line each, loud.
+
+    Parameters
+    ----------
+    data : mapping
+        What `Comparison.to_dict` returns.
+    """
+    from rich.text import Text
+
+    return [Text(f"! {each['sentence']}", style="bold red") for each in data["concerns"]]

@@ -7,7 +7,7 @@ touched again, and many resamples are taken at a time.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -30,9 +30,9 @@ _BLOCK_ENTRIES = 2**20
 class _Resampled:
     """One report's measures as functions of how often each row is counted."""
 
-    def __init__(self, rows: LabelledRows) -> None:
+    def __init__(self, rows: LabelledRows, measures: Collection[str]) -> None:
         self.weight = rows.weight
-        prepared = {key: measure.resampled(rows) for key, measure in MEASURES.items()}
+        prepared = {key: MEASURES[key].resampled(rows) for key in measures}
         self.measures = {key: each for key, each in prepared.items() if each is not None}
 
     def values(self, counts: Matrix) -> dict[str, Vector]:
@@ -49,6 +49,7 @@ def resampled(
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    measures: Collection[str] | None = None,
 ) -> dict[Name, Replicates]:
     """Measure every report on the same resamples of the rows, averaged over splits.
 
@@ -67,6 +68,8 @@ def resampled(
         Bootstrap resamples.
     seed : int
         Seed of the draws.
+    measures : collection of str, optional
+        Those to resample; all that can be where left out.
 
     Returns
     -------
@@ -74,7 +77,10 @@ def resampled(
         By report, the values of every measure that can be resampled.
     """
     rng = np.random.default_rng(seed)
-    prepared = {name: [_Resampled(rows) for rows in split] for name, split in reports.items()}
+    wanted = MEASURES if measures is None else measures
+    prepared = {
+        name: [_Resampled(rows, wanted) for rows in split] for name, split in reports.items()
+    }
     found: dict[Name, dict[str, list[Vector]]] = {name: {} for name in reports}
     size = max(1, _BLOCK_ENTRIES // population)
     for start in range(0, resamples, size):

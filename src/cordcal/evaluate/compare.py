@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,9 +20,12 @@ from cordcal._door.vectors import check_labels
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._registry import takes_features
 from cordcal.evaluate._pictures import Pictures
-from cordcal.evaluate.bootstrap import Replicates, resampled
+from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
+from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.price import Price, price_of_keeping
+from cordcal.evaluate.trust import Concern, concerns_about, overlap
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
@@ -60,6 +64,8 @@ class _Fitted:
     apply_seconds: float
     notes: tuple[str, ...]
     pictures: Pictures
+    size: Any
+    price: Price | None
 
     def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
         """Return the rows to resample; a map that keeps decisions has one report, not two."""
@@ -152,15 +158,12 @@ def compare(
             left_out[name] = str(error)
     if progress is not None:
         progress("intervals")
-    reports = {("uncalibrated", "original"): [measured.rows for measured in original]}
+    reports = {ORIGINAL: [measured.rows for measured in original]}
     for each in fitted:
         reports |= each.reports()
-    replicates = resampled(reports, [part.rows for part in parts], population, seed=seed)
-    for each in fitted:
-        if each.keeps_decisions:
-            replicates[each.key, "repaired"] = replicates[each.key, "direct"]
+    evidence = Evidence.of(reports, [part.rows for part in parts], population, seed)
     return Comparison(
-        entries=tuple(_entry(each, replicates) for each in fitted),
+        entries=tuple(_entry(each, evidence.replicates, classes) for each in fitted),
         uncalibrated=_means(original),
         left_out=left_out,
         n_calibration=len(parts[0].fit_labels),
@@ -173,7 +176,8 @@ def compare(
         preserve=preserve,
         fingerprint=str(Fingerprint.of(given)),
         seconds=time.perf_counter() - started,
-        _replicates=replicates,
+        checks=_checks(parts[0], classes, names),
+        evidence=evidence,
     )
 
 
@@ -189,6 +193,7 @@ def _fit(
     changes = DecisionChangesStream()
     direct, repaired = [], []
     pictures: list[Pictures] = []
+    prices: list[Price | None] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     with_features = takes_features(candidate)
@@ -209,11 +214,12 @@ def _fit(
         repaired.append(_measured(reports.repaired, split, "repaired"))
         changes.update(reports.decision, reports.direct, split.labels)
         if not pictures:
+            prices.append(_price(model, reports, split))
             pictures.append(_pictures(split, reports, columns, direct[0], repaired[0]))
     return _Fitted(
         key=name,
         name=str(getattr(model.calibrator_, "title", name)),
-        keeps_decisions=bool(getattr(model.calibrator_, "keeps_argmax", False)),
+        keeps_decisions=_keeps_decisions(model),
         direct=direct,
         repaired=repaired,
         changes=changes.result(),
@@ -221,16 +227,45 @@ def _fit(
         apply_seconds=apply_seconds / len(parts),
         notes=tuple(dict.fromkeys(notes)),
         pictures=pictures[0],
+        size=getattr(model.calibrator_, "size", None),
+        price=prices[0],
     )
 
 
-def _entry(fitted: _Fitted, replicates: Mapping[tuple[str, str], Replicates]) -> Entry:
+def _keeps_decisions(model: Preserved) -> bool:
+    return bool(getattr(model.calibrator_, "keeps_argmax", False))
+
+
+def _price(model: Preserved, reports: Reports, split: _Split) -> Price | None:
+    """Return what keeping the decisions costs, where the map does not keep them anyway."""
+    if _keeps_decisions(model):
+        return None
+    return price_of_keeping(reports.direct, reports.decision, split.labels)
+
+
+def _checks(split: _Split, classes: int, names: tuple[str, ...] | None) -> tuple[Concern, ...]:
+    """Return what the rows of a split give reason to doubt."""
+    about_labels = concerns_about(
+        split.scores.argmax(axis=1),
+        split.labels,
+        calibration_labels=split.fit_labels,
+        classes=classes,
+        names=names,
+    )
+    return (*about_labels, *overlap(split.fit_scores, split.scores))
+
+
+def _entry(
+    fitted: _Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int
+) -> Entry:
     direct, repaired = _means(fitted.direct), _means(fitted.repaired)
-    first, second = (replicates[fitted.key, report] for report in ("direct", "repaired"))
+    first = replicates[fitted.key, "direct"]
+    second = first if fitted.keeps_decisions else replicates[fitted.key, "repaired"]
     return Entry(
         key=fitted.key,
         name=fitted.name,
         keeps_decisions=fitted.keeps_decisions,
+        numbers=math.inf if fitted.size is None else float(fitted.size.at(classes)),
         direct=direct,
         repaired=repaired,
         changes=fitted.changes,
@@ -241,6 +276,7 @@ def _entry(fitted: _Fitted, replicates: Mapping[tuple[str, str], Replicates]) ->
         fit_seconds=fitted.fit_seconds,
         apply_seconds=fitted.apply_seconds,
         notes=fitted.notes,
+        price=fitted.price,
         pictures=fitted.pictures,
     )
 

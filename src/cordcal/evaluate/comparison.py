@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.evaluate import _reading
+from cordcal.evaluate import advice
 from cordcal.evaluate._pictures import Pictures
-from cordcal.evaluate.bootstrap import Replicates, percentile_interval
+from cordcal.evaluate.bootstrap import percentile_interval
+from cordcal.evaluate.evidence import ORIGINAL, Evidence, Report
+from cordcal.evaluate.next_step import NextStep, next_step
+from cordcal.evaluate.price import Price
+from cordcal.evaluate.trust import Concern
 from cordcal.metrics import MEASURES, DecisionChanges
 
 Kind = Literal["logits", "probabilities"]
@@ -55,6 +61,8 @@ class Entry:
         Its short key and its title.
     keeps_decisions : bool
         Whether the map itself can change no decision.
+    numbers : float
+        How many numbers it is fitted with; infinite where nobody says.
     direct, repaired : mapping of str to float
         The measures of both reports.
     changes : DecisionChanges
@@ -65,6 +73,8 @@ class Entry:
         Time to fit calibrator and repair, and to compute both reports of the evaluation rows.
     notes : tuple of str
         Warnings that fitting gave.
+    price : Price or None
+        What the constraint itself costs; None where the map keeps decisions anyway.
     pictures : Pictures
         What a report draws, from the first split.
     """
@@ -72,6 +82,7 @@ class Entry:
     key: str
     name: str
     keeps_decisions: bool
+    numbers: float
     direct: Measures
     repaired: Measures
     changes: DecisionChanges
@@ -79,6 +90,7 @@ class Entry:
     fit_seconds: float
     apply_seconds: float
     notes: tuple[str, ...]
+    price: Price | None
     pictures: Pictures = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,12 +99,14 @@ class Entry:
             "key": self.key,
             "name": self.name,
             "keeps_decisions": self.keeps_decisions,
+            "numbers": self.numbers if math.isfinite(self.numbers) else None,
             "direct": dict(self.direct),
             "repaired": dict(self.repaired),
             "changes": self.changes.to_dict(),
             "gain": {name: interval.to_dict() for name, interval in self.gain.items()},
             "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
             "notes": list(self.notes),
+            "price": None if self.price is None else self.price.to_dict(),
             **self.pictures.to_dict(),
         }
 
@@ -128,6 +142,10 @@ class Comparison:
         Tells whether two comparisons saw the same scores and labels.
     seconds : float
         Time the comparison took.
+    checks : tuple of Concern
+        What the rows and labels give reason to doubt.
+    evidence : Evidence
+        The rows of every report, and their resampled measures.
     """
 
     entries: tuple[Entry, ...]
@@ -143,7 +161,8 @@ class Comparison:
     preserve: int | str
     fingerprint: str
     seconds: float
-    _replicates: Mapping[tuple[str, str], Replicates] = field(repr=False)
+    checks: tuple[Concern, ...]
+    evidence: Evidence = field(repr=False)
 
     def __getitem__(self, key: str) -> Entry:
         for entry in self.entries:
@@ -181,9 +200,17 @@ class Comparison:
         estimate = self.measures(*first)[measure] - self.measures(*second)[measure]
         return interval_of(
             estimate,
-            self._replicates[_canonical(first)][measure]
-            - self._replicates[_canonical(second)][measure],
+            self._drawn(first, measure) - self._drawn(second, measure),
         )
+
+    def _drawn(self, report: Report, measure: str) -> npt.NDArray[np.float64]:
+        """Return a measure's replicates; a map that keeps decisions has one report, not two."""
+        key = report[0]
+        if key == ORIGINAL[0]:
+            report = ORIGINAL
+        elif self[key].keeps_decisions:
+            report = (key, "direct")
+        return self.evidence.replicates[report][measure]
 
     @property
     def best(self) -> dict[str, Best]:
@@ -201,22 +228,54 @@ class Comparison:
 
     def keepers(self) -> list[tuple[str, str]]:
         """Return the reports that keep every decision, the uncalibrated one first."""
-        return [("uncalibrated", "original")] + [
+        return [ORIGINAL] + [
             (entry.key, "direct" if entry.keeps_decisions else "repaired") for entry in self.entries
         ]
 
     @property
-    def recommendation(self) -> _reading.Recommendation:
+    def concerns(self) -> tuple[Concern, ...]:
+        """What to look at before any advice."""
+        if any(concern.withholds for concern in self.checks):
+            return self.checks
+        return (*self.checks, *self._indistinct)
+
+    @cached_property
+    def _indistinct(self) -> list[Concern]:
+        return advice.indistinct(self)
+
+    @cached_property
+    def recommendation(self) -> advice.Recommendation:
         """Which report to deploy, and why."""
-        return _reading.recommend(self)
+        return advice.recommend(self)
 
     def interpret(self) -> str:
         """Return what the comparison means, in a few sentences."""
-        advice = self.recommendation
-        return " ".join([f"{advice.headline}.", advice.reason, *_reading.sentences(self)])
+        found = self.recommendation
+        doubts = [] if found.key is None else [concern.ended for concern in self.concerns]
+        return " ".join([*doubts, f"{found.headline}.", found.reason, *advice.sentences(self)])
+
+    def next_step(
+        self,
+        scores: str = "scores.npz",
+        *,
+        new: str = "new.npz",
+        model: str = "model.safetensors",
+        options: tuple[str, ...] = (),
+    ) -> NextStep | None:
+        """Return the lines that fit and apply the advised report; None if there is nothing to fit.
+
+        Parameters
+        ----------
+        scores, new, model : str
+            Paths of the calibration scores, of the rows to report on, and of the model file.
+        options : tuple of str
+            Options that the command needs to read the scores.
+        """
+        return next_step(self, scores, new, model, options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain Python values, pictures included."""
+        step = self.next_step()
         return {
             "n_calibration": self.n_calibration,
             "n_evaluation": self.n_evaluation,
@@ -235,8 +294,10 @@ class Comparison:
             "calibrators": [entry.to_dict() for entry in self.entries],
             "left_out": dict(self.left_out),
             "best": {measure: asdict(best) for measure, best in self.best.items()},
-            "recommendation": asdict(self.recommendation),
-            "reading": _reading.sentences(self),
+            "concerns": [concern.to_dict() for concern in self.concerns],
+            "recommendation": self.recommendation.to_dict(),
+            "reading": advice.sentences(self),
+            "next_step": None if step is None else step.to_dict(),
         }
 
     def to_frame(self) -> Any:
@@ -258,19 +319,18 @@ class Comparison:
         return pandas.DataFrame(rows).fillna(dict.fromkeys(direct, 0.0) if self.entries else {})
 
     def __rich__(self) -> Any:
-        from cordcal.evaluate._table import comparison_table
+        from rich.console import Group
 
-        return comparison_table(self.to_dict())
+        from cordcal.evaluate._table import comparison_table, concerns_text
+
+        data = self.to_dict()
+        return Group(*concerns_text(data), comparison_table(data))
 
     def __repr__(self) -> str:
         return (
             f"Comparison of {len(self)} calibrators on {self.n_evaluation:,} rows × "
             f"{self.n_classes} classes: {self.recommendation.headline}"
         )
-
-
-def _canonical(pair: tuple[str, str]) -> tuple[str, str]:
-    return ("uncalibrated", "original") if pair[0] == "uncalibrated" else pair
 
 
 def interval_of(estimate: float, replicates: npt.NDArray[np.float64]) -> Interval:

@@ -52,6 +52,7 @@ def audit_data(
         },
         "seconds": None,
         "notes": [],
+        "price": None,
         **pictures.to_dict(),
     }
     reading = audit.interpret().splitlines()
@@ -71,7 +72,9 @@ def audit_data(
         "calibrators": [entry],
         "left_out": {},
         "best": {},
+        "concerns": [],
         "recommendation": None,
         "headline": reading[0],
         "reading": reading[1:],
+        "next_step": None,
     }

@@ -109,32 +109,43 @@ def _facts(data: Mapping[str, Any], source: str | None) -> list[str]:
 
 
 def _tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the headline numbers: before, and with what is recommended."""
-    entries = {entry["key"]: entry for entry in data["calibrators"]}
-    most = max(entries.values(), key=lambda entry: entry["changes"]["tpcr"])
+    """Return the numbers of what is recommended; of an audit, of the audited pair."""
+    if data["recommendation"] is None:
+        return _audit_tiles(data)
+    before = data["uncalibrated"]
+    key, report = data["recommendation"]["key"], data["recommendation"]["report"]
+    fitted = {entry["key"]: entry for entry in data["calibrators"]}.get(key)
+    after = before if fitted is None else fitted[report]
+    return [
+        {"label": "Decisions changed", "value": "0", "note": "every decision is kept"},
+        {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"},
+        *_measure_tiles(before, after, "" if fitted is None else f", {key}"),
+    ]
+
+
+def _audit_tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
+    (entry,) = data["calibrators"]
+    changed = f"{100 * entry['changes']['tpcr']:.2f} %"
     tiles = [
-        {
-            "label": "Decisions changed, direct",
-            "value": f"{100 * most['changes']['tpcr']:.2f} %",
-            "note": f"{most['key']}, the most" if len(entries) > 1 else most["key"],
-        },
+        {"label": "Decisions changed, direct", "value": changed, "note": entry["key"]},
         {"label": "Decisions changed, repaired", "value": "0", "note": "by construction"},
     ]
     before = data["uncalibrated"]
     if not before:
         return tiles
-    advice = data.get("recommendation")
-    key, report = (advice["key"], advice["report"]) if advice else (most["key"], "repaired")
-    after = before if key == "uncalibrated" else entries[key][report]
-    shown = key if advice else report
-    tiles.append(
-        {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"}
-    )
-    return tiles + [
+    accuracy = number("accuracy", before["accuracy"])
+    tiles.append({"label": "Accuracy", "value": accuracy, "note": "kept"})
+    return tiles + _measure_tiles(before, entry["repaired"], ", repaired")
+
+
+def _measure_tiles(
+    before: Mapping[str, float], after: Mapping[str, float], whose: str
+) -> list[dict[str, str]]:
+    return [
         {
-            "label": f"{MEASURES[measure].short}, {shown}",
+            "label": f"{MEASURES[measure].short}{whose}",
             "value": number(measure, after[measure]),
-            "note": f"uncalibrated {number(measure, before[measure])}",
+            "note": f"uncalibrated {number(measure, before[measure])}" if whose else "",
         }
         for measure in leading()
     ]

@@ -1,0 +1,310 @@
+"""Which report to deploy, and why: the simplest of those that no other clearly beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cordcal.evaluate.confidence_set import confidence_set
+from cordcal.evaluate.evidence import ORIGINAL, Report
+from cordcal.evaluate.trust import Concern
+from cordcal.metrics import MEASURES
+
+if TYPE_CHECKING:
+    from cordcal.evaluate.comparison import Comparison, Interval
+
+# So few rows at the floor are accidents: each costs 27.6 nats, more than all else together.
+HANDFUL = 3
+# A repair adds to a map: of maps with equally many numbers, the bare one is the simpler.
+_BARE_FIRST = ("original", "direct", "repaired", "lift")
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Which report to deploy.
+
+    Attributes
+    ----------
+    key, report : str or None
+        The calibrator, and which of its reports; ``"uncalibrated"`` needs none.  None where
+        the rows allow no advice.
+    headline, reason : str
+        The advice, and a sentence that says why.
+    changes_pay : str or None
+        A calibrator whose changes of decisions are worth having, if there is one.
+    by_nll, by_brier : tuple of tuple of str
+        The reports that keep every decision and that no other clearly beats by the measure.
+    floored : int
+        Rows at the floor of NLL that were all that spoke against the advised report.
+    """
+
+    key: str | None
+    report: str | None
+    headline: str
+    reason: str
+    changes_pay: str | None = None
+    by_nll: tuple[Report, ...] = ()
+    by_brier: tuple[Report, ...] = ()
+    floored: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        found = asdict(self)
+        return {**found, "by_nll": list(self.by_nll), "by_brier": list(self.by_brier)}
+
+
+def recommend(comparison: Comparison) -> Recommendation:
+    """Choose among the reports that keep every decision.
+
+    Two model confidence sets hold those that no other clearly beats, by NLL and by Brier
+    score: proper scores, which no report improves by saying less than it knows, as a low ECE
+    can be had.  The simplest report in both is advised.  If none is in both, or if all that
+    speaks against a simpler one is the NLL of a handful of rows at its floor, it is the
+    simplest in Brier's.
+    """
+    withheld = [concern for concern in comparison.concerns if concern.withholds]
+    if withheld:
+        return Recommendation(None, None, "No advice", f"Check first: {withheld[0].ended}")
+    keepers = comparison.keepers()
+    by_nll, by_brier = (unbeaten(comparison, keepers, name) for name in ("nll", "brier"))
+    chosen, floored = _chosen(comparison, by_nll, by_brier)
+    payer = changes_that_pay(comparison)
+    return Recommendation(
+        key=chosen[0],
+        report=chosen[1],
+        headline=_headline(comparison, chosen, decisions_may_pay=payer is not None),
+        reason=_reason(comparison, chosen, floored),
+        changes_pay=payer,
+        by_nll=tuple(by_nll),
+        by_brier=tuple(by_brier),
+        floored=floored,
+    )
+
+
+def unbeaten(comparison: Comparison, reports: Sequence[Report], measure: str) -> list[Report]:
+    """Return the reports that no other clearly beats by a measure."""
+    loss = 1.0 if MEASURES[measure].lower_is_better else -1.0
+    return confidence_set(
+        {report: loss * comparison.measures(*report)[measure] for report in reports},
+        {report: loss * comparison.evidence.replicates[report][measure] for report in reports},
+    )
+
+
+def _chosen(
+    comparison: Comparison, by_nll: Sequence[Report], by_brier: Sequence[Report]
+) -> tuple[Report, int]:
+    """Return the advised report, and how many rows at the floor were disregarded for it."""
+    simplest_first = sorted(by_brier, key=lambda report: simplicity(comparison, report))
+    for report in simplest_first:
+        if report in by_nll:
+            return report, 0
+        at_floor = comparison.evidence.at_floor(report)
+        if 0 < len(at_floor) <= HANDFUL:
+            without = comparison.evidence.nll_without(at_floor, comparison.keepers())
+            if report in confidence_set(*without):
+                return report, len(at_floor)
+    return simplest_first[0], 0
+
+
+def simplicity(comparison: Comparison, report: Report) -> tuple[bool, float, int, float]:
+    """Return what reports are ordered by: fitted numbers, then the bare map first; blend last.
+
+    Of equally simple ones, the one with the lower NLL comes first.
+    """
+    key, kind = report
+    numbers = 0.0 if report == ORIGINAL else comparison[key].numbers
+    return key == "blend", numbers, _BARE_FIRST.index(kind), comparison.measures(*report)["nll"]
+
+
+def changes_that_pay(comparison: Comparison) -> str | None:
+    """Return the calibrator whose changes raise accuracy most, if some clearly do."""
+    movers = [(entry.key, "direct") for entry in comparison if entry.changes.n_changed]
+    best = unbeaten(comparison, [ORIGINAL, *movers], "accuracy")
+    if ORIGINAL in best or any(concern.withholds for concern in comparison.concerns):
+        return None
+    return max(best, key=lambda report: comparison.measures(*report)["accuracy"])[0]
+
+
+def indistinct(comparison: Comparison) -> list[Concern]:
+    """Say if the rows tell no report that keeps decisions from another."""
+    keepers = comparison.keepers()
+    if len(keepers) == 1 or any(
+        len(unbeaten(comparison, keepers, measure)) < len(keepers) for measure in ("nll", "brier")
+    ):
+        return []
+    return [
+        Concern(
+            "indistinct",
+            f"none of the {len(keepers)} reports that keep every decision can be told from "
+            f"another on {comparison.n_evaluation:,} rows, the uncalibrated one included",
+            {"reports": len(keepers), "rows": comparison.n_evaluation},
+        )
+    ]
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Return what the rows show, beside the recommendation."""
+    said = [_about_classifier(comparison), *_about_changes(comparison)]
+    said += [*_about_rivals(comparison), _about_paying(comparison), *_about_price(comparison)]
+    if comparison.left_out:
+        said.append(f"Not run: {', '.join(comparison.left_out)}.")
+    return said
+
+
+def _about_classifier(comparison: Comparison) -> str:
+    measures = comparison.uncalibrated
+    return (
+        f"On {comparison.n_evaluation:,} evaluation rows the classifier is right in "
+        f"{measures['accuracy']:.1%}, and its confidence misses its accuracy by "
+        f"{100 * measures['ece']:.2f} points on average (ECE)."
+    )
+
+
+def _about_changes(comparison: Comparison) -> list[str]:
+    movers = [entry for entry in comparison if entry.changes.n_changed]
+    if not movers:
+        return ["None of the calibrators changes a decision on these rows."]
+    most = max(movers, key=lambda entry: entry.changes.tpcr)
+    least = min(movers, key=lambda entry: entry.changes.tpcr)
+    if most is least:
+        said = f"Used directly, {most.key} changes {most.changes.tpcr:.2%} of the decisions"
+    else:
+        said = (
+            f"Used directly, calibrators change between {least.changes.tpcr:.2%} ({least.key}) "
+            f"and {most.changes.tpcr:.2%} ({most.key}) of the decisions"
+        )
+    net = most.changes.delta_accuracy or 0.0
+    return [
+        f"{said}; accuracy shows only the net of it, {_points(net)} for {most.key}.",
+        "The repaired reports keep every decision.",
+    ]
+
+
+def _headline(comparison: Comparison, chosen: Report, *, decisions_may_pay: bool) -> str:
+    advice = _advice(comparison, *chosen)
+    return f"{advice}, if decisions must stay" if decisions_may_pay else advice
+
+
+def _advice(comparison: Comparison, key: str, report: str) -> str:
+    if key == ORIGINAL[0]:
+        return "Keep the classifier's own probabilities"
+    name = comparison[key].name
+    called = key if name == key else f"{key} ({name})"
+    return f"Use {called}{_REPAIRS.get(report, '')}"
+
+
+_REPAIRS = {"repaired": ", repaired by CORD", "lift": ", repaired by lift"}
+
+
+def _reason(comparison: Comparison, chosen: Report, floored: int) -> str:
+    def nll(report: Report) -> float:
+        return comparison.measures(*report)["nll"]
+
+    keepers = comparison.keepers()
+    lowest = min(keepers, key=nll)
+    said = f"Its NLL is {nll(chosen):.4f}"
+    if chosen != ORIGINAL:
+        said += f", uncalibrated {nll(ORIGINAL):.4f}"
+    if chosen == lowest:
+        return f"{said}: the lowest of the {len(keepers)} reports that keep every decision."
+    gap = comparison.difference(chosen, lowest, "nll")
+    said += f"; the lowest is {named(lowest)}'s, {_written(gap)} nats lower"
+    if floored:
+        rows = "row" if floored == 1 else "rows"
+        return (
+            f"{said}, but that rests on {floored} {rows} whose true class it gives less than "
+            f"1e-12: by Brier score it is the simplest of those that none clearly beats."
+        )
+    chance = "within chance" if not gap.clear else "no more than the best of many shows by chance"
+    return f"{said}, which is {chance}, and it is the simplest of those that none clearly beats."
+
+
+def _about_rivals(comparison: Comparison) -> list[str]:
+    """Say whether a map that keeps decisions by itself beats every repaired one."""
+
+    def nll(report: Report) -> float:
+        return comparison.measures(*report)["nll"]
+
+    kept = [report for report in comparison.keepers() if report != ORIGINAL]
+    rivals = [report for report in kept if report[1] == "direct"]
+    repairs = [report for report in kept if report[1] != "direct"]
+    if not rivals or not repairs:
+        return []
+    rival, repair = min(rivals, key=nll), min(repairs, key=nll)
+    gap = comparison.difference(rival, repair, "nll")
+    if not gap.clear:
+        return [
+            f"{rival[0]}, which keeps decisions by itself, and {named(repair)} cannot be "
+            f"told apart by NLL (difference {_written(gap)})."
+        ]
+    if gap.estimate < 0:
+        return [
+            f"{rival[0]}, which keeps decisions by itself, beats every repaired calibrator: its "
+            f"NLL is lower than that of {named(repair)} by {_written(gap, flip=True)}."
+        ]
+    return [
+        f"{named(repair)} beats the best map that keeps decisions by itself, {rival[0]}, "
+        f"by {_written(gap)} in NLL."
+    ]
+
+
+def _about_paying(comparison: Comparison) -> str:
+    key = changes_that_pay(comparison)
+    if key is None:
+        costly = [entry for entry in comparison if entry.gain["nll"].high < 0.0]
+        if not costly:
+            return "Keeping the decisions costs no calibrator likelihood beyond chance."
+        dearest = min(costly, key=lambda entry: entry.gain["nll"].estimate)
+        return (
+            f"Keeping the decisions costs at most {_written(dearest.gain['nll'], flip=True)} in "
+            f"NLL ({dearest.key}), and no calibrator's changes lift accuracy beyond chance."
+        )
+    accuracy, nll = comparison[key].gain["accuracy"], comparison[key].gain["nll"]
+    cost = "no likelihood beyond chance"
+    if nll.high < 0.0:
+        cost = f"{_written(nll, flip=True)} in NLL"
+    return (
+        f"The changes that {key} makes are worth having: they lift accuracy by "
+        f"{_written(accuracy, scale=100, unit=' points')}; keeping the decisions costs {cost}. "
+        f"If decisions may change, deploy its direct report."
+    )
+
+
+def _about_price(comparison: Comparison) -> list[str]:
+    """Say what the constraint costs the calibrator that it costs most, and what is left."""
+    priced = [(entry, entry.price) for entry in comparison if entry.price is not None]
+    if not priced:
+        return []
+    entry, price = max(priced, key=lambda pair: pair[1].cost)
+    left = entry.repaired["nll"] - price.kept
+    return [
+        f"The constraint itself costs at most {max(price.cost, 0.0):.4f} nats ({entry.key}: "
+        f"{price.kept:.4f} against {price.free:.4f} for the best monotone repairs, fitted on "
+        f"these very rows); CORD is {_signed(left)} from the former."
+    ]
+
+
+def named(report: Report) -> str:
+    """Return a report's name in a sentence."""
+    key, kind = report
+    return {"repaired": f"{key} with CORD", "lift": f"{key} with lift"}.get(kind, key)
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.2f} points".replace("-", "−")
+
+
+def _signed(value: float) -> str:
+    return f"{value:.4f}".replace("-", "−")
+
+
+def _written(interval: Interval, *, scale: float = 1.0, unit: str = "", flip: bool = False) -> str:
+    """Write an interval; ``flip`` turns a reduction into a positive amount."""
+    sign = -scale if flip else scale
+    low, high = np.sort([sign * interval.low, sign * interval.high])
+    digits = 2 if scale == 100 else 4
+    text = f"{sign * interval.estimate:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
+    return text.replace("-", "−")

@@ -1,0 +1,70 @@
+"""The next step: the lines that fit and apply the advised report, ready to paste."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cordcal.evaluate.evidence import ORIGINAL
+
+if TYPE_CHECKING:
+    from cordcal.evaluate.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """How to fit the advised report and apply it to new rows.
+
+    Attributes
+    ----------
+    shell, python : tuple of str
+        Lines for a terminal, and for Python.
+    """
+
+    shell: tuple[str, ...]
+    python: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return {"shell": list(self.shell), "python": list(self.python)}
+
+
+def next_step(
+    comparison: Comparison, scores: str, new: str, model: str, options: tuple[str, ...] = ()
+) -> NextStep | None:
+    """Return the lines for the advised report; None where there is nothing to fit.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What was compared.
+    scores, new, model : str
+        Paths of the calibration scores, of the rows to report on, and of the model file.
+    options : tuple of str
+        Options that the command needs to read the scores.
+    """
+    advice = comparison.recommendation
+    if advice.key is None or advice.key == ORIGINAL[0]:
+        return None
+    repair = "lift" if advice.report == "lift" else None
+    preserve = None if comparison.preserve == 1 else comparison.preserve
+    kind = None if comparison.input == "logits" else comparison.input
+    fit = ["cordcal", "fit", scores, *options, "--calibrator", advice.key]
+    for name, value in (("input", kind), ("preserve", preserve), ("repair", repair)):
+        fit += [] if value is None else [f"--{name}", str(value)]
+    given = {"input": kind, "preserve": preserve, "repair": repair}
+    arguments = [repr(advice.key)] + [f"{n}={v!r}" for n, v in given.items() if v is not None]
+    return NextStep(
+        shell=(
+            shlex.join([*fit, "--output", model]),
+            shlex.join(["cordcal", "apply", model, new, "--output", "repaired.npz"]),
+        ),
+        python=(
+            "import cordcal",
+            f"rows = cordcal.files.read_scores({scores!r})",
+            f"model = cordcal.Preserved({', '.join(arguments)}).fit(rows.values, rows.labels)",
+            f"cordcal.save(model, {model!r})",
+            f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values)",
+        ),
+    )

@@ -1,0 +1,139 @@
+"""The advice: simple where it costs nothing, and never what another clearly beats."""
+
+from __future__ import annotations
+
+import runpy
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import cordcal
+from cordcal.calibrators import Size
+from cordcal.cli._app import app
+from cordcal.evaluate import advice
+
+
+class Fixed:
+    """A map that is known already: a temperature, and some rows that are wildly wrong."""
+
+    keeps_argmax = True
+
+    def __init__(self, key: str, numbers: int, temperature: float, wild: int = 0) -> None:
+        self.key, self.title, self.size = key, key, Size(fixed=numbers)
+        self.temperature, self.wild = temperature, wild
+
+    def fit(self, scores, labels):
+        return self
+
+    def predict_proba(self, scores):
+        logits = scores / self.temperature
+        if self.wild:
+            top = np.sort(logits, axis=1)
+            least = np.argsort(top[:, -1] - top[:, -2])[: self.wild]
+            logits[least] *= 1e5  # certain where it should doubt most
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
+
+    def get_params(self, deep=True):
+        return {}
+
+    def __sklearn_clone__(self):
+        return self
+
+
+def simulated(seed: int = 0, rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Draw logits whose softmax at temperature 2 is the truth."""
+    rng = np.random.default_rng(seed)
+    logits = 3.0 * rng.normal(size=(rows, 4))
+    p = np.exp(logits / 2.0)
+    p /= p.sum(axis=1, keepdims=True)
+    return logits, (p.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1)
+
+
+def test_a_clearly_worse_simple_map_is_not_advised_beside_a_noisy_one() -> None:
+    simple, true = Fixed("simple", 1, 3.2), Fixed("true", 9, 2.0)
+    noisy = Fixed("noisy", 40, 2.0, wild=2)
+    found = cordcal.compare(*simulated(), [simple, true, noisy])
+    assert found.recommendation.key == "true"
+    assert ("simple", "direct") not in found.recommendation.by_nll
+
+
+def test_of_equal_maps_the_simpler_is_advised_and_its_cost_is_said() -> None:
+    found = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.06), Fixed("other", 9, 2.0)])
+    assert found.recommendation.key == "simple"
+    if found.best["nll"].key == "other":
+        assert "nats lower" in found.recommendation.reason
+        assert "simplest of those that none clearly beats" in found.recommendation.reason
+
+
+def test_a_handful_of_rows_at_the_floor_do_not_decide() -> None:
+    simple, good = Fixed("simple", 1, 2.0, wild=3), Fixed("good", 9, 2.0)
+    scores, labels = simulated(3)
+    found = cordcal.compare(scores, labels, [simple, good])
+    at_floor = found.evidence.at_floor(("simple", "direct"))
+    assert 0 < len(at_floor) <= advice.HANDFUL
+    if ("simple", "direct") not in found.recommendation.by_nll:
+        assert found.recommendation.floored == len(at_floor)
+        assert "true class it gives less than 1e-12" in found.recommendation.reason
+    assert found.recommendation.key == "simple"
+
+
+def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
+    found = cordcal.compare(logits, labels, ["ts", "ets", "vs", "irova"])
+    ordered = sorted(found.keepers(), key=lambda report: advice.simplicity(found, report))
+    assert [key for key, _ in ordered] == ["uncalibrated", "ts", "ets", "vs", "irova"]
+
+
+def test_changes_pay_only_beyond_what_the_best_of_many_shows() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(4, size=3000)
+    logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(3000, 4)) + np.array([0, 0, 0, 2.0])
+    assert cordcal.compare(logits, labels, ["ts", "vs"]).recommendation.changes_pay == "vs"
+    honest = logits - np.array([0, 0, 0, 2.0])
+    assert cordcal.compare(honest, labels, ["ts", "vs"]).recommendation.changes_pay is None
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    logits, labels = simulated(5, 1200)
+    np.savez("scores.npz", logits=logits, labels=labels)
+    np.savez("new.npz", logits=simulated(6, 50)[0])
+    return tmp_path
+
+
+def test_the_next_step_runs_as_it_is_printed(folder) -> None:
+    shown = CliRunner().invoke(app, ["compare", "scores.npz", "--calibrator", "ts"])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.split("next step, in a terminal or in Python:\n")[1].splitlines()
+    shell = [line.strip() for line in lines if line.startswith("  cordcal ")]
+    python = [line.strip() for line in lines if not line.startswith("  cordcal ")]
+    assert len(shell) == 2
+    for line in shell:
+        done = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert done.exit_code == 0, done.output
+    with np.load("repaired.npz") as written:
+        by_command = written["repaired"]
+    Path("step.py").write_text("\n".join(python))
+    by_python = runpy.run_path("step.py")["repaired"]
+    np.testing.assert_allclose(by_command, by_python, rtol=1e-12)
+
+
+def test_strict_fails_on_what_is_to_be_checked_and_only_then(folder) -> None:
+    run = ["compare", "scores.npz", "--calibrator", "ts", "--strict"]
+    assert CliRunner().invoke(app, run).exit_code == 0
+    with np.load("scores.npz") as held:
+        wrong = held["labels"] + 1
+        np.savez("wrong.npz", logits=held["logits"][wrong < 4], labels=wrong[wrong < 4])
+    run[1] = "wrong.npz"
+    shown = CliRunner().invoke(app, run)
+    assert shown.exit_code == 1
+    assert shown.output.splitlines()[1].startswith("! accuracy")
+    assert "next step" not in shown.output
+    assert CliRunner().invoke(app, run[:-1]).exit_code == 0

@@ -1,0 +1,111 @@
+"""What must be said before any advice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal.evaluate.trust import concerns_about, overlap
+
+
+def rows(count: int = 800, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=count)
+    return 3.0 * np.eye(classes)[labels] + rng.normal(size=(count, classes)), labels
+
+
+def concerns(logits, labels, classes=5, names=None):
+    return concerns_about(
+        logits.argmax(axis=1), labels, calibration_labels=labels, classes=classes, names=names
+    )
+
+
+def test_sound_rows_raise_no_concern() -> None:
+    logits, labels = rows()
+    assert concerns(logits, labels) == []
+    assert overlap(logits[:400], logits[400:]) == []
+    assert cordcal.compare(logits, labels, ["ts", "vs"]).checks == ()
+
+
+@pytest.mark.parametrize(("shift", "words"), [(1, "with labels − 1"), (-1, "with labels + 1")])
+def test_shifted_labels_are_told_with_the_accuracy_they_would_have(shift, words) -> None:
+    logits, labels = rows()
+    inside = (labels + shift >= 0) & (labels + shift < 5)
+    found = cordcal.compare(logits[inside], labels[inside] + shift, ["ts", "vs"])
+    concern = found.concerns[0]
+    assert concern.key == "labels"
+    assert words in concern.sentence
+    assert concern.figures["accuracy_with_shift"] > 0.85 > 0.2 > concern.figures["accuracy"]
+    assert f"{concern.figures['accuracy_with_shift']:.1%}" in concern.sentence
+    # Loud: no advice, nothing worth having, and it comes first.
+    assert found.recommendation.key is None
+    assert found.recommendation.changes_pay is None
+    assert "worth having" not in found.interpret()
+    assert found.interpret().startswith("No advice. Check first: accuracy")
+    assert found.to_dict()["concerns"][0]["withholds"]
+
+
+def test_columns_in_another_order_than_their_names_suggest() -> None:
+    logits, labels = rows(classes=12)
+    names = [str(index) for index in range(12)]  # sorted as words: 0, 1, 10, 11, 2, ...
+    encoded = np.argsort(np.argsort(names))[labels]
+    (found,) = concerns(logits, encoded, 12, names)
+    assert found.key == "columns"
+    assert "in the order of their sorted names" in found.sentence
+    by_number = concerns(logits[:, np.argsort(names)], labels, 12, sorted(names))
+    assert "by the numbers that are their names" in by_number[0].sentence
+    assert concerns(logits, labels, 12, names) == []
+
+
+def test_accuracy_at_chance_is_doubted() -> None:
+    logits, labels = rows()
+    (found,) = concerns(logits, (labels + 2) % 5)
+    assert found.key == "chance"
+    assert "is below chance (20.0%)" in found.sentence
+
+
+def test_few_rows_give_measures_and_no_advice() -> None:
+    found = cordcal.compare(*rows(150), ["ts", "vs"])
+    assert [concern.key for concern in found.concerns] == ["rows"]
+    assert found.recommendation.key is None
+    assert found.next_step() is None
+    gap = found.difference(("vs", "repaired"), ("ts", "direct"), "nll")
+    assert gap.low < gap.estimate < gap.high
+
+
+def test_absent_classes_are_counted_and_named() -> None:
+    logits, labels = rows()
+    keep = labels != 3
+    found = concerns(logits[keep], labels[keep], names=list("abcde"))
+    assert [each.sentence for each in found] == [
+        "1 of 5 classes has no calibration row (d)",
+        "1 of 5 classes has no evaluation row (d)",
+    ]
+    assert not any(each.withholds for each in found)
+
+
+def test_the_same_rows_in_both_parts_are_found() -> None:
+    logits, labels = rows()
+    found = cordcal.compare(logits, labels, ["ts"], evaluation=(logits[::2], labels[::2]))
+    (concern,) = found.concerns
+    assert concern.key == "overlap"
+    assert concern.figures["shared"] == 1.0
+    assert found.recommendation.key is None
+
+
+def test_rows_of_a_coarse_classifier_coincide_without_alarm() -> None:
+    rng = np.random.default_rng(4)
+    votes = rng.multinomial(10, [0.8, 0.15, 0.05], size=2000) / 10
+    assert overlap(votes[:1000], votes[1000:]) == []
+    many = rng.multinomial(100, np.full(20, 0.05), size=1000) / 100
+    assert overlap(many, many[:500]) != []
+
+
+def test_it_says_when_nothing_can_be_told_apart() -> None:
+    rng = np.random.default_rng(9)
+    probabilities = rng.dirichlet(np.ones(3), 300)
+    labels = (probabilities.cumsum(axis=1) < rng.random((300, 1))).sum(axis=1)
+    found = cordcal.compare(probabilities, labels, ["ts"], input="probabilities")
+    assert [concern.key for concern in found.concerns] == ["indistinct"]
+    assert found.recommendation.key == "uncalibrated"
