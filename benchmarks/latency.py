@@ -76,7 +76,7 @@ def measure(batch: int, models: dict[str, cordcal.Preserved], graphs: dict[str, 
     for name, model in models.items():
         module = PreservedModule(model).eval()
         runs[f"torch {name}"] = lambda module=module: module(tensor)
-        runs[f"numpy {name}"] = lambda model=model: model.predict_proba(rows, "float32")
+        runs[f"numpy {name}"] = lambda model=model: model.predict_proba(rows, dtype="float32")
     with torch.inference_mode():
         found = medians(runs, 50 if batch == 1 else 7)
     print(f"batch {batch:,} × {CLASSES:,} classes, one thread")

@@ -32,7 +32,7 @@ def noisy(rows: int = 600, classes: int = 4, seed: int = 0) -> tuple[np.ndarray,
 def assert_decisions_are_kept(model: Preserved, scores: np.ndarray, **extra: object) -> None:
     decision = scores.argmax(axis=1)
     for dtype in DTYPES:
-        repaired = model.predict_proba(scores, dtype, **extra)
+        repaired = model.predict_proba(scores, dtype=dtype, **extra)
         assert repaired.dtype == dtype
         np.testing.assert_array_equal(repaired.argmax(axis=1), decision)
         others = repaired.copy()
@@ -91,9 +91,9 @@ def test_the_decision_is_read_from_the_scores_not_from_a_softmax() -> None:
 def test_reports_hold_both() -> None:
     logits, labels = noisy()
     model = Preserved("irova").fit(logits, labels)
-    both = model.reports(logits, np.float32)
+    both = model.reports(logits, dtype=np.float32)
     np.testing.assert_array_equal(both.direct, model.direct_proba(logits))
-    np.testing.assert_array_equal(both.repaired, model.predict_proba(logits, np.float32))
+    np.testing.assert_array_equal(both.repaired, model.predict_proba(logits, dtype=np.float32))
     np.testing.assert_array_equal(both.decision, logits.argmax(axis=1))
     assert set(both.to_dict()) == {"direct", "repaired", "decision"}
     assert (both.direct.argmax(axis=1) != both.decision).any()

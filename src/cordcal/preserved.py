@@ -15,12 +15,13 @@ from cordcal._door.errors import Refusal, placed
 from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_indices
 from cordcal._door.names import check_class_names, check_same_columns, column_names
-from cordcal._door.scores import as_scores, check_kind, check_scores, original_probabilities
-from cordcal._door.types import Kind
+from cordcal._door.original import Original
+from cordcal._door.reports import as_matrix, check_same_shape
+from cordcal._door.scores import as_scores, check_kind, check_scores
+from cordcal._door.types import Decisions, Kind, Vector
+from cordcal._door.vectors import check_labels, check_weights
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.repair import CORD, Construction, RankingConstruction
-
-Decision = npt.NDArray[np.intp]
 
 # Names of the calibrator's arrays in a model file begin with this.
 _PREFIX = "calibrator."
@@ -42,7 +43,7 @@ class Reports:
 
     direct: npt.NDArray[Any]
     repaired: npt.NDArray[Any]
-    decision: Decision
+    decision: Decisions
 
     def to_dict(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays by name."""
@@ -98,6 +99,7 @@ class Preserved(Estimator):
     calibrator_: Any
     cord_: CORD
     n_classes_: int
+    columns_: list[str] | None
 
     def __init__(
         self,
@@ -153,37 +155,54 @@ class Preserved(Estimator):
             scores, labels, sample_weight, features = rows
         kind = self._kind()
         given = as_scores(scores)
-        names = self.class_names
-        if names is not None:
-            check_class_names(names, given.shape[1])
-            labels = _as_indices(labels, given.shape, names)
-        self.columns_ = None if names is None else [str(name) for name in names]
-        self._check_columns(scores)
-        self.columns_ = self.columns_ or column_names(scores)
-        original = original_probabilities(given, kind)
-        calibrator = self._new_calibrator(kind)
+        columns = self._columns(scores, given.shape[1])
+        labels = self._labels(labels, given.shape)
+        weight = None if sample_weight is None else check_weights(sample_weight, len(given))
+        original = Original.of(given, kind)
+        return self._fit_original(original, labels, weight, features, columns=columns)
+
+    def _fit_original(
+        self,
+        original: Original,
+        labels: Any,
+        weight: Vector | None,
+        features: Any = None,
+        *,
+        columns: list[str] | None = None,
+    ) -> Self:
+        """Fit on rows that were checked at this door or another."""
+        calibrator = self._new_calibrator(original.kind)
         if not self.prefit:
-            if labels is None:
-                raise Refusal(
-                    "labels",
-                    "is missing",
-                    "pass the true classes, or prefit=True with a calibrator that is fitted "
-                    "already",
-                )
-            calibrator.fit(given, labels, **_given(sample_weight=sample_weight, features=features))
-        direct = calibrator.predict_proba(given, **_given(features=features))
-        self.cord_ = CORD(self.preserve).fit(
-            original, direct, decision=given.argmax(axis=1), sample_weight=sample_weight
+            _teach(calibrator, original, labels, weight, features)
+        direct = _direct_of(calibrator, original, features)
+        cord = CORD(self.preserve)
+        cord._fit_rows(original.probabilities, direct, original.decision, weight)
+        # In one step: a fit that is refused or interrupted leaves the one before whole.
+        self.__dict__.update(
+            calibrator_=calibrator, cord_=cord, n_classes_=original.classes, columns_=columns
         )
-        self.calibrator_ = calibrator
-        self.n_classes_ = given.shape[1]
         return self
+
+    def _labels(self, labels: Any, shape: tuple[int, ...]) -> Any:
+        """Return checked labels; a foreign calibrator checks its own."""
+        found = _as_indices(labels, shape, self.class_names)
+        if found is None or not isinstance(self.calibrator, str | Calibrator):
+            return found
+        return check_labels(found, *shape)
+
+    def _columns(self, scores: Any, classes: int) -> list[str] | None:
+        """Return the columns' names: those the caller gave, else a data frame's."""
+        if self.class_names is None:
+            return column_names(scores)
+        names = list(check_class_names(self.class_names, classes))
+        check_same_columns(column_names(scores), "scores", names, "class_names")
+        return names
 
     def predict_proba(
         self,
         scores: Any,
-        dtype: npt.DTypeLike | None = None,
         *,
+        dtype: npt.DTypeLike | None = None,
         features: Any = None,
         axis: int | None = None,
     ) -> Any:
@@ -210,7 +229,7 @@ class Preserved(Estimator):
             wanted = np.dtype(np.float64 if dtype is None else dtype)
             report = functools.partial(self.predict_proba, dtype=wanted)
             return self._lazily(report, scores, wanted, features=features, axis=axis)
-        return self.reports(scores, dtype, features=features, axis=axis).repaired
+        return self.reports(scores, dtype=dtype, features=features, axis=axis).repaired
 
     def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
         """Return the direct report: the calibrator's own output, in its dtype."""
@@ -219,7 +238,8 @@ class Preserved(Estimator):
             return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
         if dense.is_dense(axis, scores):
             return self.reports(scores, features=features, axis=axis).direct
-        return self._direct(self._again(scores), features)
+        original = Original.of(self._again(scores), self._kind())
+        return _direct_of(self.calibrator_, original, features)
 
     def _lazily(
         self, report: Callable[..., Any], scores: Any, dtype: Any, shape: str = "ij", **given: Any
@@ -247,7 +267,7 @@ class Preserved(Estimator):
             return found.reshape(np.delete(np.shape(scores), axis))
         given = self._again(scores)
         check_scores(given, self._kind())
-        decision: Decision = given.argmax(axis=1)
+        decision: Decisions = given.argmax(axis=1)
         if self.class_names is None:
             return decision
         return np.asarray(np.asarray(self.class_names)[decision])
@@ -255,8 +275,8 @@ class Preserved(Estimator):
     def reports(
         self,
         scores: Any,
-        dtype: npt.DTypeLike | None = None,
         *,
+        dtype: npt.DTypeLike | None = None,
         features: Any = None,
         axis: int | None = None,
     ) -> Reports:
@@ -274,14 +294,18 @@ class Preserved(Estimator):
         """
         if dense.is_dense(axis, scores):
             return self._dense_reports(arrays.to_numpy(scores), dtype, features, axis)
-        given = self._again(scores)
-        original = original_probabilities(given, self._kind())
-        direct = self._direct(given, features)
-        decision = given.argmax(axis=1)
-        repaired = self.cord_.transform(
-            original, direct, decision=decision, dtype=np.float64 if dtype is None else dtype
+        original = Original.of(self._again(scores), self._kind())
+        return self._reports_of(original, features, np.float64 if dtype is None else dtype)
+
+    def _reports_of(
+        self, original: Original, features: Any = None, dtype: npt.DTypeLike = np.float64
+    ) -> Reports:
+        """Report on rows that were checked at this door or another."""
+        direct = _direct_of(self.calibrator_, original, features)
+        repaired = self.cord_._transform_rows(
+            original.probabilities, direct, original.decision, dtype
         )
-        return Reports(direct, repaired, decision)
+        return Reports(direct, repaired, original.decision)
 
     def _dense_reports(
         self, scores: npt.NDArray[Any], dtype: npt.DTypeLike | None, features: Any, axis: Any
@@ -291,11 +315,11 @@ class Preserved(Estimator):
         repaired = np.empty(scores.shape, np.float64 if dtype is None else dtype)
         codes = None if features is None else np.asarray(features)
         flat = None if codes is None else codes.reshape(-1, codes.shape[-1])
-        decisions: list[Decision] = []
+        decisions: list[Decisions] = []
         for first, (given, q, out), _ in dense.row_views(axis, (scores, direct, repaired)):
             own = None if flat is None else flat[first : first + len(given)]
             with placed(first):
-                found = self.reports(given, dtype, features=own)
+                found = self.reports(given, dtype=dtype, features=own)
             q[:], out[:] = found.direct, found.repaired
             decisions.append(found.decision)
         shape = np.delete(scores.shape, axis)
@@ -360,9 +384,6 @@ class Preserved(Estimator):
         than = "fit" if self.class_names is None else "class_names"
         check_same_columns(column_names(scores), "scores", self.columns_, than)
 
-    def _direct(self, given: npt.NDArray[Any], features: Any) -> npt.NDArray[Any]:
-        return np.asarray(self.calibrator_.predict_proba(given, **_given(features=features)))
-
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
         self._check_fitted("cord_")
@@ -407,12 +428,38 @@ class Preserved(Estimator):
         return model
 
 
-def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any]) -> Any:
+def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None) -> Any:
     """Return labels that are class names as column indices; others as they are."""
-    if labels is None or arrays.to_numpy(labels).dtype.kind in "iufb":
+    if labels is None or names is None or arrays.to_numpy(labels).dtype.kind in "iufb":
         return labels
     words = tuple(str(name) for name in names)
     return as_indices(arrays.to_numpy(labels), shape, words, "labels")
+
+
+def _teach(
+    calibrator: Any, original: Original, labels: Any, weight: Vector | None, features: Any
+) -> None:
+    """Fit a calibrator on checked rows; a foreign one is given them as they came."""
+    if labels is None:
+        raise Refusal(
+            "labels",
+            "is missing",
+            "pass the true classes, or prefit=True with a calibrator that is fitted already",
+        )
+    if isinstance(calibrator, Calibrator):
+        calibrator._fit_original(original, labels, weight, **_given(features=features))
+    else:
+        beside = _given(sample_weight=weight, features=features)
+        calibrator.fit(original.given, labels, **beside)
+
+
+def _direct_of(calibrator: Any, original: Original, features: Any) -> npt.NDArray[Any]:
+    if isinstance(calibrator, Calibrator):
+        return calibrator._direct_of(original, **_given(features=features))
+    report = calibrator.predict_proba(original.given, **_given(features=features))
+    direct = np.asarray(as_matrix(np.asarray(report), "direct"))
+    check_same_shape(original.given, "scores", direct, "direct")
+    return direct
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

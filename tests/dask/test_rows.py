@@ -110,7 +110,7 @@ def test_preserved() -> None:
     model = Preserved("vs").fit(logits, LABELS)
     found = model.predict_proba(lazy(logits, (90, 4)), np.float32)
     assert isinstance(found, da.Array)
-    np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, np.float32))
+    np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, dtype=np.float32))
     direct = model.direct_proba(lazy(logits, (90, 4)))
     np.testing.assert_array_equal(direct.compute(), model.direct_proba(logits))
     named = Preserved("ts", class_names=list("abcdef")).fit(logits, LABELS)

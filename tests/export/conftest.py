@@ -69,4 +69,4 @@ def library(model: cordcal.Preserved, scores: np.ndarray, dtype: object = None):
     """Return the library's reports; rank-wise maps warn about rows that are not positive."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="mcct-i")
-        return model.reports(scores, dtype)
+        return model.reports(scores, dtype=dtype)

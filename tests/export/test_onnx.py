@@ -79,7 +79,7 @@ def test_kept_ranks(key: str, preserve: int | str, dtype: str, tmp_path: Path) -
     assert export(model, path, dtype=dtype).bytes < 50_000
     rows = noisy_scores(200, "logits", seed=1)[0].astype(dtype)
     found = run(path, rows)["repaired"]
-    expected = model.predict_proba(rows, dtype)
+    expected = model.predict_proba(rows, dtype=dtype)
     tolerance = 1e-13 * steepness(model) + 8.0 * UNIT_ROUNDOFF[dtype]
     assert np.abs(found.astype(np.float64) - expected).max() <= tolerance
     order = np.argsort(-rows, axis=1, kind="stable")

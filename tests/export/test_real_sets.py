@@ -42,7 +42,7 @@ def test_adapters_agree_with_the_library(real_set, name: str, tmp_path: Path) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(real_set.scores[fitting], real_set.labels[fitting])
-        expected = model.reports(scores, "float32")
+        expected = model.reports(scores, dtype="float32")
 
     repaired = PreservedModule(model)(torch.tensor(scores))
     assert repaired.dtype == torch.float32

@@ -71,7 +71,7 @@ def test_the_reports_are_those_in_memory(
     assert done.changed == np.count_nonzero(direct.argmax(axis=1) != logits.argmax(axis=1))
     found = repaired_in(output)
     assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, model.predict_proba(logits, np.float32))
+    np.testing.assert_array_equal(found, model.predict_proba(logits, dtype=np.float32))
     np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
     assert sorted(each.name for each in path.parent.iterdir()) == sorted([source, target])
 
@@ -257,7 +257,9 @@ def test_killed_and_resumed(
     resumed = output.read_bytes()
     assert apply(model, path, output).rows == len(logits)
     assert output.read_bytes() == resumed
-    np.testing.assert_array_equal(repaired_in(output), model.predict_proba(logits, np.float32))
+    np.testing.assert_array_equal(
+        repaired_in(output), model.predict_proba(logits, dtype=np.float32)
+    )
     assert not [each for each in folder.iterdir() if each.name.startswith(".")]
 
 
@@ -289,7 +291,9 @@ def test_resuming_another_job_is_refused(
     with pytest.raises(ValueError, match="another set of options; finish it as it was begun"):
         apply_model(other, output, resume=True)
     assert apply(model, path, output, resume=True).resumed == 3 * 500
-    np.testing.assert_array_equal(repaired_in(output), model.predict_proba(logits, np.float32))
+    np.testing.assert_array_equal(
+        repaired_in(output), model.predict_proba(logits, dtype=np.float32)
+    )
 
 
 def test_a_torn_journal_is_read_up_to_the_tear(
@@ -303,7 +307,9 @@ def test_a_torn_journal_is_read_up_to_the_tear(
     assert len([json.loads(line) for line in whole.splitlines()]) == 4
     journal.write_bytes(whole[:-7])
     assert apply(model, path, output, resume=True).resumed == 2 * 500
-    np.testing.assert_array_equal(repaired_in(output), model.predict_proba(logits, np.float32))
+    np.testing.assert_array_equal(
+        repaired_in(output), model.predict_proba(logits, dtype=np.float32)
+    )
 
 
 def test_two_writers_of_one_file(

@@ -202,7 +202,7 @@ def _block_refusals(
     yield about_rows(empty, "scores", "has no class left", DROP, found=lambda _: words)
     if kind == "logits":
         if not masked:
-            yield _masked(usable & np.isneginf(low), owner)
+            yield masked_refusal(usable & np.isneginf(low), owner)
         return
     yield about_rows(
         usable & (low < 0.0),
@@ -225,7 +225,8 @@ def _block_refusals(
     )
 
 
-def _masked(flags: npt.NDArray[np.bool_], owner: str) -> Refusal | None:
+def masked_refusal(flags: npt.NDArray[np.bool_], owner: str) -> Refusal | None:
+    """Return the refusal of rows with masked classes by a map that cannot take them."""
     words = f"contains −inf (a masked class), which the calibrator {owner!r} cannot take"
     remedy = "use one that can, e.g. 'ts', 'svs' or 'irova', or replace −inf by a finite logit"
     return about_rows(flags, "scores", "contains −inf", remedy, found=lambda _: words)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
@@ -13,9 +14,17 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
-from cordcal._door.errors import Refusal
+from cordcal._door.errors import Refusal, refuse
 from cordcal._door.estimator import Estimator
-from cordcal._door.scores import LOG_FLOOR, as_scores, check_kind, check_own_scores, read_scores
+from cordcal._door.original import Original
+from cordcal._door.scores import (
+    LOG_FLOOR,
+    as_scores,
+    check_kind,
+    check_own_scores,
+    masked_refusal,
+    read_scores,
+)
 from cordcal._door.types import Array, Domain, Kind, Labels, Matrix, Vector
 from cordcal._door.vectors import check_labels, check_variety, check_weights
 from cordcal.calibrators._facts import Role, Size
@@ -111,8 +120,26 @@ class Calibrator(Estimator, ABC):
             The fitted calibrator.
         """
         given, y, weight = self._checked(scores, labels, sample_weight)
-        self._fit(self._read(given, fitting=True), y, weight)
+        return self._learnt(self._read(given, fitting=True), y, weight)
+
+    def _fit_original(self, original: Original, labels: Labels, weight: Vector | None) -> Self:
+        """Learn from rows that were checked at another door; see `fit`."""
+        self._check_rows(original, labels, weight)
+        return self._learnt(original.working(self.works_on, LOG_FLOOR), labels, weight)
+
+    def _learnt(self, working: Matrix, labels: Labels, weight: Vector | None) -> Self:
+        with self._fitting(working.shape[1]) as learner:
+            learner._fit(working, labels, weight)
         return self
+
+    @contextmanager
+    def _fitting(self, classes: int) -> Iterator[Self]:
+        """Yield a copy to fit, and become it at the end: a fit that fails changes nothing."""
+        learner = type(self)(**self.get_params(deep=False))
+        learner.n_classes_, learner.log_floor_ = classes, LOG_FLOOR
+        yield learner
+        own = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        self.__dict__ = own | vars(learner)
 
     def predict_proba(self, scores: Any) -> Matrix:
         """Return the direct report: calibrated probabilities in float64.
@@ -128,6 +155,11 @@ class Calibrator(Estimator, ABC):
             Rows that sum to one.
         """
         return self._predict(self._read(self._checked_again(scores)))
+
+    def _direct_of(self, original: Original) -> Matrix:
+        """Return the direct report of rows that were checked at another door."""
+        self._check_masked(original)
+        return self._predict(original.working(self.works_on, self.log_floor_))
 
     @abstractmethod
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
@@ -195,9 +227,18 @@ class Calibrator(Estimator, ABC):
         weight = None if sample_weight is None else check_weights(sample_weight, rows)
         check_variety(y, weight)
         check_own_scores(given, y, self.input)
-        self.n_classes_ = classes
-        self.log_floor_ = LOG_FLOOR
         return given, y, weight
+
+    def _check_rows(self, original: Original, labels: Labels, weight: Vector | None) -> None:
+        """Refuse checked rows that this map cannot be fitted on."""
+        check_variety(labels, weight)
+        if original.kind == "logits" and original.masked.any():
+            check_own_scores(original.given, labels, original.kind)
+        self._check_masked(original)
+
+    def _check_masked(self, original: Original) -> None:
+        if original.kind == "logits" and not self.takes_masked:
+            refuse(masked_refusal(original.masked, self.key))
 
     def _checked_again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("n_classes_")
@@ -217,7 +258,7 @@ class Calibrator(Estimator, ABC):
             self.works_on,
             masked=self.takes_masked,
             owner=self.key,
-            log_floor=self.log_floor_,
+            log_floor=LOG_FLOOR if fitting else self.log_floor_,
             fitting=fitting,
         )
 

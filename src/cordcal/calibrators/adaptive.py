@@ -14,7 +14,9 @@ import numpy as np
 from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal, about_rows, refuse
+from cordcal._door.original import Original
 from cordcal._door.reports import DROP
+from cordcal._door.scores import LOG_FLOOR
 from cordcal._door.types import Kind, Labels, Matrix, Vector
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators._base import Calibrator
@@ -148,8 +150,20 @@ class AdaptiveTemperature(Calibrator):
         _torch()
         given, y, weight = self._checked(scores, labels, sample_weight)
         x = _check_features(features, given.shape[0])
-        self.n_features_ = x.shape[1]
-        self._train(self._read(given, fitting=True), y, weight, x)
+        return self._trained(self._read(given, fitting=True), y, weight, x)
+
+    def _fit_original(
+        self, original: Original, labels: Labels, weight: Vector | None, *, features: Any = None
+    ) -> Self:
+        _torch()
+        self._check_rows(original, labels, weight)
+        x = _check_features(features, original.rows)
+        return self._trained(original.working(self.works_on, LOG_FLOOR), labels, weight, x)
+
+    def _trained(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> Self:
+        with self._fitting(shifted.shape[1]) as learner:
+            learner.n_features_ = x.shape[1]
+            learner._train(shifted, labels, weight, x)
         return self
 
     def predict_proba(self, scores: Any, *, features: Any = None) -> Matrix:
@@ -169,7 +183,13 @@ class AdaptiveTemperature(Calibrator):
         """
         given = self._checked_again(scores)
         x = _check_features(features, given.shape[0], self.n_features_)
-        shifted = self._read(given)
+        return self._tempered(self._read(given), x)
+
+    def _direct_of(self, original: Original, *, features: Any = None) -> Matrix:
+        x = _check_features(features, original.rows, self.n_features_)
+        return self._tempered(original.working(self.works_on, self.log_floor_), x)
+
+    def _tempered(self, shifted: Matrix, x: Matrix) -> Matrix:
         shifted /= self._temperatures(x)[:, None]
         return softmax(shifted)
 

@@ -118,12 +118,12 @@ class AuditStream:
             "direct_confidence": q.values[here, moved_to].astype(np.float64),
             **{name: report.mass_on(kept) for name, report in reports.items()},
         }
+        if sample_weight is not None:
+            found["weight"] = check_weights(sample_weight, q.rows, some=False)
         if labels is not None:
             found["labels"] = check_decisions(labels, q.rows, q.classes, "labels")
             for name, report in reports.items():
-                self._measured[name].read(report, found["labels"], sample_weight)
-        if sample_weight is not None:
-            found["weight"] = check_weights(sample_weight, q.rows, some=False)
+                self._measured[name].read(report, found["labels"], found.get("weight"))
         if rows is not None:
             found["row"] = rows
         order = p.values
@@ -231,8 +231,6 @@ class ChangedRows:
         self.moved_to = moved_to
         self.names = names
         self.labels = labels
-        if labels is not None:
-            self.labels = check_decisions(labels, len(kept), len(names), "labels")
         self.weight = None if weight is None else check_weights(weight, len(kept))
 
     def among(self, group: slice | npt.NDArray[np.intp]) -> Any:

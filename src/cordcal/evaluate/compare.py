@@ -12,10 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.arrays import first_argmax
 from cordcal._door.errors import Refusal
 from cordcal._door.names import check_class_names
-from cordcal._door.scores import as_scores, check_kind, original_probabilities
-from cordcal._door.types import Kind
+from cordcal._door.original import Original
+from cordcal._door.scores import as_scores, check_kind
+from cordcal._door.types import Classes, Kind, Labels
 from cordcal._door.vectors import check_labels
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._registry import takes_features
@@ -32,22 +34,18 @@ from cordcal.metrics._rows import LabelledRows, Report
 from cordcal.preserved import Preserved, Reports
 from cordcal.repair._clock import Stopwatch
 
-Matrix = npt.NDArray[Any]
-Classes = npt.NDArray[np.intp]
-
 
 @dataclass(frozen=True, eq=False)
 class _Split:
     """Rows to fit on, rows to evaluate on, and which rows of the resamples those are."""
 
-    fit_scores: Matrix
-    fit_labels: Classes
-    fit_features: Matrix | None
-    scores: Matrix
-    labels: Classes
-    features: Matrix | None
+    fit: Original
+    fit_labels: Labels
+    fit_features: npt.NDArray[Any] | None
+    original: Original
+    labels: Labels
+    features: npt.NDArray[Any] | None
     rows: Classes
-    original: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,12 +135,13 @@ def compare(
     given = as_scores(scores)
     rows, classes = given.shape
     truth = check_labels(labels, rows, classes)
+    whole = Original.of(given, input, fitting=True)
     names = _checked_names(class_names, classes)
     chosen = _chosen(calibrators)
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
-    parts, population = _splits(given, truth, features, input, evaluation, splits, seed)
-    original = [_measured(part.original, part, "original") for part in parts]
+    parts, population = _splits(whole, truth, features, evaluation, splits, seed)
+    original = [_measured(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[_Fitted] = []
     for name, candidate in chosen.maps.items():
@@ -203,16 +202,16 @@ def _fit(
             warnings.simplefilter("always")
             watch = Stopwatch()
             features = split.fit_features if with_features else None
-            model.fit(split.fit_scores, split.fit_labels, features=features)
+            model._fit_original(split.fit, split.fit_labels, None, features)
             fitted = watch.seconds()
             features = split.features if with_features else None
-            reports = model.reports(split.scores, features=features)
+            reports = model._reports_of(split.original, features)
             fit_seconds += fitted
             apply_seconds += watch.seconds() - fitted
         notes += [str(warning.message) for warning in caught]
         direct.append(_measured(reports.direct, split, "direct"))
         repaired.append(_measured(reports.repaired, split, "repaired"))
-        changes.update(reports.decision, reports.direct, split.labels)
+        changes.add(reports.decision, first_argmax(reports.direct), split.labels)
         if not pictures:
             prices.append(_price(model, reports, split))
             pictures.append(_pictures(split, reports, columns, direct[0], repaired[0]))
@@ -289,7 +288,7 @@ def _pictures(
     repaired: MeasuredReport,
 ) -> Pictures:
     return Pictures.of(
-        split.original,
+        split.original.probabilities,
         reports,
         columns,
         {"direct": direct.reliability(), "repaired": repaired.reliability()},
@@ -298,7 +297,7 @@ def _pictures(
     )
 
 
-def _measured(report: Matrix, split: _Split, name: str) -> MeasuredReport:
+def _measured(report: npt.NDArray[Any], split: _Split, name: str) -> MeasuredReport:
     return measure_report(Report.of(report, name), split.labels, None)
 
 
@@ -340,10 +339,9 @@ def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[s
 
 
 def _splits(
-    scores: Matrix,
-    labels: Classes,
+    scores: Original,
+    labels: Labels,
     features: Any,
-    input: Kind,
     evaluation: float | tuple[Any, Any],
     splits: int,
     seed: int,
@@ -366,16 +364,16 @@ def _splits(
                 "pass all rows together and a share as evaluation",
             )
         test = as_scores(evaluation[0])
-        if test.shape[1] != scores.shape[1]:
+        if test.shape[1] != scores.classes:
             raise Refusal(
                 "evaluation",
-                f"has {test.shape[1]} classes but scores has {scores.shape[1]}",
+                f"has {test.shape[1]} classes but scores has {scores.classes}",
                 "pass the same columns in both",
             )
         truth = check_labels(evaluation[1], *test.shape)
-        original = original_probabilities(test, input)
         rows = np.arange(len(truth))
-        return [_Split(scores, labels, None, test, truth, None, rows, original)], len(truth)
+        original = Original.of(test, scores.kind)
+        return [_Split(scores, labels, None, original, truth, None, rows)], len(truth)
     if not 0.0 < evaluation < 1.0:
         raise Refusal(
             "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
@@ -391,14 +389,13 @@ def _splits(
         fit, test_rows = np.sort(order[held_out:]), np.sort(order[:held_out])
         parts.append(
             _Split(
-                scores[fit],
+                scores.take(fit),
                 labels[fit],
                 None if held is None else held[fit],
-                scores[test_rows],
+                scores.take(test_rows),
                 labels[test_rows],
                 None if held is None else held[test_rows],
                 test_rows,
-                original_probabilities(scores[test_rows], input),
             )
         )
     return parts, count

@@ -182,7 +182,7 @@ def _library(model: Preserved, rows: npt.NDArray[Any], dtype: str, input: Kind) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about rows no caller has sent
         if input == model._kind():
-            return model.reports(rows, dtype)
+            return model.reports(rows, dtype=dtype)
         original = softmax(rows)
         direct = model.direct_proba(original)
         decision = rows.argmax(axis=1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from cordcal._door.types import Labels, Vector
 from cordcal.metrics._bins import Reliability, ReliabilityStream
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
@@ -67,9 +68,9 @@ class MeasuresStream(Stream):
             key: stream for key, stream in streams.items() if isinstance(stream, BlockStream)
         }
 
-    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
-        """Add a report that was taken in already."""
-        self._rows.add(report.labelled(labels, sample_weight, visit=self._visit))
+    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
+        """Add a report that was taken in already, with labels and weights that were checked."""
+        self._rows.add(report.labelled(labels, weight, visit=self._visit))
 
     def _visit(self, *block: Any) -> None:
         for stream in self._whole.values():
@@ -92,10 +93,10 @@ class MeasuresStream(Stream):
         return MeasuredReport(Measures(len(rows), values), rows)
 
 
-def measure_report(report: Report, labels: Any, sample_weight: Any) -> MeasuredReport:
+def measure_report(report: Report, labels: Labels, weight: Vector | None) -> MeasuredReport:
     """Measure a report and keep its rows, for resampling and diagrams."""
     stream = MeasuresStream()
-    stream.read(report, labels, sample_weight)
+    stream.read(report, labels, weight)
     return stream.result()
 
 

@@ -98,18 +98,30 @@ class DecisionChangesStream:
         weight = (
             None if sample_weight is None else check_weights(sample_weight, len(before), some=False)
         )
+        truth: Classes | None = None
+        if labels is not None:
+            if classes is None:  # two vectors of decisions do not say how many classes there are
+                classes = 1 + int(np.max(arrays.to_numpy(labels), initial=0))
+            truth = check_decisions(labels, len(before), classes, "labels")
+        return self.add(before, after, truth, weight)
+
+    def add(
+        self,
+        before: Classes,
+        after: Classes,
+        truth: Classes | None = None,
+        weight: Vector | None = None,
+    ) -> Self:
+        """Add decisions, labels and weights that were checked already."""
         moved = before != after
         self._n += len(before)
         self._weight += total_weight(len(before), weight)
         count, changed_weight = tally(moved, weight)
         self._changed += count
         self._changed_weight += changed_weight
-        if labels is None:
+        if truth is None:
             self._kinds = None
             return self
-        if classes is None:  # two vectors of decisions: nothing says how many classes there are
-            classes = 1 + int(np.max(arrays.to_numpy(labels), initial=0))
-        truth = check_decisions(labels, len(before), classes, "labels")
         if self._kinds is not None:
             gained, lost = moved & (after == truth), moved & (before == truth)
             kinds = (gained, lost, moved & ~gained & ~lost)

@@ -50,7 +50,7 @@ def class_reliability(
     report = Report.of(probabilities, "probabilities")
     if not 0 <= index < report.classes:
         raise ValueError(f"index is {index}; pass a class, 0..{report.classes - 1}")
-    rows = report.labelled(labels, sample_weight)
+    rows = report.labelled(*report.beside(labels, sample_weight))
     chosen = np.full(len(rows), index, dtype=np.intp)
     own = LabelledRows(
         confidence=report.mass_on(chosen),

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal, gathered, refuse
 from cordcal._door.reports import are_distributions, as_matrix, report_refusals
-from cordcal._door.types import Classes, Vector
+from cordcal._door.types import Classes, Labels, Vector
 from cordcal._door.vectors import check_decisions, check_weights
 
 Visitor = Callable[[npt.NDArray[Any], Vector, Classes, Vector], None]
@@ -131,18 +131,21 @@ class Report:
             )
         )
 
+    def beside(self, labels: Any, sample_weight: Any) -> tuple[Labels, Vector | None]:
+        """Check what comes with the report: labels, and weights if there are any."""
+        truth = check_decisions(labels, self.rows, self.classes, "labels")
+        if sample_weight is None:
+            return truth, None
+        return truth, check_weights(sample_weight, self.rows, some=False)
+
     def labelled(
-        self, labels: Any, sample_weight: Any = None, *, visit: Visitor | None = None
+        self, truth: Labels, weight: Vector | None = None, *, visit: Visitor | None = None
     ) -> LabelledRows:
-        """Reduce the report to its rows in one pass.
+        """Reduce the report to its rows in one pass, given labels and weights from `beside`.
 
         ``visit`` is called with each checked block, its entries in float64, labels and weights,
         for measures that need whole rows.
         """
-        truth = check_decisions(labels, self.rows, self.classes, "labels")
-        weight = None
-        if sample_weight is not None:
-            weight = check_weights(sample_weight, self.rows, some=False)
         confidence, true_mass, error = (np.empty(self.rows) for _ in range(3))
         prediction = np.empty(self.rows, dtype=np.intp)
         for at, block, wide in self.checked_blocks():

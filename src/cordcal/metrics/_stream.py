@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
-from cordcal._door.types import Classes, Vector
+from cordcal._door.types import Classes, Labels, Vector
 from cordcal._numeric.exact import ExactSum, total_weight, weighted
 from cordcal.metrics._rows import LabelledRows, Report
 
@@ -32,12 +32,13 @@ class Stream(ABC):
         self
             The stream, so that calls can be chained.
         """
-        self.read(Report.of(probabilities, "probabilities"), labels, sample_weight)
+        report = Report.of(probabilities, "probabilities")
+        self.read(report, *report.beside(labels, sample_weight))
         return self
 
     @abstractmethod
-    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
-        """Add a report that was taken in already."""
+    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
+        """Add a report that was taken in already, with labels and weights that were checked."""
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
@@ -51,9 +52,9 @@ class Stream(ABC):
 class RowStream(Stream):
     """A measure that needs only the few numbers a row."""
 
-    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
-        """Add a report that was taken in already."""
-        self.add(report.labelled(labels, sample_weight))
+    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
+        """Add a report that was taken in already, with labels and weights that were checked."""
+        self.add(report.labelled(labels, weight))
 
     @abstractmethod
     def add(self, rows: LabelledRows) -> None:
@@ -63,9 +64,9 @@ class RowStream(Stream):
 class BlockStream(Stream):
     """A measure that needs whole rows: it visits each block while the report is read."""
 
-    def read(self, report: Report, labels: Any, sample_weight: Any) -> None:
-        """Add a report that was taken in already."""
-        report.labelled(labels, sample_weight, visit=self.visit)
+    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
+        """Add a report that was taken in already, with labels and weights that were checked."""
+        report.labelled(labels, weight, visit=self.visit)
 
     @abstractmethod
     def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:

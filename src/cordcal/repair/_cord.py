@@ -11,9 +11,10 @@ import numpy.typing as npt
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
-from cordcal._door.types import Decisions
+from cordcal._door.types import Decisions, Vector
+from cordcal._numeric.exact import moderated
 from cordcal.repair import _explain, _foreign, _fronts, _ranked_rows
-from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
+from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
 from cordcal.repair._engines import RANKED_WORK, engine_for, row_work
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._state import SPILL_BYTES, ConstructionState
@@ -186,10 +187,25 @@ class CORD(Estimator):
             )
         return self._constructed(whole.construct())
 
+    def _fit_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions,
+        weight: Vector | None,
+    ) -> Self:
+        """Fit on a pair of matrices whose decisions and weights were checked already."""
+        if weight is not None:
+            weight, _ = moderated(weight)
+        state = self._new_state(direct.shape[1], None)
+        state.append(state.reduced(original, direct, decision, weight))
+        return self._constructed(state.construct())
+
     def _constructed(self, construction: Construction | RankingConstruction) -> Self:
-        self.construction_ = construction
-        self.eta_ = construction.eta
-        self.n_classes_ = construction.n_classes
+        # In one step: a fit that is interrupted leaves the one before whole.
+        self.__dict__.update(
+            construction_=construction, eta_=construction.eta, n_classes_=construction.n_classes
+        )
         return self
 
     def _new_state(self, classes: int, spill_bytes: int | None = SPILL_BYTES) -> ConstructionState:
@@ -252,6 +268,18 @@ class CORD(Estimator):
         """
         check_fitted(self)
         return _fronts.transform(self, original, direct, decision, dtype, out, axis)
+
+    def _transform_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions,
+        dtype: npt.DTypeLike,
+    ) -> npt.NDArray[Any]:
+        """Repair a pair of matrices whose decisions were checked already."""
+        out = output_array(direct, dtype, None, False)
+        self._repair_rows(original, direct, decision, out)
+        return out
 
     def _repair_rows(
         self,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from cordcal._door.errors import Refusal, placed
+from cordcal._door.types import Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights, no_weight
 from cordcal.repair import _construction, _nested
 from cordcal.repair._construction import CalibrationRows
@@ -69,13 +70,20 @@ class ConstructionState:
         weight = None
         if sample_weight is not None:
             weight = check_weights(sample_weight, rows, some=False)
+        return self.reduced(original, direct, keep, weight)
+
+    def reduced(
+        self, original: Any, direct: Any, keep: Decisions | None, weight: Vector | None
+    ) -> Described:
+        """Reduce a batch whose decisions and weights were checked already."""
+        rows, classes = direct.shape
         if self.levels > 1:
             block: CalibrationRows | RankedBlock = RankedBlock.of(
                 original, direct, keep, weight, self.levels, self.threads
             )
         else:
             block = CalibrationRows.of(original, direct, keep, weight, self.threads)
-        return Described(block, rows, classes, decision is not None, weight is not None)
+        return Described(block, rows, classes, keep is not None, weight is not None)
 
     def append(self, block: Described) -> None:
         """Add a block that was described already."""

@@ -1,0 +1,72 @@
+"""`compare` reads and checks what it is given once, however many calibrators there are."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from types import CodeType, FrameType
+
+import numpy as np
+import pytest
+
+from cordcal import compare
+from cordcal._door import reports, scores, vectors
+from cordcal._door.original import Original
+
+COUNTED = {
+    each.__code__: each.__name__
+    for each in (
+        scores.as_scores,
+        scores.read_scores,
+        scores.check_scores,
+        vectors.check_decisions,
+        vectors.check_labels,
+        vectors.check_weights,
+        reports.check_same_shape,
+    )
+}
+
+
+def calls(function, *arguments, **named) -> Counter[str]:
+    """Count the calls of the door's checks."""
+    found: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code: CodeType = frame.f_code
+        if event == "call" and code in COUNTED:
+            found[COUNTED[code]] += 1
+
+    sys.setprofile(note)
+    try:
+        function(*arguments, **named)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("keys", [["ts"], ["ts", "ets", "vs", "irova", "irm"]])
+def test_scores_are_read_once_for_any_number_of_calibrators(keys: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=300)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    found = calls(compare, logits, labels, keys, splits=2)
+    assert found["read_scores"] == 1
+    assert found["as_scores"] == 2  # its shape is asked for before its labels are
+    assert found["check_labels"] == 1
+    assert found["check_decisions"] == 0
+    assert found["check_scores"] == found["check_weights"] == 0
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_parts_of_checked_scores_are_those_of_checked_parts(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    given = rng.dirichlet(np.ones(7), 500)
+    given = np.log(given) if kind == "logits" else given
+    rows = np.sort(rng.permutation(500)[:123])
+    part, alone = Original.of(given, kind).take(rows), Original.of(given[rows], kind)
+    np.testing.assert_array_equal(part.probabilities, alone.probabilities)
+    np.testing.assert_array_equal(part.decision, alone.decision)
+    for domain in ("shifted", "log-probabilities", "probabilities", "logits"):
+        expected = scores.read_scores(given[rows], kind, domain, masked=True, owner="ts")
+        np.testing.assert_array_equal(part.working(domain, scores.LOG_FLOOR), expected)
