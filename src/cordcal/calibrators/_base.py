@@ -27,6 +27,7 @@ from cordcal._door.scores import (
 )
 from cordcal._door.types import Array, Domain, Kind, Labels, Matrix, Vector
 from cordcal._door.vectors import check_labels, check_variety, check_weights
+from cordcal._numeric.blas import one_blas_thread
 from cordcal.calibrators._facts import Role, Size
 
 Held = Mapping[str, Array]
@@ -128,7 +129,7 @@ class Calibrator(Estimator, ABC):
         return self._learnt(original.working(self.works_on, LOG_FLOOR), labels, weight)
 
     def _learnt(self, working: Matrix, labels: Labels, weight: Vector | None) -> Self:
-        with self._fitting(working.shape[1]) as learner:
+        with one_blas_thread(), self._fitting(working.shape[1]) as learner:
             learner._fit(working, labels, weight)
         return self
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from abc import abstractmethod
 from typing import Any
 
@@ -25,10 +24,6 @@ from cordcal.calibrators.temperature import (
     warn_about_temperature,
 )
 
-# Below this many classes one BLAS thread is enough; on a busy machine, threads that spin
-# while they wait for a core made fits several times slower.
-_WIDE_PRODUCTS = 300
-
 
 class AffineCalibrator(Calibrator):
     """Base of the maps ``softmax(A x + b)``: a convex fit by Newton's method."""
@@ -50,13 +45,6 @@ class AffineCalibrator(Calibrator):
     def _keep(self, theta: Matrix) -> None:
         """Store the parameters under their names."""
 
-    def _search_calmly(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
-        """Search with one BLAS thread where the products are small."""
-        if self.n_classes_ >= _WIDE_PRODUCTS:
-            return self._search(problem, start, report)
-        with _blas().limit(limits=1, user_api="blas"):
-            return self._search(problem, start, report)
-
     def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
         return newton_cg(problem, start, max_iter=self.max_iter, floor=VANISHED_LOSS, report=report)
 
@@ -72,7 +60,7 @@ class AffineCalibrator(Calibrator):
         problem = self._problem(working, labels, weight)
         work = working.size * problem.identity.shape[1]
         with progress(self.key, work, self._known_steps(problem)) as report:
-            best = self._search_calmly(problem, self._start(problem), report)
+            best = self._search(problem, self._start(problem), report)
         self._keep(best.theta)
         self.objective_, self.gradient_norm_ = best.value, best.gradient_norm
         self.n_iter_ = best.n_iter
@@ -116,14 +104,6 @@ def mixed(shifted: Array, held: Held, xp: Any) -> Array:
     mix = held["mix_"]
     masses = times(tempered(shifted, held, xp), 1.0 - mix, xp)
     return log(plus(masses, mix / shifted.shape[1], xp), xp)
-
-
-@functools.cache
-def _blas() -> Any:
-    """Return the switch of the BLAS threads; looking the libraries up takes milliseconds."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def check_max_iter(value: Any) -> None:
