@@ -245,13 +245,13 @@ def _price(model: Preserved, reports: Reports, split: _Split) -> Price | None:
 def _checks(split: _Split, classes: int, names: tuple[str, ...] | None) -> tuple[Concern, ...]:
     """Return what the rows of a split give reason to doubt."""
     about_labels = concerns_about(
-        split.scores.argmax(axis=1),
+        split.original.decision,
         split.labels,
         calibration_labels=split.fit_labels,
         classes=classes,
         names=names,
     )
-    return (*about_labels, *overlap(split.fit_scores, split.scores))
+    return (*about_labels, *overlap(split.fit.given, split.original.given))
 
 
 def _entry(
