@@ -11,7 +11,10 @@ import cordcal
 from cordcal import calibrators
 
 CLASSES = 6
-KEYS = tuple(key for key in calibrators.available() if key != "adats")
+CLASSES_OF = {key: calibrators.calibrator_class(key) for key in calibrators.available()}
+KEYS = tuple(key for key, found in CLASSES_OF.items() if found.has_expression())
+# Compilers take seconds a map: one of each family, and two that are built on another map.
+FAMILIES = (*{CLASSES_OF[key].__module__: key for key in reversed(KEYS)}.values(), "svs", "irm")
 KINDS = ("logits", "probabilities")
 
 

@@ -172,7 +172,7 @@ class TestBadInput:
             export(cordcal.CORD(), tmp_path / "m.onnx")
 
     def test_unexportable_calibrator(self, tmp_path: Path, monkeypatch) -> None:
-        found = calibrator_class("ms")
+        model, found = fitted("ms"), calibrator_class("ms")
         monkeypatch.setattr(found, "_map", cordcal.calibrators.Calibrator._map)
         with pytest.raises(ValueError, match="the calibrator 'ms', which cannot leave NumPy"):
-            export(fitted("ms"), tmp_path / "m.onnx")
+            export(model, tmp_path / "m.onnx")

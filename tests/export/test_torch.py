@@ -13,7 +13,7 @@ import cordcal
 from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal.torch import PreservedModule
 
-from .conftest import KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
+from .conftest import FAMILIES, KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -160,7 +160,7 @@ def test_autocast_changes_nothing(key: str) -> None:
     assert torch.equal(inside, module(scores))
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", FAMILIES)
 def test_exports_with_any_batch_size(key: str) -> None:
     module = PreservedModule(fitted(key)).eval()
     scores = torch.tensor(hard_rows("logits")).float()
@@ -170,7 +170,7 @@ def test_exports_with_any_batch_size(key: str) -> None:
         assert torch.equal(program.module()(scores[:rows]), module(scores[:rows]))
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", FAMILIES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("fresh_compiler")
 def test_traces_whole(key: str) -> None:
