@@ -80,7 +80,23 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
         if dtype_name(values.dtype) == "bfloat16":  # NumPy has no bfloat16
             values = values.float()
         return np.asarray(values.numpy())
-    return np.asarray(values)
+    array = _from_arrow(values) if hasattr(values, "to_batches") else np.asarray(values)
+    if array.dtype == object and hasattr(values, "to_numpy"):
+        return _without_missing(values, array)
+    return array
+
+
+def _from_arrow(table: Any) -> npt.NDArray[Any]:
+    """Return an Arrow table's columns side by side; what is missing is NaN."""
+    return np.column_stack([column.to_numpy() for column in table.columns])
+
+
+def _without_missing(values: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return pandas' nullable numbers as floats, missing ones as NaN; words as they are."""
+    try:
+        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError):
+        return array
 
 
 def first_argmax(array: Array, *, xp: Any = None) -> Array:

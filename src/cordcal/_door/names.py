@@ -17,7 +17,7 @@ def column_names(values: Any) -> list[str] | None:
     >>> column_names(pd.DataFrame({"cat": [0.4], "dog": [0.6]}))
     ['cat', 'dog']
     """
-    columns = getattr(values, "columns", None)
+    columns = getattr(values, "column_names", getattr(values, "columns", None))
     return None if columns is None else [str(name) for name in columns]
 
 
@@ -55,4 +55,7 @@ def check_class_names(names: Sequence[Any], classes: int) -> tuple[str, ...]:
             f"has {len(words)} names but there are {classes} columns",
             "pass one name for each column",
         )
+    if len(set(words)) < classes:
+        twice = next(word for at, word in enumerate(words) if word in words[:at])
+        raise Refusal("class_names", f"has {twice!r} twice", "give each column a name of its own")
     return words

@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._door.arrays import (
     UNIT_ROUNDOFF,
@@ -63,11 +64,25 @@ def as_matrix(values: Any, name: str, *, allow_row: bool = False) -> Array:
 def _numpy_matrix(values: Any, name: str) -> Array:
     if np.ma.is_masked(values):
         raise Refusal(name, "has masked entries", "drop these rows, or fill them in")
-    array = np.asarray(values)
+    array = to_numpy(values)
+    if array.dtype.kind == "b":
+        raise Refusal(
+            name, "holds truth values", "pass numbers, e.g. scores; .astype(float) for one-hot rows"
+        )
     # Integers are whole numbers of something; longdouble is more than anything here keeps.
-    if array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
-        return array.astype(np.float64)
+    if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
+        return _rounded(array)
     return array
+
+
+def _rounded(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return float64 with the same decisions: rounding may tie the largest entries of a row."""
+    rounded = array.astype(np.float64)
+    if array.ndim == 2 and array.size:
+        decision = array.argmax(axis=1)
+        tied = np.flatnonzero(rounded.argmax(axis=1) != decision)
+        rounded[tied, decision[tied]] = np.nextafter(rounded[tied].max(axis=1), np.inf)
+    return rounded
 
 
 def check_same_shape(first: Array, first_name: str, second: Array, second_name: str) -> None:
@@ -162,8 +177,8 @@ def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> No
     """Warn once when rows deviate from one by more than their dtype explains."""
     if deviation > sum_warning_level(dtype, classes):
         warnings.warn(
-            f"{name}: some rows sum to one only within {deviation:.2g}; they are normalised. "
-            f"Divide each row by its sum to silence this warning",
+            f"{name}: some rows sum to one only within {deviation:.2g}; they are normalised "
+            f"where they are changed. Divide each row by its sum to silence this warning",
             UserWarning,
             stacklevel=stacklevel_outside_package(),
         )

@@ -33,6 +33,12 @@ def row_weights(rows: int, weight: Vector | None) -> Vector:
     return np.full(rows, 1.0 / rows) if weight is None else weight / weight.sum()
 
 
+def tame_weights(weight: Vector) -> Vector:
+    """Return weights whose sum is finite: scaled by the largest where it would overflow."""
+    with np.errstate(over="ignore"):
+        return weight if np.isfinite(weight.sum()) else weight / weight.max()
+
+
 def check_kind(kind: Any) -> None:
     """Refuse anything but the two kinds of scores."""
     if kind not in ("logits", "probabilities"):

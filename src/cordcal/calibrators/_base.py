@@ -24,6 +24,7 @@ from cordcal._door.scores import (
     check_own_scores,
     masked_refusal,
     read_scores,
+    tame_weights,
 )
 from cordcal._door.types import Array, Domain, Kind, Labels, Matrix, Vector
 from cordcal._door.vectors import check_labels, check_variety, check_weights
@@ -129,6 +130,7 @@ class Calibrator(Estimator, ABC):
         return self._learnt(original.working(self.works_on, LOG_FLOOR), labels, weight)
 
     def _learnt(self, working: Matrix, labels: Labels, weight: Vector | None) -> Self:
+        weight = None if weight is None else tame_weights(weight)
         with one_blas_thread(), self._fitting(working.shape[1]) as learner:
             learner._fit(working, labels, weight)
         return self

@@ -18,7 +18,7 @@ from cordcal._numeric.exact import weighted
 from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair._array import RowState, Split
-from cordcal.repair._rows import Description
+from cordcal.repair._rows import CheckedBlock, Description
 
 
 def checked(original: Array, direct: Array) -> tuple[Array, Array]:
@@ -30,6 +30,15 @@ def checked(original: Array, direct: Array) -> tuple[Array, Array]:
         deviation = check_report(given, lane_sum(widened), name, given.dtype)
         warn_about_sums(deviation, name, given.dtype, given.shape[1])
     return p, q
+
+
+def checked_block(original: Array, direct: Array, decision: Decisions | None) -> CheckedBlock:
+    """Check all rows in the dtype they came in; return them as one block of NumPy arrays."""
+    p, q = (arrays.to_numpy(report) for report in (original, direct))
+    wide_p, wide_q = (
+        arrays.to_numpy(report).astype(np.float64) for report in checked(original, direct)
+    )
+    return CheckedBlock(slice(0, len(q)), p, q, decision, wide_p, wide_q)
 
 
 def on_device(decision: Decisions, like: Array) -> Array:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
 
-from cordcal._door import arrays
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal._numeric.exact import moderated, weighted
 from cordcal.repair import _array, _construction, _foreign, _ranked_rows, _ranking, _rows
@@ -117,13 +117,12 @@ def construct(
 
 def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: int) -> RankedRows:
     """Check all rows and look at them along the kept order, as NumPy vectors."""
+    blocks: Iterable[_rows.CheckedBlock]
     if not isinstance(direct, np.ndarray):
-        original, direct = _foreign.checked(original, direct)
-        original, direct = (arrays.to_numpy(x).astype(np.float64) for x in (original, direct))
-    parts = [
-        _ranked_rows.rank_block(block, levels)
-        for block in _rows.checked_blocks(original, direct, decision)
-    ]
+        blocks = [_foreign.checked_block(original, direct, decision)]
+    else:
+        blocks = _rows.checked_blocks(original, direct, decision)
+    parts = [_ranked_rows.rank_block(block, levels) for block in blocks]
     # The tail itself serves a repair only; the levels need its sum and its largest entry,
     # and of the order the kept ranks and the one behind them.
     joined = {

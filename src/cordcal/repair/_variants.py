@@ -94,10 +94,8 @@ class VariantCORD(Estimator):
             target="direct" if self.target == "none" else self.target,
         )
         rows = CalibrationRows(description, weight, q.shape[1], 1)
-        self.construction_ = rows.construct(
-            decision_given=decision is not None, free=self.target == "none"
-        )
-        self.eta_ = self.construction_.eta
+        found = rows.construct(decision_given=decision is not None, free=self.target == "none")
+        self.__dict__.update(construction_=found, eta_=found.eta)
         return self
 
     def transform(
@@ -136,7 +134,9 @@ class MinimalRepair(Estimator):
            [0.9, 0.1]])
     """
 
-    def fit(self, original: Any, direct: Any, *, decision: Any = None) -> Self:
+    def fit(
+        self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Do nothing; there to be called like `CORD.fit`."""
         return self
 
@@ -174,7 +174,9 @@ class RankingProjection(Estimator):
     (array([[0.5 , 0.25, 0.25]]), True)
     """
 
-    def fit(self, original: Any, direct: Any, *, decision: Any = None) -> Self:
+    def fit(
+        self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Do nothing; there to be called like `CORD.fit`."""
         return self
 

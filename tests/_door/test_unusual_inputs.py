@@ -1,0 +1,121 @@
+"""Inputs that are unusual but honest work; those that cannot get a sentence of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cordcal import CORD, Preserved, Refusal, calibrators
+from cordcal.repair import MinimalRepair
+
+RNG = np.random.default_rng(7)
+P, Q = RNG.dirichlet(np.ones(4), (2, 60))
+LABELS = RNG.integers(4, size=60)
+LOGITS = 2.0 * np.eye(4)[LABELS] + RNG.normal(size=(60, 4))
+
+
+@pytest.fixture(params=["compiled", "array"], autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
+
+
+def test_decisions_that_are_a_column_of_a_table() -> None:
+    decision = P.argmin(axis=1)
+    table = np.stack([decision, decision], axis=1)
+    cord = CORD().fit(P, Q, decision=table[:, 0])
+    expected = CORD().fit(P, Q, decision=decision).transform(P, Q, decision=decision)
+    np.testing.assert_array_equal(cord.transform(P, Q, decision=table[:, 1]), expected)
+
+
+@pytest.mark.parametrize("preserve", [1, 2])
+def test_bfloat16_rows_are_taken_at_their_own_tolerance(preserve: int) -> None:
+    torch = pytest.importorskip("torch", reason="bfloat16 needs torch")
+    rng = np.random.default_rng(0)
+    p, q = (torch.tensor(rng.dirichlet(np.ones(3), 400)).to(torch.bfloat16) for _ in range(2))
+    assert abs(p.double().sum(dim=1) - 1.0).max() > 1.5e-3  # beyond float64's tolerance
+    CORD(preserve).fit(p, q).transform(p, q)
+
+
+def test_decisions_are_read_in_their_own_dtype() -> None:
+    fine = np.array([[0.5, 0.5], [0.25, 0.75]], dtype=np.longdouble)
+    fine[0] += np.array([-1, 1], dtype=np.longdouble) * np.longdouble(2) ** -60
+    if fine[0, 0] == fine[0, 1]:
+        pytest.skip("longdouble is double here")
+    direct = np.array([[0.9, 0.1], [0.2, 0.8]])
+    assert CORD().fit(fine, direct).transform(fine, direct).argmax(axis=1).tolist() == [1, 1]
+    large = np.array([[2**53, 2**53 + 1], [3, 1], [1, 2], [5, 4]])
+    model = Preserved("ts").fit(LOGITS[:, :2], LABELS % 2)
+    assert model.predict(large).tolist() == [1, 0, 1, 0]
+    assert model.predict_proba(large).argmax(axis=1).tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("key", ["ts", "vs", "irova", "ets"])
+def test_weights_whose_sum_overflows(key: str) -> None:
+    weight = np.where(np.arange(60) % 2, 1.0, 0.5)
+    expected = calibrators.make(key).fit(LOGITS, LABELS, sample_weight=weight)
+    found = calibrators.make(key).fit(LOGITS, LABELS, sample_weight=weight * 1.7e308)
+    np.testing.assert_allclose(
+        found.predict_proba(LOGITS), expected.predict_proba(LOGITS), rtol=1e-9
+    )
+
+
+def test_duplicate_names() -> None:
+    with pytest.raises(Refusal, match="class_names has 'a' twice; give each column"):
+        Preserved("ts", class_names=["a", "b", "a", "c"]).fit(LOGITS, LABELS)
+
+
+def test_truth_values() -> None:
+    with pytest.raises(Refusal, match="scores holds truth values; pass numbers"):
+        calibrators.make("ts").fit(LOGITS > 0.0, LABELS)
+
+
+def test_arrow_tables_and_nullable_frames() -> None:
+    pa = pytest.importorskip("pyarrow", reason="Arrow tables need pyarrow")
+    names = ["a", "b", "c", "d"]
+    expected = Preserved("ts").fit(LOGITS, LABELS).predict_proba(LOGITS)
+    frame = pd.DataFrame(LOGITS, columns=names)
+    for scores in (pa.Table.from_pandas(frame), frame.astype("Float64")):
+        model = Preserved("ts").fit(scores, pd.Series(LABELS, dtype="Int64"))
+        assert model.columns_ == names
+        np.testing.assert_array_equal(model.predict_proba(scores), expected)
+    holed = frame.astype("Float64")
+    holed.iloc[3, 1] = pd.NA
+    with pytest.raises(Refusal, match="scores: row 3 contains NaN"):
+        Preserved("ts").fit(holed, LABELS)
+
+
+def test_three_decimals() -> None:
+    rows = np.array([[0.334, 0.334, 0.333], [0.333, 0.333, 0.333]])
+    for dtype in (np.float64, np.float32):
+        with pytest.warns(UserWarning, match="some rows sum to one only within"):
+            CORD().fit(rows.astype(dtype), rows.astype(dtype))
+
+
+@pytest.mark.filterwarnings("ignore:.*some rows sum")
+def test_both_engines_draw_the_line_at_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = []
+    for engine in ("compiled", "array"):
+        monkeypatch.setenv("CORDCAL_ENGINE", engine)
+        cord = CORD().fit(P, Q)
+        told = []
+        for ulps in range(-8, 9):
+            row = np.array([[0.25, 0.25, 0.25, 0.25 + 1e-3 + 2.0**-20 + ulps * 2.0**-54]])
+            try:
+                cord.transform(P[:1], row)
+                told.append(True)
+            except Refusal:
+                told.append(False)
+        accepted.append(told)
+    assert accepted[0] == accepted[1]
+    assert {True, False} == set(accepted[0])
+
+
+def test_repairs_without_a_fit_take_weights() -> None:
+    MinimalRepair().fit(P, Q, sample_weight=np.ones(60)).transform(P, Q)
+
+
+def test_in_place_repairs_warn_too() -> None:
+    cord, direct = CORD().fit(P, Q), Q * (1.0 + 1e-5)
+    with pytest.warns(UserWarning, match="direct: some rows sum to one only within"):
+        cord.transform(P, direct, out=direct)
