@@ -194,3 +194,8 @@ def test_the_same_model_is_the_same_file(stored: Path) -> None:
     header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
     assert list(header) == sorted(header)
     assert list(header["__metadata__"]) == sorted(header["__metadata__"])
+
+
+def test_a_calibrator_alone_can_be_looked_at(stored: Path) -> None:
+    cordcal.save(cordcal.load(stored).calibrator_, stored)
+    assert cordcal.files.inspect(stored)["calibration_rows"] is None

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import softmax
 
 import cordcal
-from cordcal.files import _sources, open_scores, read_scores
+from cordcal.files import _sources, inspect, open_scores, read_scores
 from documents import ROOT, blocks
 
 Write = Callable[..., Path]
@@ -165,3 +165,24 @@ def test_the_recipe_of_the_documentation(
     found: dict[str, Any] = {}
     exec(recipe, found)
     assert found["cord"].eta_ == cordcal.CORD().fit(original, direct).eta_
+
+
+@pytest.mark.parametrize("name", ["s.parquet", "s.npy"])
+def test_a_look_in_pieces_finds_what_one_at_the_whole_does(
+    write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = matrix.copy()
+    found[[3, 700], 1] = np.inf
+    found[900] = 0.25
+    path = write(name, found, group=100)
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    told = inspect(path)
+    assert told["entries"][0]["shape"] == "1,050 rows × 5 classes"
+    assert told["entries"][0]["kind"] == "looks like logits"
+    problems = "\n".join(told["problems"])
+    assert "2 rows (the first is row 3) have an infinite value" in problems
+    assert "row 900 has a tie for the top" in problems
+    np.savez(path.with_name("s.npz"), **{told["entries"][0]["name"]: found})
+    assert inspect(path.with_name("s.npz"))["problems"] == told["problems"]
+    found[1000, 2] = np.nan
+    assert inspect(write(name, found, group=100))["problems"][0].endswith("row 1000 has NaN")

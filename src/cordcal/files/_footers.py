@@ -4,6 +4,12 @@ Row groups are encoded each as a small Parquet file, on any thread, and their by
 appended to one output.  What is left is the footer, a Thrift struct in the compact
 protocol: it is read into nested tuples, its file offsets are moved, and it is written
 again.  Nothing is encoded twice, and an output that was cut short can be continued.
+
+pyarrow alone does not do it (tried with version 26).  Its writer refuses to go on with a file
+("Appending to file not implemented"), counts a Python sink's positions from zero, and
+``FileMetaData.append_row_groups`` joins footers without moving their offsets.  Part files that
+pyarrow reads and writes again at the end take 1.5 times as long as these bytes (160 MB in ten
+row groups, median of four runs) and twice the disk.
 """
 
 from __future__ import annotations

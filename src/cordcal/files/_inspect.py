@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,13 @@ import numpy.typing as npt
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_indices
 from cordcal._door.reports import sum_warning_level
+from cordcal._door.types import Kind
 from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
-from cordcal.files._kinds import check_whole_vectors, looks_like
+from cordcal.files._kinds import ROWS_THAT_TELL, check_whole_vectors, looks_like
 from cordcal.files._models import is_model, load
+from cordcal.files._numpy import read_header
 from cordcal.files._opening import open_regular
+from cordcal.files._sources import Source, open_source
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 # A graph begins with its version of ONNX and, each behind its length, who made it and which one.
@@ -46,12 +49,13 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
             return _made_by_cordcal(path, "report", page[1])
         if (graph := _GRAPH.match(head)) is not None:
             return _made_by_cordcal(path, "ONNX graph", graph[2][: graph[1][0]])
-    return _scores(open_contents(path))
+        return _scores(path)
+    return _whole(path)
 
 
 def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
     model = load(path)
-    construction = model.construction_
+    construction = getattr(model, "construction_", None)  # a calibrator alone has none
     calibrator = getattr(model, "calibrator_", None)
     return {
         "file": str(path),
@@ -64,8 +68,10 @@ def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
         if getattr(model, "class_names", None) is None
         else [str(name) for name in model.class_names],
         "preserve": getattr(model, "preserve", 1),
-        "calibration_rows": construction.n,
-        "decisions_the_calibrator_changed": construction.n_changed,
+        "calibration_rows": None if construction is None else construction.n,
+        "decisions_the_calibrator_changed": None
+        if construction is None
+        else construction.n_changed,
         "problems": [],
     }
 
@@ -80,78 +86,167 @@ def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) 
     }
 
 
-def _scores(contents: Contents) -> dict[str, Any]:
-    problems: list[str] = []
-    entries = []
+def _scores(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Look at the arrays of a file, in pieces where it can be read so."""
+    with open_regular(path) as file:
+        head = file.read(6)
+        in_pieces = head.startswith(b"PAR1") or (
+            head.startswith(b"\x93NUMPY") and _is_filled_matrix(file, os.fspath(path))
+        )
+    return _in_pieces(open_source(os.fspath(path), None)) if in_pieces else _whole(path)
+
+
+def _is_filled_matrix(file: BinaryIO, path: str) -> bool:
+    file.seek(0)
+    shape = read_header(file, path).shape
+    return len(shape) == 2 and min(shape) > 0
+
+
+def _whole(path: str | os.PathLike[str]) -> dict[str, Any]:
+    contents = open_contents(path)
+    looks = []
     for name, shape in contents.shapes.items():
+        look = _Look(name, shape)
         try:
-            entry, found = _described(contents, name, shape)
+            held = contents.matrices if name in contents.matrices else contents.vectors
+            look.add(held[name])
         except Refusal as refusal:  # an array that is too large, or damaged
-            entry, found = {"name": name, "shape": str(shape)}, [str(refusal)]
-        entries.append(entry)
-        problems += found
-    if not entries:
+            look.refused = str(refusal)
+        looks.append(look)
+    return _told(contents, looks)
+
+
+def _in_pieces(source: Source) -> dict[str, Any]:
+    sample = source.sample()
+    rows = source.spans[-1][1]
+    looks = {
+        name: _Look(name, (rows, *array.shape[1:]))
+        for name, array in {**sample.matrices, **sample.vectors}.items()
+    }
+    for at, name in enumerate(sample.matrices or [""]):
+        for piece in source.pieces(0, name):
+            # Vectors come with every matrix: look at them the first time.
+            for key in [name, *(piece.vectors if at == 0 else ())]:
+                if key in looks:
+                    looks[key].add(piece.matrices[key] if key == name else piece.vectors[key])
+    return _told(sample, list(looks.values()))
+
+
+def _told(contents: Contents, looks: list[_Look]) -> dict[str, Any]:
+    shapes: list[tuple[int, ...]] = [look.shape for look in looks if len(look.shape) == 2]
+    problems = [problem for look in looks for problem in look.problems(shapes, contents)]
+    if not looks:
         problems.append("there is no matrix of scores (rows × classes)")
     return {
         "file": contents.path,
         "format": contents.format,
         "class_names": None if contents.class_names is None else list(contents.class_names),
-        "entries": entries,
+        "entries": [look.entry() for look in looks],
         "problems": problems,
     }
 
 
-def _described(
-    contents: Contents, name: str, shape: tuple[int, ...]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return what one array is, and what is wrong with it."""
-    if name in contents.vectors:
-        vector = contents.vectors[name]
-        entry = {"name": name, "shape": f"{len(vector):,} entries", "dtype": str(vector.dtype)}
-        beside = [contents.shapes[key] for key in contents.matrices][:1]
-        of_labels = name in LABEL_NAMES and beside
-        return entry, _label_problems(vector, beside[0], contents) if of_labels else []
-    matrix = contents.matrices[name]
-    entry = {
-        "name": name,
-        "shape": f"{shape[0]:,} rows × {shape[1]:,} classes",
-        "dtype": str(matrix.dtype),
-    }
-    if name in FEATURE_NAMES:
-        return entry, []
-    if matrix.dtype.kind == "f" and matrix.size and not np.isnan(matrix).any():
-        entry["kind"] = f"looks like {looks_like(matrix)}"
-    return entry, _matrix_problems(matrix, name)
+class _Look:
+    """What an array's pieces show, one after the other."""
+
+    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
+        self.name, self.shape = name, shape
+        self.refused: str | None = None
+        self.dtype: np.dtype[Any] | None = None
+        self.rows = 0
+        self.kinds: set[Kind] = set()
+        self.flagged: dict[str, tuple[int, int]] = {}
+        self.deviation = 0.0
+        self.within_one = True
+        self.ranks: list[str | None] = []
+        self.vectors: list[npt.NDArray[Any]] = []
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Look at some more rows."""
+        self.dtype = values.dtype
+        if values.ndim == 2:
+            if values.dtype.kind == "f" and values.size and self.name not in FEATURE_NAMES:
+                self._add_scores(values)
+        elif self.name in LABEL_NAMES:
+            self.vectors.append(values)
+        self.rows += len(values)
+
+    def _add_scores(self, matrix: npt.NDArray[Any]) -> None:
+        top = matrix.max(axis=1, keepdims=True)
+        missing = np.isnan(top[:, 0])  # NaN is the largest of any row it is in
+        self._flag("NaN", missing)
+        if missing.any():
+            return  # what follows would be about other rows than the file's
+        self._flag("an infinite value", top[:, 0] == np.inf)
+        tied = np.count_nonzero(matrix == top, axis=1) > 1
+        self._flag("a tie for the top; the smallest index decides", tied)
+        self.kinds.add(looks_like(matrix))
+        self.within_one = self.within_one and bool(matrix.min() >= 0.0 and top.max() <= 1.0)
+        if self.within_one:
+            sums = matrix.sum(axis=1, dtype=np.float64)
+            self.deviation = max(self.deviation, float(np.abs(sums - 1.0).max()))
+        if len(matrix) >= ROWS_THAT_TELL:
+            self.ranks.append(_like_ranks(matrix, self.name))
+
+    def _flag(self, what: str, flags: npt.NDArray[np.bool_]) -> None:
+        if flags.any():
+            count, first = self.flagged.get(what, (0, self.rows + int(np.argmax(flags))))
+            self.flagged[what] = count + int(np.count_nonzero(flags)), first
+
+    @property
+    def kind(self) -> Kind | None:
+        """What the scores look like; nothing, where some rows are none."""
+        if not self.kinds or "NaN" in self.flagged:
+            return None
+        return "probabilities" if self.kinds == {"probabilities"} else "logits"
+
+    def entry(self) -> dict[str, Any]:
+        """Return what the array is."""
+        size = [f"{length:,}" for length in self.shape]
+        shape = f"{size[0]} rows × {size[1]} classes" if len(size) == 2 else f"{size[0]} entries"
+        entry = {"name": self.name, "shape": shape}
+        if self.dtype is not None:
+            entry["dtype"] = str(self.dtype)
+        if self.kind is not None:
+            entry["kind"] = f"looks like {self.kind}"
+        return entry
+
+    def problems(self, shapes: list[tuple[int, ...]], contents: Contents) -> list[str]:
+        """Return what is wrong with the array; ``shapes`` are those of the file's matrices."""
+        if self.refused is not None:
+            return [self.refused]
+        if len(self.shape) == 1:
+            if not self.vectors or not shapes:
+                return []
+            return _label_problems(np.concatenate(self.vectors), shapes[0], contents)
+        if self.name in FEATURE_NAMES:
+            return []
+        if self.dtype is not None and self.dtype.kind != "f":
+            return [f"{self.name} has dtype {self.dtype}, not floating numbers"]
+        if min(self.shape) == 0:
+            return [f"{self.name} is empty"]
+        return self._score_problems()
+
+    def _score_problems(self) -> list[str]:
+        if "NaN" in self.flagged:
+            return [f"{self.name}: {_rows(*self.flagged['NaN'])} NaN"]
+        told = [f"{self.name}: {_rows(*found)} {what}" for what, found in self.flagged.items()]
+        if self.ranks and all(self.ranks):
+            told.append(str(self.ranks[0]))
+        if self.kind == "probabilities":
+            if self.deviation > sum_warning_level(self.dtype, self.shape[1]):
+                told.append(f"{self.name}: rows sum to one only within {self.deviation:.2g}")
+        elif self.within_one:
+            told.append(f"{self.name} lies in [0, 1] but its rows do not sum to one")
+        return told
 
 
-def _matrix_problems(matrix: npt.NDArray[Any], name: str) -> list[str]:
-    problems = []
-    if matrix.dtype.kind != "f":
-        return [f"{name} has dtype {matrix.dtype}, not floating numbers"]
-    if min(matrix.shape) == 0:
-        return [f"{name} is empty"]
-    missing = np.isnan(matrix).any(axis=1)
-    if missing.any():
-        return [f"{name}: {_rows(missing)} NaN"]
-    infinite = (matrix == np.inf).any(axis=1)
-    if infinite.any():
-        problems.append(f"{name}: {_rows(infinite)} an infinite value")
+def _like_ranks(matrix: npt.NDArray[Any], name: str) -> str | None:
     try:
         check_whole_vectors(matrix, name)
-    except ValueError as error:
-        problems.append(str(error))
-    top = matrix.max(axis=1, keepdims=True)
-    tied = np.asarray((matrix == top).sum(axis=1) > 1)
-    if tied.any():
-        problems.append(f"{name}: {_rows(tied)} a tie for the top; the smallest index decides")
-    if looks_like(matrix) == "probabilities":
-        deviation = np.abs(matrix.sum(axis=1, dtype=np.float64) - 1.0)
-        level = sum_warning_level(matrix.dtype, matrix.shape[1])
-        if deviation.max() > level:
-            problems.append(f"{name}: rows sum to one only within {deviation.max():.2g}")
-    elif matrix.min() >= 0.0 and matrix.max() <= 1.0:
-        problems.append(f"{name} lies in [0, 1] but its rows do not sum to one")
-    return problems
+    except Refusal as refusal:
+        return str(refusal)
+    return None
 
 
 def _label_problems(
@@ -165,8 +260,5 @@ def _label_problems(
     return [f"{absent:,} of {shape[1]:,} classes have no labelled row"] if absent else []
 
 
-def _rows(flags: npt.NDArray[np.bool_]) -> str:
-    count = int(flags.sum())
-    if count == 1:
-        return f"row {int(np.argmax(flags))} has"
-    return f"{count:,} rows (the first is row {int(np.argmax(flags))}) have"
+def _rows(count: int, first: int) -> str:
+    return f"row {first} has" if count == 1 else f"{count:,} rows (the first is row {first}) have"

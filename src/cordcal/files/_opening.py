@@ -44,7 +44,7 @@ def check_size(name: str, size: int) -> None:
             name,
             f"takes {size / 1e9:,.1f} GB of memory to be read, more than the limit of "
             f"{most / 1e9:,.1f} GB",
-            f"store it as npy or Parquet, which are read in pieces, or set the environment "
+            f"store it as npy or Parquet where it is read in pieces, or set the environment "
             f"variable {LIMIT} to more bytes",
         )
 
