@@ -24,7 +24,7 @@ def test_demo_compares_and_ends_with_the_report(
     assert cells["irova", "repaired"][:2] == [accuracy, "0.00"]
     assert float(cells["irova", "direct"][1]) > 0
     assert result.stdout.endswith("report: cordcal-demo.html\n")
-    assert "not run: adats: needs the penultimate features; store them under" in result.stdout
+    assert "not run: adats: needs the penultimate features beside the scores" in result.stdout
     assert (tmp_path / "cordcal-demo.html").stat().st_size < 1.5e6
     # The README shows the real output, but for the seconds.
     shown, _ = blocks(ROOT / "README.md", "console")[0].split("$ make test")
