@@ -44,6 +44,7 @@ types: $(VENV)/.test-installed
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench-installed
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/repair.py
 	$(BIN)/python benchmarks/fits.py
 	$(BIN)/python benchmarks/metrics.py

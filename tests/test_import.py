@@ -24,6 +24,7 @@ HEAVY = (
     "scipy",
     "pandas",
 )
+SCORES = str(Path(__file__).parent / "data" / "synth_n2000_k10.npz")
 # scikit-learn loads these by itself where they are installed.
 SKLEARN = ("sklearn", "scipy", "pandas", "pyarrow")
 

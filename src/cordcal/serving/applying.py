@@ -98,7 +98,7 @@ class CalibratedRows(Repairer):
         (batch,) = parts
         given = batch.values
         features = batch.features if takes_features(self.model.calibrator_) else None
-        found = self.model.reports(given, self.dtypes["repaired"], features=features)
+        found = self.model.reports(given, dtype=self.dtypes["repaired"], features=features)
         extra = {}
         if self.explain:
             original = original_probabilities(given, self.model.calibrator_.input)
