@@ -66,7 +66,7 @@ def column(table: Table, name: str) -> list[tuple[Part, ...]]:
     [
         (100, True, set()),
         (101, True, {"mcct-i"}),
-        (1000, True, {"ms", "sms", "dir-odir", "mcct-i"}),
+        (1000, True, {"ms", "sms", "dir-odir", "venn-abers", "spline", "mcct-i"}),
         (10, False, {"adats"}),
     ],
 )
