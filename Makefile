@@ -13,7 +13,7 @@ MIN_TESTS := tests/_door tests/_numeric tests/repair tests/properties tests/metr
   tests/calibrators tests/evaluate tests/files tests/serving tests/study tests/cli tests/report \
   tests/sklearn tests/test_preserved.py tests/test_import.py
 
-.PHONY: demo test test-all test-min test-install lint types bench docs release-check clean
+.PHONY: demo test test-all attack test-min test-install lint types bench docs release-check clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
@@ -23,6 +23,11 @@ test: $(VENV)/.test-installed
 
 test-all: $(VENV)/.test-installed
 	$(PYTEST) -n 2 --dist worksteal
+
+# The long form of tests/attacks: SECONDS for each kind, a table at the end.
+SECONDS ?= 60
+attack: $(VENV)/.test-installed
+	PYTHONPATH=tests $(BIN)/python -m attacks --seconds $(SECONDS)
 
 # The lowest supported versions; no torch, Dask or ONNX, and no real outputs: `test` has those.
 test-min: .venv-min/.installed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,8 @@ _DAMAGE = (
     RuntimeError,
     LookupError,
     OverflowError,
+    SyntaxError,  # a header is read as Python's literals
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
     struct.error,

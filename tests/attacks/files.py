@@ -1,0 +1,72 @@
+"""Damaged files of every format: a sentence or a result, and no other file touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import cordcal
+from attacks.promises import Rng, command, damaged, hold, logits_and_labels, strictly_top, untouched
+
+ROWS, CLASSES = 40, 3
+FORMATS = ("npz", "npy", "csv", "parquet")
+
+
+def trial(rng: Rng, folder: Path) -> int:
+    """Damage a file and give it to a command that reads such files."""
+    kind = str(rng.choice(FORMATS))
+    path = write(folder, kind, rng)
+    path.write_bytes(damaged(path.read_bytes(), rng))
+    model = folder / "model.safetensors"
+    sound = logits_and_labels(np.random.default_rng(0), 100, CLASSES)
+    cordcal.save(cordcal.Preserved("ts").fit(*sound), model)
+    output = folder / ("out." + str(rng.choice(FORMATS)))
+    with untouched(folder, output.name, "fitted.safetensors"):
+        match int(rng.integers(4)):
+            case 0:
+                command("info", path)
+            case 1:
+                command("audit", "--original", path, "--direct", path)
+            case 2:
+                command(
+                    "fit", path, "--calibrator", "ts", "--output", folder / "fitted.safetensors"
+                )
+            case 3:
+                skip = ("--on-error", "skip") if rng.random() < 0.5 else ()
+                done = command("apply", model, path, "--output", output, *skip)
+                hold(output.exists() == (done.code == 0), "an output and an error, or neither")
+                if done.code == 0:
+                    check_output(output)
+    return 1
+
+
+def write(folder: Path, kind: str, rng: Rng) -> Path:
+    """Write scores and labels as a sound file."""
+    logits, labels = logits_and_labels(rng, ROWS, CLASSES)
+    path = folder / f"scores.{kind}"
+    if kind == "npy":
+        np.save(path, logits)
+    elif kind == "npz":
+        save = np.savez_compressed if rng.random() < 0.5 else np.savez
+        save(path, logits=logits, labels=labels, class_names=np.array(["a", "b", "c"]))
+    elif kind == "csv":
+        head = "a,b,c,label" if rng.random() < 0.5 else ""
+        table = np.column_stack([logits, labels])
+        np.savetxt(path, table, delimiter=",", fmt="%.6g", header=head, comments="")
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        columns = {name: logits[:, index] for index, name in enumerate("abc")}
+        table = pyarrow.table({**columns, "label": labels})
+        parquet.write_table(table, path, row_group_size=int(rng.integers(5, 50)))
+    return path
+
+
+def check_output(output: Path) -> None:
+    """Ask that what was written are reports that keep their decisions."""
+    found = cordcal.files.open_scores(output)
+    for batch in found.batches():
+        report = np.asarray(batch.values)
+        hold(strictly_top(report, report.argmax(axis=1)), f"{output.name} holds no reports")

@@ -1,0 +1,74 @@
+"""Processes killed at any moment: an output that is whole or absent, and the same when resumed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cordcal
+from attacks.promises import Rng, hold, logits_and_labels
+from cordcal.files import _sources, open_scores
+from cordcal.serving.applying import CalibratedRows, apply_model
+
+ROWS, CLASSES = 4000, 20
+SUFFIXES = ("npy", "csv", "parquet")
+PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}
+
+
+def trial(rng: Rng, folder: Path) -> int:
+    """Kill a run some times, resume it, and compare it with one that nobody disturbed."""
+    model, source = prepared(rng, folder)
+    output = folder / f"out.{rng.choice(SUFFIXES)}"
+    whole = output.with_stem("whole")
+    seconds = time.perf_counter()
+    run(model, source, whole)
+    seconds = time.perf_counter() - seconds
+    kills = 0
+    for _ in range(int(rng.integers(1, 4))):
+        kills += killed(rng.uniform(0.0, 1.5 * seconds), model, source, output)
+        if output.exists():
+            hold(output.read_bytes() == whole.read_bytes(), "a killed run left half an output")
+            break
+    run(model, source, output, resume=not output.exists())
+    hold(output.read_bytes() == whole.read_bytes(), "a resumed output differs")
+    hidden = [each.name for each in folder.iterdir() if each.name.startswith(".")]
+    hold(not hidden, f"{hidden} were left behind")
+    return kills
+
+
+def prepared(rng: Rng, folder: Path) -> tuple[Path, Path]:
+    """Write a model and scores."""
+    logits, labels = logits_and_labels(rng, ROWS, CLASSES)
+    cordcal.save(cordcal.Preserved("vs").fit(logits[:500], labels[:500]), folder / "m.safetensors")
+    np.save(folder / "scores.npy", logits.astype(np.float32))
+    return folder / "m.safetensors", folder / "scores.npy"
+
+
+def run(model: Path, source: Path, output: Path, **options: bool) -> None:
+    """Apply a model, in many small batches."""
+    _sources.BATCH_BYTES = 64 * CLASSES * 4
+    apply_model(
+        CalibratedRows(cordcal.load(model), open_scores(source), **PLAIN), output, **options
+    )
+
+
+def killed(seconds: float, model: Path, source: Path, output: Path) -> int:
+    """Start a run and kill it; return whether it was alive."""
+    # A new process that has all modules already, made from one that runs no threads.
+    child = processes().Process(target=run, args=(model, source, output), kwargs={"resume": True})
+    child.start()
+    child.join(seconds)
+    alive = child.is_alive()
+    child.kill()
+    child.join()
+    return int(alive)
+
+
+def processes() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["attacks.kills", "attacks.races"])
+    return context

@@ -1,0 +1,20 @@
+"""The kinds of attack, and the random numbers of each trial."""
+
+from __future__ import annotations
+
+import numpy as np
+
+KINDS = {
+    "rows": "rows through both engines and three dtypes",
+    "files": "damaged npz, npy, CSV and Parquet files",
+    "models": "hostile model files",
+    "names": "commands with names that steer terminals",
+    "kills": "kills, then resumed",
+    "races": "races of two writers",
+}
+"""Each kind's module, and what it counts."""
+
+
+def generator(kind: str, number: int) -> np.random.Generator:
+    """Return the random numbers of a trial: the same for the same kind and number."""
+    return np.random.default_rng([list(KINDS).index(kind), number])

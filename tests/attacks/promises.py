@@ -1,0 +1,130 @@
+"""What the trials share: the promises, a command that must keep them, and damage to bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cordcal.cli import main
+
+Rng = np.random.Generator
+GUARD = "guard.txt"  # a file of somebody else beside the inputs
+
+
+class Fallen(AssertionError):
+    """A promise that was broken."""
+
+
+def hold(kept: object, words: str) -> None:
+    """Ask for a promise to be kept."""
+    if not kept:
+        raise Fallen(words)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command returned and printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments: object) -> Done:
+    """Run a command in this process: it ends with 0, or with 2 and one printable sentence."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _plain_warnings():
+        try:
+            code = main([str(argument) for argument in arguments])
+        except BaseException:
+            raise Fallen(
+                f"{arguments}: a traceback\n{traceback.format_exc(limit=-4, chain=False)}"
+            ) from None
+    done = Done(code, out.getvalue(), err.getvalue())
+    hold(code in (0, 2), f"{arguments}: exit code {code}")
+    hold(code == 0 or done.err.startswith("cordcal: "), f"{arguments}: {done.err!r}")
+    for text in (done.out, done.err):
+        wild = {each for each in text if not each.isprintable() and each != "\n"}
+        hold(not wild, f"{arguments}: printed {wild!r}")
+    return done
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Let the command show its warnings its own way, and mend what it changes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        yield
+
+
+@contextlib.contextmanager
+def untouched(folder: Path, *outputs: str) -> Iterator[None]:
+    """Ask that a block changes the outputs alone, and leaves nothing hidden behind."""
+    (folder / GUARD).write_text("mine")
+    before = _contents(folder)
+    yield
+    after = _contents(folder)
+    for name in sorted(before.keys() | after.keys()):
+        if name not in outputs:
+            hold(before.get(name) == after.get(name), f"{name} was touched")
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+
+@contextlib.contextmanager
+def setting(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment for a while."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def damaged(data: bytes, rng: Rng) -> bytes:
+    """Return bytes that are flipped, cut, zeroed, doubled or moved at random places."""
+    found = bytearray(data)
+    for _ in range(int(rng.integers(1, 4))):
+        at = int(rng.integers(len(found))) if found else 0
+        size = int(rng.integers(1, 1 + min(64, max(1, len(found) - at))))
+        match int(rng.integers(6)):
+            case 0:
+                found[at : at + 1] = bytes([int(rng.integers(256))])
+            case 1:
+                del found[at:]
+            case 2:
+                found[at : at + size] = bytes(size)
+            case 3:
+                found[at:at] = found[at : at + size]
+            case 4:
+                del found[at : at + size]
+            case 5:
+                found[at : at + size] = rng.bytes(size)
+    return bytes(found)
+
+
+def logits_and_labels(rng: Rng, rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores of a mediocre classifier, and labels of at least two classes."""
+    labels = rng.integers(classes, size=rows)
+    labels[:2] = 0, 1
+    return 3.0 * (np.eye(classes)[labels] + rng.normal(size=(rows, classes))), labels
+
+
+def strictly_top(report: np.ndarray, decision: np.ndarray) -> bool:
+    """Tell whether each row's decision is its one largest entry, and every entry a number."""
+    mass = np.take_along_axis(report, decision[:, None], axis=1)
+    return bool(((report >= mass).sum(axis=1) == 1).all() and np.isfinite(report).all())
