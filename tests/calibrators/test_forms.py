@@ -84,8 +84,8 @@ def test_fit_returns_self_and_leaves_all_it_is_given(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_equal_weights_are_no_weights(name: str) -> None:
-    found = report(name, sample_weight=np.full(ROWS, 0.25))
+def test_weights_of_one_are_no_weights(name: str) -> None:
+    found = report(name, sample_weight=np.ones(ROWS))
     np.testing.assert_allclose(found, report(name), atol=1e-9)
 
 
