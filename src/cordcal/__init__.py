@@ -14,6 +14,7 @@ from cordcal._version import __version__
 # Each public name and the module that holds it; a value of None marks a submodule.
 _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
+    "Given": "cordcal.evaluate.given",
     "Lift": "cordcal.repair",
     "Preserved": "cordcal.preserved",
     "Refusal": "cordcal._door.errors",
@@ -35,6 +36,7 @@ _EXPORTS: dict[str, str | None] = {
 
 __all__ = [
     "CORD",
+    "Given",
     "Lift",
     "Preserved",
     "Refusal",
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from cordcal._door.errors import Refusal
     from cordcal.evaluate.audit import audit
     from cordcal.evaluate.compare import compare
+    from cordcal.evaluate.given import Given
     from cordcal.files._models import load, save
     from cordcal.preserved import Preserved
     from cordcal.repair import CORD, Lift, lift, warmup

@@ -21,6 +21,7 @@ from cordcal._door.scores import as_scores, check_kind, check_scores
 from cordcal._door.types import Decisions, Kind, Vector
 from cordcal._door.vectors import check_labels, check_weights
 from cordcal.calibrators import Calibrator, calibrator_class, make
+from cordcal.calibrators._foreign import adapted
 from cordcal.repair import CORD, Construction, RankingConstruction
 
 # Names of the calibrator's arrays in a model file begin with this.
@@ -60,7 +61,8 @@ class Preserved(Estimator):
     ----------
     calibrator : str or object
         A key such as ``"svs"`` (see `cordcal.calibrators.describe`), a calibrator of
-        cordcal, or any object with ``fit(scores, labels)`` and ``predict_proba(scores)``.
+        cordcal, any object with ``fit(scores, labels)`` and ``predict_proba(scores)``, and
+        whatever else `cordcal.compare` takes for one.
     input : {"logits", "probabilities"}, optional
         What the scores are.  By default what the calibrator says, else logits.
     preserve : int or "ranking"
@@ -354,19 +356,14 @@ class Preserved(Estimator):
                     "pass the fitted object, or leave prefit out",
                 )
             return make(self.calibrator, input=kind)
-        needed = ("predict_proba",) if self.prefit else ("fit", "predict_proba")
-        for method in needed:
-            if not hasattr(self.calibrator, method):
-                raise Refusal(
-                    "calibrator",
-                    f"{type(self.calibrator).__name__!r} has no method {method!r}",
-                    f"pass a key such as 'svs' or an object with {' and '.join(needed)}",
-                )
-        if self.prefit:
+        if self.prefit and hasattr(self.calibrator, "predict_proba"):
             return self.calibrator
+        calibrator = adapted(self.calibrator, kind)
+        if self.prefit:
+            return calibrator
         from sklearn.base import clone
 
-        return clone(self.calibrator, safe=False)
+        return clone(calibrator, safe=False)
 
     def _again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("cord_")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,12 +21,14 @@ from cordcal._door.scores import as_scores, check_kind
 from cordcal._door.types import Classes, Kind, Labels
 from cordcal._door.vectors import check_labels
 from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators._foreign import adapted
 from cordcal.calibrators._registry import takes_features
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.given import Given
 from cordcal.evaluate.price import Price, price_of_keeping
 from cordcal.evaluate.trust import Concern, concerns_about, overlap
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
@@ -76,7 +79,7 @@ class _Fitted:
 def compare(
     scores: Any,
     labels: Any,
-    calibrators: str | Sequence[Any] = "all",
+    calibrators: Any = "all",
     *,
     input: Kind = "logits",
     evaluation: float | tuple[Any, Any] = 0.5,
@@ -95,9 +98,12 @@ def compare(
         The classifier's logits or probabilities, as ``input`` says.
     labels : array_like of int of shape (n,)
         The true classes, as column indices.
-    calibrators : "all", str or sequence
-        Keys of `cordcal.calibrators`, or calibrator objects.  ``"all"`` leaves out what
-        the data do not allow, and says so in ``left_out``.
+    calibrators : "all", str, object, mapping or sequence
+        Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
+        netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
+        scores)`` that return probabilities, torch modules, or `Given` reports.  A mapping
+        ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"all"`` leaves
+        out what the data do not allow, and says so in ``left_out``.
     input : {"logits", "probabilities"}
         What the scores are.
     evaluation : float or tuple of arrays
@@ -137,7 +143,7 @@ def compare(
     truth = check_labels(labels, rows, classes)
     whole = Original.of(given, input, fitting=True)
     names = _checked_names(class_names, classes)
-    chosen = _chosen(calibrators)
+    chosen = _chosen(calibrators, input)
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = _splits(whole, truth, features, evaluation, splits, seed)
@@ -195,8 +201,11 @@ def _fit(
     prices: list[Price | None] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
-    with_features = takes_features(candidate)
+    given = candidate if isinstance(candidate, Given) else None
+    with_features = given is None and takes_features(candidate)
     for split in parts:
+        if given is not None:
+            candidate = given.between(split.fit.given, split.original.given)
         model = Preserved(candidate, input=input, preserve=preserve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -315,21 +324,51 @@ class _Chosen:
     explicit: bool
 
 
-def _chosen(calibrators: str | Sequence[Any]) -> _Chosen:
+def _chosen(calibrators: Any, input: Kind) -> _Chosen:
     if isinstance(calibrators, str) and calibrators == "all":
         return _Chosen({key: key for key in available()}, explicit=False)
-    wanted = [calibrators] if isinstance(calibrators, str) else list(calibrators)
-    if not wanted:
-        raise Refusal("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
     maps: dict[str, Any] = {}
-    for each in wanted:
-        if isinstance(each, str):
-            calibrator_class(each)  # refuses an unknown key before anything is fitted
-        name = each if isinstance(each, str) else str(getattr(each, "key", type(each).__name__))
+    for name, each in _named(calibrators):
         if name in maps:
             raise Refusal("calibrators", f"names {name!r} twice", "name each once")
+        if isinstance(each, str):
+            calibrator_class(each)  # refuses an unknown key before anything is fitted
+        elif not isinstance(each, Given):
+            each = adapted(each, input, f"calibrators[{name!r}]")
         maps[name] = each
     return _Chosen(maps, explicit=True)
+
+
+def _named(calibrators: Any) -> list[tuple[str, Any]]:
+    """Return the calibrators with their names; objects without one are called as their class."""
+    if isinstance(calibrators, Mapping):
+        pairs = [(str(name), each) for name, each in calibrators.items()]
+    else:
+        single = isinstance(calibrators, str) or not isinstance(calibrators, Iterable)
+        wanted = [calibrators] if single else list(calibrators)
+        pairs = [each if _is_pair(each) else ("", each) for each in wanted]
+    if not pairs:
+        raise Refusal("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
+    counts = Counter(_own_name(each) for name, each in pairs if not name)
+    numbers: Counter[str] = Counter()
+    named = []
+    for name, each in pairs:
+        own = name or _own_name(each)
+        if not name and counts[own] > 1 and not isinstance(each, str):
+            numbers[own] += 1
+            own = f"{own} {numbers[own]}"
+        named.append((own, each))
+    return named
+
+
+def _is_pair(each: Any) -> bool:
+    return isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
+
+
+def _own_name(each: Any) -> str:
+    if isinstance(each, str):
+        return each
+    return str(getattr(each, "key", getattr(each, "__name__", type(each).__name__)))
 
 
 def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:

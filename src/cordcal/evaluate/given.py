@@ -1,0 +1,76 @@
+"""Reports that were computed elsewhere, in place of a calibrator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The direct reports of a calibrator that ran elsewhere, for `compare`.
+
+    Parameters
+    ----------
+    direct_calibration : array_like of shape (n, K)
+        Its report of the calibration rows, in their order.
+    direct_evaluation : array_like of shape (m, K)
+        Its report of the evaluation rows; `compare` must be given these rows as
+        ``evaluation=(scores, labels)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cordcal
+    >>> p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]])
+    >>> given = Given(p, p)
+    >>> rows = cordcal.compare(p, [0, 1, 1, 1], {"mine": given}, input="probabilities",
+    ...                        evaluation=(p, [0, 1, 1, 1]))
+    >>> rows["mine"].repaired["accuracy"]
+    0.75
+    """
+
+    direct_calibration: Any
+    direct_evaluation: Any
+
+    def between(self, fit_scores: npt.NDArray[Any], scores: npt.NDArray[Any]) -> GivenRows:
+        """Return the calibrator that answers with these reports; refuse other shapes."""
+        pairs = (
+            ("direct_calibration", self.direct_calibration, fit_scores),
+            ("direct_evaluation", self.direct_evaluation, scores),
+        )
+        known = []
+        for name, report, rows in pairs:
+            found = np.asarray(report)
+            if found.shape != rows.shape:
+                raise Refusal(
+                    name,
+                    f"has shape {found.shape} but its scores have shape {rows.shape}",
+                    "pass the report of these rows, in their order, with evaluation=(scores, "
+                    "labels) for the second",
+                )
+            known.append((rows, found))
+        return GivenRows(known)
+
+
+class GivenRows:
+    """Answers for the two sets of rows that it knows."""
+
+    def __init__(self, known: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
+        self.known = known
+
+    def fit(self, scores: Any, labels: Any) -> Self:
+        """Do nothing: the reports are there."""
+        return self
+
+    def predict_proba(self, scores: Any) -> npt.NDArray[Any]:
+        """Return the report of rows that it knows."""
+        for rows, report in self.known:
+            if np.array_equal(rows, scores):
+                return report
+        raise Refusal("scores", "are not the rows of the given reports", "pass those")

@@ -1,0 +1,157 @@
+"""Anybody's calibrator in a comparison: other libraries, functions, modules, given reports."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cordcal
+
+
+def rows(count: int = 400, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=count)
+    return 3.0 * np.eye(classes)[labels] + 2.0 * rng.normal(size=(count, classes)), labels
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def halved(fit_scores: np.ndarray, fit_labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    return softmax(scores / 2.0)
+
+
+class Transformer:
+    """As netcal's objects: probabilities in, probabilities out, and no predict_proba."""
+
+    def fit(self, proba: np.ndarray, labels: np.ndarray) -> Transformer:
+        assert np.allclose(proba.sum(axis=1), 1.0)
+        return self
+
+    def transform(self, proba: np.ndarray) -> np.ndarray:
+        return 0.9 * proba + 0.1 / proba.shape[1]
+
+
+class Marginal:
+    """As verified_calibration's marginal calibrators: rows that need not sum to one."""
+
+    def train_calibration(self, proba: np.ndarray, labels: np.ndarray) -> None:
+        self.factor = 0.5
+
+    def calibrate(self, proba: np.ndarray) -> np.ndarray:
+        return self.factor * proba
+
+
+class Top(Marginal):
+    """As its top calibrators: one confidence for each row."""
+
+    def calibrate(self, proba: np.ndarray) -> np.ndarray:
+        return self.factor * proba.max(axis=1) + 0.4
+
+
+def test_names_of_a_mapping_and_of_pairs() -> None:
+    scores, labels = rows()
+    named = cordcal.compare(scores, labels, {"mine": halved, "ts": "ts", "net": Transformer()})
+    assert [entry.key for entry in named.entries] == ["mine", "ts", "net"]
+    pairs = cordcal.compare(scores, labels, [("mine", halved), "ts"])
+    assert [entry.key for entry in pairs.entries] == ["mine", "ts"]
+    assert pairs["mine"].direct == named["mine"].direct
+
+
+def test_several_of_one_class_are_numbered() -> None:
+    scores, labels = rows()
+    both = [cordcal.calibrators.make("mono"), cordcal.calibrators.make("mono", smoothness=1.0)]
+    found = cordcal.compare(scores, labels, both)
+    assert [entry.key for entry in found.entries] == ["mono 1", "mono 2"]
+
+
+@pytest.mark.parametrize("calibrator", [halved, Transformer(), Marginal(), Top()])
+def test_reports_are_probabilities_and_decisions_are_kept(calibrator: object) -> None:
+    scores, labels = rows()
+    reports = cordcal.Preserved(calibrator).fit(scores, labels).reports(scores)
+    np.testing.assert_allclose(reports.direct.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(reports.repaired.argmax(axis=1), scores.argmax(axis=1))
+
+
+def test_a_lone_confidence_is_lifted() -> None:
+    scores, labels = rows()
+    direct = cordcal.Preserved(Top()).fit(scores, labels).direct_proba(scores)
+    p = softmax(scores)
+    expected = cordcal.lift(0.5 * p.max(axis=1) + 0.4, scores.argmax(axis=1), p)
+    np.testing.assert_allclose(direct, expected, atol=1e-11)
+
+
+def test_torch_modules() -> None:
+    torch = pytest.importorskip("torch")
+    scores, labels = rows()
+    module = torch.nn.Linear(4, 4).double()
+    direct = cordcal.Preserved(module).fit(scores, labels).direct_proba(scores)
+    with torch.no_grad():
+        logits = module(torch.tensor(scores)).numpy()
+    np.testing.assert_allclose(direct, softmax(logits), atol=1e-12)
+
+
+def test_given_reports() -> None:
+    fit, fit_labels = rows()
+    test, test_labels = rows(seed=1)
+    given = cordcal.Given(softmax(fit / 2.0), softmax(test / 2.0))
+    found = cordcal.compare(
+        fit, fit_labels, {"given": given, "mine": halved}, evaluation=(test, test_labels)
+    )
+    assert found["given"].repaired == found["mine"].repaired
+    with pytest.raises(cordcal.Refusal, match="direct_calibration has shape"):
+        cordcal.compare(fit, fit_labels, {"given": given})
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "sentence"),
+    [
+        (3, r"calibrators\['it'\] is a int, which has neither fit nor predict_proba; pass"),
+        (Transformer, r"calibrators\['it'\] is the class Transformer; pass an object of it"),
+        (lambda scores: scores, r"cannot be called with \(fit_scores, fit_labels, scores\); pass"),
+        (type("Half", (), {"fit": print})(), "is a Half with fit but without predict_proba; pass"),
+    ],
+)
+def test_what_cannot_be_used_gets_a_sentence(calibrator: object, sentence: str) -> None:
+    scores, labels = rows()
+    with pytest.raises(cordcal.Refusal, match=sentence):
+        cordcal.compare(scores, labels, {"it": calibrator})
+
+
+def test_a_report_of_another_shape_gets_a_sentence() -> None:
+    scores, labels = rows()
+    with pytest.raises(cordcal.Refusal, match="the report of wide has shape"):
+        cordcal.compare(scores, labels, {"it": _wide})
+
+
+def _wide(fit_scores: np.ndarray, fit_labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    return np.ones((len(scores), 7))
+
+
+_wide.__name__ = "wide"
+
+
+def test_netcal_itself() -> None:
+    scaling = pytest.importorskip("netcal.scaling")
+    scores, labels = rows()
+    found = cordcal.compare(scores, labels, {"netcal": scaling.TemperatureScaling(), "ts": "ts"})
+    assert found["netcal"].direct["nll"] == pytest.approx(found["ts"].direct["nll"], abs=1e-4)
+
+
+def test_scikit_learn_itself() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    scores, labels = rows()
+    several = {f"C={c}": LogisticRegression(C=c) for c in (0.1, 10.0)}
+    found = cordcal.compare(scores, labels, several)
+    assert [entry.key for entry in found.entries] == ["C=0.1", "C=10.0"]
+
+
+def test_probmetrics_itself() -> None:
+    library = pytest.importorskip("probmetrics.calibrators")
+    scores, labels = rows()
+    calibrator = library.get_calibrator("temp-scaling")
+    found = cordcal.compare(scores, labels, {"theirs": calibrator, "ts": "ts"})
+    assert found["theirs"].direct["nll"] == pytest.approx(found["ts"].direct["nll"], abs=1e-4)
