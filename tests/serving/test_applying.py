@@ -129,7 +129,9 @@ def test_bad_rows_are_skipped_and_counted(
     assert done.skipped == {"contains +inf": 1, "contains NaN": 305}
     assert done.rows == len(kept)
     np.testing.assert_array_equal(parquet.read_table(output)["row"].to_numpy(), kept)
-    np.testing.assert_array_equal(repaired_in(output), model.predict_proba(bad[kept], np.float32))
+    np.testing.assert_array_equal(
+        repaired_in(output), model.predict_proba(bad[kept], dtype=np.float32)
+    )
 
 
 def test_more_rows_may_be_refused_than_calls_may_nest(
