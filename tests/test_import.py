@@ -62,6 +62,8 @@ def test_cord_needs_numpy_only_until_it_runs() -> None:
         ("import cordcal.calibrators, cordcal.preserved", ()),
         ("import cordcal.sklearn", SKLEARN),
         ("from cordcal.cli import main; main(['--version'])", ()),
+        (f"from cordcal.cli import main; main(['info', {SCORES!r}])", ()),
+        ("import numpy, cordcal; p = numpy.eye(3); cordcal.CORD().fit(p, p).transform(p, p)", ()),
     ],
 )
 def test_parts_bring_only_what_they_need(code: str, allowed: tuple[str, ...]) -> None:
