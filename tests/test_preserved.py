@@ -64,8 +64,11 @@ def check_real(real_set, keys: list[str], rows: int | None) -> None:
 
 
 def test_real_outputs_sampled(real_set) -> None:
-    wide = real_set.scores.shape[1] > 100
-    check_real(real_set, [k for k in KEYS if not (wide and k in WIDE)], rows=600)
+    classes = real_set.scores.shape[1]
+    left = WIDE if classes > 100 else ()
+    # Six fits of every member: few classes show what a blend does.
+    keys = [k for k in KEYS if k not in left and not (k == "blend" and classes > 10)]
+    check_real(real_set, keys, rows=600)
 
 
 def test_real_outputs_whole_with_temperature_and_isotonic(real_set) -> None:
@@ -110,7 +113,7 @@ def test_it_is_calibrator_then_cord_on_the_same_rows() -> None:
     p /= p.sum(axis=1, keepdims=True)
     direct = calibrator.predict_proba(logits)
     cord = CORD().fit(p, direct, decision=logits.argmax(axis=1), sample_weight=weight)
-    assert model.cord_.eta_ == pytest.approx(cord.eta_, rel=1e-12)
+    assert model.repair_.eta_ == pytest.approx(cord.eta_, rel=1e-12)
     np.testing.assert_array_equal(model.direct_proba(logits), direct)
 
 
@@ -124,7 +127,7 @@ def test_class_names() -> None:
     # In no order that sorting would find.
     names = ["dog", "ant", "cat", "bee"]
     by_name = Preserved("ts", class_names=names).fit(logits, np.array(names)[labels])
-    assert by_name.cord_.eta_ == model.cord_.eta_
+    assert by_name.repair_.eta_ == model.repair_.eta_
     with pytest.raises(ValueError, match=r"pass class indices .*class_names.index"):
         Preserved("ts").fit(logits, np.array(names)[labels])
 
@@ -173,7 +176,7 @@ def test_foreign_calibrators(foreign: object, tmp_path) -> None:
     assert model.calibrator_ is not foreign
     assert_decisions_are_kept(model, logits)
     assert model.predict_proba(logits).dtype == np.float64
-    with pytest.raises(ValueError, match=rf"{type(foreign).__name__}; save model\.cord_"):
+    with pytest.raises(ValueError, match=rf"{type(foreign).__name__}; save model\.repair_"):
         cordcal.save(model, tmp_path / "model.safetensors")
 
 

@@ -1,4 +1,4 @@
-"""The pictures of "How it works": one row, its interval, and the shared scalar."""
+"""The pictures of "How it works": one row, its interval, the shared scalar, and a lift."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from _style import COLOURS, plt, write
 
 import cordcal
-from cordcal.repair import _array
+from cordcal.repair import _array, _lift_rule
+from cordcal.repair._lift_rule import Curve
 
 NAMES = ("cat", "dog", "fox", "owl")
 ROW_ORIGINAL = np.array([0.56, 0.28, 0.10, 0.06])
@@ -19,10 +20,28 @@ DECISION = 0
 
 
 def draw(folder: Path) -> None:
-    """Write the three pictures."""
+    """Write the four pictures."""
     one_row(folder / "one-row.svg")
     interval(folder / "interval.svg")
     shared_scalar(folder / "shared-scalar.svg")
+    lift(folder / "lift.svg")
+
+
+def lift(path: Path) -> None:
+    """Draw the confidence of a lift over the direct mass, and the bound it is raised to."""
+    mass = np.linspace(0.001, 0.999, 400)
+    curve, bound = Curve(0.9, 0.6, -0.3), 0.38
+    confidence, rest = _lift_rule.confidence(curve, mass, 1.0 - mass)
+    lifted, *_ = _lift_rule.into_interval(confidence, rest, np.full(400, bound))
+    figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    ax.plot([0, 1], [0, 1], color="#5b6570", linewidth=0.8, linestyle=":", label="direct mass b")
+    ax.plot(mass, confidence, color=COLOURS["direct"], linestyle="--", label="σ(α log b − …)")
+    ax.plot(mass, lifted, color=COLOURS["repaired"], label="lifted confidence s")
+    ax.axhline(bound, color="#5b6570", linewidth=0.8)
+    ax.annotate("ρ / (1 + ρ): below, the decision is lost", (0.99, bound - 0.06), ha="right")
+    ax.set(xlabel="direct mass on the decision", ylabel="confidence", xlim=(0, 1), ylim=(0, 1))
+    ax.legend(frameon=False)
+    write(figure, path)
 
 
 def one_row(path: Path) -> None:

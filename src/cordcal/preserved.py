@@ -1,4 +1,4 @@
-"""Preserved: a calibrator joined with CORD, so that confidence changes and decisions do not."""
+"""Preserved: a calibrator joined with a repair: confidence changes and decisions do not."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_indices
 from cordcal._door.names import check_class_names, check_same_columns, column_names
 from cordcal._door.original import Original
-from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal._door.scores import as_scores, check_kind, check_scores
 from cordcal._door.types import Decisions, Kind, Vector
 from cordcal._door.vectors import check_labels, check_weights
 from cordcal.calibrators import Calibrator, calibrator_class, make
+from cordcal.calibrators._crossfit import direct_of, teach
 from cordcal.calibrators._foreign import adapted
-from cordcal.repair import CORD, Construction, RankingConstruction
+from cordcal.calibrators.blend import masses_held_out
+from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
 
 # Names of the calibrator's arrays in a model file begin with this.
 _PREFIX = "calibrator."
@@ -37,7 +38,7 @@ class Reports:
     direct : ndarray of shape (n, K)
         The calibrator's own probabilities.
     repaired : ndarray of shape (n, K)
-        CORD's probabilities, whose argmax is the decision in every row.
+        The repair's probabilities, whose argmax is the decision in every row.
     decision : ndarray of int of shape (n,)
         The classifier's decisions.
     """
@@ -52,24 +53,32 @@ class Reports:
 
 
 class Preserved(Estimator):
-    """A calibrator that keeps decisions: it fits the calibrator, then CORD on the same rows.
+    """A calibrator that keeps decisions: it fits the calibrator, then a repair.
+
+    ``Preserved()`` alone is what to use if you do not want to choose: a `Blend` of
+    calibrators, repaired by `Lift`.  A calibrator that you name is repaired by `CORD`, unless
+    you ask for ``repair="lift"``.
 
     The decision is the argmax of the scores as given, in their own dtype (the smallest
     index on ties).  It is never recomputed from a softmax.
 
     Parameters
     ----------
-    calibrator : str or object
+    calibrator : str or object, optional
         A key such as ``"svs"`` (see `cordcal.calibrators.describe`), a calibrator of
         cordcal, any object with ``fit(scores, labels)`` and ``predict_proba(scores)``, and
-        whatever else `cordcal.compare` takes for one.
+        whatever else `cordcal.compare` takes for one.  By default ``"blend"``.
+    repair : {"cord", "lift"} or Lift, optional
+        `CORD` needs no labels and retains the calibrator's mean confidence; `Lift` learns from
+        the labels how sure to be, on reports cross-fitted in five folds.  By default ``"lift"``
+        if no calibrator is named, else ``"cord"``.
     input : {"logits", "probabilities"}, optional
         What the scores are.  By default what the calibrator says, else logits.
     preserve : int or "ranking"
         How many of the original's first ranks to keep, as for `CORD`: 1 keeps the decision.
     prefit : bool
-        The calibrator is fitted already: `fit` only constructs the repair, and needs no
-        labels.
+        The calibrator is fitted already: `fit` only fits the repair.  CORD needs no labels for
+        that; Lift does, and rows that the calibrator was not fitted on.
     class_names : sequence, optional
         Names of the columns; `predict` then returns names, and labels may be names.  A data
         frame's columns must bear these names, or those of the frame that `fit` saw.
@@ -78,9 +87,9 @@ class Preserved(Estimator):
     ----------
     calibrator_ : object
         The fitted calibrator.
-    cord_ : CORD
+    repair_ : CORD or Lift
         The fitted repair.
-    construction_ : Construction or RankingConstruction
+    construction_ : Construction, RankingConstruction or LiftConstruction
         What fitting the repair did.
     n_classes_ : int
         Number of classes.
@@ -91,6 +100,9 @@ class Preserved(Estimator):
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=300)
     >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
+    >>> model = Preserved().fit(logits, labels)
+    >>> bool((model.predict_proba(logits).argmax(axis=1) == logits.argmax(axis=1)).all())
+    True
     >>> model = Preserved("irova").fit(logits, labels)
     >>> bool((model.direct_proba(logits).argmax(axis=1) == logits.argmax(axis=1)).all())
     False
@@ -99,20 +111,22 @@ class Preserved(Estimator):
     """
 
     calibrator_: Any
-    cord_: CORD
+    repair_: CORD | Lift
     n_classes_: int
     columns_: list[str] | None
 
     def __init__(
         self,
-        calibrator: Any,
+        calibrator: Any = None,
         *,
+        repair: Literal["cord", "lift"] | Lift | None = None,
         input: Kind | None = None,
         preserve: int | Literal["ranking"] = 1,
         prefit: bool = False,
         class_names: Sequence[Any] | None = None,
     ) -> None:
         self.calibrator = calibrator
+        self.repair = repair
         self.input = input
         self.preserve = preserve
         self.prefit = prefit
@@ -173,22 +187,32 @@ class Preserved(Estimator):
         columns: list[str] | None = None,
     ) -> Self:
         """Fit on rows that were checked at this door or another."""
-        calibrator = self._new_calibrator(original.kind)
+        repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
+        if labels is None and not (self.prefit and isinstance(repair, CORD)):
+            remedy = "or prefit=True with a calibrator that is fitted already, and repair='cord'"
+            raise Refusal("labels", "is missing", f"pass the true classes, {remedy}")
         if not self.prefit:
-            _teach(calibrator, original, labels, weight, features)
-        direct = _direct_of(calibrator, original, features)
-        cord = CORD(self.preserve)
-        cord._fit_rows(original.probabilities, direct, original.decision, weight)
+            teach(calibrator, original, labels, weight, features)
+        direct = direct_of(calibrator, original, features)
+        rows = (original.probabilities, direct)
+        if isinstance(repair, CORD):
+            repair._fit_rows(*rows, original.decision, weight)
+        else:
+            unseen = None
+            if not self.prefit:
+                new = functools.partial(self._new_calibrator, original.kind)
+                unseen = masses_held_out(calibrator, new, original, labels, weight, features)
+            repair._fit(*rows, labels, original.decision, weight, held_out=unseen)
         # In one step: a fit that is refused or interrupted leaves the one before whole.
         self.__dict__.update(
-            calibrator_=calibrator, cord_=cord, n_classes_=original.classes, columns_=columns
+            calibrator_=calibrator, repair_=repair, n_classes_=original.classes, columns_=columns
         )
         return self
 
     def _labels(self, labels: Any, shape: tuple[int, ...]) -> Any:
         """Return checked labels; a foreign calibrator checks its own."""
         found = _as_indices(labels, shape, self.class_names)
-        if found is None or not isinstance(self.calibrator, str | Calibrator):
+        if found is None or not isinstance(self.calibrator, str | Calibrator | None):
             return found
         return check_labels(found, *shape)
 
@@ -241,7 +265,7 @@ class Preserved(Estimator):
         if dense.is_dense(axis, scores):
             return self.reports(scores, features=features, axis=axis).direct
         original = Original.of(self._again(scores), self._kind())
-        return _direct_of(self.calibrator_, original, features)
+        return direct_of(self.calibrator_, original, features)
 
     def _lazily(
         self, report: Callable[..., Any], scores: Any, dtype: Any, shape: str = "ij", **given: Any
@@ -253,7 +277,7 @@ class Preserved(Estimator):
             )
         collection = lazy.handler(scores)
         assert collection is not None
-        self._check_fitted("cord_")
+        self._check_fitted("repair_")
         return collection.apply(report, scores, dtype, shape=shape)
 
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
@@ -303,8 +327,8 @@ class Preserved(Estimator):
         self, original: Original, features: Any = None, dtype: npt.DTypeLike = np.float64
     ) -> Reports:
         """Report on rows that were checked at this door or another."""
-        direct = _direct_of(self.calibrator_, original, features)
-        repaired = self.cord_._transform_rows(
+        direct = direct_of(self.calibrator_, original, features)
+        repaired = self.repair_._transform_rows(
             original.probabilities, direct, original.decision, dtype
         )
         return Reports(direct, repaired, original.decision)
@@ -328,10 +352,10 @@ class Preserved(Estimator):
         return Reports(direct, repaired, np.concatenate(decisions).reshape(shape))
 
     @property
-    def construction_(self) -> Construction | RankingConstruction:
+    def construction_(self) -> Construction | RankingConstruction | LiftConstruction:
         """What fitting the repair did."""
-        self._check_fitted("cord_")
-        return self.cord_.construction_
+        self._check_fitted("repair_")
+        return self.repair_.construction_
 
     def _kind(self) -> Kind:
         own: Kind | None = None
@@ -347,15 +371,34 @@ class Preserved(Estimator):
         check_kind(kind)
         return kind
 
+    def _new_repair(self) -> CORD | Lift:
+        wanted = self.repair
+        if wanted is None:
+            wanted = "lift" if self.calibrator is None else "cord"
+        if wanted == "cord":
+            return CORD(self.preserve)
+        if wanted != "lift" and not isinstance(wanted, Lift):
+            raise Refusal("repair", f"is {wanted!r}", "write 'cord', 'lift' or Lift(mode='cap')")
+        if self.preserve != 1:
+            raise Refusal(
+                "preserve",
+                f"is {self.preserve!r} but Lift learns how sure to be of one decision, not of a "
+                f"ranking",
+                "leave preserve out, or write {setting}",
+                setting=("repair", "cord"),
+            )
+        return Lift() if wanted == "lift" else Lift(**wanted.get_params())
+
     def _new_calibrator(self, kind: Kind) -> Any:
-        if isinstance(self.calibrator, str):
+        if self.calibrator is None or isinstance(self.calibrator, str):
+            key = self.calibrator or "blend"
             if self.prefit:
                 raise Refusal(
                     "prefit=True",
-                    f"needs a fitted calibrator, not the key {self.calibrator!r}",
+                    f"needs a fitted calibrator, not the key {key!r}",
                     "pass the fitted object, or leave prefit out",
                 )
-            return make(self.calibrator, input=kind)
+            return make(key, input=kind)
         if self.prefit and hasattr(self.calibrator, "predict_proba"):
             return self.calibrator
         calibrator = adapted(self.calibrator, kind)
@@ -366,7 +409,7 @@ class Preserved(Estimator):
         return clone(calibrator, safe=False)
 
     def _again(self, scores: Any) -> npt.NDArray[Any]:
-        self._check_fitted("cord_")
+        self._check_fitted("repair_")
         given = as_scores(scores)
         if given.shape[1] != self.n_classes_:
             raise Refusal(
@@ -383,19 +426,19 @@ class Preserved(Estimator):
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
-        self._check_fitted("cord_")
+        self._check_fitted("repair_")
         if not isinstance(self.calibrator_, Calibrator):
             raise ValueError(
                 f"a model file cannot hold the foreign calibrator "
-                f"{type(self.calibrator_).__name__}; save model.cord_, which is all the repair "
+                f"{type(self.calibrator_).__name__}; save model.repair_, which is all the repair "
                 f"needs, and keep the calibrator in its own format"
             )
         held, meta = self.calibrator_._state()
-        repair, record = self.cord_._state()
+        repair, record = self.repair_._state()
         names = self.class_names
         return {**repair, **{_PREFIX + name: value for name, value in held.items()}}, {
             "calibrator": meta,
-            "cord": record,
+            "lift" if isinstance(self.repair_, Lift) else "cord": record,
             "input": self._kind(),
             "class_names": None if names is None else np.asarray(names).tolist(),
         }
@@ -410,15 +453,20 @@ class Preserved(Estimator):
         }
         record = meta["calibrator"]
         calibrator = calibrator_class(record["key"])._from_state(inner, record)
-        cord = CORD._from_state(held, meta["cord"])
+        repair: CORD | Lift
+        if "lift" in meta:
+            repair = Lift._from_state(held, meta["lift"])
+        else:
+            repair = CORD._from_state(held, meta["cord"])
         model = cls(
             calibrator,
+            repair=repair if isinstance(repair, Lift) else "cord",
             input=meta["input"],
-            preserve=cord.preserve,
+            preserve=repair.preserve if isinstance(repair, CORD) else 1,
             prefit=True,
             class_names=meta["class_names"],
         )
-        model.calibrator_, model.cord_ = calibrator, cord
+        model.calibrator_, model.repair_ = calibrator, repair
         model.n_classes_ = calibrator.n_classes_
         names = meta["class_names"]
         model.columns_ = None if names is None else [str(name) for name in names]
@@ -431,34 +479,3 @@ def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None
         return labels
     words = tuple(str(name) for name in names)
     return as_indices(arrays.to_numpy(labels), shape, words, "labels")
-
-
-def _teach(
-    calibrator: Any, original: Original, labels: Any, weight: Vector | None, features: Any
-) -> None:
-    """Fit a calibrator on checked rows; a foreign one is given them as they came."""
-    if labels is None:
-        raise Refusal(
-            "labels",
-            "is missing",
-            "pass the true classes, or prefit=True with a calibrator that is fitted already",
-        )
-    if isinstance(calibrator, Calibrator):
-        calibrator._fit_original(original, labels, weight, **_given(features=features))
-    else:
-        beside = _given(sample_weight=weight, features=features)
-        calibrator.fit(original.given, labels, **beside)
-
-
-def _direct_of(calibrator: Any, original: Original, features: Any) -> npt.NDArray[Any]:
-    if isinstance(calibrator, Calibrator):
-        return calibrator._direct_of(original, **_given(features=features))
-    report = calibrator.predict_proba(original.given, **_given(features=features))
-    direct = np.asarray(as_matrix(np.asarray(report), "direct"))
-    check_same_shape(original.given, "scores", direct, "direct")
-    return direct
-
-
-def _given(**arguments: Any) -> dict[str, Any]:
-    """Return the arguments that were given, so that a foreign calibrator sees no others."""
-    return {name: value for name, value in arguments.items() if value is not None}

@@ -110,7 +110,7 @@ def test_preserved() -> None:
     images = at_axis(logits, 1)
     model = Preserved("vs").fit(images, HOLES, axis=1, ignore_index=IGNORED)
     wanted = Preserved("vs").fit(flat(logits)[KEPT], LABELS.reshape(-1)[KEPT])
-    assert model.cord_.eta_ == wanted.cord_.eta_
+    assert model.repair_.eta_ == wanted.repair_.eta_
     repaired = model.predict_proba(images, dtype=np.float32, axis=1)
     assert repaired.shape == images.shape
     rows = flat(np.moveaxis(repaired, 1, -1))

@@ -63,7 +63,8 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "s.npz", *TS, "--input", "probabilities"), "write --input logits"),
         (("compare", "s.npz", "--input", "odds"), "'--input'"),
         (("fit", "s.npz", *TS, "--output", "there.safetensors"), "pass --force to replace it"),
-        (("fit", "s.npz"), "pass a file of scores and --calibrator, or --original and --direct"),
+        (("fit",), "pass a file of scores, or --original and --direct"),
+        (("fit", "s.npz", "--repair", "raise"), "repair is 'raise'; write"),
         (("fit", "--original", "p.npz"), "--direct is missing"),
         (("fit", "--original", "p.npz", "--direct", "short.npz"), "(400, 3) but short.npz has"),
         (("fit", "--original", "p.npz", "--direct", "s.npz"), "negative number"),
@@ -200,7 +201,7 @@ def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("s.npz", "--calibrator", "tss"), "did you mean"),
-        (("s.npz",), "pass a file of scores and --calibrator"),
+        ((), "pass a file of scores, or --original"),
         (("nowhere.npz", *TS), "nowhere.npz does not exist"),
         (("bare.npz", *TS), "holds no labels"),
         (("--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),

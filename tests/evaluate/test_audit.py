@@ -175,9 +175,9 @@ def test_a_repair_comes_from_a_model_too() -> None:
     decision = original[300:].argmax(axis=1)
     given = (original[300:], direct[300:], labels[300:])
     found = audit(*given, cord=model, decision=decision, resamples=20)
-    assert found.eta == model.cord_.eta_
+    assert found.eta == model.repair_.eta_
     with pytest.raises(ValueError, match=r"decision is missing: .*scores.argmax\(axis=1\)"):
-        audit(*given, cord=model.cord_)
+        audit(*given, cord=model.repair_)
     with pytest.raises(NotFittedError, match="this CORD is not fitted yet"):
         audit(*given, cord=CORD())
 

@@ -10,7 +10,8 @@ import pytest
 from cases import CASES
 
 import cordcal
-from cordcal.repair import CORD, Lift, LiftConstruction, _lift_rule, _rows, lift
+from cordcal._door import blocks
+from cordcal.repair import CORD, Lift, LiftConstruction, _lift_rule, lift
 from cordcal.repair._lift import Masses
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*sum to one only within")
@@ -105,7 +106,7 @@ def test_order_blocks_and_weights_do_not_show(rows, monkeypatch) -> None:
     shuffle = np.random.default_rng(0).permutation(len(labels))
     again = Lift().fit(original[shuffle], direct[shuffle], labels[shuffle])
     assert again.curve_ == whole.curve_
-    monkeypatch.setattr(_rows, "_BLOCK_ENTRIES", 30)
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 30)
     assert Lift().fit(original, direct, labels).curve_ == whole.curve_
     np.testing.assert_array_equal(whole.transform(original, direct), report)
     rowwise = [whole.transform(p, q) for p, q in zip(original, direct, strict=True)]

@@ -16,6 +16,7 @@ from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal, refuse
 from cordcal._door.estimator import Estimator
+from cordcal._door.expressions import in_domain
 from cordcal._door.original import Original
 from cordcal._door.scores import (
     LOG_FLOOR,
@@ -177,6 +178,12 @@ class Calibrator(Estimator, ABC):
         """
         raise NotImplementedError(f"{cls.__name__} has no map as an expression")
 
+    @classmethod
+    def _report(cls, scores: Array, kind: Kind, held: Held, *, xp: Any) -> Array:
+        """Return the direct report of float64 scores of either kind, as an expression."""
+        working = in_domain(scores, kind, cls.works_on, held["log_floor_"], xp)
+        return cls._map(working, held, xp=xp)
+
     def _held(self) -> dict[str, npt.NDArray[Any]]:
         """Return the numbers that `_map` uses, as NumPy arrays."""
         return {name: np.asarray(getattr(self, name)) for name in self._holds}
@@ -219,6 +226,10 @@ class Calibrator(Estimator, ABC):
         if cls.needs_torch and find_spec("torch") is None:
             return "needs torch; install it with: pip install 'cordcal[torch]'"
         return None
+
+    def _serves_masked(self) -> bool:
+        """Tell whether the fitted map takes −inf logits."""
+        return self.takes_masked
 
     def _checked(
         self, scores: Any, labels: Any, sample_weight: Any

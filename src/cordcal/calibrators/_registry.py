@@ -41,6 +41,7 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "cdf-spline": ("cdf_spline", "CumulativeSpline"),
     "mcct-i": ("rankwise", "RankwiseTransformation"),
     "adats": ("adaptive", "AdaptiveTemperature"),
+    "blend": ("blend", "Blend"),
 }
 
 # Those that were added while the program runs.

@@ -94,4 +94,4 @@ def _repair(path: str) -> Any:
     import cordcal
 
     model = cordcal.load(path)
-    return getattr(model, "cord_", model)
+    return getattr(model, "repair_", model)

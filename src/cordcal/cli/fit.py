@@ -37,7 +37,8 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         epilog=(
-            "Example: cordcal fit scores.npz --calibrator svs --output model.safetensors\n\n"
+            "Example: cordcal fit scores.npz --output model.safetensors\n\n"
+            "Example: cordcal fit scores.npz --calibrator svs --repair lift\n\n"
             "Example: cordcal fit --original p.npz --direct q.npz --output cord.safetensors"
         ),
     )(fit)
@@ -47,7 +48,14 @@ def fit(
     scores: Annotated[
         str | None, typer.Argument(help="Calibration scores with labels; - reads stdin.")
     ] = None,
-    calibrator: Annotated[str | None, typer.Option("--calibrator", help="Its key.")] = None,
+    calibrator: Annotated[
+        str | None,
+        typer.Option("--calibrator", help="Its key; without it a blend, repaired by lift."),
+    ] = None,
+    repair: Annotated[
+        str | None,
+        typer.Option("--repair", help="cord (of a calibrator that is named) or lift."),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", help="The model file to write.")] = Path(
         "model.safetensors"
     ),
@@ -73,28 +81,26 @@ def fit(
     depth = parse_preserve(preserve)
     treatment = check_on_error(on_error)
     if original is not None or direct is not None:
-        if scores is not None or calibrator is not None:
-            raise ValueError(
-                "pass scores and --calibrator, or --original and --direct, but not both"
-            )
+        if scores is not None or calibrator is not None or repair is not None:
+            raise ValueError("pass scores, or --original and --direct alone, but not both")
         refuse_with_pair(labels=labels, key=key)
         pair = _pair(original, direct, input)
         check_output(output, force=force)
         model = _repair(*pair, depth, treatment)
     else:
-        if scores is None or calibrator is None:
+        if scores is None:
             raise ValueError(
-                "pass a file of scores and --calibrator, or --original and --direct; "
-                "see cordcal fit --help"
+                "pass a file of scores, or --original and --direct; see cordcal fit --help"
             )
-        cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
+        if calibrator is not None:
+            cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
         found = _rows(scores, treatment, key=key, labels=labels, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
         check_output(output, force=force)
         if not json:
-            note(f"fitting {calibrator} on {scores}")
-        model = _calibrator(found, truth, calibrator, depth)
+            note(f"fitting {calibrator or 'blend'} on {scores}")
+        model = _calibrator(found, truth, calibrator, repair, depth)
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
@@ -115,16 +121,26 @@ def _rows(path: str, on_error: OnError, **options: Any) -> Scores:
     return found
 
 
-def _calibrator(found: Scores, truth: Any, key: str, preserve: int | Literal["ranking"]) -> Any:
+def _calibrator(
+    found: Scores,
+    truth: Any,
+    key: str | None,
+    repair: Any,
+    preserve: int | Literal["ranking"],
+) -> Any:
     import cordcal
     from cordcal.calibrators._registry import takes_features
 
     model = cordcal.Preserved(
-        key, input=found.kind, preserve=preserve, class_names=found.class_names
+        key,
+        repair=repair,
+        input=found.kind,
+        preserve=preserve,
+        class_names=found.class_names,
     )
     with progress("fitting", 1) as advance:
-        advance(key)
-        features = found.features if takes_features(key) else None
+        advance(key or "blend")
+        features = found.features if takes_features(key or "blend") else None
         return model.fit(found.values, truth, features=features)
 
 

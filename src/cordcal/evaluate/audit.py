@@ -120,7 +120,7 @@ def audit(
 
 def _repair_of(model: Any, decision: Any) -> CORD:
     """Return a fitted repair, also that of a `Preserved`, if the decisions it needs are there."""
-    cord: CORD = getattr(model, "cord_", model)
+    cord: CORD = getattr(model, "repair_", model)
     check_fitted(cord)
     if decision is None and cord.construction_.decision_given:
         raise Refusal(

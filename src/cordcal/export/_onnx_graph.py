@@ -247,8 +247,8 @@ class Graph:
     def ones_like(self, x: Value) -> Value:
         return self.constant(x.dtype.type(1))
 
-    def arange(self, stop: int, *, device: None = None) -> Value:
-        return self.constant(np.arange(stop, dtype=np.int64))
+    def arange(self, *ends: int, dtype: npt.DTypeLike = np.int64, device: None = None) -> Value:
+        return self.constant(np.arange(*ends, dtype=dtype))
 
     def sum(self, x: Value, *, axis: int, keepdims: bool = False) -> Value:
         return self._reduce("ReduceSum", x, axis, keepdims)
@@ -264,6 +264,9 @@ class Graph:
 
     def all(self, x: Value, *, axis: int) -> Value:
         return self.astype(self._reduce("ReduceMin", self.astype(x, np.int64), axis, False), bool)
+
+    def cumulative_sum(self, x: Value, *, axis: int) -> Value:
+        return self.node("CumSum", [x, self.constant(np.int64(axis))], x.dtype, x.shape)
 
     def argmax(self, x: Value, *, axis: int) -> Value:
         return self.node("ArgMax", [x], np.int64, x.shape[:1], axis=axis, keepdims=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,12 @@ from cordcal._door.expressions import in_domain, shares, softmax
 from cordcal._door.types import Array, Kind
 from cordcal.calibrators import Calibrator, available, calibrator_class
 from cordcal.calibrators._base import Held
-from cordcal.export._repair import repair
+from cordcal.export._repair import lift, repair
 from cordcal.preserved import Preserved
+from cordcal.repair import CORD, Lift
+from cordcal.repair._lift_rule import Curve
+
+Rule = Literal["cord", "raise", "cap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +26,25 @@ class Recipe:
     """What a fitted `Preserved` does to a row, apart from its numbers.
 
     ``given`` is what it will be given; a model of probabilities may be given logits.
+    ``scalars`` are CORD's shared scalars, one a rank that is kept, or the three of a Lift.
     """
 
     calibrator: type[Calibrator]
     kind: Kind
     given: Kind
     classes: int
-    etas: tuple[float, ...]
+    rule: Rule
+    scalars: tuple[float, ...]
 
     def both(
         self, scores: Array, decision: Array, held: Held, dtype: str, *, xp: Any
     ) -> tuple[Array, Array]:
         """Return the direct and the repaired report; rounding to ``dtype`` ties no decision."""
         original, direct = self.before_repair(scores, held, xp=xp)
-        return direct, repair(original, direct, decision, self.etas, dtype, xp=xp)
+        if self.rule == "cord":
+            return direct, repair(original, direct, decision, self.scalars, dtype, xp=xp)
+        curve = Curve(*self.scalars)
+        return direct, lift(direct, decision, curve, self.rule, dtype, xp=xp)
 
     def before_repair(self, scores: Array, held: Held, *, xp: Any) -> tuple[Array, Array]:
         """Return the original and the direct report."""
@@ -43,10 +52,8 @@ class Recipe:
             scores = softmax(scores, xp)
         if self.kind == "probabilities":
             scores = shares(scores, xp)
-        floor = held["log_floor_"]
-        original = in_domain(scores, self.kind, "probabilities", floor, xp)
-        working = in_domain(scores, self.kind, self.calibrator.works_on, floor, xp)
-        return original, self.calibrator._map(working, held, xp=xp)
+        original = in_domain(scores, self.kind, "probabilities", held["log_floor_"], xp)
+        return original, self.calibrator._report(scores, self.kind, held, xp=xp)
 
 
 def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
@@ -57,7 +64,7 @@ def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, 
             f"is a {type(model).__name__}",
             "pass a fitted cordcal.Preserved, which holds the calibrator and the repair",
         )
-    if not hasattr(model, "cord_"):
+    if not hasattr(model, "repair_"):
         raise Refusal("model", "is not fitted yet", "call fit(scores, labels) first")
     calibrator, kind = model.calibrator_, model._kind()
     _check_expression(calibrator)
@@ -69,9 +76,15 @@ def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, 
             "fit the model with {setting}, or pass logits",
             setting=("input", "probabilities"),
         )
-    etas = tuple(np.atleast_1d(model.cord_.eta_).tolist())
-    recipe = Recipe(type(calibrator), kind, given or kind, model.n_classes_, etas)
+    rule, scalars = _rule_of(model.repair_)
+    recipe = Recipe(type(calibrator), kind, given or kind, model.n_classes_, rule, scalars)
     return recipe, {"log_floor_": np.asarray(calibrator.log_floor_), **calibrator._held()}
+
+
+def _rule_of(fitted: CORD | Lift) -> tuple[Rule, tuple[float, ...]]:
+    if isinstance(fitted, Lift):
+        return fitted.mode, tuple(fitted.curve_)
+    return "cord", tuple(np.atleast_1d(fitted.eta_).tolist())
 
 
 def _check_expression(calibrator: Any) -> None:

@@ -12,16 +12,11 @@ from typing import Any
 from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal._door.expressions import at_least
 from cordcal._door.types import Array
-from cordcal.repair import _array, _ranking
+from cordcal.repair import _array, _lift_rule, _ranking
+from cordcal.repair._array import Split
+from cordcal.repair._lift_rule import SMALLEST, Curve, Mode
 from cordcal.repair._ranking import RankedRows
 
-# The gap between zero and the next number of each dtype, where a relative step vanishes.
-_SMALLEST = {
-    "float64": 2.0**-1074,
-    "float32": 2.0**-149,
-    "float16": 2.0**-24,
-    "bfloat16": 2.0**-133,
-}
 # Where numbers of full precision begin.
 _SMALLEST_NORMAL = {
     "float64": 2.0**-1022,
@@ -59,6 +54,40 @@ def repair(
         same = _array.unchanged(eta, part, state)
         repaired = xp.where(same[:, None], direct, repaired)
     return strictly_top(repaired, decision, dtype, xp=xp)
+
+
+def lift(direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *, xp: Any) -> Array:
+    """Return the report of a Lift in float64, the decision strictly on top once rounded."""
+
+    def row_sum(rows: Array) -> Array:
+        return xp.sum(rows, axis=1)
+
+    part = _array.split(direct, decision, xp=xp, row_sum=row_sum)
+    mass, rest = _lift_rule.confidence(curve, *_array.normalised(part), xp=xp)
+    top = part.scale * part.top + part.offset
+    lower = top / (top + part.rest) + _array.EPSILON
+    inside, left, low, _ = _lift_rule.into_interval(mass, rest, lower, xp=xp)
+    raised = strictly_top(
+        _array.rebuild(direct, decision, part, inside, left, xp=xp), decision, dtype, xp=xp
+    )
+    if mode == "raise":
+        return raised
+    capped = capped_rows(direct, decision, part, mass, dtype, xp=xp)
+    return xp.where(low[:, None], capped, raised)
+
+
+def capped_rows(
+    direct: Array, decision: Array, part: Split, mass: Array, dtype: str, *, xp: Any
+) -> Array:
+    """Return rows with the other classes safely below the mass; see `_lift_rule.cap_row`."""
+    # Twice the least: the margin below takes a gap of the dtype more than the next number.
+    unit = 2.0 * UNIT_ROUNDOFF[dtype]
+    least = _lift_rule.least_room(direct.shape[1], dtype) + unit / direct.shape[1]
+    mass = at_least(mass * 1.0, least, xp)
+    below = mass / (1.0 + unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
+    others = _array.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
+    poured = _lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
+    return xp.where(_array.chosen_entries(direct, decision, xp=xp), mass[:, None], poured)
 
 
 def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Array:
@@ -108,4 +137,4 @@ def safely_above(mass: Array, rival: Array, dtype: str, xp: Any) -> Array:
     # The factor 1 + 4u pays for "larger" and for a first rounding to float32 on the way.
     unit = UNIT_ROUNDOFF[dtype]
     apart = rival * (1.0 + 2.0 * unit * (1.0 + 4.0 * unit))
-    return at_least(at_least(mass, apart, xp), rival + 1.25 * _SMALLEST[dtype], xp)
+    return at_least(at_least(mass, apart, xp), rival + 1.25 * SMALLEST[dtype], xp)

@@ -20,6 +20,7 @@ from cordcal._version import __version__
 from cordcal.export._recipe import Recipe, recipe_of
 from cordcal.files import replacing
 from cordcal.preserved import Preserved, Reports
+from cordcal.repair import Lift
 
 try:
     import onnx
@@ -111,10 +112,10 @@ def export(
     recipe, held = recipe_of(model, input)
     if dtype not in _DTYPES:
         raise Refusal("dtype", f"is {dtype!r}", f"pass one of {', '.join(_DTYPES)}")
-    if len(recipe.etas) > _DEEPEST:
+    if len(recipe.scalars) > _DEEPEST:
         raise Refusal(
             "model",
-            f"keeps {len(recipe.etas)} ranks, and a graph holds at most {_DEEPEST}",
+            f"keeps {len(recipe.scalars)} ranks, and a graph holds at most {_DEEPEST}",
             f"fit it with preserve={_DEEPEST} or less",
         )
     graph = _graph(recipe, held, dtype)
@@ -144,6 +145,8 @@ def _graph(recipe: Recipe, held: dict[str, Any], dtype: str) -> Graph:
 def _facts(model: Preserved) -> dict[str, str]:
     names = model.class_names
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
+    if isinstance(model.repair_, Lift):
+        facts["repair"] = f"lift ({model.repair_.mode})"
     if names is not None:
         facts["class_names"] = json.dumps(np.asarray(names).tolist(), ensure_ascii=False)
     return facts
@@ -167,7 +170,7 @@ def probe_rows(model: Preserved, dtype: str, input: Kind) -> npt.NDArray[Any]:
         corners, 60.0 * corners, 700.0 * corners, 700.0 * pairs,
     ]  # fmt: skip
     if input == "logits":
-        if model.calibrator_.takes_masked:
+        if model.calibrator_._serves_masked():
             masked = ordinary[:8].copy()
             masked[:, ::2][:, : (classes - 1) // 2] = -np.inf
             logits.append(masked)
@@ -186,7 +189,7 @@ def _library(model: Preserved, rows: npt.NDArray[Any], dtype: str, input: Kind) 
         original = softmax(rows)
         direct = model.direct_proba(original)
         decision = rows.argmax(axis=1)
-        repaired = model.cord_.transform(original, direct, decision=decision, dtype=dtype)
+        repaired = model.repair_.transform(original, direct, decision=decision, dtype=dtype)
         return Reports(direct, repaired, decision)
 
 

@@ -10,7 +10,7 @@ from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal._door.errors import Refusal
 from cordcal._door.scores import check_kind
 from cordcal._door.types import Kind
-from cordcal.export._recipe import recipe_of
+from cordcal.export._recipe import Recipe, recipe_of
 
 try:
     import array_api_compat.torch as xp
@@ -60,7 +60,7 @@ class PreservedModule(nn.Module):
     (tensor([2]), tensor([0]))
     """
 
-    eta: Tensor
+    scalars: Tensor
 
     def __init__(self, model: Any, *, input: Kind | None = None, axis: int = -1) -> None:
         super().__init__()
@@ -71,9 +71,9 @@ class PreservedModule(nn.Module):
         for name, value in held.items():
             self.register_buffer(name.rstrip("_"), torch.tensor(value))
         self._held_names = tuple(held)
-        self.register_buffer("eta", torch.tensor(self._recipe.etas, dtype=torch.float64))
-        self.register_load_state_dict_post_hook(_read_etas)  # type: ignore[no-untyped-call]
-        _read_etas(self)
+        self.register_buffer("scalars", torch.tensor(self._recipe.scalars, dtype=torch.float64))
+        self.register_load_state_dict_post_hook(_read_scalars)  # type: ignore[no-untyped-call]
+        _read_scalars(self)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the repaired report.
@@ -110,7 +110,7 @@ class PreservedModule(nn.Module):
         recipe = self._recipe
         return (
             f"{recipe.calibrator.key}, input={recipe.given}, classes={recipe.classes}, "
-            f"preserve={len(recipe.etas)}, axis={self.axis}"
+            f"{_kept(recipe)}, axis={self.axis}"
         )
 
     def _rows(self, logits: Tensor) -> Tensor:
@@ -164,6 +164,12 @@ def _widest(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def _read_etas(module: PreservedModule, incompatible: Any = None) -> None:
-    """Keep the shared scalars as numbers: which formula is used depends on their size."""
-    module._recipe = replace(module._recipe, etas=tuple(module.eta.tolist()))
+def _kept(recipe: Recipe) -> str:
+    if recipe.rule == "cord":
+        return f"preserve={len(recipe.scalars)}"
+    return f"repair=lift, mode={recipe.rule}"
+
+
+def _read_scalars(module: PreservedModule, incompatible: Any = None) -> None:
+    """Keep the repair's scalars as numbers: which formula is used depends on their size."""
+    module._recipe = replace(module._recipe, scalars=tuple(module.scalars.tolist()))

@@ -122,12 +122,30 @@ def check_calibrator(record: Record, held: Tensors) -> None:
             raise record.lacks(f"parameter of {key!r}", f"{record.path}params.{name}")
     fitted = record.record("fitted")
     fitted.get("n_classes_", "number of classes", lambda x: _is_count(x) and x >= 2)
-    for name in (*fitted.values, *held):
+    own = dict(held)
+    if "members" in record.values:
+        own = _check_members(record, held)
+    for name in (*fitted.values, *own):
         if not (name.endswith("_") and name.isidentifier() and not name.startswith("_")):
             raise record.lacks("fitted value", fitted.path + name)
-    for name, values in held.items():
+    for name, values in own.items():
         if values.dtype.kind not in "fiub" or np.isnan(values).any():
             raise record.lacks("numbers", name)
+
+
+def _check_members(record: Record, held: Tensors) -> dict[str, npt.NDArray[Any]]:
+    """Check calibrators within a calibrator; return the tensors that are its own."""
+    own = dict(held)
+    listed = record.get("members", "list of members", lambda x: isinstance(x, list) and x != [])
+    for at, values in enumerate(listed):
+        member = Record(record.file, values, f"{record.path}members.{at}.")
+        prefix = str(member.values.get("key")) + "/"
+        inner = {name: tensor for name, tensor in held.items() if name.startswith(prefix)}
+        check_calibrator(
+            member, {name.removeprefix(prefix): tensor for name, tensor in inner.items()}
+        )
+        own = {name: tensor for name, tensor in own.items() if name not in inner}
+    return own
 
 
 def check_preserved(record: Record, held: Tensors, prefix: str) -> None:

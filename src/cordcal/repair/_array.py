@@ -150,18 +150,18 @@ def row_state(
     """
     xp = namespace(direct) if xp is None else xp
     here = split(direct, decision, xp=xp, row_sum=row_sum)
-    own = _normalise(here)
+    own = normalised(here)
     if xp is np:  # the original's masses are needed in changed rows only, and those are few
         some = np.flatnonzero(moved)
         there = split(original[some], decision[some], xp=xp, row_sum=row_sum)
         reference, reference_rest = own[0].copy(), own[1].copy()
-        for mixed, b, p in zip((reference, reference_rest), own, _normalise(there), strict=True):
+        for mixed, b, p in zip((reference, reference_rest), own, normalised(there), strict=True):
             mixed[some] = _between(reference_weight, b[some], p)
     else:
         there = split(original, decision, xp=xp, row_sum=row_sum)
         reference, reference_rest = (
             xp.where(moved, _between(reference_weight, b, p), b)
-            for b, p in zip(own, _normalise(there), strict=True)
+            for b, p in zip(own, normalised(there), strict=True)
         )
     largest = here.scale * here.top + here.offset
     state = RowState(
@@ -180,7 +180,8 @@ def _between(weight: float, direct: Array, original: Array) -> Array:
     return weight * direct + (1.0 - weight) * original
 
 
-def _normalise(part: Split) -> tuple[Array, Array]:
+def normalised(part: Split) -> tuple[Array, Array]:
+    """Return the mass and the rest as shares of their sum."""
     total = part.mass + part.rest
     return part.mass / total, part.rest / total
 

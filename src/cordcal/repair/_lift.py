@@ -10,14 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays, dense
+from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
 from cordcal._door.reports import check_same_shape
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights
-from cordcal.repair import _foreign, _fronts, _rows
+from cordcal.repair import _array, _foreign, _fronts, _rows
 from cordcal.repair import _lift_rule as rule
-from cordcal.repair._arguments import check_against_fit, check_fitted, report_pair
+from cordcal.repair._arguments import (
+    check_against_fit,
+    check_fitted,
+    output_array,
+    report_pair,
+)
 from cordcal.repair._array import RowState, Split
 from cordcal.repair._lift_fit import fit_curve
 from cordcal.repair._lift_results import LiftConstruction
@@ -201,6 +207,18 @@ class Lift(Estimator):
         check_fitted(self)
         return _fronts.transform(self, original, direct, decision, dtype, out, axis)
 
+    def _transform_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions,
+        dtype: npt.DTypeLike,
+    ) -> npt.NDArray[Any]:
+        """Repair a pair of matrices whose decisions were checked already."""
+        out = output_array(direct, dtype, None, False)
+        self._repair_rows(original, direct, decision, out)
+        return out
+
     def _repair_rows(
         self,
         original: npt.NDArray[Any],
@@ -368,3 +386,11 @@ def _at_bounds(
 def _effective(weight: Vector) -> float:
     scaled = weight / weight.max()
     return float(scaled.sum() ** 2 / (scaled * scaled).sum())
+
+
+def decision_masses(direct: Vector, decision: Decisions) -> Masses:
+    """Return b and 1 − b of reports, stabilised as in a repair, so that both are above zero."""
+    mass, rest = np.empty(len(direct)), np.empty(len(direct))
+    for at in row_blocks(*direct.shape):
+        mass[at], rest[at] = _array.normalised(_array.split(direct[at], decision[at]))
+    return Masses(mass, rest)

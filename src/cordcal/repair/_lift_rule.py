@@ -50,7 +50,7 @@ def confidence(curve: Curve, mass: Array, rest: Array, *, xp: Any = None) -> tup
     z = curve.alpha * xp.log(mass) - curve.beta * xp.log(rest) + curve.gamma
     up = z < 0.0
     # Powers of negative numbers only: neither side can overflow or lose the smaller one.
-    small = xp.exp(xp.where(up, z, -z))
+    small = xp.exp(xp.where(up, z, -1.0 * z))
     one = xp.ones_like(z)
     large, less = one / (1.0 + small), small / (1.0 + small)
     return xp.where(up, less, large), xp.where(up, large, less)

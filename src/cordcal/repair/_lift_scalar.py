@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Decisions, Vector
@@ -75,7 +76,7 @@ def lift(
     mass = _checked_confidence(confidence, rows)
     served = given.dtype if dtype is None else wanted_dtype(given, dtype)
     report = np.empty(given.shape, served)
-    for at in arrays_blocks(rows, classes):
+    for at in row_blocks(rows, classes):
         report[at] = _lifted(mass[at], keep[at], _checked_rest(given[at], at.start), served, mode)
     if mode == "cap":
         _warn_about_room(mass, classes, served)
@@ -96,12 +97,6 @@ def _lifted(
     seen = np.where(chosen, 0.5, 0.5 * (others / total))
     state, part = _array.row_state(seen, seen, decision, np.zeros(len(mass), dtype=bool))
     return np.asarray(rule.keep_decision(seen, state, part, mass, 1.0 - mass, dtype, mode))
-
-
-def arrays_blocks(rows: int, classes: int) -> list[slice]:
-    """Cut rows into blocks of about 2 MB of float64."""
-    size = max(1, 2**18 // classes)
-    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def _checked_confidence(confidence: Any, rows: int) -> Vector:

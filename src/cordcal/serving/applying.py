@@ -102,7 +102,7 @@ class CalibratedRows(Repairer):
         extra = {}
         if self.explain:
             original = original_probabilities(given, self.model.calibrator_.input)
-            story = self.model.cord_.explain(original, found.direct, decision=found.decision)
+            story = self.model.repair_.explain(original, found.direct, decision=found.decision)
             extra = _columns(story)
         reports = {"repaired": found.repaired}
         if self.with_direct:

@@ -1,0 +1,291 @@
+"""Blend: shares to a certificate, folds, members that fail, and rows that are hard to fit on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import cordcal
+from cordcal._door.original import Original
+from cordcal.calibrators import Calibrator, make, register, unregister
+from cordcal.calibrators._crossfit import Folds, Workshop, cross_fit
+from cordcal.calibrators._mixing import best_shares
+from cordcal.calibrators.blend import Blend, _prior
+from cordcal.calibrators.temperature import TemperatureScaling
+
+
+def rows(n: int = 400, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=n)
+    noise = rng.normal(size=(n, classes)) * np.linspace(1.0, 2.0, classes)
+    return 2.0 * np.eye(classes)[labels] + noise, labels
+
+
+# The shares.
+
+
+def simplex_grid(steps: int) -> np.ndarray:
+    first, second = np.meshgrid(np.arange(1, steps), np.arange(1, steps))
+    inside = first + second < steps
+    pairs = np.column_stack([first[inside], second[inside]]) / steps
+    return np.column_stack([pairs, 1.0 - pairs.sum(axis=1)])
+
+
+def test_no_point_of_a_grid_has_better_shares() -> None:
+    rng = np.random.default_rng(0)
+    likelihood = rng.random((3, 50))
+    weight = rng.random(50)
+    weight /= weight.mean()
+    prior = np.array([1.0, 0.5, 0.5])
+    found = best_shares(likelihood, weight, prior)
+
+    def value(shares: np.ndarray) -> float:
+        return float(-(weight * np.log(shares @ likelihood)).sum() - prior @ np.log(shares))
+
+    best = min(value(point) for point in simplex_grid(60))
+    assert value(found.shares) <= best
+    assert found.shares.sum() == pytest.approx(1.0, abs=1e-15)
+    assert 0.0 <= found.gap <= 1e-10
+
+
+@pytest.mark.parametrize("hard", ["zeros", "equal", "one member", "tiny"])
+def test_hard_shares_have_their_certificate(hard: str) -> None:
+    rng = np.random.default_rng(1)
+    likelihood = {
+        "zeros": np.where(rng.random((4, 90)) < 0.5, 0.0, 1.0),
+        "equal": np.tile(rng.random(90), (4, 1)),
+        "one member": rng.random((1, 90)),
+        "tiny": rng.random((4, 90)) ** 60,
+    }[hard]
+    members = len(likelihood)
+    found = best_shares(likelihood, np.ones(90), np.full(members, 2.0 / members))
+    assert found.gap <= 1e-10
+    if hard == "equal":
+        np.testing.assert_allclose(found.shares, 0.25, rtol=1e-6)
+
+
+def test_few_errors_favour_the_simplest_members() -> None:
+    simple = np.array([True, True, False, False])
+    np.testing.assert_allclose(_prior(simple, 200.0), [1.0, 1.0, 0.5, 0.5])
+    assert _prior(simple, 0.0).sum() == pytest.approx(22.0)
+    np.testing.assert_allclose(_prior(~simple & simple, 5.0), 0.5)
+
+
+# The folds.
+
+
+def test_classes_of_two_rows_stay_in_training() -> None:
+    labels = np.repeat(np.arange(30), 2)
+    folds = Folds.of(labels, 5, seed=3)
+    for number in range(5):
+        assert set(labels[folds.number != number]) == set(range(30))
+    counts = np.bincount(folds.number)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_more_folds_than_rows_hold_out_one_each() -> None:
+    assert Folds.of(np.array([0, 1, 0]), 5, seed=0).count == 3
+
+
+def test_cross_fitted_numbers_are_those_of_fold_models() -> None:
+    scores, labels = rows(60)
+    folds = Folds.of(labels, 3, seed=0)
+    original = Original.of(scores, "logits")
+    found = cross_fit(lambda: make("vs"), original, labels, None, folds)
+    out = folds.number == 1
+    report = make("vs").fit(scores[~out], labels[~out]).predict_proba(scores[out])
+    at = np.arange(out.sum())
+    decision = scores[out].argmax(axis=1)
+    np.testing.assert_array_equal(found.likelihood[out], report[at, labels[out]])
+    np.testing.assert_allclose(found.masses.mass[out], report[at, decision], rtol=1e-14)
+    np.testing.assert_allclose(found.masses.rest[out], 1.0 - report[at, decision], rtol=1e-9)
+
+
+# The calibrator.
+
+
+def test_a_blend_is_the_sum_of_its_members() -> None:
+    scores, labels = rows()
+    blend = Blend(members=("ts", "vs", "irova")).fit(scores, labels)
+    parts = [blend.members_[key].predict_proba(scores) for key in blend.members_]
+    expected = sum(share * part for share, part in zip(blend.weights_, parts, strict=True))
+    np.testing.assert_allclose(blend.predict_proba(scores), expected, rtol=1e-15)
+    assert blend.gap_ <= 1e-10
+    mixed = blend.held_out_
+    assert -np.log(mixed.likelihood).mean() == pytest.approx(blend.objective_, rel=1e-12)
+    np.testing.assert_allclose(mixed.masses.mass + mixed.masses.rest, 1.0, rtol=1e-14)
+
+
+def test_a_seed_decides_everything() -> None:
+    scores, labels = rows()
+    first, again, other = (Blend(("ts", "vs"), seed=seed).fit(scores, labels) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.weights_, again.weights_)
+    assert (first.weights_ != other.weights_).all()
+
+
+def test_members_follow_the_number_of_classes() -> None:
+    blend = Blend()
+    assert {"sms", "dir-odir"} <= set(blend._keys(100))
+    assert "sms" in blend._keys(200)
+    assert "dir-odir" not in blend._keys(101)
+    assert "sms" not in blend._keys(1000)
+
+
+def test_a_share_below_half_a_percent_is_dropped() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=3000)
+    # Logits that lean to one class: temperatures cannot mend that, vector scaling can.
+    logits = 3.0 * np.eye(3)[labels] + rng.normal(size=(3000, 3)) + np.array([6.0, 0.0, 0.0])
+    blend = Blend(("ts", "vs")).fit(logits, labels)
+    assert list(blend.members_) == ["vs"]
+    assert blend.notes_ == {"ts": "its share is below half a percent"}
+    np.testing.assert_array_equal(blend.weights_, [1.0])
+
+
+def test_weights_are_scaled_to_mean_one() -> None:
+    scores, labels = rows()
+    weight = np.random.default_rng(0).integers(1, 4, len(labels)).astype(float)
+    first = Blend(("ts", "vs")).fit(scores, labels, sample_weight=weight)
+    scaled = Blend(("ts", "vs")).fit(scores, labels, sample_weight=1000.0 * weight)
+    np.testing.assert_allclose(first.weights_, scaled.weights_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_a_model_file_keeps_every_member(kind: str, tmp_path) -> None:
+    scores, labels = rows()
+    if kind == "probabilities":
+        scores = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    model = cordcal.Preserved(input=kind).fit(scores, labels)
+    cordcal.save(model, tmp_path / "model.safetensors")
+    again = cordcal.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict_proba(scores), model.predict_proba(scores))
+    assert list(again.calibrator_.members_) == list(model.calibrator_.members_)
+    assert again.construction_ == model.construction_
+
+
+def test_masked_logits_leave_out_members_that_cannot_take_them() -> None:
+    scores, labels = rows()
+    masked = scores.copy()
+    masked[np.arange(len(labels)), (labels + 1) % 4] = -np.inf
+    blend = Blend().fit(masked, labels)
+    assert "ts" in blend.members_
+    assert "contains −inf" in blend.notes_["vs"]
+    assert np.isfinite(blend.predict_proba(masked)).all()
+
+
+# Members that fail.
+
+
+class Failing(TemperatureScaling):
+    key, title, short = "failing", "Fails without row 0", "Failing"
+
+    def _fit(self, working, labels, weight) -> None:
+        if len(labels) < 400:
+            raise ValueError("it wants all rows")
+        super()._fit(working, labels, weight)
+
+
+class Wandering(TemperatureScaling):
+    key, title, short = "wandering", "Does not converge", "Wandering"
+
+    def _fit(self, working, labels, weight) -> None:
+        super()._fit(working, labels, weight)
+        self._warn("no optimum")
+
+
+@pytest.fixture
+def failing():
+    for each in (Failing, Wandering):
+        register(each)
+    yield
+    for each in (Failing, Wandering):
+        unregister(each.key)
+
+
+def test_members_that_fail_are_left_out_with_a_note(failing) -> None:
+    scores, labels = rows(400)
+    blend = Blend(("ts", "failing", "wandering")).fit(scores, labels)
+    assert list(blend.members_) == ["ts"]
+    assert blend.notes_ == {"failing": "it wants all rows", "wandering": "wandering: no optimum"}
+    with pytest.raises(ValueError, match="none that could be fitted: failing: it wants"):
+        Blend(("failing",)).fit(scores, labels)
+
+
+def test_members_without_an_optimum_serve_where_there_are_no_others(failing) -> None:
+    scores, labels = rows(400)
+    assert list(Blend(("wandering",)).fit(scores, labels).members_) == ["wandering"]
+
+
+# Rows that are hard to fit on.
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["fewer rows than folds", "a class of one row", "every decision right", "every one wrong"],
+)
+def test_hard_rows_work(case: str) -> None:
+    scores, labels = rows(120)
+    if case == "fewer rows than folds":
+        scores, labels = rows(4, 3, seed=1)
+        labels = np.array([0, 1, 0, 1])
+    elif case == "a class of one row":
+        labels = np.where(labels == 3, 0, labels)
+        labels[0] = 3
+    elif case == "every decision right":
+        labels = scores.argmax(axis=1)
+    else:
+        labels = (scores.argmax(axis=1) + 1) % 4
+    model = cordcal.Preserved().fit(scores, labels)
+    report = model.predict_proba(scores)
+    assert np.isfinite(report).all()
+    assert (report.argmax(axis=1) == scores.argmax(axis=1)).all()
+    assert model.calibrator_.weights_.sum() == pytest.approx(1.0)
+
+
+def test_one_member_is_that_member() -> None:
+    scores, labels = rows()
+    blend = Blend(("svs",)).fit(scores, labels)
+    np.testing.assert_array_equal(
+        blend.predict_proba(scores), make("svs").fit(scores, labels).predict_proba(scores)
+    )
+
+
+@pytest.mark.parametrize(
+    ("params", "labels", "message"),
+    [
+        ({}, np.zeros(400, int), "labels are all 0; a calibrator needs rows of at least two"),
+        ({"members": ()}, None, "members is \\(\\); pass a sequence of keys"),
+        ({"members": "ts"}, None, "members is 'ts'; pass a sequence of keys"),
+        ({"members": ("ts", "ts")}, None, "members has 'ts' twice; name each once"),
+        ({"members": ("ts", "adats")}, None, "members has 'adats', which is no map of the scores"),
+        ({"members": ("ts", "blend")}, None, "members has 'blend', which is no map of the scores"),
+        ({"members": ("tz",)}, None, "there is no calibrator 'tz'; choose one of"),
+        ({"folds": 1}, None, "folds is 1; pass an integer of 2 or more"),
+        ({"folds": 2.5}, None, "folds is 2.5; pass an integer of 2 or more"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_sentence(params, labels, message: str) -> None:
+    scores, truth = rows(400)
+    with pytest.raises(ValueError, match=message):
+        Blend(**params).fit(scores, truth if labels is None else labels)
+
+
+def test_a_workshop_makes_each_calibrator_once(monkeypatch) -> None:
+    scores, labels = rows(100)
+    original = Original.of(scores, "logits")
+    workshop = Workshop(original, labels, None, Folds.of(labels, 5, 0))
+    blend = Blend(("ts", "vs"))
+    blend._fit_from(workshop)
+    monkeypatch.setattr(
+        Calibrator, "_fit_original", lambda *args, **given: pytest.fail("fitted again")
+    )
+    again = Blend(("ts", "vs"))
+    again._fit_from(workshop)
+    np.testing.assert_array_equal(again.weights_, blend.weights_)
+
+
+def test_convergence_warnings_of_members_do_not_reach_the_caller(recwarn) -> None:
+    scores, _ = rows(120)
+    Blend().fit(scores, scores.argmax(axis=1))
+    assert not [each for each in recwarn if issubclass(each.category, ConvergenceWarning)]
