@@ -116,6 +116,56 @@ def sklearn_isotonic(logits: np.ndarray, labels: np.ndarray) -> Fitted:
     return Fitted(predict)
 
 
+def one_versus_rest(fit_class: Callable[[np.ndarray, np.ndarray], Callable]) -> Fit:
+    """Fit a binary calibrator of another library to each class, and divide by the sum."""
+
+    def fit(logits: np.ndarray, labels: np.ndarray) -> Fitted:
+        p = softmax(logits)
+        columns = [fit_class(p[:, k], labels == k) for k in range(p.shape[1])]
+
+        def predict(z: np.ndarray) -> np.ndarray:
+            p = softmax(z)
+            q = np.stack([map_of(p[:, k]) for k, map_of in enumerate(columns)], axis=1)
+            return q / q.sum(axis=1, keepdims=True)
+
+        return Fitted(predict)
+
+    return fit
+
+
+def sklearn_sigmoid(p: np.ndarray, own: np.ndarray) -> Callable:
+    from sklearn.calibration import _SigmoidCalibration
+
+    def odds(p: np.ndarray) -> np.ndarray:
+        return np.log(np.clip(p, 1e-12, None)) - np.log(np.clip(1.0 - p, 1e-12, None))
+
+    model = _SigmoidCalibration().fit(odds(p), own)
+    return lambda new: model.predict(odds(new))
+
+
+def betacal(p: np.ndarray, own: np.ndarray) -> Callable:
+    from betacal import BetaCalibration
+
+    model = BetaCalibration(parameters="abm").fit(p.reshape(-1, 1), own)
+    return model.predict
+
+
+def venn_abers(p: np.ndarray, own: np.ndarray) -> Callable:
+    from venn_abers import VennAbers
+
+    model = VennAbers()
+    model.fit(np.stack([1.0 - p, p], axis=1), own.astype(int))
+    return lambda new: model.predict_proba(np.stack([1.0 - new, new], axis=1))[0][:, 1]
+
+
+def splinecalib(logits: np.ndarray, labels: np.ndarray) -> Fitted:
+    from splinecalib import SplineCalib
+
+    model = SplineCalib()
+    model.fit(softmax(logits), labels)
+    return Fitted(lambda z: model.calibrate(softmax(z)))
+
+
 def torch_lbfgs(*, matrix: bool) -> Fit:
     """L-BFGS with step 0.1 and 200 iterations in float32, as torch-based libraries run it."""
 
@@ -175,4 +225,10 @@ MAPS: dict[str, dict[str, Fit]] = {
     "irova": {"cordcal": ours("irova"), "scikit-learn": sklearn_isotonic},
     "irm": {"cordcal": ours("irm")},
     "dir-odir": {"cordcal": ours("dir-odir")},
+    "platt": {"cordcal": ours("platt"), "scikit-learn": one_versus_rest(sklearn_sigmoid)},
+    "beta": {"cordcal": ours("beta"), "betacal": one_versus_rest(betacal)},
+    "venn-abers": {"cordcal": ours("venn-abers"), "venn-abers": one_versus_rest(venn_abers)},
+    "spline": {"cordcal": ours("spline"), "splinecalib": splinecalib},
+    "ets": {"cordcal": ours("ets"), "probmetrics": probmetrics("ets")},
+    **{key: {"cordcal": ours(key)} for key in ("mono", "ts-class", "hts", "pb", "cir")},
 }
