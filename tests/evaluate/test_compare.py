@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal import metrics
+from cordcal import Preserved, compare, metrics
 from cordcal._numeric.rows import softmax
+from cordcal.calibrators import available
+from cordcal.evaluate.compare import _chosen
 
 
 def rows(count: int, classes: int = 4, *, seed: int = 0, bias: float = 0.0):
@@ -225,3 +227,26 @@ def test_bad_input(data, options: dict, message: str) -> None:
 def test_splits_of_given_evaluation_rows_are_refused(data) -> None:
     with pytest.raises(ValueError, match="splits is above 1 but the evaluation rows are given"):
         cordcal.compare(*data, "ts", evaluation=data, splits=2)
+
+
+def test_lift_is_a_third_report_of_maps_that_change_decisions() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=400)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3)) * [1.0, 2.0, 3.0]
+    found = compare(logits, labels, ["ts", "vs", "blend"])
+    assert found["ts"].lift is None
+    for key in ("vs", "blend"):
+        assert found[key].lift["accuracy"] == found.uncalibrated["accuracy"]
+        assert (key, "lift") in found.keepers()
+    frame = found.to_frame()
+    assert list(frame["report"][frame["calibrator"] == "vs"]) == ["direct", "repaired", "lift"]
+    fit = np.sort(np.random.default_rng(0).permutation(400)[200:])
+    rest = np.sort(np.random.default_rng(0).permutation(400)[:200])
+    model = Preserved(input="logits").fit(logits[fit], labels[fit])
+    expected = metrics.nll(model.predict_proba(logits[rest]), labels[rest])
+    assert found["blend"].lift["nll"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_networks_are_tried_only_with_every() -> None:
+    assert "adats" not in _chosen("all", "logits").maps
+    assert set(_chosen("every", "logits").maps) == set(available())

@@ -21,6 +21,7 @@ from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal._door.types import Labels, Vector
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._registry import make
+from cordcal.repair._clock import Stopwatch
 from cordcal.repair._lift import Masses, decision_masses
 
 Scores = npt.NDArray[Any]
@@ -148,11 +149,21 @@ def _rows(values: Scores | None, at: Labels) -> Scores | None:
 
 
 @dataclass(frozen=True, eq=False)
+class Fit:
+    """A calibrator fitted on all rows, what it warned of, and how long it took."""
+
+    model: Calibrator
+    warnings: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
 class Candidate:
-    """A calibrator fitted on all rows, and what it says of rows held out."""
+    """A calibrator fitted on all rows, what it says of rows held out, and how long all took."""
 
     model: Calibrator
     held_out: HeldOut
+    seconds: float
 
 
 class Workshop:
@@ -170,22 +181,39 @@ class Workshop:
         self, original: Original, labels: Labels, weight: Vector | None, folds: Folds
     ) -> None:
         self.original, self.labels, self.weight, self.folds = original, labels, weight, folds
+        self._fits: dict[str, Fit] = {}
         self._made: dict[str, tuple[Candidate | None, str | None]] = {}
 
+    def fit(self, key: str) -> Fit:
+        """Return a calibrator fitted on all rows."""
+        if key not in self._fits:
+            watch = Stopwatch()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model = teach(self._new(key)(), self.original, self.labels, self.weight)
+            told = tuple(str(each.message) for each in caught)
+            self._fits[key] = Fit(model, told, watch.seconds())
+        return self._fits[key]
+
     def candidate(self, key: str) -> tuple[Candidate | None, str | None]:
-        """Return a fitted calibrator, or None, and what there is to note about its fits."""
+        """Return a calibrator with its rows held out, or None, and what there is to note."""
         if key not in self._made:
             self._made[key] = self._make(key)
         return self._made[key]
 
     def _make(self, key: str) -> tuple[Candidate | None, str | None]:
-        new = partial(make, key, input=self.original.kind)
+        watch = Stopwatch()
         rows = (self.original, self.labels, self.weight)
         try:
+            whole = self.fit(key)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                model = teach(new(), *rows)
-                found = Candidate(model, cross_fit(new, *rows, self.folds))
+                held_out = cross_fit(self._new(key), *rows, self.folds)
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
-        return found, str(caught[0].message) if caught else None
+        told = [*whole.warnings, *(str(each.message) for each in caught)]
+        found = Candidate(whole.model, held_out, watch.seconds())
+        return found, told[0] if told else None
+
+    def _new(self, key: str) -> Callable[[], Calibrator]:
+        return partial(make, key, input=self.original.kind)

@@ -27,6 +27,7 @@ from cordcal.calibrators._crossfit import (
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators._mixing import Mixture, best_shares
 from cordcal.calibrators._registry import calibrator_class
+from cordcal.repair._clock import Stopwatch
 from cordcal.repair._lift import Masses
 
 # Pseudo-rows that steady the shares, spread evenly: 40 were too stiff.
@@ -88,6 +89,8 @@ class Blend(Calibrator):
         The mean log loss of the mixture on rows held out.
     gap_ : float
         How far that can be above the least one.
+    seconds_ : float
+        How long the fits took.
 
     Examples
     --------
@@ -118,6 +121,7 @@ class Blend(Calibrator):
     objective_: float
     gap_: float
     held_out_: HeldOut
+    seconds_: float
 
     def __init__(
         self,
@@ -151,6 +155,7 @@ class Blend(Calibrator):
     def _fit_from(self, workshop: Workshop) -> None:
         """Mix calibrators that a workshop makes, or has made."""
         self.n_classes_, self.log_floor_ = workshop.original.classes, LOG_FLOOR
+        watch = Stopwatch()
         candidates: dict[str, Candidate] = {}
         doubtful: dict[str, Candidate] = {}
         self.notes_ = {}
@@ -162,6 +167,9 @@ class Blend(Calibrator):
                 (candidates if note is None else doubtful)[key] = found
         # Where no member ended at an optimum (every decision is right), those that ended count.
         self._mix(candidates or doubtful, workshop)
+        # What others made before counts, too: it is what such a blend takes.
+        made = [found.seconds for found in (candidates | doubtful).values()]
+        self.seconds_ = max(watch.seconds(), sum(made))
 
     def _keys(self, classes: int) -> tuple[str, ...]:
         """Return the members' keys, checked."""

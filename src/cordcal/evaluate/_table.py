@@ -48,6 +48,8 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
         add(entry["key"], "direct", entry["direct"], entry["changes"], fit)
         if not entry["keeps_decisions"]:
             add(entry["key"], "repaired", entry["repaired"], None, "")
+        if entry["lift"] is not None:
+            add(entry["key"], "lift", entry["lift"], None, "")
     return table
 
 

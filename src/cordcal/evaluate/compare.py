@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import warnings
@@ -21,8 +22,10 @@ from cordcal._door.scores import as_scores, check_kind
 from cordcal._door.types import Classes, Kind, Labels
 from cordcal._door.vectors import check_labels
 from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop, direct_of
 from cordcal.calibrators._foreign import adapted
 from cordcal.calibrators._registry import takes_features
+from cordcal.calibrators.blend import Blend
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, interval_of
@@ -35,7 +38,9 @@ from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
 from cordcal.preserved import Preserved, Reports
+from cordcal.repair import Lift
 from cordcal.repair._clock import Stopwatch
+from cordcal.repair._lift import Masses
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +55,12 @@ class _Split:
     features: npt.NDArray[Any] | None
     rows: Classes
 
+    @functools.cached_property
+    def workshop(self) -> Workshop:
+        """The rows to fit on, and what was fitted on them: blend and lift share it."""
+        folds = Folds.of(self.fit_labels, FOLDS, seed=0)
+        return Workshop(self.fit, self.fit_labels, None, folds)
+
 
 @dataclass(frozen=True, eq=False)
 class _Fitted:
@@ -60,6 +71,7 @@ class _Fitted:
     keeps_decisions: bool
     direct: list[MeasuredReport]
     repaired: list[MeasuredReport]
+    lift: list[MeasuredReport]
     changes: DecisionChanges
     fit_seconds: float
     apply_seconds: float
@@ -69,10 +81,12 @@ class _Fitted:
     price: Price | None
 
     def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
-        """Return the rows to resample; a map that keeps decisions has one report, not two."""
+        """Return the rows to resample; a map that keeps decisions has one report, not three."""
         rows = {(self.key, "direct"): [measured.rows for measured in self.direct]}
         if not self.keeps_decisions:
             rows[self.key, "repaired"] = [measured.rows for measured in self.repaired]
+        if self.lift:
+            rows[self.key, "lift"] = [measured.rows for measured in self.lift]
         return rows
 
 
@@ -98,12 +112,13 @@ def compare(
         The classifier's logits or probabilities, as ``input`` says.
     labels : array_like of int of shape (n,)
         The true classes, as column indices.
-    calibrators : "all", str, object, mapping or sequence
+    calibrators : "all", "every", str, object, mapping or sequence
         Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
         netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
         scores)`` that return probabilities, torch modules, or `Given` reports.  A mapping
-        ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"all"`` leaves
-        out what the data do not allow, and says so in ``left_out``.
+        ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"all"`` are
+        those of cordcal but networks, ``"every"`` is all of them; both leave out what the data
+        do not allow, and say so in ``left_out``.
     input : {"logits", "probabilities"}
         What the scores are.
     evaluation : float or tuple of arrays
@@ -196,7 +211,7 @@ def _fit(
 ) -> _Fitted:
     """Fit one calibrator on every split and measure both of its reports."""
     changes = DecisionChangesStream()
-    direct, repaired = [], []
+    direct, repaired, lift = [], [], []
     pictures: list[Pictures] = []
     prices: list[Price | None] = []
     fit_seconds, apply_seconds = 0.0, 0.0
@@ -206,18 +221,18 @@ def _fit(
     for split in parts:
         if given is not None:
             candidate = given.between(split.fit.given, split.original.given)
-        model = Preserved(candidate, input=input, preserve=preserve)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            model, seconds, told = _model(candidate, split, input, preserve, with_features)
             watch = Stopwatch()
-            features = split.fit_features if with_features else None
-            model._fit_original(split.fit, split.fit_labels, None, features)
-            fitted = watch.seconds()
             features = split.features if with_features else None
             reports = model._reports_of(split.original, features)
-            fit_seconds += fitted
-            apply_seconds += watch.seconds() - fitted
-        notes += [str(warning.message) for warning in caught]
+            fit_seconds += seconds
+            apply_seconds += watch.seconds()
+        notes += [*told, *(str(warning.message) for warning in caught)]
+        if preserve == 1 and given is None and not _keeps_decisions(model):
+            lifted = _lifted(candidate, model, split, reports.direct, with_features)
+            lift += [] if lifted is None else [_measured(lifted, split, "lift")]
         direct.append(_measured(reports.direct, split, "direct"))
         repaired.append(_measured(reports.repaired, split, "repaired"))
         changes.add(reports.decision, first_argmax(reports.direct), split.labels)
@@ -230,6 +245,7 @@ def _fit(
         keeps_decisions=_keeps_decisions(model),
         direct=direct,
         repaired=repaired,
+        lift=lift if len(lift) == len(parts) else [],
         changes=changes.result(),
         fit_seconds=fit_seconds / len(parts),
         apply_seconds=apply_seconds / len(parts),
@@ -238,6 +254,57 @@ def _fit(
         size=getattr(model.calibrator_, "size", None),
         price=prices[0],
     )
+
+
+def _model(
+    candidate: Any,
+    split: _Split,
+    input: Kind,
+    preserve: int | Literal["ranking"],
+    with_features: bool,
+) -> tuple[Preserved, float, tuple[str, ...]]:
+    """Return a model with CORD, the seconds that fitting took, and what that told."""
+    watch = Stopwatch()
+    told: tuple[str, ...] = ()
+    if not isinstance(candidate, str) or with_features:
+        model = Preserved(candidate, input=input, preserve=preserve)
+        features = split.fit_features if with_features else None
+        model._fit_original(split.fit, split.fit_labels, None, features)
+        return model, watch.seconds(), told
+    fitted: Any
+    if candidate == Blend.key:
+        fitted = Blend(input=input)
+        fitted._fit_from(split.workshop)
+        before = fitted.seconds_
+    else:
+        made = split.workshop.fit(candidate)
+        fitted, told, before = made.model, made.warnings, made.seconds
+    watch = Stopwatch()
+    model = Preserved(fitted, input=input, preserve=preserve, prefit=True)
+    model._fit_original(split.fit, split.fit_labels, None)
+    return model, before + watch.seconds(), told
+
+
+def _lifted(
+    candidate: Any,
+    model: Preserved,
+    split: _Split,
+    direct: npt.NDArray[Any],
+    with_features: bool,
+) -> npt.NDArray[Any] | None:
+    """Return the report repaired by Lift; None where rows cannot be held out."""
+    masses: Masses | None = None
+    if isinstance(model.calibrator_, Blend):
+        masses = model.calibrator_.held_out_.masses
+    elif isinstance(candidate, str) and not with_features:
+        found, _ = split.workshop.candidate(candidate)
+        masses = None if found is None else found.held_out.masses
+    if masses is None:
+        return None
+    rows = (split.fit.probabilities, direct_of(model.calibrator_, split.fit))
+    lift = Lift()._fit(*rows, split.fit_labels, split.fit.decision, None, held_out=masses)
+    at = split.original
+    return lift._transform_rows(at.probabilities, direct, at.decision, np.float64)
 
 
 def _keeps_decisions(model: Preserved) -> bool:
@@ -276,6 +343,7 @@ def _entry(
         numbers=math.inf if fitted.size is None else float(fitted.size.at(classes)),
         direct=direct,
         repaired=repaired,
+        lift=_means(fitted.lift) if fitted.lift else None,
         changes=fitted.changes,
         gain={
             measure: interval_of(direct[measure] - repaired[measure], values - second[measure])
@@ -325,8 +393,9 @@ class _Chosen:
 
 
 def _chosen(calibrators: Any, input: Kind) -> _Chosen:
-    if isinstance(calibrators, str) and calibrators == "all":
-        return _Chosen({key: key for key in available()}, explicit=False)
+    if isinstance(calibrators, str) and calibrators in ("all", "every"):
+        keys = [key for key in available() if calibrators == "every" or _quick(key)]
+        return _Chosen({key: key for key in keys}, explicit=False)
     maps: dict[str, Any] = {}
     for name, each in _named(calibrators):
         if name in maps:
@@ -337,6 +406,11 @@ def _chosen(calibrators: Any, input: Kind) -> _Chosen:
             each = adapted(each, input, f"calibrators[{name!r}]")
         maps[name] = each
     return _Chosen(maps, explicit=True)
+
+
+def _quick(key: str) -> bool:
+    """Tell whether ``"all"`` tries a calibrator: not networks, which take minutes."""
+    return "network" not in calibrator_class(key).size.uncounted
 
 
 def _named(calibrators: Any) -> list[tuple[str, Any]]:

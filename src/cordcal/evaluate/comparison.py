@@ -64,7 +64,10 @@ class Entry:
     numbers : float
         How many numbers it is fitted with; infinite where nobody says.
     direct, repaired : mapping of str to float
-        The measures of both reports.
+        The measures of the direct report and of CORD's.
+    lift : mapping of str to float, or None
+        Those of the report repaired by Lift, where the map does not keep decisions by itself
+        and rows of its own could be held out.
     changes : DecisionChanges
         What the direct report does to the decisions.
     gain : mapping of str to Interval
@@ -85,6 +88,7 @@ class Entry:
     numbers: float
     direct: Measures
     repaired: Measures
+    lift: Measures | None
     changes: DecisionChanges
     gain: Mapping[str, Interval]
     fit_seconds: float
@@ -102,6 +106,7 @@ class Entry:
             "numbers": self.numbers if math.isfinite(self.numbers) else None,
             "direct": dict(self.direct),
             "repaired": dict(self.repaired),
+            "lift": None if self.lift is None else dict(self.lift),
             "changes": self.changes.to_dict(),
             "gain": {name: interval.to_dict() for name, interval in self.gain.items()},
             "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
@@ -185,6 +190,8 @@ class Comparison:
         if key == "uncalibrated":
             return self.uncalibrated
         entry = self[key]
+        if report == "lift" and entry.lift is not None:
+            return entry.lift
         return entry.direct if report == "direct" else entry.repaired
 
     def difference(self, first: tuple[str, str], second: tuple[str, str], measure: str) -> Interval:
@@ -228,9 +235,12 @@ class Comparison:
 
     def keepers(self) -> list[tuple[str, str]]:
         """Return the reports that keep every decision, the uncalibrated one first."""
-        return [ORIGINAL] + [
-            (entry.key, "direct" if entry.keeps_decisions else "repaired") for entry in self.entries
-        ]
+        kept = [ORIGINAL]
+        for entry in self.entries:
+            kept.append((entry.key, "direct" if entry.keeps_decisions else "repaired"))
+            if entry.lift is not None:
+                kept.append((entry.key, "lift"))
+        return kept
 
     @property
     def concerns(self) -> tuple[Concern, ...]:
@@ -316,6 +326,8 @@ class Comparison:
             rows.append({"calibrator": entry.key, "report": "direct", **entry.direct, **direct})
             kept = dict.fromkeys(direct, 0.0)
             rows.append({"calibrator": entry.key, "report": "repaired", **entry.repaired, **kept})
+            if entry.lift is not None:
+                rows.append({"calibrator": entry.key, "report": "lift", **entry.lift, **kept})
         return pandas.DataFrame(rows).fillna(dict.fromkeys(direct, 0.0) if self.entries else {})
 
     def __rich__(self) -> Any:
