@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordcal import CORD, Preserved, metrics
+from cordcal import CORD, Lift, Preserved, audit, metrics
 from cordcal._door import dense
 
 IGNORED = -100
@@ -114,7 +114,7 @@ def test_preserved() -> None:
     repaired = model.predict_proba(images, dtype=np.float32, axis=1)
     assert repaired.shape == images.shape
     rows = flat(np.moveaxis(repaired, 1, -1))
-    np.testing.assert_array_equal(rows, wanted.predict_proba(flat(logits), np.float32))
+    np.testing.assert_array_equal(rows, wanted.predict_proba(flat(logits), dtype=np.float32))
     np.testing.assert_array_equal(model.predict(images, axis=1), images.argmax(axis=1))
     direct = flat(np.moveaxis(model.direct_proba(images, axis=1), 1, -1))
     np.testing.assert_allclose(direct, wanted.direct_proba(flat(logits)), rtol=1e-13)
@@ -137,3 +137,16 @@ def test_bad_arguments() -> None:
         CORD().fit(images, bad, axis=1)
     with pytest.raises(ValueError, match=f"probabilities: row {row} contains NaN"):
         metrics.ece(bad, LABELS, axis=1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_stories_and_audits_of_dense_reports_are_those_of_their_rows(axis: int) -> None:
+    original, direct = at_axis(ORIGINAL, axis), at_axis(DIRECT, axis)
+    rows = flat(ORIGINAL), flat(DIRECT)
+    lift = Lift().fit(*rows, LABELS.reshape(-1))
+    for repair in (CORD().fit(*rows), lift):
+        found, wanted = repair.explain(original, direct, axis=axis), repair.explain(*rows)
+        np.testing.assert_array_equal(found.repaired_mass, wanted.repaired_mass)
+    found = audit(original, direct, LABELS, axis=axis, resamples=5)
+    wanted = audit(*rows, LABELS.reshape(-1), resamples=5)
+    assert found.to_dict() == wanted.to_dict()

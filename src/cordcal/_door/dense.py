@@ -77,6 +77,29 @@ def row_views(
         first += len(views[0])
 
 
+def flat_rows(
+    axis: int | None, reports: Sequence[Any], vectors: Sequence[Any] = ()
+) -> tuple[list[Any], list[Any]]:
+    """Return dense reports as (rows, K) matrices and what goes with them as vectors.
+
+    For what reads all rows at once, as stories and audits do: they are copied.  Reports of
+    rows come back as they are.
+
+    Examples
+    --------
+    >>> (images,), (labels,) = flat_rows(1, [np.zeros((2, 3, 4, 4))], [np.zeros((2, 4, 4))])
+    >>> images.shape, labels.shape
+    ((32, 3), (32,))
+    """
+    if axis is None or not is_dense(axis, *reports):
+        return list(reports), list(vectors)
+    _, views, beside = zip(*row_views(axis, reports, vectors), strict=True)
+    rows = [np.concatenate(each) for each in zip(*views, strict=True)]
+    return rows, [
+        None if each[0] is None else np.concatenate(each) for each in zip(*beside, strict=True)
+    ]
+
+
 def _viewable(report: View, depth: int) -> bool:
     """Whether the rows behind the first ``depth`` dimensions are one view."""
     part = report[(0,) * depth]

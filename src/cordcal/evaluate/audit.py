@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cordcal._door import lazy
+from cordcal._door import dense, lazy
 from cordcal._door.errors import Refusal
 from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
@@ -25,6 +25,7 @@ def audit(
     decision: Any = None,
     sample_weight: Any = None,
     cord: CORD | None = None,
+    axis: int | None = None,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
@@ -51,6 +52,9 @@ def audit(
         Weights of the rows.
     cord : CORD or Preserved, optional
         A fitted repair.
+    axis : int, optional
+        The dimension of the classes, for dense reports such as (B, K, H, W); every position is
+        a row then.
     level : float
         Level of the paired bootstrap intervals.
     resamples : int
@@ -90,6 +94,9 @@ def audit(
         raise Refusal("resamples", f"is {resamples}", "pass at least 1")
     if cord is not None:
         cord = _repair_of(cord, decision)
+    (original, direct), (labels, decision, sample_weight) = dense.flat_rows(
+        axis, (original, direct), (labels, decision, sample_weight)
+    )
     given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     audited: Callable[..., AuditStream] = _audited
     collection = lazy.handler(original, direct)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
+from cordcal._door import arrays, dense
 from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
 from cordcal._door.types import Decisions, Vector
@@ -303,13 +303,16 @@ class CORD(Estimator):
             return _ranked_rows.repair_foreign(original, direct, decision, scalars, dtype)
         return _foreign.repair(original, direct, decision, self.eta_, dtype)
 
-    def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
+    def explain(
+        self, original: Any, direct: Any, *, decision: Any = None, axis: int | None = None
+    ) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.
 
         Parameters
         ----------
-        original, direct, decision
-            As for `transform`; one row alone is a table of one row.
+        original, direct, decision, axis
+            As for `transform`; one row alone is a table of one row, and of dense reports every
+            position is a row.
 
         Returns
         -------
@@ -325,6 +328,7 @@ class CORD(Estimator):
         array([ True])
         """
         check_fitted(self)
+        (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
         p, q = report_pair(original, direct, allow_row=True)
         if q.ndim == 1:
             p, q = p[None, :], q[None, :]

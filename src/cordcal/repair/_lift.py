@@ -239,13 +239,16 @@ class Lift(Estimator):
         mass, rest = rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
         return rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
 
-    def explain(self, original: Any, direct: Any, *, decision: Any = None) -> Explanation:
+    def explain(
+        self, original: Any, direct: Any, *, decision: Any = None, axis: int | None = None
+    ) -> Explanation:
         """Tell each row's story: decision, masses, interval, and what the repair did.
 
         Parameters
         ----------
-        original, direct, decision
-            As for `transform`; one row alone is a table of one row.
+        original, direct, decision, axis
+            As for `transform`; one row alone is a table of one row, and of dense reports every
+            position is a row.
 
         Returns
         -------
@@ -253,6 +256,7 @@ class Lift(Estimator):
             Vectors with one entry a row; ``reference`` is the confidence before any bound.
         """
         check_fitted(self)
+        (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
         p, q = report_pair(original, direct, allow_row=True)
         if q.ndim == 1:
             p, q = p[None, :], q[None, :]
