@@ -1,0 +1,46 @@
+"""Views with gaps and outputs that overlap inputs: the same rows as from arrays of one's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import random_pair
+
+from cordcal.repair import CORD
+
+CASE = random_pair(240, 6, noise=2.0)
+
+
+@pytest.fixture(params=["compiled", "array"], autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
+
+
+@pytest.mark.parametrize("preserve", [1, 3])
+def test_decisions_may_be_a_column_of_a_table(preserve: int) -> None:
+    decision = CASE.direct.argmax(axis=1)
+    column = np.stack([decision, -decision, decision], axis=1)[:, 2]
+    assert not column.flags.c_contiguous
+    found = CORD(preserve).fit(CASE.original, CASE.direct, decision=column)
+    wanted = CORD(preserve).fit(CASE.original, CASE.direct, decision=decision)
+    assert found.construction_ == wanted.construction_
+    np.testing.assert_array_equal(
+        found.transform(CASE.original, CASE.direct, decision=column),
+        wanted.transform(CASE.original, CASE.direct, decision=decision),
+    )
+
+
+@pytest.mark.parametrize("which", ["original", "direct"])
+@pytest.mark.parametrize("shift", [0, 1, 3])
+def test_a_dense_output_may_overlap_an_input(which: str, shift: int) -> None:
+    images = {
+        name: np.moveaxis(getattr(CASE, name).reshape(10, 4, 6, 6), -1, 1)
+        for name in ("original", "direct")
+    }
+    cord = CORD().fit(CASE.original, CASE.direct)
+    wanted = cord.transform(**images, axis=1)
+    room = np.empty((10 + shift, *wanted.shape[1:]))
+    room[:10] = images[which]
+    images[which] = room[:10]
+    found = cord.transform(**images, axis=1, out=room[shift:])
+    np.testing.assert_array_equal(found, wanted)
