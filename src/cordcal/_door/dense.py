@@ -94,7 +94,8 @@ def flat_rows(
     if axis is None or not is_dense(axis, *reports):
         return list(reports), list(vectors)
     _, views, beside = zip(*row_views(axis, reports, vectors), strict=True)
-    rows = [np.concatenate(each) for each in zip(*views, strict=True)]
+    # Rows in one piece: sums over a column-wise copy would round in another order.
+    rows = [np.ascontiguousarray(np.concatenate(each)) for each in zip(*views, strict=True)]
     return rows, [
         None if each[0] is None else np.concatenate(each) for each in zip(*beside, strict=True)
     ]
