@@ -69,16 +69,27 @@ def test_of_equal_maps_the_simpler_is_advised_and_its_cost_is_said() -> None:
         assert "simplest of those that none clearly beats" in found.recommendation.reason
 
 
-def test_a_handful_of_rows_at_the_floor_do_not_decide() -> None:
+def test_a_handful_of_rows_at_the_floor_do_not_decide(monkeypatch) -> None:
     simple, good = Fixed("simple", 1, 2.0, wild=3), Fixed("good", 9, 2.0)
-    scores, labels = simulated(3)
-    found = cordcal.compare(scores, labels, [simple, good])
-    at_floor = found.evidence.at_floor(("simple", "direct"))
-    assert 0 < len(at_floor) <= advice.HANDFUL
-    if ("simple", "direct") not in found.recommendation.by_nll:
-        assert found.recommendation.floored == len(at_floor)
-        assert "true class it gives less than 1e-12" in found.recommendation.reason
-    assert found.recommendation.key == "simple"
+    found = cordcal.compare(*simulated(3, 6000), [simple, good])
+    evidence = found.evidence
+    assert 0 < len(evidence.at_floor(("simple", "direct"))) <= advice.HANDFUL
+    # As if chance could not explain the rows' 27.6 nats.
+    only = [("good", "direct")]
+    chosen, floored = advice._chosen(found, only, [("simple", "direct"), *only])
+    assert chosen == ("simple", "direct")
+    assert floored == len(evidence.at_floor(chosen))
+    assert "true class it gives less than 1e-12" in advice._reason(found, chosen, floored)
+    # A rate that would show again is no accident.
+    monkeypatch.setattr(advice, "_HANDFUL_RATE", 0.0)
+    assert advice._chosen(found, only, [("simple", "direct"), *only]) == (only[0], 0)
+
+
+def test_where_the_scores_disagree_the_simplest_by_nll_is_advised() -> None:
+    maps = [Fixed("simple", 1, 2.1), Fixed("other", 5, 2.0), Fixed("third", 9, 1.9)]
+    found = cordcal.compare(*simulated(4), maps)
+    by_nll = [("third", "direct"), ("other", "direct")]
+    assert advice._chosen(found, by_nll, [("simple", "direct")]) == (("other", "direct"), 0)
 
 
 def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:

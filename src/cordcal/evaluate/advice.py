@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal.evaluate.confidence_set import confidence_set
+from cordcal._door.types import Vector
+from cordcal.evaluate.bootstrap import percentile_interval
+from cordcal.evaluate.confidence_set import ROUNDING, confidence_set
 from cordcal.evaluate.evidence import ORIGINAL, Report
 from cordcal.evaluate.trust import Concern
 from cordcal.metrics import MEASURES
@@ -16,8 +18,9 @@ from cordcal.metrics import MEASURES
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison, Interval
 
-# So few rows at the floor are accidents: each costs 27.6 nats, more than all else together.
-HANDFUL = 3
+# So few rows at the floor are accidents, if they are no more than one in a thousand: at 27.6
+# nats each, that rate costs 0.03 nats a row; a higher one shows again on new rows.
+HANDFUL, _HANDFUL_RATE = 3, 0.001
 # A repair adds to a map: of maps with equally many numbers, the bare one is the simpler.
 _BARE_FIRST = ("original", "direct", "repaired", "lift")
 
@@ -61,9 +64,9 @@ def recommend(comparison: Comparison) -> Recommendation:
 
     Two model confidence sets hold those that no other clearly beats, by NLL and by Brier
     score: proper scores, which no report improves by saying less than it knows, as a low ECE
-    can be had.  The simplest report in both is advised.  If none is in both, or if all that
-    speaks against a simpler one is the NLL of a handful of rows at its floor, it is the
-    simplest in Brier's.
+    can be had.  The simplest report in both is advised.  If all that speaks against a simpler
+    one of Brier's is the NLL of a handful of rows at its floor, it is that one; if none is in
+    both, the simplest by NLL.
     """
     withheld = [concern for concern in comparison.concerns if concern.withholds]
     if withheld:
@@ -85,28 +88,40 @@ def recommend(comparison: Comparison) -> Recommendation:
 
 
 def unbeaten(comparison: Comparison, reports: Sequence[Report], measure: str) -> list[Report]:
-    """Return the reports that no other clearly beats by a measure."""
+    """Return the reports that no other clearly beats by a measure.
+
+    Those of the model confidence set, but for what the best of them clearly beats by itself:
+    a report with a few dear rows widens what chance can do to all, and would let others in.
+    """
     loss = 1.0 if MEASURES[measure].lower_is_better else -1.0
-    return confidence_set(
-        {report: loss * comparison.measures(*report)[measure] for report in reports},
-        {report: loss * comparison.evidence.replicates[report][measure] for report in reports},
-    )
+    losses = {report: loss * comparison.measures(*report)[measure] for report in reports}
+    drawn = {report: loss * comparison.evidence.replicates[report][measure] for report in reports}
+    return _not_below_best(losses, drawn, confidence_set(losses, drawn))
+
+
+def _not_below_best(
+    losses: Mapping[Report, float], drawn: Mapping[Report, Vector], among: Sequence[Report]
+) -> list[Report]:
+    best = min(among, key=lambda report: losses[report])
+    lows = {report: percentile_interval(drawn[report] - drawn[best])[0] for report in among}
+    return [report for report in among if lows[report] <= ROUNDING]
 
 
 def _chosen(
     comparison: Comparison, by_nll: Sequence[Report], by_brier: Sequence[Report]
 ) -> tuple[Report, int]:
     """Return the advised report, and how many rows at the floor were disregarded for it."""
-    simplest_first = sorted(by_brier, key=lambda report: simplicity(comparison, report))
-    for report in simplest_first:
+    evidence, keepers = comparison.evidence, comparison.keepers()
+    most = min(HANDFUL, _HANDFUL_RATE * comparison.n_evaluation)
+    for report in sorted(by_brier, key=lambda report: simplicity(comparison, report)):
         if report in by_nll:
             return report, 0
-        at_floor = comparison.evidence.at_floor(report)
-        if 0 < len(at_floor) <= HANDFUL:
-            without = comparison.evidence.nll_without(at_floor, comparison.keepers())
-            if report in confidence_set(*without):
+        at_floor = evidence.at_floor(report)
+        if 0 < len(at_floor) <= most:
+            losses, drawn = evidence.nll_without(at_floor, keepers)
+            if report in _not_below_best(losses, drawn, confidence_set(losses, drawn)):
                 return report, len(at_floor)
-    return simplest_first[0], 0
+    return min(by_nll, key=lambda report: simplicity(comparison, report)), 0
 
 
 def simplicity(comparison: Comparison, report: Report) -> tuple[bool, float, int, float]:

@@ -19,7 +19,7 @@ Name = TypeVar("Name")
 
 LEVEL = 0.95
 # Means of float64 rows agree to about this: a repair that has nothing to do still rounds.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 def confidence_set(
@@ -71,7 +71,7 @@ def _studentised(losses: Vector, drawn: Vector) -> tuple[Vector, Vector]:
     gaps = losses[:, None] - losses[None, :]
     chances = drawn[:, :, None] - drawn[:, None, :] - gaps
     errors = np.sqrt(np.mean(chances * chances, axis=0))
-    same = (errors < _ROUNDING) & (np.abs(gaps) < _ROUNDING)
+    same = (errors < ROUNDING) & (np.abs(gaps) < ROUNDING)
     # A difference that no resample moves is clear, whatever its size; none at all is none.
-    errors = np.maximum(errors, _ROUNDING)
+    errors = np.maximum(errors, ROUNDING)
     return np.where(same, 0.0, gaps / errors), np.where(same, 0.0, chances / errors)
