@@ -14,10 +14,18 @@ from cordcal._version import __version__
 # Each public name and the module that holds it; a value of None marks a submodule.
 _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
+    "Audit": "cordcal.evaluate.audit",
+    "Comparison": "cordcal.evaluate.comparison",
+    "Concern": "cordcal.evaluate.trust",
     "Given": "cordcal.evaluate.given",
+    "Interval": "cordcal.evaluate.comparison",
     "Lift": "cordcal.repair",
+    "NextStep": "cordcal.evaluate.next_step",
     "Preserved": "cordcal.preserved",
+    "Price": "cordcal.evaluate.price",
+    "Recommendation": "cordcal.evaluate.advice",
     "Refusal": "cordcal._door.errors",
+    "Reports": "cordcal.preserved",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
     "compare": "cordcal.evaluate.compare",
@@ -36,10 +44,18 @@ _EXPORTS: dict[str, str | None] = {
 
 __all__ = [
     "CORD",
+    "Audit",
+    "Comparison",
+    "Concern",
     "Given",
+    "Interval",
     "Lift",
+    "NextStep",
     "Preserved",
+    "Price",
+    "Recommendation",
     "Refusal",
+    "Reports",
     "__version__",
     "audit",
     "calibrators",
@@ -60,11 +76,16 @@ __all__ = [
 if TYPE_CHECKING:
     from cordcal import calibrators, files, metrics, onnx, plots, repair, sklearn, torch
     from cordcal._door.errors import Refusal
-    from cordcal.evaluate.audit import audit
+    from cordcal.evaluate.advice import Recommendation
+    from cordcal.evaluate.audit import Audit, audit
     from cordcal.evaluate.compare import compare
+    from cordcal.evaluate.comparison import Comparison, Interval
     from cordcal.evaluate.given import Given
+    from cordcal.evaluate.next_step import NextStep
+    from cordcal.evaluate.price import Price
+    from cordcal.evaluate.trust import Concern
     from cordcal.files._models import load, save
-    from cordcal.preserved import Preserved
+    from cordcal.preserved import Preserved, Reports
     from cordcal.repair import CORD, Lift, lift, warmup
 
 
