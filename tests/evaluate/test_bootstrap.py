@@ -9,6 +9,7 @@ from cordcal import metrics
 from cordcal.evaluate import bootstrap
 from cordcal.evaluate.bootstrap import Replicates, percentile_interval, resampled
 from cordcal.metrics._rows import LabelledRows, Report
+from cordcal.metrics._smooth import Positions, Residuals, smooth_gap
 
 RESAMPLED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece")
 
@@ -39,9 +40,15 @@ def test_values_are_the_measures_with_counts_as_weights(weighted, sharp) -> None
     for place in range(4):
         counts = np.bincount(rng.integers(0, 400, 400), minlength=400)
         weight = counts if w is None else counts * w
-        for name in RESAMPLED:
+        for name in RESAMPLED[:-1]:
             expected = getattr(metrics, name)(p, y, sample_weight=weight)
             np.testing.assert_allclose(values[name][place], expected, rtol=1e-10, err_msg=name)
+        # The smooth error keeps the kernel's width of the sample.
+        rows = Report.of(p, "p").labelled(y, w)
+        residual = weight * (rows.confidence - rows.correct)
+        points = Residuals(Positions(rows.confidence), residual, weight, "count")
+        expected = points.error_at(smooth_gap(rows)[1])
+        np.testing.assert_allclose(values["smooth_ece"][place], expected, rtol=1e-10)
 
 
 def test_reports_are_resampled_together_whatever_the_blocks(monkeypatch) -> None:
