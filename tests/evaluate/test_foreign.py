@@ -155,3 +155,28 @@ def test_probmetrics_itself() -> None:
     calibrator = library.get_calibrator("temp-scaling")
     found = cordcal.compare(scores, labels, {"theirs": calibrator, "ts": "ts"})
     assert found["theirs"].direct["nll"] == pytest.approx(found["ts"].direct["nll"], abs=1e-4)
+
+
+def test_labels_may_be_names_and_the_seed_a_generator() -> None:
+    scores, labels = rows()
+    names = ["ant", "bee", "cow", "dog"]
+    words = np.array(names)[labels]
+    seed = np.random.default_rng(5)
+    found = cordcal.compare(scores, words, "ts", class_names=names, seed=seed)
+    again = cordcal.compare(scores, labels, "ts", seed=found.seed)
+    assert found["ts"].direct == again["ts"].direct
+
+
+def test_the_classifier_takes_calibrator_objects() -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    from cordcal.sklearn import PreservingCalibratedClassifierCV
+
+    scores, labels = rows()
+    mono = cordcal.calibrators.make("mono", smoothness=0.1)
+    for method in (mono, Transformer()):
+        model = PreservingCalibratedClassifierCV(GaussianNB(), method=method, preserve=2, cv=3)
+        proba = model.fit(scores, labels).predict_proba(scores)
+        np.testing.assert_array_equal(proba.argmax(axis=1), model.predict(scores))
+    with pytest.raises(cordcal.Refusal, match="method is a int"):
+        PreservingCalibratedClassifierCV(GaussianNB(), method=3).fit(scores, labels)

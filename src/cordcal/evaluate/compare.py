@@ -37,7 +37,7 @@ from cordcal.evaluate.trust import Concern, concerns_about, overlap
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
-from cordcal.preserved import Preserved, Reports
+from cordcal.preserved import Preserved, Reports, _as_indices
 from cordcal.repair import Lift
 from cordcal.repair._clock import Stopwatch
 from cordcal.repair._lift import Masses
@@ -98,7 +98,7 @@ def compare(
     input: Kind = "logits",
     evaluation: float | tuple[Any, Any] = 0.5,
     splits: int = 1,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
     features: Any = None,
@@ -111,7 +111,7 @@ def compare(
     scores : array_like of shape (n, K)
         The classifier's logits or probabilities, as ``input`` says.
     labels : array_like of int of shape (n,)
-        The true classes, as column indices.
+        The true classes, as column indices, or as names where ``class_names`` are given.
     calibrators : "all", "every", str, object, mapping or sequence
         Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
         netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
@@ -126,8 +126,8 @@ def compare(
         other rows, and then all of ``scores`` are fitted on.
     splits : int
         How many random splits to average over.
-    seed : int
-        Seed of the splits and of the bootstrap.
+    seed : int or numpy.random.Generator
+        Seed of the splits and of the bootstrap; a generator is asked for one.
     preserve : int or "ranking"
         How many of the top classes the repair keeps in place.
     class_names : sequence of str, optional
@@ -155,9 +155,13 @@ def compare(
     check_kind(input)
     given = as_scores(scores)
     rows, classes = given.shape
-    truth = check_labels(labels, rows, classes)
-    whole = Original.of(given, input, fitting=True)
     names = _checked_names(class_names, classes)
+    truth = check_labels(_as_indices(labels, given.shape, names), rows, classes)
+    whole = Original.of(given, input, fitting=True)
+    if isinstance(seed, np.random.Generator):
+        seed = int(seed.integers(2**32))
+    if isinstance(evaluation, tuple) and names is not None:
+        evaluation = evaluation[0], _as_indices(evaluation[1], np.shape(evaluation[0]), names)
     chosen = _chosen(calibrators, input)
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from inspect import signature
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from cordcal import calibrators
 from cordcal._door import arrays
+from cordcal._door.types import Kind
+from cordcal.calibrators import Calibrator
+from cordcal.calibrators._foreign import adapted
 from cordcal.repair import CORD
 from cordcal.sklearn._folds import (
     SKLEARN_METHODS,
@@ -66,10 +69,13 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     estimator : estimator, optional
         The classifier, with ``decision_function`` or ``predict_proba``; by default
         ``LinearSVC``.  Wrap a fitted one in `sklearn.frozen.FrozenEstimator`.
-    method : str
+    method : str or object
         ``"isotonic"``, ``"sigmoid"`` or ``"temperature"`` (from scikit-learn 1.8 on), fitted by
         scikit-learn, or the key of a calibrator of cordcal such as ``"svs"``.  Cordcal's read
-        decision values as logits, and probabilities as such.
+        decision values as logits, and probabilities as such.  Calibrator objects too, as
+        `cordcal.compare` takes them; each member gets a copy.
+    preserve : int or "ranking"
+        How many of the first ranks the repair keeps, as for `cordcal.CORD`.
     cv : int, splitter or iterable, optional
         As in `CalibratedClassifierCV`; not used for a prefit estimator without ensemble.
     n_jobs : int, optional
@@ -111,13 +117,15 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self,
         estimator: Any = None,
         *,
-        method: str = "isotonic",
+        method: Any = "isotonic",
+        preserve: int | Literal["ranking"] = 1,
         cv: Any = None,
         n_jobs: int | None = None,
         ensemble: bool | str = "auto",
     ) -> None:
         self.estimator = estimator
         self.method = method
+        self.preserve = preserve
         self.cv = cv
         self.n_jobs = n_jobs
         self.ensemble = ensemble
@@ -178,7 +186,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             final = estimator if prefit else clone(estimator).fit(X, y, **fit_kwargs)
             members = [self._member(final, folds, labels, weight)]
             direct = [members[0].direct(fold.scores) for fold in folds]
-        self.cord_ = CORD().fit(
+        self.cord_ = CORD(self.preserve).fit(
             np.concatenate([members[0].original(fold.scores) for fold in folds]),
             normalised(np.concatenate(direct)),
             decision=np.concatenate([fold.decision for fold in folds]),
@@ -257,7 +265,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     def _check_parameters(self, estimator: Any) -> None:
         known = [*SKLEARN_METHODS, *calibrators.available()]
         allowed = [name for name in known if name not in _UNAVAILABLE]
-        if self.method not in allowed:
+        if not isinstance(self.method, str):
+            adapted(self.method, "probabilities", "method")
+        elif self.method not in allowed:
             raise ValueError(
                 f"there is no method {self.method!r} here; choose one of {', '.join(allowed)}"
             )
@@ -316,13 +326,20 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         response = response_of(estimator)
         extra = {} if weight is None else {"sample_weight": weight[rows]}
         calibrator: Any
-        if self.method in SKLEARN_METHODS:
+        if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
             calibrator = ScikitMap(self.method, response)
         else:
-            kind = "logits" if response == "decision_function" else "probabilities"
-            calibrator = calibrators.make(self.method, input=kind)
+            kind: Kind = "logits" if response == "decision_function" else "probabilities"
+            calibrator = self._own_map(kind)
         calibrator.fit(readable(scores, calibrator), labels[rows], **extra)
         return Member(estimator, calibrator, self.classes_, response)
+
+    def _own_map(self, kind: Kind) -> Any:
+        """Return a new calibrator of cordcal, or a copy of the caller's."""
+        if isinstance(self.method, str):
+            return calibrators.make(self.method, input=kind)
+        copied = clone(adapted(self.method, kind, "method"), safe=False)
+        return copied.set_params(input=kind) if isinstance(copied, Calibrator) else copied
 
     def _each(self, outputs: list[Any]) -> Iterable[tuple[Member, Any]]:
         return zip(self.calibrated_classifiers_, outputs, strict=True)
