@@ -199,7 +199,8 @@ def test_best_names_the_lowest_that_keeps_decisions(comparison) -> None:
 def test_results_are_plain(comparison) -> None:
     json.dumps(comparison.to_dict(), allow_nan=False)
     frame = comparison.to_frame()
-    assert len(frame) == 1 + 2 * len(comparison)
+    lifts = sum(entry.lift is not None for entry in comparison)
+    assert len(frame) == 1 + 2 * len(comparison) + lifts
     assert frame.loc[frame.report == "repaired", "tpcr"].eq(0).all()
     assert repr(comparison).startswith("Comparison of 3 calibrators on 750 rows × 4 classes: Use ")
     with pytest.raises(KeyError, match="'ms' was not compared; there are ts, vs, irova"):
