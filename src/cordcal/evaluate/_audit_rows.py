@@ -168,14 +168,13 @@ class AuditStream:
         from cordcal.evaluate._pictures import Pictures
 
         columns, changed = self._together(class_names)
-        bins = {name: bins for name, bins in found.reliability.items() if name != "original"}
         confidences = {
             "original": columns["original_confidence"],
             "direct": columns["direct_confidence"],
             "repaired": columns["repaired"],
         }
         masses = {name: columns[name] for name in _REPORTS}
-        return Pictures.of_rows(changed, masses, confidences, bins, columns.get("row"))
+        return Pictures.of_rows(changed, masses, confidences, found.reliability, columns.get("row"))
 
     def result(
         self,

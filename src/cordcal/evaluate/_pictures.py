@@ -38,7 +38,7 @@ class Pictures:
     Attributes
     ----------
     reliability : dict of str to Reliability
-        The bins of the diagrams of the direct and the repaired report; empty without labels.
+        The bins of the diagrams of every report, the original's first; empty without labels.
     histogram : dict
         Edges, and the counts of confidences: original, direct and repaired.
     classes : tuple of ClassChanges

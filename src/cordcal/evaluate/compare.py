@@ -175,7 +175,7 @@ def compare(
         if progress is not None:
             progress(name)
         try:
-            fitted.append(_fit(name, candidate, parts, input, preserve, columns))
+            fitted.append(_fit(name, candidate, parts, input, preserve, columns, original[0]))
         except ValueError as error:
             if chosen.explicit:
                 raise
@@ -212,8 +212,9 @@ def _fit(
     input: Kind,
     preserve: int | Literal["ranking"],
     columns: list[str],
+    original: MeasuredReport,
 ) -> _Fitted:
-    """Fit one calibrator on every split and measure both of its reports."""
+    """Fit one calibrator on every split and measure its reports."""
     changes = DecisionChangesStream()
     direct, repaired, lift = [], [], []
     pictures: list[Pictures] = []
@@ -242,7 +243,9 @@ def _fit(
         changes.add(reports.decision, first_argmax(reports.direct), split.labels)
         if not pictures:
             prices.append(_price(model, reports, split))
-            pictures.append(_pictures(split, reports, columns, direct[0], repaired[0]))
+            measured = {"original": original, "direct": direct[0], "repaired": repaired[0]}
+            measured |= {"lift": lift[0]} if lift else {}
+            pictures.append(_pictures(split, reports, columns, measured))
     return _Fitted(
         key=name,
         name=str(getattr(model.calibrator_, "title", name)),
@@ -365,14 +368,13 @@ def _pictures(
     split: _Split,
     reports: Reports,
     columns: list[str],
-    direct: MeasuredReport,
-    repaired: MeasuredReport,
+    measured: Mapping[str, MeasuredReport],
 ) -> Pictures:
     return Pictures.of(
         split.original.probabilities,
         reports,
         columns,
-        {"direct": direct.reliability(), "repaired": repaired.reliability()},
+        {name: each.reliability() for name, each in measured.items()},
         labels=split.labels,
         row_numbers=split.rows,
     )

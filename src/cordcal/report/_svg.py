@@ -135,6 +135,15 @@ class Drawing:
             steps = " L".join("{} {}".format(*self.at(*point)) for point in points)
             self._parts.append(Markup('<path class="{}" d="M{}"/>').format(kind, steps))
 
+    def area(
+        self, low: Sequence[tuple[float, float]], high: Sequence[tuple[float, float]], kind: str
+    ) -> None:
+        """Shade what lies between two lines through points of the data."""
+        if low:
+            edge = [*low, *reversed(high)]
+            steps = " L".join("{} {}".format(*self.at(*point)) for point in edge)
+            self._parts.append(Markup('<path class="{}" d="M{}Z"/>').format(kind, steps))
+
     def band(self, low: float, high: float, kind: str) -> None:
         """Shade a range of x over the whole height."""
         left, _ = self.at(low, self.y.low)

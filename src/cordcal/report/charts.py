@@ -61,18 +61,19 @@ def _tip(entry: Mapping[str, Any], report: str, measure: str) -> str:
 
 
 def reliability(entry: Mapping[str, Any]) -> Markup:
-    """Draw accuracy against confidence, direct beside repaired, with 95 % intervals."""
+    """Draw accuracy against confidence of each report, with bands of 95 % intervals."""
     drawing = Drawing(
         Axis("confidence", 0.0, 1.0), Axis("accuracy", 0.0, 1.0), width=380, height=360
     )
     drawing.line((0, 0), (1, 1), "diagonal")
-    for report, shift in zip(_REPORTS, (-0.004, 0.004), strict=True):
-        bins = filled(entry["reliability"][report])
-        for each in bins:
-            x = min(1.0, max(0.0, each["confidence"] + shift))
-            drawing.line(
-                (x, each["accuracy_low"]), (x, each["accuracy_high"]), f"interval {report}"
-            )
+    shown = {name: filled(entry["reliability"][name]) for name in reliability_reports(entry)}
+    for report, bins in shown.items():
+        low, high = (
+            [(each["confidence"], each[end]) for each in bins]
+            for end in ("accuracy_low", "accuracy_high")
+        )
+        drawing.area(low, high, f"interval {report}")
+    for report, bins in shown.items():
         drawing.path([(each["confidence"], each["accuracy"]) for each in bins], f"line {report}")
         for each in bins:
             tip = (
@@ -80,7 +81,18 @@ def reliability(entry: Mapping[str, Any]) -> Markup:
                 f"[{each['accuracy_low']:.3f}, {each['accuracy_high']:.3f}], {each['count']:,} rows"
             )
             drawing.point(each["confidence"], each["accuracy"], report, tip)
-    return drawing.markup(f"Reliability diagram of {entry['name']}, direct and repaired")
+    return drawing.markup(f"Reliability diagram of {entry['name']}: {', '.join(shown)}")
+
+
+def reliability_reports(entry: Mapping[str, Any]) -> list[str]:
+    """Return the reports of a diagram, once where two have the same bins."""
+    seen: list[list[dict[str, Any]]] = []
+    names = []
+    for name, bins in entry["reliability"].items():
+        if filled(bins) not in seen:
+            seen.append(filled(bins))
+            names.append(name)
+    return names
 
 
 def filled(reliability: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
