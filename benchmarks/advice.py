@@ -144,18 +144,20 @@ def cell(values: np.ndarray, labels: np.ndarray, kind: str, rows: int, seed: int
         values[fit], labels[fit], CALIBRATORS, input=kind, evaluation=(values[test], labels[test])
     )
     truth = {}
-    for key in found.keys():  # noqa: SIM118 - a comparison iterates over entries
-        model = cordcal.Preserved(key, input=kind).fit(values[fit], labels[fit])
-        truth[key] = cordcal.metrics.nll(model.predict_proba(values[unseen]), labels[unseen])
+    for key, report in found.keepers()[1:]:
+        repair = "lift" if report == "lift" else "cord"
+        model = cordcal.Preserved(key, input=kind, repair=repair).fit(values[fit], labels[fit])
+        loss = cordcal.metrics.nll(model.predict_proba(values[unseen]), labels[unseen])
+        truth[f"{key} {report}"] = loss
     from cordcal._door.scores import original_probabilities
 
     plain = original_probabilities(values[unseen], kind)
-    truth["uncalibrated"] = cordcal.metrics.nll(plain, labels[unseen])
+    truth["uncalibrated original"] = cordcal.metrics.nll(plain, labels[unseen])
     best = min(truth.values())
     chosen = {name: rule(found) for name, rule in RULES.items()}
     return {
         "chosen": chosen,
-        "regret": {name: truth[pair[0]] - best for name, pair in chosen.items()},
+        "regret": {name: truth[" ".join(pair)] - best for name, pair in chosen.items()},
         "truth": truth,
         "floored": found.recommendation.floored,
         "concerns": [concern.key for concern in found.concerns],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,15 @@ def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
     found = cordcal.compare(logits, labels, ["ts", "ets", "vs", "irova"])
     ordered = sorted(found.keepers(), key=lambda report: advice.simplicity(found, report))
-    assert [key for key, _ in ordered] == ["uncalibrated", "ts", "ets", "vs", "irova"]
+    assert ordered == [
+        ("uncalibrated", "original"),
+        ("ts", "direct"),
+        ("ets", "direct"),
+        ("vs", "repaired"),
+        ("vs", "lift"),
+        ("irova", "repaired"),
+        ("irova", "lift"),
+    ]
 
 
 def test_changes_pay_only_beyond_what_the_best_of_many_shows() -> None:
@@ -108,6 +117,19 @@ def test_changes_pay_only_beyond_what_the_best_of_many_shows() -> None:
     assert cordcal.compare(logits, labels, ["ts", "vs"]).recommendation.changes_pay == "vs"
     honest = logits - np.array([0, 0, 0, 2.0])
     assert cordcal.compare(honest, labels, ["ts", "vs"]).recommendation.changes_pay is None
+
+
+def test_the_cap_is_mentioned_where_lift_is_often_at_its_bound() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
+    found = cordcal.compare(logits, labels, ["vs"])
+    advised = replace(found.recommendation, key="vs", report="lift")
+    held = replace(found.entries[0], at_bound=0.2)
+    for entries, said in (((held,), True), (found.entries, found["vs"].at_bound >= 0.05)):
+        other = replace(found, entries=entries)
+        other.__dict__["recommendation"] = advised
+        assert ('mode="cap"' in " ".join(advice.sentences(other))) == said
 
 
 @pytest.fixture

@@ -9,7 +9,13 @@ import pytest
 
 import cordcal
 from cordcal.evaluate import price
-from cordcal.evaluate.price import lower_end, price_of_keeping, smallest_loss, unlabelled_price
+from cordcal.evaluate.price import (
+    lower_end,
+    price_of_keeping,
+    share_at_end,
+    smallest_loss,
+    unlabelled_price,
+)
 
 
 def slow(mass, right, share, end, values):
@@ -87,3 +93,11 @@ def test_without_labels_it_is_the_divergence_from_what_keeps() -> None:
     expected = np.mean(rel_entr(mass, raised) + rel_entr(1 - mass, 1 - raised))
     assert unlabelled_price(mass, end) == pytest.approx(expected, rel=1e-12)
     assert unlabelled_price(raised, end) == 0.0
+
+
+def test_rows_at_the_end_are_counted() -> None:
+    direct = np.array([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.3, 0.35, 0.35]])
+    decision = np.zeros(3, dtype=np.intp)
+    # With the others' proportions kept, the ends are 1/2, 1/2 and 1/3.
+    repaired = np.array([[0.5, 0.5, 0.0], [0.6, 0.4, 0.0], [0.4, 0.3, 0.3]])
+    assert share_at_end(direct, repaired, decision) == pytest.approx(1 / 3)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # So few rows at the floor are accidents, if they are no more than one in a thousand: at 27.6
 # nats each, that rate costs 0.03 nats a row; a higher one shows again on new rows.
 HANDFUL, _HANDFUL_RATE = 3, 0.001
+# From here on, the rows at lift's bound show in the mean confidence.
+MANY_AT_BOUND = 0.05
 # A repair adds to a map: of maps with equally many numbers, the bare one is the simpler.
 _BARE_FIRST = ("original", "direct", "repaired", "lift")
 
@@ -164,6 +166,7 @@ def sentences(comparison: Comparison) -> list[str]:
     """Return what the rows show, beside the recommendation."""
     said = [_about_classifier(comparison), *_about_changes(comparison)]
     said += [*_about_rivals(comparison), _about_paying(comparison), *_about_price(comparison)]
+    said += _about_bound(comparison)
     if comparison.left_out:
         said.append(f"Not run: {', '.join(comparison.left_out)}.")
     return said
@@ -299,6 +302,17 @@ def _about_price(comparison: Comparison) -> list[str]:
         f"The constraint itself costs at most {max(price.cost, 0.0):.4f} nats ({entry.key}: "
         f"{price.kept:.4f} against {price.free:.4f} for the best monotone repairs, fitted on "
         f"these very rows); CORD is {_signed(left)} from the former."
+    ]
+
+
+def _about_bound(comparison: Comparison) -> list[str]:
+    """Mention the cap where keeping decisions often holds the advised lift up."""
+    key, report = comparison.recommendation.key, comparison.recommendation.report
+    if key is None or report != "lift" or comparison[key].at_bound < MANY_AT_BOUND:
+        return []
+    return [
+        f"In {comparison[key].at_bound:.1%} of the rows lift is held at the least confidence that "
+        f'keeps the decision; mode="cap" keeps its confidence there and lowers the other classes.'
     ]
 
 

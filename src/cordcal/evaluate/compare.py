@@ -32,7 +32,7 @@ from cordcal.evaluate.comparison import Comparison, Entry, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.given import Given
-from cordcal.evaluate.price import Price, price_of_keeping
+from cordcal.evaluate.price import Price, price_of_keeping, share_at_end
 from cordcal.evaluate.trust import Concern, concerns_about, overlap
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
@@ -79,6 +79,7 @@ class _Fitted:
     pictures: Pictures
     size: Any
     price: Price | None
+    at_bound: float
 
     def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
         """Return the rows to resample; a map that keeps decisions has one report, not three."""
@@ -219,6 +220,7 @@ def _fit(
     direct, repaired, lift = [], [], []
     pictures: list[Pictures] = []
     prices: list[Price | None] = []
+    bounds: list[float] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     given = candidate if isinstance(candidate, Given) else None
@@ -234,10 +236,13 @@ def _fit(
             reports = model._reports_of(split.original, features)
             fit_seconds += seconds
             apply_seconds += watch.seconds()
+            lifted = None
+            if preserve == 1 and given is None and not _keeps_decisions(model):
+                lifted = _lifted(candidate, model, split, reports.direct, with_features)
         notes += [*told, *(str(warning.message) for warning in caught)]
-        if preserve == 1 and given is None and not _keeps_decisions(model):
-            lifted = _lifted(candidate, model, split, reports.direct, with_features)
-            lift += [] if lifted is None else [_measured(lifted, split, "lift")]
+        if lifted is not None:
+            lift.append(_measured(lifted, split, "lift"))
+            bounds.append(share_at_end(reports.direct, lifted, reports.decision))
         direct.append(_measured(reports.direct, split, "direct"))
         repaired.append(_measured(reports.repaired, split, "repaired"))
         changes.add(reports.decision, first_argmax(reports.direct), split.labels)
@@ -260,6 +265,7 @@ def _fit(
         pictures=pictures[0],
         size=getattr(model.calibrator_, "size", None),
         price=prices[0],
+        at_bound=float(np.mean(bounds)) if bounds else 0.0,
     )
 
 
@@ -360,6 +366,7 @@ def _entry(
         apply_seconds=fitted.apply_seconds,
         notes=fitted.notes,
         price=fitted.price,
+        at_bound=fitted.at_bound,
         pictures=fitted.pictures,
     )
 

@@ -78,6 +78,8 @@ class Entry:
         Warnings that fitting gave.
     price : Price or None
         What the constraint itself costs; None where the map keeps decisions anyway.
+    at_bound : float
+        The share of rows that lift would report on less surely, did it not keep the decision.
     pictures : Pictures
         What a report draws, from the first split.
     """
@@ -95,6 +97,7 @@ class Entry:
     apply_seconds: float
     notes: tuple[str, ...]
     price: Price | None
+    at_bound: float
     pictures: Pictures = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,6 +115,7 @@ class Entry:
             "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
             "notes": list(self.notes),
             "price": None if self.price is None else self.price.to_dict(),
+            "at_bound": self.at_bound,
             **self.pictures.to_dict(),
         }
 

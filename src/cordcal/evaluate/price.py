@@ -24,6 +24,9 @@ Matrix = npt.NDArray[np.floating]
 # within 0.1² / 32 = 0.0003 nats a row of the best there is.
 _LOGITS = np.linspace(-27.0, 27.0, 541)
 
+# A repair keeps this far from the end, where two classes would tie, and rounds.
+_AT_END = 1e-9
+
 
 @dataclass(frozen=True)
 class Price:
@@ -63,6 +66,13 @@ def lower_end(direct: Matrix, decision: Classes) -> tuple[Vector, Vector, Vector
     # Where nothing is left for the others, any mass keeps the decision.
     share = np.divide(largest, rest, out=np.zeros(len(wide)), where=rest > 0.0)
     return mass, rest, share / (1.0 + share)
+
+
+def share_at_end(direct: Matrix, repaired: Matrix, decision: Classes) -> float:
+    """Return the share of rows whose repaired mass is the least that keeps the decision."""
+    _, _, end = lower_end(direct, decision)
+    mass = repaired[np.arange(len(decision)), decision]
+    return float(np.mean(mass <= end + _AT_END))
 
 
 def price_of_keeping(direct: Matrix, decision: Classes, labels: Classes) -> Price:
