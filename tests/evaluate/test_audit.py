@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import cordcal
-from cordcal import CORD, Preserved, audit, metrics
+from cordcal import CORD, Lift, Preserved, audit, metrics
 
 
 def pair(seed: int = 0, rows: int = 600, classes: int = 5):
@@ -262,3 +262,16 @@ def test_real_outputs(real_set) -> None:
     missed = abs(cord.construction_.target - cord.construction_.direct_mean)
     retained = metrics.mean_retention(original, direct, cord.transform(original, direct))
     assert retained == pytest.approx(missed, abs=1e-9)
+
+
+def test_a_lift_is_audited_like_any_repair() -> None:
+    rng = np.random.default_rng(0)
+    original, direct = rng.dirichlet(np.ones(4), (2, 200))
+    labels = rng.integers(4, size=200)
+    lift = Lift().fit(original, direct, labels)
+    found = audit(original, direct, labels, cord=lift, resamples=10)
+    repaired = lift.transform(original, direct)
+    nll = next(each for each in found.measures if each.measure == "nll")
+    assert nll.repaired == pytest.approx(metrics.nll(repaired, labels), abs=1e-12)
+    assert found.eta is None
+    json.dumps(found.to_dict(), allow_nan=True)

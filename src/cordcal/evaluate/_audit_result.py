@@ -135,8 +135,8 @@ class Audit:
         Every measure of the three reports; empty without labels.
     reliability : dict of str to Reliability
         The bins of the three reports' diagrams; empty without labels.
-    eta : float or ndarray
-        The shared scalar of the repair, or one a kept rank.
+    eta : float, ndarray or None
+        The shared scalar of the repair, or one a kept rank; a `Lift` has none.
     fitted_here : bool
         Whether the repair was fitted on the audited rows, no fitted one being given.
     level, resamples, seed

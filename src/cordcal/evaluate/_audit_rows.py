@@ -29,7 +29,7 @@ from cordcal.metrics._changes import read_decisions
 from cordcal.metrics._rows import Report
 from cordcal.metrics._scores import NLL_FLOOR
 from cordcal.metrics._stream import require_rows
-from cordcal.repair import CORD
+from cordcal.repair import CORD, Lift
 
 if TYPE_CHECKING:
     from cordcal.evaluate._pictures import Pictures
@@ -52,13 +52,13 @@ class AuditStream:
 
     Parameters
     ----------
-    cord : CORD
+    cord : CORD or Lift
         A fitted repair.
     recognise : bool
         Digest the original reports, so that the rows are recognised when they come again.
     """
 
-    def __init__(self, cord: CORD, *, recognise: bool = False) -> None:
+    def __init__(self, cord: CORD | Lift, *, recognise: bool = False) -> None:
         self.cord = cord
         self.fingerprint = Fingerprint(0, 0) if recognise else None
         self.identical = True
@@ -211,7 +211,7 @@ class AuditStream:
             ),
             measures=comparisons,
             reliability={name: report.reliability() for name, report in measured.items()},
-            eta=self.cord.eta_,
+            eta=self.cord.eta_ if isinstance(self.cord, CORD) else None,
             fitted_here=fitted_here,
             level=level,
             resamples=resamples,

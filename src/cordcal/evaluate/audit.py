@@ -10,7 +10,7 @@ from cordcal._door.errors import Refusal
 from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate._audit_rows import AuditStream, names_or_numbers
-from cordcal.repair import CORD
+from cordcal.repair import CORD, Lift
 from cordcal.repair._arguments import check_fitted
 
 __all__ = ["Audit", "ChangedRow", "GroupChanges", "MeasureComparison", "audit"]
@@ -24,7 +24,7 @@ def audit(
     class_names: Sequence[str] | None = None,
     decision: Any = None,
     sample_weight: Any = None,
-    cord: CORD | None = None,
+    cord: CORD | Lift | None = None,
     axis: int | None = None,
     level: float = 0.95,
     resamples: int = 1000,
@@ -50,7 +50,7 @@ def audit(
         argmax of ``original``.
     sample_weight : array_like, optional
         Weights of the rows.
-    cord : CORD or Preserved, optional
+    cord : CORD, Lift or Preserved, optional
         A fitted repair.
     axis : int, optional
         The dimension of the classes, for dense reports such as (B, K, H, W); every position is
@@ -112,7 +112,7 @@ def audit(
     repair = CORD().fit(original, direct, **given) if cord is None else cord
     stream = audited(repair, original, direct, labels, **given)
     noticed = []
-    if cord is not None and stream.rows == cord.construction_.n:
+    if isinstance(cord, CORD) and stream.rows == cord.construction_.n:
         again = CORD(cord.preserve).fit(original, direct, decision=decision)
         noticed = seen_before(cord, again)
     return stream.result(
@@ -125,9 +125,9 @@ def audit(
     )
 
 
-def _repair_of(model: Any, decision: Any) -> CORD:
+def _repair_of(model: Any, decision: Any) -> CORD | Lift:
     """Return a fitted repair, also that of a `Preserved`, if the decisions it needs are there."""
-    cord: CORD = getattr(model, "repair_", model)
+    cord: CORD | Lift = getattr(model, "repair_", model)
     check_fitted(cord)
     if decision is None and cord.construction_.decision_given:
         raise Refusal(
@@ -139,7 +139,9 @@ def _repair_of(model: Any, decision: Any) -> CORD:
     return cord
 
 
-def _audited(cord: CORD, original: Any, direct: Any, labels: Any, **given: Any) -> AuditStream:
+def _audited(
+    cord: CORD | Lift, original: Any, direct: Any, labels: Any, **given: Any
+) -> AuditStream:
     return AuditStream(cord).update(original, direct, labels, **given)
 
 

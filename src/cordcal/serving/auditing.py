@@ -11,7 +11,7 @@ from cordcal.evaluate._audit_rows import AuditStream
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.audit import seen_before
 from cordcal.files._stream import ScoreFile
-from cordcal.repair import CORD
+from cordcal.repair import CORD, Lift
 from cordcal.serving._pairs import batches_of, construct_from_files, read_original
 from cordcal.serving._pipeline import overlapped, said_once
 from cordcal.serving._refusals import OnError, Parts, Refusals
@@ -44,7 +44,7 @@ def audit_files(
     direct: ScoreFile,
     *,
     class_names: Sequence[str] | None = None,
-    cord: CORD | None = None,
+    cord: CORD | Lift | None = None,
     on_error: OnError = "stop",
     level: float = 0.95,
     resamples: int = 1000,
@@ -95,7 +95,7 @@ def audit_files(
             if stream is not None:
                 total.merge(stream)
     noticed: list[str] = []
-    if cord is not None and total.rows == cord.construction_.n:
+    if isinstance(cord, CORD) and total.rows == cord.construction_.n:
         again = CORD(cord.preserve)
         construct_from_files(again, original, direct, on_error=on_error)
         noticed = seen_before(cord, again)
