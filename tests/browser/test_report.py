@@ -22,6 +22,11 @@ def column(page: Any, table: str, index: int) -> list[str]:
 def test_loads_alone_and_says_the_reading(page: Any, comparison: Any, report: Path) -> None:
     text = page.inner_text("main")
     assert comparison.recommendation.headline in text
+    assert comparison.recommendation.reason in text
+    # The long prose is folded until it is asked for.
+    assert comparison.to_dict()["reading"][0] not in text
+    page.locator("summary", has_text="What else the rows show").click()
+    text = page.inner_text("main")
     for sentence in comparison.to_dict()["reading"]:
         assert sentence in text
     assert report.stat().st_size < 1.5e6
