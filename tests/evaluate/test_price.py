@@ -101,3 +101,14 @@ def test_rows_at_the_end_are_counted() -> None:
     # With the others' proportions kept, the ends are 1/2, 1/2 and 1/3.
     repaired = np.array([[0.5, 0.5, 0.0], [0.6, 0.4, 0.0], [0.4, 0.3, 0.3]])
     assert share_at_end(direct, repaired, decision) == pytest.approx(1 / 3)
+
+
+def test_an_audit_tells_it_without_labels() -> None:
+    original = np.array([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1]])
+    direct = np.array([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
+    found = cordcal.audit(original, direct)
+    # The second row's others stand as 5 to 1, so that 5/11 is the least that keeps its decision.
+    kept = 5 / 11
+    expected = (0.4 * np.log(0.4 / kept) + 0.6 * np.log(0.6 / (1 - kept))) / 2
+    assert found.price == pytest.approx(expected, rel=1e-12)
+    assert f"costs {expected:.4f} nats a row" in found.interpret()

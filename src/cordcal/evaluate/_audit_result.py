@@ -135,6 +135,9 @@ class Audit:
         Every measure of the three reports; empty without labels.
     reliability : dict of str to Reliability
         The bins of the three reports' diagrams; empty without labels.
+    price : float
+        What keeping the decisions costs one who believes the direct report, in nats a row: the
+        mean divergence of its mass on the decision from the least that keeps it, where higher.
     eta : float, ndarray or None
         The shared scalar of the repair, or one a kept rank; a `Lift` has none.
     fitted_here : bool
@@ -155,6 +158,7 @@ class Audit:
     rows: tuple[ChangedRow, ...]
     measures: tuple[MeasureComparison, ...]
     reliability: dict[str, Reliability]
+    price: float
     eta: Any
     fitted_here: bool
     level: float
@@ -214,7 +218,11 @@ class Audit:
         if self.identical:
             return []
         if not self.measures:
-            return ["Without labels, nothing can be said about accuracy or calibration."]
+            return [
+                f"Keeping the decisions costs {self.price:.4f} nats a row, if the direct report is "
+                f"believed.",
+                "Without labels, nothing can be said about accuracy or calibration.",
+            ]
         lines = []
         for verdict, words in (
             ("better", "The repaired report is better than the direct one in"),
@@ -248,6 +256,7 @@ class Audit:
             "rows": [each.to_dict() for each in self.rows],
             "measures": [each.to_dict() for each in self.measures],
             "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
+            "price": self.price,
             "eta": self.eta if np.ndim(self.eta) == 0 else self.eta.tolist(),
             "fitted_here": self.fitted_here,
             "level": self.level,

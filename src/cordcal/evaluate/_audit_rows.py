@@ -23,6 +23,7 @@ from cordcal.evaluate._audit_result import (
 )
 from cordcal.evaluate.bootstrap import Replicates, percentile_interval, resampled
 from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.price import lower_end, unlabelled_price
 from cordcal.metrics import MEASURES, TopkChangesStream, decision_changes
 from cordcal.metrics._all import MeasuredReport, MeasuresStream
 from cordcal.metrics._changes import read_decisions
@@ -47,7 +48,7 @@ _REPORTS = ("original", "direct", "repaired")
 class AuditStream:
     """`audit` of blocks of rows, with one fitted repair.
 
-    About 160 bytes a row are kept, whatever the number of classes: enough for every count,
+    About 170 bytes a row are kept, whatever the number of classes: enough for every count,
     measure and resample, which are those of the rows together.
 
     Parameters
@@ -116,6 +117,7 @@ class AuditStream:
             "moved_to": moved_to,
             "original_confidence": p.values.max(axis=1).astype(np.float64),
             "direct_confidence": q.values[here, moved_to].astype(np.float64),
+            "end": np.concatenate([lower_end(block, kept[at])[2] for at, block in q.blocks()]),
             **{name: report.mass_on(kept) for name, report in reports.items()},
         }
         if sample_weight is not None:
@@ -211,6 +213,7 @@ class AuditStream:
             ),
             measures=comparisons,
             reliability={name: report.reliability() for name, report in measured.items()},
+            price=unlabelled_price(masses["direct"], columns["end"]),
             eta=self.cord.eta_ if isinstance(self.cord, CORD) else None,
             fitted_here=fitted_here,
             level=level,

@@ -86,6 +86,7 @@ def audit(
     Most changes are among rows with original confidence (0, 0.5]: 1 of 2 (50.00%).
     The order of the first 2 classes changes in 66.67% of the rows.
     In the repaired report: 33.33%; preserve=2 keeps it.
+    Keeping the decisions costs 0.0020 nats a row, if the direct report is believed.
     Without labels, nothing can be said about accuracy or calibration.
     """
     if not 0.0 < level < 1.0:
