@@ -218,7 +218,7 @@ def test_contract_and_refusals() -> None:
         model.fit(np.eye(4)[labels], labels)
     with pytest.raises(ValueError, match="input is 'logits' but the calibrator was made with inp"):
         Preserved(calibrators.make("ts", input="probabilities"), input="logits").fit(logits, labels)
-    with pytest.raises(ValueError, match="calibrator 'object' has no method 'fit'"):
+    with pytest.raises(ValueError, match="calibrator is a object, which has neither fit nor"):
         Preserved(object()).fit(logits, labels)
     fitted = model.fit(logits, labels)
     with pytest.raises(ValueError, match="scores has 3 columns but fit saw 4"):

@@ -174,7 +174,7 @@ class Preserved(Estimator):
         columns = self._columns(scores, given.shape[1])
         labels = self._labels(labels, given.shape)
         weight = None if sample_weight is None else check_weights(sample_weight, len(given))
-        original = Original.of(given, kind)
+        original = Original.of(given, kind, fitting=not self.prefit)
         return self._fit_original(original, labels, weight, features, columns=columns)
 
     def _fit_original(

@@ -107,7 +107,7 @@ def test_arrow_keys_walk_through_a_picture(page: Any) -> None:
     first = page.inner_text("#tip")
     picture.press("ArrowRight")
     second = page.inner_text("#tip")
-    assert first.startswith("direct: confidence")
+    assert first.startswith("original: confidence")
     assert second != first
     picture.press("ArrowLeft")
     assert page.inner_text("#tip") == first

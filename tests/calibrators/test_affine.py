@@ -28,7 +28,7 @@ def test_gradient_and_product_are_derivatives(
     kind: type[AffineProblem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Several blocks of rows, the last one shorter.
-    monkeypatch.setattr("cordcal._door.scores._BLOCK_ENTRIES", 4 * 7)
+    monkeypatch.setattr("cordcal._door.blocks.BLOCK_ENTRIES", 4 * 7)
     problem = problem_of(kind)
     theta = problem.identity + 0.1 * RNG.normal(size=problem.identity.shape)
     direction = RNG.normal(size=theta.shape)
@@ -116,7 +116,7 @@ def test_kronecker_part_is_exact_where_rows_are_alike() -> None:
 def test_own_hessian_is_the_hessian_of_few_parameters(
     kind: type[AffineProblem], mean_score: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cordcal._door.scores._BLOCK_ENTRIES", 4 * 7)
+    monkeypatch.setattr("cordcal._door.blocks.BLOCK_ENTRIES", 4 * 7)
     problem = problem_of(MatrixProblem)
     theta = problem.identity * 0.3
     if kind is VectorProblem:

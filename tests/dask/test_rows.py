@@ -108,7 +108,7 @@ def test_transform_is_lazy_and_the_same(dtype: object) -> None:
 def test_preserved() -> None:
     logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
     model = Preserved("vs").fit(logits, LABELS)
-    found = model.predict_proba(lazy(logits, (90, 4)), np.float32)
+    found = model.predict_proba(lazy(logits, (90, 4)), dtype=np.float32)
     assert isinstance(found, da.Array)
     np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, dtype=np.float32))
     direct = model.direct_proba(lazy(logits, (90, 4)))

@@ -82,8 +82,8 @@ def test_a_bad_row_is_named_by_its_number_in_the_whole() -> None:
     ("items", "words"),
     [
         ([], "batches is empty"),
-        ([(ORIGINAL,)], "a batch has 1 entries"),
-        ([{"original": ORIGINAL, "scores": DIRECT}], "a batch has the keys 'original', 'scores'"),
+        ([(ORIGINAL,)], "a batch with 1 entries"),
+        ([{"original": ORIGINAL, "scores": DIRECT}], "a batch with the keys 'original', 'scores'"),
         (
             [(ORIGINAL, DIRECT), (ORIGINAL[:, :6], DIRECT[:, :6])],
             "direct has 6 classes but earlier batches had 7",

@@ -84,7 +84,7 @@ def test_the_pictures_are_those_in_memory(
     audited = audit_files(*opened(tmp_path), resamples=2)  # type: ignore[arg-type]
     names = [str(index) for index in range(direct.shape[1])]
     bins = audited.pictures.reliability
-    assert list(bins) == ["direct", "repaired"]
+    assert list(bins) == ["original", "direct", "repaired"]
     wanted = Pictures.of(
         original, Reports(direct, repaired, decision), names, bins, labels=labels
     ).to_dict()

@@ -113,6 +113,10 @@ class Refusal(ValueError):
         return _refusal, (self._fields(),)
 
 
+# Tracebacks call it by the name under which people catch it.
+Refusal.__module__ = "cordcal"
+
+
 def _refusal(fields: dict[str, Any]) -> Refusal:
     return Refusal(**fields)
 

@@ -162,6 +162,7 @@ class Calibrator(Estimator, ABC):
 
     def _direct_of(self, original: Original) -> Matrix:
         """Return the direct report of rows that were checked at another door."""
+        self._check_fitted("n_classes_")
         self._check_masked(original)
         return self._predict(original.working(self.works_on, self.log_floor_))
 

@@ -30,7 +30,7 @@ Scores = npt.NDArray[Any]
 FOLDS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
     """What reports of models that had not seen the rows put on labels and on decisions."""
 

@@ -46,6 +46,8 @@ _CLASSES: dict[str, tuple[str, str]] = {
 
 # Those that were added while the program runs.
 _REGISTERED: dict[str, type[Calibrator]] = {}
+# Classes that were imported already: what traces a blend must not import.
+_LOADED: dict[str, type[Calibrator]] = {}
 
 # What a class must say about itself; the rest has defaults.
 _STATED = (
@@ -137,15 +139,17 @@ def registered() -> tuple[type[Calibrator], ...]:
 
 def calibrator_class(key: str) -> type[Calibrator]:
     """Return the class behind a key."""
+    for known in (_REGISTERED, _LOADED):
+        if key in known:
+            return known[key]
     keys = available()
     if key not in keys:
         near = difflib.get_close_matches(str(key).lower(), keys, n=1)
         hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
         raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(keys)}")
-    if key in _REGISTERED:
-        return _REGISTERED[key]
     module, name = _CLASSES[key]
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
+    _LOADED[key] = found
     return found
 
 

@@ -92,6 +92,10 @@ class Blend(Calibrator):
     seconds_ : float
         How long the fits took.
 
+    References
+    ----------
+    Wolpert 1992, Stacked generalization; Breiman 1996, Stacked regressions.
+
     Examples
     --------
     >>> import numpy as np

@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         epilog=(
-            "Example: cordcal check new.npz --original old.npz --max tpcr=0 --max nll=0.5. "
-            "Exit codes: 0 every gate passes; 1 one fails; 2 one could not be evaluated."
+            "Exit codes: 0 every gate passes; 1 one fails; 2 one could not be evaluated. "
+            "Example: cordcal check scores.npz --original scores.npz --max tpcr=0 --max nll=9"
         ),
     )(check)
 

@@ -94,6 +94,8 @@ def fit(
             )
         if calibrator is not None:
             cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
+        wanted: Any = repair
+        cordcal.Preserved(calibrator, repair=wanted, preserve=depth)._new_repair()  # refuses others
         found = _rows(scores, treatment, key=key, labels=labels, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.

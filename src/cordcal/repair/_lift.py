@@ -121,34 +121,51 @@ class Lift(Estimator):
         self : Lift
             The fitted repair.
         """
-        return self._fit(original, direct, labels, decision, sample_weight, axis=axis)
-
-    def _fit(
-        self,
-        original: Any,
-        direct: Any,
-        labels: Any,
-        decision: Any,
-        sample_weight: Any,
-        *,
-        held_out: Masses | None = None,
-        axis: int | None = None,
-    ) -> Self:
-        """Learn from the reports, or from ``held_out`` masses of models that had not seen them."""
-        check_mode(self.mode)
         if labels is None:
             raise Refusal("labels", "is missing", "Lift learns from labels; CORD needs none")
         parts = list(_described(axis, original, direct, labels, decision, sample_weight))
+        if sample_weight is not None:
+            whole = np.concatenate([part.weight for part in parts])
+            check_weights(whole, len(whole))
+        classes = int(np.shape(direct)[-1 if axis is None else axis])
+        given = {"weighted": sample_weight is not None, "decision_given": decision is not None}
+        return self._learn(parts, classes, None, **given)
+
+    def _fit(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        labels: Decisions,
+        decision: Decisions,
+        weight: Vector | None,
+        *,
+        held_out: Masses | None = None,
+    ) -> Self:
+        """Learn from rows that were checked already, or from ``held_out`` masses of them.
+
+        These are the masses of models that had not seen the rows.
+        """
+        parts = list(_labelled(original, direct, labels, decision, weight))
+        weighted = weight is not None
+        return self._learn(parts, direct.shape[1], held_out, weighted=weighted, decision_given=True)
+
+    def _learn(
+        self,
+        parts: list[_LabelledRows],
+        classes: int,
+        held_out: Masses | None,
+        *,
+        weighted: bool,
+        decision_given: bool,
+    ) -> Self:
+        check_mode(self.mode)
         rows = _LabelledRows(
             *(
                 np.concatenate([getattr(part, field.name) for part in parts])
                 for field in fields(_LabelledRows)
             )
         )
-        weight = None if sample_weight is None else rows.weight
-        if weight is not None:
-            check_weights(weight, len(weight))
-        classes = int(np.shape(direct)[-1 if axis is None else axis])
+        weight = rows.weight if weighted else None
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
         right = rows.label == rows.decision
         found = fit_curve(masses.mass, masses.rest, right, weight)
@@ -167,7 +184,7 @@ class Lift(Estimator):
             n_changed=int(rows.changed.sum()),
             n_at_lower=int(low.sum()),
             n_at_upper=int(high.sum()),
-            decision_given=decision is not None,
+            decision_given=decision_given,
             effective_n=_effective(rows.weight),
         )
         return self
@@ -325,25 +342,37 @@ def _described(
 ) -> Iterator[_LabelledRows]:
     """Check and describe the rows, view by view where the classes lie along an axis."""
     if not dense.is_dense(axis, original, direct):
-        yield from _labelled(0, original, direct, labels, decision, weight)
+        yield from _checked(original, direct, labels, decision, weight)
         return
     assert axis is not None
     check_same_shape(original, "original", direct, "direct")
     beside = (labels, decision, weight)
-    for first, (p, q), vectors in dense.row_views(axis, (original, direct), beside):
-        yield from _labelled(first, p, q, *vectors)
+    for _, (p, q), vectors in dense.row_views(axis, (original, direct), beside):
+        yield from _checked(p, q, *vectors)
 
 
-def _labelled(
-    first: int, original: Any, direct: Any, labels: Any, decision: Any, weight: Any
+def _checked(
+    original: Any, direct: Any, labels: Any, decision: Any, weight: Any
 ) -> Iterator[_LabelledRows]:
     p, q = report_pair(original, direct)
     rows, classes = q.shape
     label = check_decisions(labels, rows, classes, "labels")
     keep = None if decision is None else check_decisions(decision, rows, classes)
-    w = np.ones(rows) if weight is None else check_weights(weight, rows, some=False)
+    w = None if weight is None else check_weights(weight, rows, some=False)
+    yield from _labelled(p, q, label, keep, w)
+
+
+def _labelled(
+    original: Array,
+    direct: Array,
+    label: Decisions,
+    decision: Decisions | None,
+    weight: Vector | None,
+) -> Iterator[_LabelledRows]:
+    """Describe rows that were checked already, block by block."""
+    w = np.ones(len(label)) if weight is None else weight
     start = 0
-    for state in map(arrays_of, _states(p, q, keep)):
+    for state in map(arrays_of, _states(original, direct, decision)):
         at = slice(start, start + len(state.decision))
         yield _LabelledRows(
             state.decision,
