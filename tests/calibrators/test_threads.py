@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 SCRIPT = """
 import hashlib
 import warnings
@@ -45,6 +48,10 @@ def fitted_with(threads: int) -> dict[str, list[str]]:
     return {key: digests for key, *digests in lines}
 
 
+@pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.3.0",
+    reason="with NumPy 2.1's OpenBLAS, held to one thread, some fits still differ in last bits",
+)
 def test_the_demo_fits_the_same_with_one_thread_and_with_two() -> None:
     alone = fitted_with(1)
     assert "ms" in alone
