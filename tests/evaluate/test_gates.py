@@ -121,3 +121,18 @@ def test_a_failure_outweighs_what_could_not_run(rows) -> None:
 def test_mistakes(name: str, limit: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Gate.parse(name, limit)
+
+
+def test_an_original_of_other_rows_is_no_success(rows) -> None:
+    report, _ = rows
+    for original in (report[:-1], np.r_[report.argmax(axis=1), 0], np.vstack([report, report])):
+        with pytest.raises(ValueError, match=r"original has shape .* but report has 600 rows"):
+            check(report, original=original, gates=[Gate("tpcr", 1.0)])
+
+
+def test_labels_are_checked_and_lists_will_do(rows) -> None:
+    report, labels = rows
+    assert check(report.tolist(), labels.tolist(), gates=[Gate("nll", 9.0)]).outcome == "passed"
+    assert check([[0.7, 0.3]], [0], gates=[Gate("nll", 9.0)]).outcome == "passed"
+    with pytest.raises(ValueError, match=r"outside 0..2"):
+        check(report, labels + 1, gates=[Gate("nll", 9.0)])

@@ -161,6 +161,9 @@ def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> N
         ({"logprobs": [-1.0, -2.0], "answer": "Z"}, "has the answer 'Z', which is none of its 2"),
         ({"probabilities": [0.5, -0.5]}, "has a number that is no probability"),
         (chat({"Hmm": -0.1}, sampled="Hmm"), "lists none of its options"),
+        ({"logprobs": [-1.0]}, "has one option; drop it"),
+        ({"choices": [{"logprobs": {"content": [{"tok": "A"}]}}]}, "has no log-probabilities"),
+        ({"choices": [{"logprobs": {"top_logprobs": [{"A": None}]}}]}, "lists none of its options"),
     ],
 )
 def test_mistakes_name_the_line_and_the_remedy(tmp_path: Path, line: dict, words: str) -> None:
@@ -179,3 +182,9 @@ def test_a_file_that_is_no_jsonl(tmp_path: Path) -> None:
         read_answers(path)
     with pytest.raises(ValueError, match="missing is 'all'"):
         read_answers(path, missing="all")  # type: ignore[arg-type]
+
+
+def test_more_options_than_letters(tmp_path: Path) -> None:
+    answers = read_answers(written(tmp_path, {"logprobs": [-float(at) for at in range(1, 31)]}))
+    assert answers.names[25:] == ("Z", "26", "27", "28", "29")
+    write_answers(tmp_path / "out.jsonl", answers, {"repaired": np.exp(answers.scores)})

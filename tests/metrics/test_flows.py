@@ -53,3 +53,10 @@ def test_of_two_classes_the_likelier_is_the_top() -> None:
 def test_a_class_that_is_not_there() -> None:
     with pytest.raises(ValueError, match=r"index is 2; pass a class, 0..1"):
         class_reliability([[0.5, 0.5]], [0], 2)
+
+
+def test_labels_of_one_class_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"outside 0..1"):
+        class_reliability([[0.5, 0.5]], [2], 0)
+    with pytest.raises(ValueError, match="sample_weight"):
+        class_reliability([[0.5, 0.5]], [1], 0, sample_weight=[-1.0])

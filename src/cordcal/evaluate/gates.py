@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
 from cordcal.evaluate.bootstrap import resampled
 from cordcal.metrics import MEASURES, decision_changes
@@ -213,12 +214,23 @@ def check(
     ('failed', 'tpcr is 0.5, above 0')
     """
     read = Report.of(report, "report")
-    rows = None if labels is None else read.labelled(labels)
-    measures = {} if rows is None else _measured(rows, seed)
-    truth = None if rows is None else rows.labels
-    evaluated = _Evaluated(read.values, truth, measures, original, groups, baseline)
+    truth = None if labels is None else read.beside(labels, None)[0]
+    measures = {} if truth is None else _measured(read.labelled(truth), seed)
+    before = None if original is None else _same_rows(original, read.rows)
+    evaluated = _Evaluated(read.values, truth, measures, before, groups, baseline)
     verdicts = tuple(evaluated.verdict(gate) for gate in gates)
     return Checked(verdicts, read.rows, measures)
+
+
+def _same_rows(original: Any, rows: int) -> npt.NDArray[Any]:
+    before = to_numpy(original)
+    if not before.ndim or len(before) != rows:
+        raise Refusal(
+            "original",
+            f"has shape {before.shape} but report has {rows} rows",
+            "pass the scores or decisions of the same rows",
+        )
+    return before
 
 
 def _measured(rows: LabelledRows, seed: int) -> dict[str, tuple[float, float]]:
@@ -242,7 +254,7 @@ class _Evaluated:
     report: npt.NDArray[Any]
     labels: npt.NDArray[np.intp] | None
     measures: Mapping[str, tuple[float, float]]
-    original: Any
+    original: npt.NDArray[Any] | None
     groups: Any
     baseline: Mapping[str, Any] | None
 
@@ -277,8 +289,7 @@ class _Evaluated:
     def _tpcr(self, chosen: npt.NDArray[np.intp]) -> float:
         if self.original is None:
             raise _NotThere("the original scores or decisions")
-        before = np.asarray(self.original)[chosen]
-        return decision_changes(before, self.report[chosen]).tpcr
+        return decision_changes(self.original[chosen], self.report[chosen]).tpcr
 
     def _worst(self, gate: Gate) -> tuple[float, str]:
         """Return the worst part's value and its name."""

@@ -169,14 +169,23 @@ def _positions(logprobs: Any) -> Iterator[tuple[str, dict[str, float]]]:
     if not isinstance(logprobs, Mapping):
         return
     for token in logprobs.get("content") or ():  # chat
-        listed = {each["token"]: float(each["logprob"]) for each in token.get("top_logprobs", ())}
-        listed.setdefault(token["token"], float(token["logprob"]))
-        yield token["token"], _without_sentinels(listed)
+        sampled = _token(token)
+        listed = dict(filter(None, map(_token, token.get("top_logprobs") or ())))
+        if sampled is not None:
+            listed.setdefault(*sampled)
+            yield sampled[0], _without_sentinels(listed)
     tops, tokens = logprobs.get("top_logprobs") or (), logprobs.get("tokens") or ()
     for index, listed in enumerate(tops):  # completions
         if isinstance(listed, Mapping):
-            found = {str(token): float(value) for token, value in listed.items()}
+            found = {str(name): float(value) for name, value in listed.items() if _is_number(value)}
             yield str(tokens[index]) if index < len(tokens) else "", _without_sentinels(found)
+
+
+def _token(entry: Any) -> tuple[str, float] | None:
+    """Return a token and its log-probability, or None for what is neither."""
+    if not isinstance(entry, Mapping) or not _is_number(entry.get("logprob")):
+        return None
+    return str(entry.get("token")), float(entry["logprob"])
 
 
 def _without_sentinels(listed: dict[str, float]) -> dict[str, float]:

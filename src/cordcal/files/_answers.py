@@ -234,6 +234,8 @@ def _row(line: Json, at: int, settings: _Settings) -> _Row:
     if any(math.isnan(value) or value == math.inf for value in _values(listed)):
         raise settings.refusal(at, "has a number that is no probability", "fix or drop such lines")
     options = options or _own_options(listed, line, at, settings)
+    if len(options) < 2:
+        raise settings.refusal(at, "has one option", "drop it: there is nothing to choose")
     names = names or aliases(options, settings.rule)
     label = _label(line, options, names, at, settings)
     if isinstance(listed.logprobs, tuple):
@@ -249,7 +251,7 @@ def _values(listed: Listed) -> Iterable[float]:
 def _own_options(listed: Listed, line: Json, at: int, settings: _Settings) -> tuple[str, ...]:
     """Return the options of a line that only has numbers: their names, else letters."""
     if isinstance(listed.logprobs, tuple):
-        return tuple(LETTERS[: len(listed.logprobs)])
+        return _letters(len(listed.logprobs))
     if listed.kind == "stated" or "choices" not in line:
         return tuple(listed.logprobs)
     raise settings.refusal(at, "lists no options", "pass options=['A', 'B', …]")
@@ -347,8 +349,12 @@ def _names(options: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     first = options[0]
     if all(each == first for each in options):
         return first
-    most = max(map(len, options))
-    return tuple(LETTERS[index] if index < len(LETTERS) else str(index) for index in range(most))
+    return _letters(max(map(len, options)))
+
+
+def _letters(count: int) -> tuple[str, ...]:
+    """Return names for options that have none: letters, then numbers."""
+    return tuple(LETTERS[index] if index < len(LETTERS) else str(index) for index in range(count))
 
 
 def _record(rows: Sequence[_Row], scores: npt.NDArray[np.float64]) -> AnswersRecord:
@@ -406,6 +412,6 @@ def write_answers(
 def _beside(answers: Answers, at: int, row: npt.NDArray[Any]) -> dict[str, float]:
     options: Sequence[str] = answers.options[at]
     if len(set(options)) < len(options):  # letters tell options of the same text apart
-        options = LETTERS[: len(options)]
+        options = _letters(len(options))
     found = {option: float(row[index]) for index, option in enumerate(options)}
     return {**found, OTHER: float(row[-1])} if answers.has_other else found
