@@ -88,3 +88,14 @@ def test_commands_of_the_readme_run_in_order(call, tmp_path: Path) -> None:
         code, _, errors = call(*arguments)
         assert code == 0, f"{command}: {errors}"
         assert all((tmp_path / output).stat().st_size > 0 for output in outputs(arguments))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_compare_says_what_did_not_run_and_why(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    logits[5, (labels[5] + 1) % 3] = -np.inf  # a masked class, which some maps cannot take
+    np.savez(tmp_path / "masked.npz", logits=logits, labels=labels)
+    code, out, errors = call("compare", "masked.npz")
+    assert code == 0, errors
+    assert re.search(r"^not run: vs: .*−inf", out, re.M)
