@@ -102,7 +102,7 @@ $(VENV)/.bench-installed: $(VENV)/.test-installed
 .venv-min/.installed: pyproject.toml constraints-min.txt
 	@echo "Installing the lowest supported versions in .venv-min ..."
 	@$(PYTHON) -m venv .venv-min
-	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable ".[figures,parquet]" \
+	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable ".[figures,parquet,hdf5]" \
 	  pytest pytest-xdist hypothesis array-api-strict pandas skops
 	@touch $@
 

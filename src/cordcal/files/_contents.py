@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal, about_rows, refuse
+from cordcal.files import _hdf5
 from cordcal.files._csv import read_columns
 from cordcal.files._encoding import import_arrow
 from cordcal.files._numpy import Archive, Chosen, Header, in_memory, read_array
 from cordcal.files._opening import first_line, open_regular, read_whole
 
-Format = Literal["npz", "npy", "csv", "parquet"]
+Format = Literal["npz", "npy", "hdf5", "csv", "parquet"]
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
 FEATURE_NAMES = ("features", "embeddings")
@@ -64,7 +65,7 @@ class Contents:
 
 
 def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) -> Contents:
-    """Read a npz, npy, CSV or Parquet file; ``-`` reads stdin.
+    """Read a npz, npy, HDF5, CSV or Parquet file; ``-`` reads stdin.
 
     Parameters
     ----------
@@ -75,13 +76,18 @@ def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) ->
     """
     if os.fspath(path) != "-":
         with open_regular(path) as file:
-            if file.read(2) == b"PK":
-                return _open_npz(os.fspath(path), lambda: open_regular(path))
+            head = file.read(8)
+        if head.startswith(b"PK"):
+            return _open_npz(os.fspath(path), lambda: open_regular(path))
+        if head.startswith(_hdf5.MAGIC):
+            return _open_hdf5(os.fspath(path), lambda: open_regular(path))
     name, data = read_whole(path)
     if not data:
         raise Refusal(name, "is empty", "pass a npz, npy, CSV or Parquet file of scores")
     if data.startswith(b"PK"):
         return _open_npz(name, in_memory(data))
+    if data.startswith(_hdf5.MAGIC):
+        return _open_hdf5(name, in_memory(data))
     if data.startswith(b"\x93NUMPY"):
         array = read_array(io.BytesIO(data), name)
         return Contents.of(name, "npy", *_by_dimension({"array": array}))
@@ -104,15 +110,29 @@ def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
     for key, refusal in refused.items():
         if not plain or key in (*LABEL_NAMES, *_CLASS_NAMES):
             raise refusal
+    return _of_shapes(name, "npz", archive, shapes)
+
+
+def _open_hdf5(name: str, opened: Callable[[], BinaryIO]) -> Contents:
+    held = _hdf5.DataSets(name, opened)
+    return _of_shapes(name, "hdf5", held, held.shapes)
+
+
+def _of_shapes(
+    name: str,
+    format: Format,
+    held: Mapping[str, npt.NDArray[Any]],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> Contents:
+    """Name what lies in a file whose arrays are read when they are asked for."""
     named = next((key for key in _CLASS_NAMES if key in shapes), None)
-    names = None if named is None else tuple(map(str, archive[named].reshape(-1)))
+    names = None if named is None else tuple(map(str, held[named].reshape(-1)))
     keys = [key for key in shapes if key != named]
     matrices, vectors = (
-        Chosen(archive, [key for key in keys if len(shapes[key]) == size]) for size in (2, 1)
+        Chosen(held, [key for key in keys if len(shapes[key]) == size]) for size in (2, 1)
     )
-    return Contents(
-        name, "npz", matrices, vectors, names, {key: shapes[key] for key in (*matrices, *vectors)}
-    )
+    found = {key: shapes[key] for key in (*matrices, *vectors)}
+    return Contents(name, format, matrices, vectors, names, found)
 
 
 def _sorted_out(archive: Archive) -> tuple[dict[str, tuple[int, ...]], dict[str, Refusal]]:

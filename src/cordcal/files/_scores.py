@@ -18,7 +18,7 @@ from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_c
 from cordcal.files._kinds import check_whole_vectors, looks_like
 
 _LOGIT_NAMES = ("logits", "logit")
-_PROBABILITY_NAMES = ("probabilities", "probs", "proba", "prob", "y_prob")
+_PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
 _SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
 _LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt")
 
@@ -186,15 +186,18 @@ def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
 def labels_in(contents: Contents, key: str, column: str | None) -> npt.NDArray[Any] | None:
     """Return the labels of a named column, or those that go with ``key``.
 
-    These are cal_labels with cal_logits, labels with scores.
+    These are cal_labels with cal_logits, labels_cal with probas_cal, labels with scores.
     """
     if column is not None:
         return _vector(contents, column)
-    prefixes = [key.removesuffix(name) for name in _SCORE_NAMES if key.endswith(name)]
-    for prefix in (*prefixes, ""):
+    group, slash, own = key.rpartition("/")
+    around = [own.split(name, 1) for name in _SCORE_NAMES if name in own]
+    # In a file of folders, labels that lie elsewhere are another classifier's.
+    for before, behind in (*around, ("", "")):
         for name in LABEL_NAMES:
-            if prefix + name in contents.vectors:
-                return contents.vectors[prefix + name]
+            found = f"{group}{slash}{before}{name}{behind}"
+            if found in contents.vectors:
+                return contents.vectors[found]
     return None
 
 

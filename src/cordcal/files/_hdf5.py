@@ -1,0 +1,133 @@
+"""HDF5 files: data sets by their paths, read when they are asked for, in pieces if wanted.
+
+Nothing in such a file is executed, but a data set may lie in another file: links out of
+the file, external storage and virtual data sets are not followed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+from cordcal.files._opening import check_size, first_line
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+# What h5py makes of damage, whatever the library below says.
+_DAMAGE = (OSError, ValueError, RuntimeError, KeyError, TypeError, OverflowError)
+
+
+class DataSets(Mapping[str, npt.NDArray[Any]]):
+    """The data sets of a HDF5 file by their paths, each read when it is asked for.
+
+    Numbers and text alone: compounds, references and data sets that lie in other files are
+    left out.
+
+    Parameters
+    ----------
+    name : str
+        The file, for messages.
+    opened : callable
+        Opens the file.
+
+    Examples
+    --------
+    >>> import h5py, tempfile
+    >>> path = tempfile.mkdtemp() + "/outputs.h5"
+    >>> with h5py.File(path, "w") as file:
+    ...     file["cifar10/resnet/probas_test"] = np.full((5, 10), 0.1)
+    >>> found = DataSets(path, lambda: open(path, "rb"))
+    >>> dict(found.shapes), found["cifar10/resnet/probas_test"].max()
+    ({'cifar10/resnet/probas_test': (5, 10)}, np.float64(0.1))
+    """
+
+    def __init__(self, name: str, opened: Callable[[], BinaryIO]) -> None:
+        self._name, self._opened = name, opened
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of each data set."""
+        return {path: shape for path, (shape, _) in self._described.items()}
+
+    def dtype(self, path: str) -> np.dtype[Any]:
+        """Return the dtype of a data set."""
+        found: np.dtype[Any] = self._described[path][1]
+        return found
+
+    @cached_property
+    def _described(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+
+        def note(path: str, entry: Any) -> None:
+            if _is_plain(entry):
+                found[path] = entry.shape, entry.dtype
+
+        self._within(lambda file: file.visititems(note), "table of contents")
+        return found
+
+    def rows(self, path: str, start: int, stop: int) -> npt.NDArray[Any]:
+        """Read some rows of a data set."""
+        return self._read(path, slice(start, stop))
+
+    def __getitem__(self, path: str) -> npt.NDArray[Any]:
+        if path not in self._described:
+            raise KeyError(path)
+        shape, dtype = self._described[path]
+        check_size(f"{self._name} ({path})", math.prod(shape) * dtype.itemsize)
+        return self._read(path, ())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._described)
+
+    def __len__(self) -> int:
+        return len(self._described)
+
+    def _read(self, path: str, where: Any) -> npt.NDArray[Any]:
+        def read(file: Any) -> npt.NDArray[Any]:
+            entry = file[path]
+            if entry.dtype.kind not in "OS":
+                return np.asarray(entry[where])
+            return np.asarray(entry.asstr(errors="replace")[where], dtype=np.str_)
+
+        found: npt.NDArray[Any] = self._within(read, f"data set {path!r}")
+        return found
+
+    def _within(self, work: Callable[[Any], Any], what: str) -> Any:
+        h5py = import_h5py()
+        try:
+            with self._opened() as plain, h5py.File(plain, "r") as file:
+                return work(file)
+        except Refusal:
+            raise
+        except _DAMAGE as error:
+            raise Refusal(
+                self._name,
+                f"cannot be read as HDF5: its {what} is damaged ({first_line(error)})",
+                "it may be cut short: write it anew",
+            ) from error
+
+
+def _is_plain(entry: Any) -> bool:
+    """Whether an entry is a data set of numbers or words that lies in this file."""
+    h5py = import_h5py()
+    if not isinstance(entry, h5py.Dataset) or entry.shape is None:
+        return False
+    if entry.is_virtual or entry.external:
+        return False
+    return entry.dtype.kind in "fiub" or h5py.check_string_dtype(entry.dtype) is not None
+
+
+def import_h5py() -> Any:
+    """Return h5py, or say how to get it."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError(
+            "HDF5 files need h5py; install it with: pip install 'cordcal[hdf5]'"
+        ) from error
+    return h5py

@@ -1,0 +1,95 @@
+"""HDF5: data sets by their paths, with the labels of their folder; nothing of other files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cordcal.files import inspect, open_scores, read_scores
+
+h5py = pytest.importorskip("h5py", reason="HDF5 files need h5py")
+
+
+@pytest.fixture
+def probas() -> np.ndarray:
+    return np.random.default_rng(0).dirichlet(np.ones(4), 30)
+
+
+@pytest.fixture
+def arena(tmp_path: Path, probas: np.ndarray) -> Path:
+    """Outputs of two classifiers, each with calibration and test rows."""
+    path = tmp_path / "arena.h5"
+    with h5py.File(path, "w") as file:
+        for at, model in enumerate(("forest", "net")):
+            group = file.create_group(f"letters/{model}")
+            for part, rows in (("cal", slice(0, 20)), ("test", slice(20, 30))):
+                group[f"probas_{part}"] = np.roll(probas, at, axis=1)[rows]
+                labels = np.roll(probas, at, axis=1)[rows].argmax(axis=1)
+                group.create_dataset(f"labels_{part}", data=labels, compression="gzip")
+    return path
+
+
+def test_a_classifier_by_its_path(arena: Path, probas: np.ndarray) -> None:
+    found = read_scores(arena, key="letters/net/probas_test")
+    np.testing.assert_array_equal(found.values, np.roll(probas, 1, axis=1)[20:])
+    np.testing.assert_array_equal(found.labels, found.values.argmax(axis=1))
+    (batch,) = open_scores(arena, key="letters/forest/probas_cal")
+    np.testing.assert_array_equal(batch.values, probas[:20])
+    np.testing.assert_array_equal(batch.labels, probas[:20].argmax(axis=1))
+
+
+def test_several_must_be_chosen_from(arena: Path) -> None:
+    with pytest.raises(ValueError, match=r"several matrices \(letters/forest/probas_cal, .*key="):
+        read_scores(arena)
+    shapes = {each["name"]: each["shape"] for each in inspect(arena)["entries"]}
+    assert shapes["letters/net/probas_test"] == "10 rows × 4 classes"
+
+
+def test_from_stdin_with_class_names(
+    tmp_path: Path, probas: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["probs"] = probas
+        file["class_names"] = ["a", "b", "ç", "d"]
+        file["label"] = np.array(["b"] * 30, dtype="S1")
+    data = (tmp_path / "s.h5").read_bytes()
+    stdin = type("Stdin", (), {"buffer": io.BytesIO(data)})
+    monkeypatch.setattr("sys.stdin", stdin)
+    found = read_scores("-")
+    assert found.class_names == ("a", "b", "ç", "d")
+    assert set(found.labels.tolist()) == {1}
+
+
+def test_what_lies_in_other_files_is_not_there(tmp_path: Path, probas: np.ndarray) -> None:
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["data"] = probas
+    (tmp_path / "raw").write_bytes(probas.tobytes())
+    virtual = h5py.VirtualLayout(shape=probas.shape, dtype=probas.dtype)
+    virtual[:] = h5py.VirtualSource(str(tmp_path / "secret.h5"), "data", shape=probas.shape)
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["probs"] = probas
+        file["linked"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "data")
+        file.create_virtual_dataset("virtual", virtual)
+        place = [(str(tmp_path / "raw"), 0, probas.nbytes)]
+        file.create_dataset("outside", probas.shape, probas.dtype, external=place)
+        file["loop"] = h5py.SoftLink("/")
+        file.create_dataset("rows", data=np.zeros(30, [("a", "f8")]))
+    assert [each["name"] for each in inspect(tmp_path / "s.h5")["entries"]] == ["probs"]
+
+
+def test_a_data_set_that_says_it_is_large(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file.create_dataset("probs", (2**33, 4), "f8", chunks=(1024, 4))
+    with pytest.raises(ValueError, match=r"s\.h5 \(probs\) takes 274\.9 GB of memory"):
+        read_scores(tmp_path / "s.h5")
+
+
+@pytest.mark.parametrize("size", [9, 100, 2000])
+def test_a_file_that_was_cut_short(arena: Path, size: int) -> None:
+    arena.write_bytes(arena.read_bytes()[:size])
+    for read in (read_scores, open_scores, inspect):
+        with pytest.raises(ValueError, match=r"arena\.h5 cannot be read as HDF5.*write it anew"):
+            read(arena)
