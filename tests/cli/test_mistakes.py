@@ -81,7 +81,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
             "several matrices (p, q); call the one to read 'direct'",
         ),
         (("compare", "both.npz"), "several matrices (p, q); choose one, as in --key p"),
-        (("audit", "--original", "-", "--direct", "-"), "only one of --original and --direct"),
+        (("audit", "--original", "-", "--direct", "-"), "--direct is stdin, as --original is"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
         (("apply", "s.npz", "s.npz"), "s.npz is no model file; pass one that"),
         (("apply", ".", "s.npz"), ". is a folder; name the model file in it"),
@@ -142,7 +142,7 @@ def test_classes_in_another_order(
     call("fit", "a.npz", *TS, "--output", "m.safetensors")
     code, _, errors = call("apply", "m.safetensors", "b.npz")
     assert code == 2
-    assert "column 1 is 'y' in m.safetensors but 'z' in b.npz" in errors
+    assert "b.npz has other classes: its column 1 is 'z' but 'y' in m.safetensors" in errors
 
 
 def test_force_replaces(call, folder: Path) -> None:
@@ -160,7 +160,7 @@ def test_an_interrupt_leaves_the_old_report(
     monkeypatch.setattr("cordcal.evaluate.compare._fit", stop)
     code, _, errors = call("compare", "s.npz", *TS, "--report", "there.html", "--force")
     assert code == 130
-    assert errors == ""
+    assert errors == "cordcal: interrupted; nothing was written\n"
     assert (folder / "there.html").read_text() == "mine"
     assert not [path for path in folder.iterdir() if path.name.startswith(".there")]
 

@@ -74,17 +74,17 @@ class Refusal(ValueError):
 
     def sentence(self, spell: Spelling | None = None) -> str:
         """Return the refusal in words, with settings spelled as the caller writes them."""
-        spell = in_python if spell is None else spell
         what = self.reason if self.found is None else self.found
         head = (
             f"{self.argument}: row {self.rows[0]} {what}"
             if self.rows.size
             else (f"{self.argument} {what}")
         )
-        remedy = self.remedy
-        if self.setting is not None:
-            remedy = remedy.replace("{setting}", spell(*self.setting))
-        return f"{head}; {remedy}"
+        return f"{head}; {self.how_to_mend(spell)}"
+
+    def how_to_mend(self, spell: Spelling | None = None) -> str:
+        """Return the remedy, with settings spelled as the caller writes them."""
+        return _spelled(self.remedy, self.setting, spell)
 
     def __str__(self) -> str:
         return self.sentence()
@@ -115,6 +115,43 @@ class Refusal(ValueError):
 
 # Tracebacks call it by the name under which people catch it.
 Refusal.__module__ = "cordcal"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in work that can be continued.
+
+    Parameters
+    ----------
+    kept : str
+        What was kept.
+    remedy : str
+        How to go on; ``{setting}`` stands for the setting to write.
+    setting : tuple of str, optional
+        Its name and value.
+
+    Examples
+    --------
+    >>> error = Interrupted("9 rows are kept", "pass {setting}", setting=("resume", "True"))
+    >>> error.how_to_go_on()
+    'pass resume=True'
+    """
+
+    def __init__(self, kept: str, remedy: str, *, setting: tuple[str, str] | None = None) -> None:
+        self.kept, self.remedy, self.setting = kept, remedy, setting
+        super().__init__(kept, remedy)
+
+    def how_to_go_on(self, spell: Spelling | None = None) -> str:
+        """Return the remedy, with settings spelled as the caller writes them."""
+        return _spelled(self.remedy, self.setting, spell)
+
+    def __str__(self) -> str:
+        return f"{self.kept}; {self.how_to_go_on()}"
+
+
+def _spelled(remedy: str, setting: tuple[str, str] | None, spell: Spelling | None) -> str:
+    if setting is None:
+        return remedy
+    return remedy.replace("{setting}", (in_python if spell is None else spell)(*setting))
 
 
 def _refusal(fields: dict[str, Any]) -> Refusal:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -13,14 +13,17 @@ import typer
 
 import cordcal
 from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
-from cordcal.cli._console import note
-from cordcal.cli._options import sentence
+from cordcal.cli._console import VOICE, alarm
+from cordcal.cli._problems import complain, problem_of, problem_of_usage
 
-EPILOG = (
-    "Exit codes: 0 done; 1 a gate of check failed; 2 the input or an option is wrong (one "
-    "sentence on stderr, nothing written); 130 interrupted (nothing half written)."
-)
-BAD_INPUT = 2
+EXIT_CODES = {
+    0: "done",
+    1: "a gate of check failed, or compare --strict has something to check first",
+    2: "the input or an option is wrong (one sentence on stderr, nothing written), or a gate could "
+    "not be evaluated",
+    130: "interrupted (one line says what was kept)",
+}
+EPILOG = f"Exit codes: {'; '.join(f'{code} {what}' for code, what in EXIT_CODES.items())}."
 
 # UsageError and ClickException: typer exports only their subclass.
 _USAGE_ERRORS: tuple[type[BaseException], ...] = typer.BadParameter.__mro__[1:3]
@@ -59,42 +62,24 @@ for _command in (demo, audit, check, compare, study, fit, apply, export, info):
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    # Read off the line itself: the parser may be what complains.
+    VOICE.quiet, VOICE.verbose, VOICE.json = False, False, "--json" in given
     warnings.showwarning = _shown_once()
     try:
-        code = app(args=arguments, prog_name="cordcal", standalone_mode=False)
+        code = app(args=list(given), prog_name="cordcal", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except _USAGE_ERRORS as error:
-        return _complain(error.format_message())  # type: ignore[attr-defined]
+        return complain(problem_of_usage(error))
     except BrokenPipeError:
         # The reader (head, less) has seen enough; keep the interpreter from flushing again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        return _complain(_os_message(error))
-    except (ValueError, ImportError, MemoryError) as error:
-        return _complain(sentence(error))
-
-
-def _complain(message: str) -> int:
-    one_line = " ".join(message.split())
-    note(f"cordcal: {one_line}")
-    return BAD_INPUT
-
-
-def _os_message(error: OSError) -> str:
-    reasons = {
-        errno.ENOENT: "does not exist",
-        errno.EACCES: "may not be read or written by you",
-        errno.EISDIR: "is a folder, not a file",
-        errno.ENOTDIR: "lies below something that is not a folder",
-        errno.ENOSPC: "does not fit: no space is left on the device",
-        errno.EROFS: "lies on a read-only file system",
-    }
-    reason = reasons.get(error.errno or 0)
-    if error.filename is None or reason is None:
-        return str(error)
-    return f"{os.fspath(error.filename)} {reason}"
+    except (OSError, ValueError, ImportError, MemoryError) as error:
+        if VOICE.verbose:
+            alarm("".join(traceback.format_exception(error)))
+        return complain(problem_of(error))
 
 
 def _shown_once() -> Callable[..., None]:
@@ -105,6 +90,6 @@ def _shown_once() -> Callable[..., None]:
         words = " ".join(str(message).split())
         if words not in shown:
             shown.add(words)
-            note(f"cordcal: warning: {words}")
+            alarm(f"cordcal: warning: {words}")
 
     return show

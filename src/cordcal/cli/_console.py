@@ -5,12 +5,38 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 # Wide enough for the widest table; a pipe has no width of its own.
 _PIPE_WIDTH = 160
+# Seconds between lines of progress in a log.
+_EVERY = 5.0
+
+Counted = Callable[[int, int, str], None]
+"""Told how many steps are done, of how many, and what is worked on."""
+
+
+@dataclass
+class Voice:
+    """How much the command that runs now says.
+
+    Attributes
+    ----------
+    quiet, verbose, json : bool
+        What ``--quiet``, ``--verbose`` and ``--json`` ask for.
+    """
+
+    quiet: bool = False
+    verbose: bool = False
+    json: bool = False
+
+
+VOICE = Voice()
 
 
 class Advance(Protocol):
@@ -52,12 +78,21 @@ class _Printable:
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def show(*renderables: Any) -> None:
-    """Print text, tables and rules to stdout, in colour only on a terminal."""
+def show(*renderables: Any, wide: bool = False) -> None:
+    """Print text, tables and rules to stdout, in colour only on a terminal.
+
+    Parameters
+    ----------
+    *renderables : str or what rich renders
+        What to print.
+    wide : bool
+        Whether tables have all their columns, also where the terminal is narrower.
+    """
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    whole = wide or not sys.stdout.isatty()
+    console = Console(width=_PIPE_WIDTH if whole else None, highlight=False)
     for renderable in renderables:
         # A class called [red] is a word, not a wish for colour.
         plain = Text(printable(renderable)) if isinstance(renderable, str) else renderable
@@ -65,12 +100,32 @@ def show(*renderables: Any) -> None:
 
 
 def say(text: str) -> None:
-    """Print one line to stdout at once."""
+    """Print one line of the result to stdout at once."""
     print(printable(text), flush=True)
 
 
+def headline(text: str) -> None:
+    """Say what begins: on stdout before tables, on stderr beside JSON."""
+    if VOICE.json:
+        note(text)
+    elif not VOICE.quiet:
+        say(text)
+
+
 def note(text: str) -> None:
-    """Print one line to stderr: for people, out of the way of pipes."""
+    """Print one line to stderr, for people, out of the way of pipes; not with ``--quiet``."""
+    if not VOICE.quiet:
+        alarm(text)
+
+
+def detail(text: str) -> None:
+    """Print what only ``--verbose`` wants to know to stderr."""
+    if VOICE.verbose:
+        alarm(text)
+
+
+def alarm(text: str) -> None:
+    """Print a warning or an error to stderr, whatever was asked for."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
@@ -99,35 +154,72 @@ def plain(value: Any) -> Any:
 
 @contextmanager
 def progress(title: str, steps: int) -> Iterator[Advance]:
-    """Show a progress bar on stderr while the block runs; silent when not a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda what: None
-        return
-    with _bar() as bar:
-        task = bar.add_task(title, total=steps)
-        started = False
+    """Show on stderr how far the block is, which says each step as it begins."""
+    begun = -1
+    with counted_progress(title) as count:
 
         def advance(what: str) -> None:
-            nonlocal started
-            bar.update(task, description=printable(f"{title}: {what}"), advance=1 if started else 0)
-            started = True
+            nonlocal begun
+            begun += 1
+            count(begun, steps, what)
 
         yield advance
 
 
 @contextmanager
-def counted_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a progress bar for work that says itself how much of it is done."""
-    if not sys.stderr.isatty():
+def counted_progress(title: str) -> Iterator[Counted]:
+    """Show on stderr how far work is that counts itself: a bar, or a line now and then in a log."""
+    if VOICE.quiet:
         yield lambda done, total, what: None
-        return
-    with _bar() as bar:
-        task = bar.add_task(title, total=None)
+    elif sys.stderr.isatty():
+        with _bar() as bar:
+            task = bar.add_task(title, total=None)
 
-        def advance(done: int, total: int, what: str) -> None:
-            bar.update(task, description=printable(f"{title}: {what}"), completed=done, total=total)
+            def advance(done: int, total: int, what: str) -> None:
+                told = printable(_titled(title, what))
+                bar.update(task, description=told, completed=done, total=total)
 
+            yield advance
+    else:
+        with _lines(title) as tell:
+            yield tell
+
+
+@contextmanager
+def row_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr how many rows of a file are done."""
+    with counted_progress(title) as count:
+        yield lambda done, total: count(done, total, "rows")
+
+
+@contextmanager
+def _lines(title: str) -> Iterator[Counted]:
+    """Print where the work is every few seconds, also while one step takes long."""
+    start, ended = time.monotonic(), threading.Event()
+    now: tuple[int, int, str] | None = None
+
+    def advance(done: int, total: int, what: str) -> None:
+        nonlocal now
+        now = done, total, what
+
+    def tell() -> None:
+        while not ended.wait(_EVERY):
+            if now is not None:
+                done, total, what = now
+                seconds = time.monotonic() - start
+                note(f"{_titled(title, what)}, {done:,} of {total:,}, {seconds:.0f} s")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
         yield advance
+    finally:
+        ended.set()
+        teller.join()
+
+
+def _titled(title: str, what: str) -> str:
+    return f"{title}: {what}"
 
 
 def _bar() -> Any:

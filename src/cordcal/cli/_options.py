@@ -10,24 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal.cli._console import note
+from cordcal._door.errors import Refusal
+from cordcal.cli._console import alarm
 
 if TYPE_CHECKING:
     from cordcal._door.types import Kind
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
-
-# What the library's arguments are called here, where it is not their name.
-_OPTIONS = {
-    "calibrators": "--calibrator",
-    "evaluation": "--share",
-    "input": "--input",
-    "preserve": "--preserve",
-    "splits": "--splits",
-    "features": "the key features",
-}
-# Settings of the library that are switches here.
-_SWITCHES = {"overwrite": "--force", "resume": "--resume"}
 
 
 class InputKind(StrEnum):
@@ -80,50 +69,24 @@ OriginalOption = Annotated[
 ]
 
 
-def in_command(name: str, value: str) -> str:
-    """Write a setting of the library as an option.
-
-    Examples
-    --------
-    >>> in_command("input", "logits"), in_command("overwrite", "True")
-    ('--input logits', '--force')
-    """
-    return _SWITCHES.get(name, f"--{name} {value}")
-
-
-def sentence(error: Exception) -> str:
-    """Return an error in words, with the command's options for the library's arguments.
-
-    Examples
-    --------
-    >>> from cordcal._door.errors import Refusal
-    >>> sentence(Refusal("splits", "is 0", "pass 1 or more"))
-    '--splits is 0; pass 1 or more'
-    """
-    from cordcal._door.errors import Refusal
-
-    if not isinstance(error, Refusal):
-        return str(error) or type(error).__name__
-    option = _OPTIONS.get(error.argument, error.argument)
-    return error.called(option).sentence(in_command)
-
-
 def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
     """Refuse an output that could not be written, before any work is done."""
     if str(path) == "-":
         return
     target = Path(path)
     if target.is_dir():
-        raise ValueError(f"{target} is a folder; name a file in it")
+        raise Refusal(str(target), "is a folder", "name a file in it")
     if target.exists() and not target.is_file():
-        raise ValueError(f"{target} is no regular file; name a file")
+        raise Refusal(str(target), "is no regular file", "name a file")
     if target.exists() and not force:
-        raise ValueError(f"{target} exists already; pass --force to replace it")
+        raise Refusal(str(target), "exists already", "pass --force to replace it")
     folder = target.parent
     if not folder.is_dir():
-        raise ValueError(f"{target} cannot be written: the folder {folder} does not exist")
+        why = f"cannot be written: the folder {folder} does not exist"
+        raise Refusal(str(target), why, "make it first, or name another")
     if not os.access(folder, os.W_OK):
-        raise ValueError(f"{target} cannot be written: the folder {folder} is not writable")
+        why = f"cannot be written: the folder {folder} is not writable"
+        raise Refusal(str(target), why, "name another")
 
 
 def parse_preserve(text: str) -> int | Literal["ranking"]:
@@ -138,7 +101,7 @@ def parse_preserve(text: str) -> int | Literal["ranking"]:
         return "ranking"
     if text.isdecimal() and int(text) >= 1:
         return int(text)
-    raise ValueError(f"--preserve is {text!r}; write 1, another number of classes, or ranking")
+    raise Refusal("--preserve", f"is {text!r}", "write 1, another number of classes, or ranking")
 
 
 def read(
@@ -164,9 +127,10 @@ def _kind(kind: InputKind | None) -> Kind | None:
 def need_labels(scores: Scores) -> Any:
     """Return the labels of a file, or say how to give them."""
     if scores.labels is None:
-        raise ValueError(
-            f"{scores.path} holds no labels; pass a file with --labels, or the name of the key "
-            f"or column that holds them"
+        raise Refusal(
+            scores.path,
+            "holds no labels",
+            "pass a file with --labels, or the name of the key or column that holds them",
         )
     return scores.labels
 
@@ -190,7 +154,7 @@ def open_pair(
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open the original and the direct scores of the same rows, and check that they match."""
     if original == "-" and direct == "-":
-        raise ValueError("only one of --original and --direct can be read from stdin")
+        raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
     first = open_file(original, role="original", kind=kind, labels=labels)
     second = open_file(direct, role="direct", kind=InputKind.probabilities)
     check_pair(first.path, first.shape, second.path, second.shape)
@@ -201,9 +165,10 @@ def open_pair(
 def check_pair(original: str, shape: tuple[int, ...], direct: str, other: tuple[int, ...]) -> None:
     """Refuse two files that do not hold the same rows and classes."""
     if shape != other:
-        raise ValueError(
-            f"{original} has shape {shape} but {direct} has shape {other}; both must hold the "
-            f"same rows and classes"
+        raise Refusal(
+            original,
+            f"has shape {shape} but {direct} has shape {other}",
+            "both must hold the same rows and classes",
         )
 
 
@@ -211,31 +176,32 @@ def refuse_with_pair(**options: str | None) -> None:
     """Refuse options that say nothing about --original and --direct."""
     for name, value in options.items():
         if value is not None:
-            raise ValueError(
-                f"--{name} {value} does not go with --original and --direct; leave it out"
+            raise Refusal(
+                f"--{name}", f"{value} does not go with --original and --direct", "leave it out"
             )
 
 
 def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
     """Refuse scores of another number of classes than the model's, before any work is done."""
     if scores.classes != model.n_classes_:
-        raise ValueError(
-            f"{scores.path} has {scores.classes} columns but {where} was fitted on "
-            f"{model.n_classes_}; pass the same classes"
+        raise Refusal(
+            scores.path,
+            f"has {scores.classes} columns but {where} was fitted on {model.n_classes_}",
+            "pass the same classes",
         )
 
 
 def check_on_error(choice: str) -> OnError:
     """Return one of the two ways to treat a bad row."""
     if choice not in ("stop", "skip"):
-        raise ValueError(f"--on-error is {choice!r}; write stop or skip")
+        raise Refusal("--on-error", f"is {choice!r}", "write stop or skip")
     return "skip" if choice == "skip" else "stop"
 
 
 def say_skipped(skipped: Mapping[str, int]) -> None:
     """Say how many rows were left out, and why."""
     for reason, count in skipped.items():
-        note(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
+        alarm(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
 
 
 def check_names(
@@ -249,7 +215,8 @@ def check_names(
         min(len(first), len(second)),
     )
     names = [names[column] if column < len(names) else "missing" for names in (first, second)]
-    raise ValueError(
-        f"the classes differ: column {column} is {names[0]!r} in {where} but {names[1]!r} in "
-        f"{there}; bring the columns into the same order"
+    raise Refusal(
+        there,
+        f"has other classes: its column {column} is {names[1]!r} but {names[0]!r} in {where}",
+        "bring the columns into the same order",
     )

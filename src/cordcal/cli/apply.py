@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cordcal.cli._console import note, show_json
+from cordcal._door.errors import Refusal
+from cordcal.cli._command import add_command
+from cordcal.cli._console import alarm, note, row_progress, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -29,13 +31,12 @@ from cordcal.cli._options import (
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(
-        epilog=(
-            "Example: cordcal apply model.safetensors new.npz --output repaired.npz\n\n"
-            "Example: cordcal apply cord.safetensors --original p.npz --direct q.npz "
-            "--output repaired.csv"
-        ),
-    )(apply)
+    add_command(
+        app,
+        apply,
+        "apply model.safetensors new.npz --output repaired.npz",
+        "apply cord.safetensors --original p.npz --direct q.npz --output repaired.csv",
+    )
 
 
 def apply(
@@ -80,17 +81,18 @@ def apply(
     """Write repaired reports: probabilities whose own argmax is the classifier's decision."""
     check_output(output, force=force)
     if json and output == "-":
-        raise ValueError("--json and --output - both go to stdout; name an output file")
+        raise Refusal("--json", "goes to stdout, as --output - does", "name an output file")
     treatment = check_on_error(on_error)
     if resume and "-" in (scores, original, direct, output):
-        raise ValueError("--resume needs files: stdin and stdout cannot be continued")
+        raise Refusal("--resume", "needs files", "stdin and stdout cannot be continued")
     import cordcal
     from cordcal.serving.applying import apply_model
 
     if scores is not None and _are_swapped(model, scores):
-        raise ValueError(
-            f"{model} is no model file but {scores} is; the model comes first: cordcal apply "
-            f"{scores} {model}"
+        raise Refusal(
+            model,
+            f"is no model file but {scores} is",
+            f"the model comes first: cordcal apply {scores} {model}",
         )
     fitted = cordcal.load(model)
     options: dict[str, Any] = {
@@ -100,28 +102,36 @@ def apply(
     }
     if hasattr(fitted, "calibrator_"):
         if scores is None or original is not None or direct is not None:
-            raise ValueError(
-                f"{model} holds a calibrator with its repair; pass the rows' scores, not "
-                f"--original and --direct (--with-direct writes the direct report too)"
+            raise Refusal(
+                model,
+                "holds a calibrator with its repair",
+                "pass the rows' scores, not --original and --direct (--with-direct writes the "
+                "direct report too)",
             )
         rows, names = _with_calibrator(fitted, model, scores, key, input, options)
     else:
         if original is None or direct is None or scores is not None:
-            raise ValueError(
-                f"{model} holds a repair alone; pass --original and --direct, the classifier's "
-                f"and your calibrator's reports of the same rows"
+            raise Refusal(
+                model,
+                "holds a repair alone",
+                "pass --original and --direct, the classifier's and your calibrator's reports of "
+                "the same rows",
             )
         refuse_with_pair(key=key)
         rows, names = _with_repair(fitted, model, original, direct, input, options)
-    done = apply_model(
-        rows,
-        output,
-        class_names=names,
-        on_error=treatment,
-        resume=resume,
-        overwrite=force,
-        spreadsheet=spreadsheet,
-    )
+    if not resume:
+        _say_discarded(output)
+    with row_progress("applying") as progress:
+        done = apply_model(
+            rows,
+            output,
+            class_names=names,
+            on_error=treatment,
+            resume=resume,
+            overwrite=force,
+            spreadsheet=spreadsheet,
+            progress=progress,
+        )
     if json:
         show_json({"output": output, **done.to_dict()})
         return
@@ -132,6 +142,17 @@ def apply(
         f"{done.changed:,} decisions ({done.changed / done.rows:.2%}), the repaired one changes "
         f"none"
     )
+
+
+def _say_discarded(output: str) -> None:
+    from cordcal.files._growing import left_behind
+
+    rows = 0 if output == "-" else left_behind(output)
+    if rows:
+        alarm(
+            f"{output}: discarding {rows:,} rows that an interrupted run kept; --resume would have "
+            f"gone on behind them"
+        )
 
 
 def _are_swapped(model: str, scores: str) -> bool:
@@ -149,9 +170,10 @@ def _with_calibrator(
     found = open_file(path, key=key, kind=input)
     kind = fitted.calibrator_.input
     if found.kind != kind:
-        raise ValueError(
-            f"{found.path} looks like {found.kind} but {model} was fitted on {kind}; pass {kind}, "
-            f"or say --input {kind} if they are"
+        raise Refusal(
+            found.path,
+            f"looks like {found.kind} but {model} was fitted on {kind}",
+            f"pass {kind}, or say --input {kind} if they are",
         )
     check_classes(fitted, model, found)
     own = None if fitted.class_names is None else tuple(map(str, fitted.class_names))

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cordcal.cli._console import note, progress, say, show, show_json
+from cordcal.cli._command import add_command
+from cordcal.cli._console import headline, row_progress, say, show, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -26,12 +27,9 @@ TITLE = "What the calibrator does to decisions"
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(
-        epilog=(
-            "Example: cordcal audit --original p.npz --direct q.npz --labels y.npy "
-            "--report audit.html"
-        ),
-    )(audit)
+    add_command(
+        app, audit, "audit --original p.npz --direct q.npz --labels y.npy --report audit.html"
+    )
 
 
 def audit(
@@ -55,16 +53,17 @@ def audit(
     """Count the decisions a calibrator changes, and measure its report before and after repair."""
     if report is not None:
         check_output(report, force=force)
-    (note if json else say)(f"cordcal audit: {original} against {direct}")
+    headline(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
     first, second = open_pair(original, direct, kind=input, labels=labels)
     from cordcal.serving.auditing import audit_files
 
     names = first.class_names or second.class_names
-    with progress("auditing", 1) as advance:
-        advance(second.path)
-        found = audit_files(first, second, class_names=names, cord=repair, on_error=treatment)
+    with row_progress("auditing") as progress:
+        found = audit_files(
+            first, second, class_names=names, cord=repair, on_error=treatment, progress=progress
+        )
     say_skipped(found.skipped)
     if report is not None:
         _write_report(found, report, first.path, second.path, names)

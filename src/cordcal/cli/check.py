@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cordcal._door.errors import Refusal
+from cordcal.cli._command import add_command
 from cordcal.cli._console import note, say, show_json
 from cordcal.cli._options import (
     ForceOption,
@@ -31,12 +32,12 @@ _SIGNS = {"passed": "✓", "failed": "✗", "not evaluated": "?"}
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(
-        epilog=(
-            "Exit codes: 0 every gate passes; 1 one fails; 2 one could not be evaluated. "
-            "Example: cordcal check scores.npz --original scores.npz --max tpcr=0 --max nll=9"
-        ),
-    )(check)
+    add_command(
+        app,
+        check,
+        "check scores.npz --original scores.npz --max tpcr=0 --max nll=9",
+        exit_codes="Exit codes: 0 every gate passes; 1 one fails; 2 one could not be evaluated.",
+    )
 
 
 def check(

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cordcal.cli._console import note, progress, say, show, show_json
+from cordcal.cli._command import add_command
+from cordcal.cli._console import headline, progress, say, show, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -28,7 +29,7 @@ TITLE = "Which calibrator, and what it does to decisions"
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: cordcal compare scores.npz --report report.html")(compare)
+    add_command(app, compare, "compare scores.npz --report report.html")
 
 
 def compare(
@@ -61,7 +62,7 @@ def compare(
     depth = parse_preserve(preserve)
     if report is not None:
         check_output(report, force=force)
-    (note if json else say)(f"cordcal compare: {scores}")
+    headline(f"cordcal compare: {scores}")
     found = read(scores, key=key, labels=labels, kind=input)
     truth = need_labels(found)
     held_out: Any = share

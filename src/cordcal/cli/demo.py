@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cordcal.cli._console import progress, say
+from cordcal.cli._command import add_command
+from cordcal.cli._console import headline, progress
 from cordcal.cli._options import JsonOption, check_output
 from cordcal.cli.compare import present
 
@@ -23,7 +24,7 @@ _SHOWN = ("ts", "mono", "vs", "sms", "dir-odir", "irova", "blend")
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: cordcal demo")(demo)
+    add_command(app, demo, "demo")
 
 
 def demo(
@@ -34,14 +35,12 @@ def demo(
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
     check_output(report, force=True)
-    if not json:
-        say("cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired")
+    headline("cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired")
     logits, labels = _scores()
-    if not json:
-        say(
-            f"{_TRAINING} digits to train on, {_CALIBRATION} to calibrate on, "
-            f"{len(labels) - _CALIBRATION} to evaluate on"
-        )
+    headline(
+        f"{_TRAINING} digits to train on, {_CALIBRATION} to calibrate on, "
+        f"{len(labels) - _CALIBRATION} to evaluate on"
+    )
     import cordcal
 
     with progress("comparing", len(_SHOWN) + 1) as advance:

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from cordcal.cli._command import add_command
 from cordcal.cli._console import say, show_json
 from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype, check_output
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: cordcal export model.safetensors model.onnx")(export)
+    add_command(app, export, "export model.safetensors model.onnx")
 
 
 def export(

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal.cli._console import note, progress, say, show_json
+from cordcal._door.errors import Refusal
+from cordcal.cli._command import add_command
+from cordcal.cli._console import note, progress, row_progress, say, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -35,13 +37,13 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(
-        epilog=(
-            "Example: cordcal fit scores.npz --output model.safetensors\n\n"
-            "Example: cordcal fit scores.npz --calibrator svs --repair lift\n\n"
-            "Example: cordcal fit --original p.npz --direct q.npz --output cord.safetensors"
-        ),
-    )(fit)
+    add_command(
+        app,
+        fit,
+        "fit scores.npz --output model.safetensors",
+        "fit scores.npz --calibrator svs --repair lift",
+        "fit --original p.npz --direct q.npz --output cord.safetensors",
+    )
 
 
 def fit(
@@ -82,15 +84,19 @@ def fit(
     treatment = check_on_error(on_error)
     if original is not None or direct is not None:
         if scores is not None or calibrator is not None or repair is not None:
-            raise ValueError("pass scores, or --original and --direct alone, but not both")
+            raise Refusal(
+                "scores",
+                "and --original with --direct are two ways to fit",
+                "pass one of them, but not both",
+            )
         refuse_with_pair(labels=labels, key=key)
         pair = _pair(original, direct, input)
         check_output(output, force=force)
         model = _repair(*pair, depth, treatment)
     else:
         if scores is None:
-            raise ValueError(
-                "pass a file of scores, or --original and --direct; see cordcal fit --help"
+            raise Refusal(
+                "scores", "is missing", "pass a file of scores, or --original and --direct"
             )
         if calibrator is not None:
             cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
@@ -149,7 +155,7 @@ def _calibrator(
 def _pair(original: str | None, direct: str | None, input: Any) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
-        raise ValueError(f"{missing} is missing; the repair needs both reports of the same rows")
+        raise Refusal(missing, "is missing", "the repair needs both reports of the same rows")
     return open_pair(original, direct, kind=input)
 
 
@@ -160,5 +166,7 @@ def _repair(
     from cordcal.serving._pairs import construct_from_files
 
     cord = cordcal.CORD(preserve)
-    say_skipped(construct_from_files(cord, original, direct, on_error=on_error))
+    with row_progress("fitting") as progress:
+        skipped = construct_from_files(cord, original, direct, on_error=on_error, progress=progress)
+    say_skipped(skipped)
     return cord

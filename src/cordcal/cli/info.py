@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from cordcal.cli._command import add_command
 from cordcal.cli._console import show, show_json
 from cordcal.cli._options import JsonOption
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: cordcal info scores.npz")(info)
+    add_command(app, info, "info scores.npz")
 
 
 def info(

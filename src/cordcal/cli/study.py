@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from cordcal.cli._console import counted_progress, say
+from cordcal._door.errors import Interrupted, Refusal
+from cordcal.cli._command import add_command
+from cordcal.cli._console import counted_progress, headline, say
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: cordcal study study.toml --output results/")(study)
+    add_command(app, study, "study study.toml --output results/")
 
 
 def study(
@@ -35,9 +37,9 @@ def study(
     ] = True,
 ) -> None:
     """Run the experiments of a study file; a rerun continues where it stopped."""
-    say(f"cordcal study: {file}")
+    headline(f"cordcal study: {file}")
     if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file; name a folder for the results")
+        raise Refusal(str(output), "is a file", "name a folder for the results")
     from cordcal.study import read_study, run_study
     from cordcal.study.figures import check_matplotlib
     from cordcal.study.page import write_study
@@ -47,8 +49,12 @@ def study(
         check_matplotlib()
     output.mkdir(parents=True, exist_ok=True)
     cells = output / "cells" if cache is None else cache
-    with counted_progress("cells") as advance:
-        result = run_study(wanted, cells, workers=workers, advance=advance)
+    try:
+        with counted_progress("cells") as advance:
+            result = run_study(wanted, cells, workers=workers, advance=advance)
+    except KeyboardInterrupt as error:
+        kept = f"the cells that were finished are kept in {cells}"
+        raise Interrupted(kept, "the same command goes on with the others") from error
     index = write_study(result, output, figures=figures)
     for each in result.left_out:
         say(f"not run: {each['group']}, {each['set']}: {each['calibrator']}: {each['why']}")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cordcal._door.errors import Refusal
+from cordcal._door.errors import Interrupted, Refusal
 from cordcal.files._encoding import Encoded, Encoder
 from cordcal.files._locks import open_locked, open_private
 from cordcal.files._replacing import check_free, naming, publish, target_of
@@ -94,7 +94,7 @@ def growing(
     """Yield a file that becomes ``path`` when the block ends well.
 
     An error removes what was written; a killed or interrupted run leaves it, hidden, for
-    the next one.
+    the next one (`left_behind`).
 
     Parameters
     ----------
@@ -110,8 +110,7 @@ def growing(
         Whether a file of that name may be replaced.
     """
     target = target_of(path)
-    hidden = target.with_name(f".{target.name}.partial")
-    notes = target.with_name(f".{target.name}.journal")
+    hidden, notes = _places(target)
     with naming(target), _journal(notes, target) as journal:
         # Only now: a writer that was just finishing may have made the output.
         check_free(target, overwrite=overwrite)
@@ -130,11 +129,35 @@ def growing(
                 output.finish()
                 publish(hidden, target, overwrite=overwrite)
             except BaseException as error:
-                if not (isinstance(error, KeyboardInterrupt) and output.records):
-                    hidden.unlink(missing_ok=True)
-                    notes.unlink()
+                if isinstance(error, KeyboardInterrupt) and output.records:
+                    raise Interrupted(
+                        f"{output.rows:,} rows of {os.fspath(path)} are kept",
+                        "the same command with {setting} goes on behind them",
+                        setting=("resume", "True"),
+                    ) from error
+                hidden.unlink(missing_ok=True)
+                notes.unlink()
                 raise
             notes.unlink()
+
+
+def _places(target: Path) -> tuple[Path, Path]:
+    """Return where the blocks and their journal lie until the output is whole."""
+    partial, journal = (f".{target.name}.{kind}" for kind in ("partial", "journal"))
+    return target.with_name(partial), target.with_name(journal)
+
+
+def left_behind(path: str | os.PathLike[str]) -> int:
+    """Return how many rows of an output an interrupted run left, which the next may go on with."""
+    hidden, notes = _places(target_of(path))
+    try:
+        with notes.open("rb") as journal:
+            lines = journal.read().splitlines()[1:]
+        size = hidden.stat().st_size
+        found = [_record(line, notes, is_job=False) for line in lines]
+    except (OSError, Refusal):
+        return 0
+    return sum(record["rows"] for record in found if record["end"] <= size)
 
 
 @contextmanager

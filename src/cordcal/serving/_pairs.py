@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from cordcal._numeric.rows import softmax
 from cordcal.files._stream import ScoreFile
 from cordcal.serving._pipeline import overlapped, said_once
 from cordcal.serving._refusals import OnError, Parts, Refusals
+
+Progress = Callable[[int, int], None]
+"""Told how many rows are done, of how many."""
 
 
 def read_original(
@@ -32,17 +35,29 @@ def read_original(
     return softmax(values), decision
 
 
-def batches_of(files: Sequence[ScoreFile], first: int = 0) -> Iterator[Parts]:
-    """Yield the same rows of every file, along the first one's batches."""
+def batches_of(
+    files: Sequence[ScoreFile], first: int = 0, progress: Progress | None = None
+) -> Iterator[Parts]:
+    """Yield the same rows of every file, along the first one's batches.
+
+    ``progress`` is told how many rows were given out, of how many.
+    """
     one, *others = files
     spans = one.spans[first:]
     batches = [one.batches(first), *(other.along(spans) for other in others)]
-    for _ in spans:
+    for start, _ in spans:
+        if progress is not None:
+            progress(start, one.shape[0])
         yield tuple(map(next, batches))
 
 
 def construct_from_files(
-    cord: Any, original: ScoreFile, direct: ScoreFile, *, on_error: OnError = "stop"
+    cord: Any,
+    original: ScoreFile,
+    direct: ScoreFile,
+    *,
+    on_error: OnError = "stop",
+    progress: Progress | None = None,
 ) -> Counter[str]:
     """Fit a CORD on two files without holding them in memory; return what was skipped.
 
@@ -54,6 +69,8 @@ def construct_from_files(
         The classifier's scores and the calibrator's probabilities of the same rows.
     on_error : {"stop", "skip"}
         What to do with a row that is no report.
+    progress : callable, optional
+        Told how many rows were read, of how many.
 
     Returns
     -------
@@ -77,7 +94,7 @@ def construct_from_files(
 
     skipped: Counter[str] = Counter()
     with said_once():
-        for block, counts in overlapped(batches_of([original, direct]), work):
+        for block, counts in overlapped(batches_of([original, direct], 0, progress), work):
             skipped += counts
             if block is not None:
                 state.append(block)

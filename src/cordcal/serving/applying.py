@@ -22,7 +22,7 @@ from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
 from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import write_reports
-from cordcal.serving._pairs import batches_of, read_original
+from cordcal.serving._pairs import Progress, batches_of, read_original
 from cordcal.serving._pipeline import overlapped, said_once
 from cordcal.serving._refusals import OnError, Parts, Refusals
 
@@ -69,9 +69,9 @@ class Repairer(ABC):
     dtypes: dict[str, np.dtype[Any]]
     """The dtype of each report."""
 
-    def batches(self, first: int) -> Iterator[Parts]:
+    def batches(self, first: int, progress: Progress | None = None) -> Iterator[Parts]:
         """Yield the same rows of every file."""
-        return batches_of(list(self.files.values()), first)
+        return batches_of(list(self.files.values()), first, progress)
 
     @abstractmethod
     def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
@@ -245,6 +245,7 @@ def apply_model(
     resume: bool = False,
     overwrite: bool = True,
     spreadsheet: bool = False,
+    progress: Progress | None = None,
 ) -> Applied:
     """Write the repaired reports of a file of any size.
 
@@ -269,6 +270,8 @@ def apply_model(
     spreadsheet : bool
         In CSV, begin class names that a spreadsheet would take for formulas with an
         apostrophe.
+    progress : callable, optional
+        Told how many rows were read, of how many.
 
     Returns
     -------
@@ -287,6 +290,7 @@ def apply_model(
                 repairer,
                 output,
                 on_error,
+                progress,
                 class_names=class_names,
                 overwrite=overwrite,
                 spreadsheet=spreadsheet,
@@ -296,7 +300,7 @@ def apply_model(
         job = _job(repairer, class_names, on_error, spreadsheet)
         with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
             there = file.rows
-            for done in overlapped(_hands(repairer.batches(len(file.records))), work):
+            for done in overlapped(_hands(repairer.batches(len(file.records), progress)), work):
                 file.append(done.encoded, changed=done.changed, skipped=done.skipped)
                 del done
     return _summary(file.records, repairer.classes, there)
@@ -308,11 +312,15 @@ def _hands(batches: Iterator[Parts]) -> Iterator[list[Parts]]:
 
 
 def _apply_at_once(
-    repairer: Repairer, output: str | os.PathLike[str], on_error: OnError, **options: Any
+    repairer: Repairer,
+    output: str | os.PathLike[str],
+    on_error: OnError,
+    progress: Progress | None,
+    **options: Any,
 ) -> Applied:
     """Write what cannot grow: a npz archive, or lines to stdout."""
     work = _Worker(repairer, lambda block: block, on_error)
-    done = list(overlapped(_hands(repairer.batches(0)), work))
+    done = list(overlapped(_hands(repairer.batches(0, progress)), work))
     blocks = [each.encoded for each in done if len(each.encoded)]
     if not blocks:
         raise nothing_left(output)

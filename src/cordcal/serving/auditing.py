@@ -12,7 +12,7 @@ from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.audit import seen_before
 from cordcal.files._stream import ScoreFile
 from cordcal.repair import CORD, Lift
-from cordcal.serving._pairs import batches_of, construct_from_files, read_original
+from cordcal.serving._pairs import Progress, batches_of, construct_from_files, read_original
 from cordcal.serving._pipeline import overlapped, said_once
 from cordcal.serving._refusals import OnError, Parts, Refusals
 
@@ -49,6 +49,7 @@ def audit_files(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> AuditedFiles:
     """Audit two files without holding their reports in memory.
 
@@ -64,6 +65,8 @@ def audit_files(
         As for `audit`.
     on_error : {"stop", "skip"}
         What to do with a row that is no report.
+    progress : callable, optional
+        Told how many rows of the files were read, of how many, each time they are.
 
     Returns
     -------
@@ -72,7 +75,7 @@ def audit_files(
     """
     repair = CORD() if cord is None else cord
     if cord is None:
-        construct_from_files(repair, original, direct, on_error=on_error)
+        construct_from_files(repair, original, direct, on_error=on_error, progress=progress)
     files = {"original": original, "direct": direct}
 
     def look(parts: Parts) -> AuditStream:
@@ -90,14 +93,14 @@ def audit_files(
 
     total, skipped = AuditStream(repair, recognise=True), Counter[str]()
     with said_once():
-        for stream, counts in overlapped(batches_of([original, direct]), work):
+        for stream, counts in overlapped(batches_of([original, direct], 0, progress), work):
             skipped += counts
             if stream is not None:
                 total.merge(stream)
     noticed: list[str] = []
     if isinstance(cord, CORD) and total.rows == cord.construction_.n:
         again = CORD(cord.preserve)
-        construct_from_files(again, original, direct, on_error=on_error)
+        construct_from_files(again, original, direct, on_error=on_error, progress=progress)
         noticed = seen_before(cord, again)
     found = total.result(
         class_names=class_names,

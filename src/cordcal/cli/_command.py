@@ -1,0 +1,60 @@
+"""How a command is added: its examples, and the options that every one has."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from cordcal.cli._console import VOICE
+from cordcal.cli._problems import complain, problem_of_interrupt
+
+_QUIET = typer.Option("--quiet", "-q", help="Only results, warnings and errors; no progress.")
+_VERBOSE = typer.Option("--verbose", "-v", help="Say more: what was read, and how fits went.")
+_SHARED = {"quiet": Annotated[bool, _QUIET], "verbose": Annotated[bool, _VERBOSE]}
+
+
+def add_command(
+    app: typer.Typer, command: Callable[..., None], *examples: str, exit_codes: str = ""
+) -> None:
+    """Add a command with ``--quiet`` and ``--verbose``, and its examples below its help.
+
+    Parameters
+    ----------
+    app : Typer
+        Where it goes.
+    command : callable
+        Its function, whose arguments are its options.
+    *examples : str
+        What to type after ``cordcal``.
+    exit_codes : str
+        What its exit codes mean where they mean more than those of every command.
+    """
+    parts = [*([exit_codes] if exit_codes else []), *(f"Example: cordcal {x}" for x in examples)]
+    app.command(epilog="\n\n".join(parts))(_with_shared_options(command))
+
+
+def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run(quiet: bool, verbose: bool, **options: Any) -> None:
+        VOICE.quiet, VOICE.verbose = quiet, verbose
+        try:
+            command(**options)
+        except KeyboardInterrupt as error:
+            # Caught here: typer would turn it into an exit code and lose what it says.
+            raise typer.Exit(complain(problem_of_interrupt(error))) from error
+
+    own = inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True)
+    parameters = [each.replace(annotation=hints[name]) for name, each in own.parameters.items()]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in _SHARED.items()
+    ]
+    # What typer reads: newer versions the signature, older ones the annotations too.
+    run.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {**hints, **_SHARED}
+    return run

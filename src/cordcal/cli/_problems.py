@@ -1,0 +1,148 @@
+"""What went wrong, as fields, and in one sentence with the command's own words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cordcal._door.errors import Interrupted, Refusal
+from cordcal.cli import INTERRUPTED
+from cordcal.cli._console import VOICE, alarm, show_json
+
+BAD_INPUT = 2
+
+# What the library's arguments are called here, where it is not their name.
+_OPTIONS = {
+    "calibrators": "--calibrator",
+    "evaluation": "--share",
+    "input": "--input",
+    "missing": "--missing",
+    "preserve": "--preserve",
+    "repair": "--repair",
+    "splits": "--splits",
+    "features": "the key features",
+}
+# Settings of the library that are switches here.
+_SWITCHES = {"overwrite": "--force", "resume": "--resume"}
+_SYSTEM_REASONS = {
+    errno.ENOENT: "does not exist",
+    errno.EACCES: "may not be read or written by you",
+    errno.EISDIR: "is a folder, not a file",
+    errno.ENOTDIR: "lies below something that is not a folder",
+    errno.ENOSPC: "does not fit: no space is left on the device",
+    errno.EROFS: "lies on a read-only file system",
+}
+# A list for people and programs to begin with; the count says how many there are.
+_MOST_ROWS = 100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One error of the command.
+
+    Attributes
+    ----------
+    sentence : str
+        What is wrong and what to do about it.
+    argument, option : str or None
+        The file or argument it is about, and the option that sets it.
+    rows : tuple of int
+        The first rows it is about, counted from 0.
+    n_rows : int
+        How many rows it is about.
+    reason, remedy : str or None
+        What is wrong; what to do.
+    exit_code : int
+        What the command ends with.
+    """
+
+    sentence: str
+    argument: str | None = None
+    option: str | None = None
+    rows: tuple[int, ...] = ()
+    n_rows: int = 0
+    reason: str | None = None
+    remedy: str | None = None
+    exit_code: int = BAD_INPUT
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain Python values."""
+        return {**asdict(self), "rows": list(self.rows)}
+
+
+def in_command(name: str, value: str) -> str:
+    """Write a setting of the library as an option.
+
+    Examples
+    --------
+    >>> in_command("input", "logits"), in_command("overwrite", "True")
+    ('--input logits', '--force')
+    """
+    return _SWITCHES.get(name, f"--{name} {value}")
+
+
+def problem_of(error: BaseException) -> Problem:
+    """Return what an error says.
+
+    Examples
+    --------
+    >>> found = problem_of(Refusal("splits", "is 0", "pass 1 or more"))
+    >>> found.sentence, found.option
+    ('--splits is 0; pass 1 or more', '--splits')
+    """
+    if isinstance(error, Refusal):
+        return _of_refusal(error)
+    if isinstance(error, OSError):
+        return _of_system(error)
+    sentence = " ".join(str(error).split()) or type(error).__name__
+    return Problem(sentence, reason=sentence)
+
+
+def _of_refusal(error: Refusal) -> Problem:
+    option = _OPTIONS.get(error.argument, error.argument)
+    rows = error.rows.tolist()
+    return Problem(
+        " ".join(error.called(option).sentence(in_command).split()),
+        error.argument,
+        option if option.startswith("--") else None,
+        tuple(rows[:_MOST_ROWS]),
+        len(rows),
+        error.reason if error.found is None else error.found,
+        error.how_to_mend(in_command),
+    )
+
+
+def _of_system(error: OSError) -> Problem:
+    reason = _SYSTEM_REASONS.get(error.errno or 0)
+    if error.filename is None or reason is None:
+        return Problem(str(error), reason=str(error))
+    where = os.fspath(error.filename)
+    return Problem(f"{where} {reason}", argument=where, reason=reason)
+
+
+def problem_of_usage(error: Any) -> Problem:
+    """Return what the parser of options says."""
+    message = " ".join(error.format_message().split())
+    written = getattr(getattr(error, "param", None), "opts", None)
+    name = getattr(error, "option_name", None) or (written[0] if written else None)
+    option = name if name is not None and name.startswith("-") else None
+    return Problem(message, argument=None if option else name, option=option, reason=message)
+
+
+def problem_of_interrupt(error: KeyboardInterrupt) -> Problem:
+    """Return what Ctrl-C left behind, in words, and how to go on."""
+    if not isinstance(error, Interrupted):
+        what = "interrupted; nothing was written"
+        return Problem(what, reason=what, exit_code=INTERRUPTED)
+    what, remedy = f"interrupted; {error.kept}", error.how_to_go_on(in_command)
+    return Problem(f"{what}; {remedy}", reason=what, remedy=remedy, exit_code=INTERRUPTED)
+
+
+def complain(problem: Problem) -> int:
+    """Say what went wrong, also as JSON where that was asked for; return the exit code."""
+    alarm(f"cordcal: {problem.sentence}")
+    if VOICE.json:
+        show_json({"error": problem.to_dict()})
+    return problem.exit_code

@@ -1,0 +1,133 @@
+"""How much the command says, to whom: quiet, verbose, logs, JSON errors and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cordcal.cli import _console
+
+TS = ("--calibrator", "ts")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    holes = logits.copy()
+    holes[[4, 9]] = np.nan
+    np.savez(tmp_path / "holes.npz", logits=holes, labels=labels)
+    return tmp_path
+
+
+def test_quiet_says_nothing_but_results(call, folder: Path) -> None:
+    assert call("fit", "s.npz", *TS, "--output", "m.safetensors", "-q")[::2] == (0, "")
+    assert call("apply", "m.safetensors", "s.npz", "--output", "o.npz", "--quiet") == (0, "", "")
+    code, out, errors = call("compare", "s.npz", *TS, "--quiet")
+    assert (code, errors) == (0, "")
+    assert not out.startswith("cordcal compare")
+
+
+def test_quiet_keeps_warnings_and_errors(call, folder: Path) -> None:
+    skip = ("--on-error", "skip", "--quiet")
+    assert "skipped 2 rows" in call("fit", "holes.npz", *TS, *skip)[2]
+    assert "does not exist" in call("fit", "nowhere.npz", "--quiet")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("fit", "holes.npz", *TS),
+            {
+                "argument": "holes.npz (logits)",
+                "rows": [4, 9],
+                "n_rows": 2,
+                "reason": "contains NaN or an infinite value",
+                "option": None,
+            },
+        ),
+        (
+            ("compare", "s.npz", "--splits", "0"),
+            {"option": "--splits", "reason": "is 0", "remedy": "pass 1 or more", "rows": []},
+        ),
+        (("compare", "s.npz", "--seed", "few"), {"option": "--seed", "argument": None}),
+        (("compare", "nowhere.npz"), {"argument": "nowhere.npz", "reason": "does not exist"}),
+    ],
+)
+def test_an_error_is_one_object(call, folder: Path, arguments, expected) -> None:
+    code, out, errors = call(*arguments, "--json")
+    found = json.loads(out)["error"]
+    assert code == found["exit_code"] == 2
+    assert f"cordcal: {found['sentence']}" in errors
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_verbose_shows_where_an_error_comes_from(call, folder: Path) -> None:
+    assert "Traceback" in call("fit", "holes.npz", *TS, "--verbose")[2]
+    assert "Traceback" not in call("fit", "holes.npz", *TS)[2]
+
+
+def test_a_log_has_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_console, "_EVERY", 0.02)
+    monkeypatch.setattr(_console.VOICE, "quiet", False)
+    with _console.progress("comparing", 3) as advance:
+        advance("ts")
+        advance("svs")
+        time.sleep(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1  # one step, told more than once
+    assert set(lines) == {"comparing: svs, 1 of 3, 0 s"}
+    monkeypatch.setattr(_console.VOICE, "quiet", True)
+    with _console.progress("comparing", 3) as advance:
+        advance("ts")
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def stopped(call, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Apply with batches of fifty rows, stopped in the third."""
+    monkeypatch.setattr("cordcal.files._sources.BATCH_BYTES", 50 * 3 * 8)
+    call("fit", "s.npz", *TS, "--output", "m.safetensors")
+    from cordcal.files._growing import GrowingFile
+
+    append = GrowingFile.append
+
+    def stop(self: GrowingFile, *block, **told) -> None:
+        if len(self.records) == 2:
+            raise KeyboardInterrupt
+        append(self, *block, **told)
+
+    def run(*options: str) -> tuple[int, str, str]:
+        with monkeypatch.context() as patch:
+            patch.setattr(GrowingFile, "append", stop)
+            return call("apply", "m.safetensors", "s.npz", "--output", "o.csv", *options)
+
+    return run
+
+
+def test_an_interrupt_says_what_is_kept(call, stopped) -> None:
+    code, out, errors = stopped()
+    assert (code, out) == (130, "")
+    assert errors == (
+        "cordcal: interrupted; 100 rows of o.csv are kept; the same command with --resume goes on "
+        "behind them\n"
+    )
+    go_on = call("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--resume", "--json")
+    assert json.loads(go_on[1])["resumed"] == 100
+
+
+def test_a_rerun_says_what_it_discards(call, stopped) -> None:
+    code, out, _ = stopped("--json")
+    assert code == json.loads(out)["error"]["exit_code"] == 130
+    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.csv")
+    assert code == 0
+    assert errors.startswith("o.csv: discarding 100 rows that an interrupted run kept; --resume")
+    code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--force")
+    assert "discarding" not in errors
