@@ -85,7 +85,7 @@ def test_csv_takes_names_from_the_header_and_labels_by_name(
     truth = [NAMES[index].replace('"', '""') for index in logits.argmax(axis=1)]
     header = ["truth", *(name.replace('"', '""') for name in NAMES)]
     as_csv(tmp_path / "a.csv", logits, header, [f'"{word}"' for word in truth])
-    scores = read_scores(tmp_path / "a.csv", labels="truth")
+    scores = read_scores(tmp_path / "a.csv", labels_column="truth")
     assert scores.class_names == NAMES
     np.testing.assert_array_equal(scores.values, logits)
     np.testing.assert_array_equal(scores.labels, logits.argmax(axis=1))
@@ -195,7 +195,7 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
         (lambda path: path.write_bytes(b"PK\x03\x04 cut"), "its archive cannot be read"),
         (lambda path: path.write_bytes(b"PAR1 cut"), "cannot be read as Parquet"),
         (lambda path: path.write_bytes(b"\x93NUMPY"), "cannot be read as a NumPy file"),
-        (lambda path: path.write_bytes(b"\xff\xfe\x00\x01"), "is no npz, npy, CSV or Parquet"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00\x01"), "is no npz, npy, CSV, JSONL"),
         (lambda path: path.write_text("a,b\n1,2\n3,x\n"), r"row 1 \(line 3\) has 'x' in the"),
         (lambda path: path.write_text('a,b\n"' + "1,2\n" * 50_000), "field larger than"),
         (lambda path: path.write_text("a,a\n1,2\n"), "has two columns called 'a'"),
@@ -263,7 +263,9 @@ def test_missing_key_lists_what_is_there(tmp_path: Path, logits: np.ndarray) -> 
     np.savez(tmp_path / "a.npz", logits=logits)
     with pytest.raises(ValueError, match=r"no matrix called 'probs'; it has logits \(20, 3\)"):
         read_scores(tmp_path / "a.npz", key="probs")
-    with pytest.raises(ValueError, match="no key or column called 'truth', nor is there a file"):
+    with pytest.raises(ValueError, match="no key or column called 'truth' for the labels"):
+        read_scores(tmp_path / "a.npz", labels_column="truth")
+    with pytest.raises(ValueError, match=r"truth is no file; .*named with labels_column="):
         read_scores(tmp_path / "a.npz", labels="truth")
 
 

@@ -92,13 +92,13 @@ def test_labels_in_a_column_and_in_a_file(tmp_path: Path, matrix: np.ndarray) ->
     table = arrow.table({**columns, "truth": [names[index] for index in truth]})
     parquet.write_table(table, tmp_path / "s.parquet", row_group_size=200)
     np.save(tmp_path / "y.npy", truth)
-    for labels in ("truth", str(tmp_path / "y.npy")):
-        scores = open_scores(tmp_path / "s.parquet", labels=labels)
+    for where in ({"labels_column": "truth"}, {"labels": str(tmp_path / "y.npy")}):
+        scores = open_scores(tmp_path / "s.parquet", **where)
         assert scores.class_names == tuple(names)
         found = np.concatenate([batch.labels for batch in scores])
         np.testing.assert_array_equal(found, truth)
     np.save(tmp_path / "short.npy", truth[:-1])
-    with pytest.raises(ValueError, match=r"has 1049 labels but .* has 1050 rows"):
+    with pytest.raises(ValueError, match=r"has 1049 labels but there are 1050 rows"):
         open_scores(tmp_path / "s.parquet", labels=str(tmp_path / "short.npy"))
 
 

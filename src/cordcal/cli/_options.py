@@ -115,7 +115,15 @@ def read(
     """Read scores for a command."""
     from cordcal.files import read_scores
 
-    return read_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
+    where = _labels(labels)
+    return read_scores(path, key=key, role=role, input=_kind(kind), **where)
+
+
+def _labels(labels: str | None) -> dict[str, str | None]:
+    from cordcal.files._scores import is_file
+
+    apart = labels is not None and is_file(labels)
+    return {"labels": labels} if apart else {"labels_column": labels}
 
 
 def _kind(kind: InputKind | None) -> Kind | None:
@@ -146,7 +154,8 @@ def open_file(
     """Open scores for reading in batches."""
     from cordcal.files import open_scores
 
-    return open_scores(path, key=key, role=role, labels=labels, input=_kind(kind))
+    where = _labels(labels)
+    return open_scores(path, key=key, role=role, input=_kind(kind), **where)
 
 
 def open_pair(

@@ -8,38 +8,42 @@ format ends in the same `Contents`; which matrix holds the scores is decided in
 from __future__ import annotations
 
 import io
-import json
 import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal
 
-import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal, about_rows, refuse
+from cordcal._door.errors import Refusal
 from cordcal.files import _hdf5
-from cordcal.files._csv import read_columns
-from cordcal.files._encoding import import_arrow
-from cordcal.files._numpy import Archive, Chosen, Header, in_memory, read_array
-from cordcal.files._opening import first_line, open_regular, read_whole
+from cordcal.files._arrow import (
+    class_names_in,
+    group_fields,
+    import_arrow,
+    matrix_of,
+    not_readable,
+    vector_of,
+)
+from cordcal.files._columns import LABEL_NAMES, Grouping, grouped
+from cordcal.files._csv import TextTable, read_table
+from cordcal.files._numpy import Archive, Chosen, Header, Lazy, in_memory, read_array
+from cordcal.files._opening import FORMATS, open_regular, read_whole
+from cordcal.files._places import Places
+from cordcal.files._rest import Rest, TextColumn
 
 Format = Literal["npz", "npy", "hdf5", "csv", "parquet"]
 
-LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
-FEATURE_NAMES = ("features", "embeddings")
 _CLASS_NAMES = ("class_names", "classes", "names")
-# Columns of a table that stand beside the scores rather than among them.
-_BESIDE = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}
-_GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
     """What lies in a file: matrices and vectors by name, and the class names if it has any.
 
-    ``shapes`` tells how large each is; a npz file's arrays are read when they are asked for.
+    Arrays are read when they are asked for; ``shapes`` tells how large each is.  Of a table
+    ``columns`` has the columns of each matrix, and ``others`` reads those that a matrix leaves;
+    ``rest`` holds them where a reader asked for them.
     """
 
     path: str
@@ -48,6 +52,12 @@ class Contents:
     vectors: Mapping[str, npt.NDArray[Any]]
     class_names: tuple[str, ...] | None
     shapes: Mapping[str, tuple[int, ...]]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    others: Callable[[str], Rest] | None = None
+    rest: Rest | None = None
+
+    def __getitem__(self, key: str) -> npt.NDArray[Any]:
+        return self.matrices[key] if key in self.matrices else self.vectors[key]
 
     @classmethod
     def of(
@@ -64,15 +74,15 @@ class Contents:
         return cls(path, format, matrices, beside, class_names, shapes)
 
 
-def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) -> Contents:
-    """Read a npz, npy, HDF5, CSV or Parquet file; ``-`` reads stdin.
+def open_contents(path: str | os.PathLike[str], places: Places = Places()) -> Contents:  # noqa: B008
+    """Read a file of any format; ``-`` reads stdin.
 
     Parameters
     ----------
     path : path or "-"
         The file.
-    beside : str, optional
-        A column of a table that holds labels, not scores.
+    places : Places
+        Where things are, as far as that is told.
     """
     if os.fspath(path) != "-":
         with open_regular(path) as file:
@@ -83,7 +93,7 @@ def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) ->
             return _open_hdf5(os.fspath(path), lambda: open_regular(path))
     name, data = read_whole(path)
     if not data:
-        raise Refusal(name, "is empty", "pass a npz, npy, CSV or Parquet file of scores")
+        raise Refusal(name, "is empty", f"pass a {FORMATS} file of scores")
     if data.startswith(b"PK"):
         return _open_npz(name, in_memory(data))
     if data.startswith(_hdf5.MAGIC):
@@ -92,8 +102,8 @@ def open_contents(path: str | os.PathLike[str], *, beside: str | None = None) ->
         array = read_array(io.BytesIO(data), name)
         return Contents.of(name, "npy", *_by_dimension({"array": array}))
     if data.startswith(b"PAR1"):
-        return _open_parquet(name, data, beside)
-    return _open_csv(name, data, beside)
+        return _open_parquet(name, data, places)
+    return _open_csv(name, data, places)
 
 
 def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
@@ -152,96 +162,72 @@ def _by_dimension(
     return matrices, vectors
 
 
-def _open_parquet(name: str, data: bytes, beside: str | None) -> Contents:
+def _open_parquet(name: str, data: bytes, places: Places) -> Contents:
     arrow, parquet = import_arrow()
     try:
         table = parquet.read_table(arrow.BufferReader(data))
-    except (arrow.ArrowInvalid, OSError) as error:
-        raise not_parquet(name, error) from error
-    return table_contents(name, table, beside)
+    except (arrow.ArrowException, OSError) as error:
+        raise not_readable(name, error) from error
+    return table_contents(name, "parquet", table, group_fields(table.schema, places, name))
 
 
-def not_parquet(name: str, error: BaseException) -> Refusal:
-    """Say that a file is no whole Parquet file."""
-    return Refusal(
+def table_contents(name: str, format: Format, table: Any, grouping: Grouping) -> Contents:
+    """Name what lies in an Arrow table: a whole file's, or some rows of it."""
+
+    def matrix(key: str) -> npt.NDArray[Any]:
+        return matrix_of(name, key, grouping.matrices[key], table)
+
+    return _of_columns(
         name,
-        f"cannot be read as Parquet ({first_line(error)})",
-        "it may be cut short: write it anew",
+        format,
+        Lazy(grouping.matrices, matrix),
+        Lazy(grouping.vectors, lambda key: vector_of(table, key)),
+        grouping,
+        len(table),
+        names=class_names_in(table.schema) or grouping.names,
+        others=lambda key: Rest.of_arrow(
+            table, [each for each in table.column_names if each not in grouping.matrices[key]]
+        ),
     )
 
 
-def table_contents(name: str, table: Any, beside: str | None = None) -> Contents:
-    """Name what lies in an Arrow table: a whole file's, or a batch of its rows."""
-    arrow, _ = import_arrow()
-    matrices: dict[str, npt.NDArray[Any]] = {}
-    columns: dict[str, npt.NDArray[Any]] = {}
-    for key in table.column_names:
-        column = table.column(key).combine_chunks()
-        if arrow.types.is_fixed_size_list(column.type) or arrow.types.is_list(column.type):
-            matrices[key] = _list_column(name, key, column)
-        else:
-            columns[key] = column.to_numpy(zero_copy_only=False)
-    metadata = (table.schema.metadata or {}).get(b"class_names")
-    names = None if metadata is None else tuple(json.loads(metadata))
-    groups, vectors, header = _group_columns(columns, beside, all_beside=bool(matrices))
-    return Contents.of(name, "parquet", matrices | groups, vectors, names or header)
+def _open_csv(name: str, data: bytes, places: Places) -> Contents:
+    table = read_table(name, data)
+    grouping = grouped(table.sorts, places, name, named=table.has_header)
+    return _of_columns(
+        name,
+        "csv",
+        Lazy(grouping.matrices, lambda key: table.numbers(grouping.matrices[key])),
+        Lazy(grouping.vectors, table.vector),
+        grouping,
+        table.rows,
+        names=grouping.names,
+        others=lambda key: _other_cells(table, grouping.matrices[key]),
+    )
 
 
-def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
-    if column.null_count:
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        refuse(
-            about_rows(missing, f"{name} ({key})", "is missing", "pass a whole vector in every row")
+def _other_cells(table: TextTable, taken: tuple[str, ...]) -> Rest:
+    cells = table.cells([heading for heading in table.header if heading not in taken])
+    return Rest({heading: TextColumn.of(column) for heading, column in cells.items()})
+
+
+def _of_columns(
+    name: str,
+    format: Format,
+    matrices: Mapping[str, npt.NDArray[Any]],
+    vectors: Mapping[str, npt.NDArray[Any]],
+    grouping: Grouping,
+    rows: int,
+    *,
+    names: tuple[str, ...] | None,
+    others: Callable[[str], Rest],
+) -> Contents:
+    def shape(key: str) -> tuple[int, ...]:
+        columns = grouping.matrices.get(key, ())
+        # How long its lists are only a column itself can tell.
+        return (
+            matrices[key].shape if columns == (key,) else (rows, len(columns))[: 1 + bool(columns)]
         )
-    if hasattr(column.type, "list_size"):
-        width = column.type.list_size
-    else:
-        lengths = np.diff(np.asarray(column.offsets))
-        width = int(lengths[0]) if lengths.size else 0
-        refuse(
-            about_rows(
-                lengths != width,
-                f"{name} ({key})",
-                "has another length",
-                "pass whole vectors, one entry for each class in every row",
-                found=lambda row: (
-                    f"has {lengths[row]} entries, the rows before it {width}: these are rows of "
-                    f"different lengths"
-                ),
-            )
-        )
-    return np.asarray(column.flatten()).reshape(len(column), width)
 
-
-def _open_csv(name: str, data: bytes, beside: str | None) -> Contents:
-    columns, has_header = read_columns(name, data)
-    groups, vectors, names = _group_columns(columns, beside, all_beside=False)
-    return Contents.of(name, "csv", groups, vectors, names if has_header else None)
-
-
-def _group_columns(
-    columns: dict[str, npt.NDArray[Any]], beside: str | None, *, all_beside: bool
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]], tuple[str, ...] | None]:
-    """Gather a table's columns into matrices, and name the classes by their headings.
-
-    ``direct:cat`` belongs to a matrix called direct; where no heading is written like
-    that, the numeric columns together are the scores.
-    """
-    vectors: dict[str, npt.NDArray[Any]] = {}
-    groups: dict[str, dict[str, npt.NDArray[Any]]] = {}
-    loose: dict[str, npt.NDArray[Any]] = {}
-    for heading, column in columns.items():
-        grouped = _GROUP.fullmatch(heading)
-        if grouped is not None:
-            groups.setdefault(grouped[1], {})[grouped[2]] = column
-        elif heading == beside or heading.lower() in _BESIDE or column.dtype.kind not in "fiu":
-            vectors[heading] = column
-        else:
-            loose[heading] = column
-    if groups or all_beside or len(loose) == 1:  # one column of numbers is labels, not scores
-        vectors |= loose
-    elif loose:
-        groups["scores"] = loose
-    matrices = {key: np.column_stack(list(group.values())) for key, group in groups.items()}
-    names = next((tuple(group) for group in groups.values()), None)
-    return matrices, vectors, names
+    shapes = Lazy((*grouping.matrices, *grouping.vectors), shape)
+    return Contents(name, format, matrices, vectors, names, shapes, grouping.matrices, others)

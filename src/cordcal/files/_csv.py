@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
@@ -13,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal.files._opening import first_line
+from cordcal.files._columns import Sort
+from cordcal.files._opening import FORMATS, first_line
 
 
-def read_columns(name: str, data: bytes) -> tuple[dict[str, npt.NDArray[Any]], bool]:
-    r"""Return a table's columns by their headings, and whether it has headings of its own.
+def read_table(name: str, data: bytes) -> TextTable:
+    r"""Read a table's headings; its columns are read when they are asked for.
 
     Parameters
     ----------
@@ -28,13 +31,18 @@ def read_columns(name: str, data: bytes) -> tuple[dict[str, npt.NDArray[Any]], b
 
     Examples
     --------
-    >>> columns, has_header = read_columns("s.csv", b"cat,dog\n0.2,0.8\n")
-    >>> has_header, columns["dog"]
-    (True, array([0.8]))
+    >>> table = read_table("s.csv", b"cat,dog\n0.2,0.8\n")
+    >>> table.has_header, table.numbers(["dog"])
+    (True, array([[0.8]]))
     """
+    with _named(name):
+        return TextTable(name, _decoded(name, data))
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
     try:
-        table = _Table(name, _decoded(name, data))
-        return table.columns(), table.has_header
+        yield
     except csv.Error as error:  # such as a quote that is never closed
         raise Refusal(name, f"cannot be read as CSV ({error})", "check its quotes") from error
 
@@ -45,7 +53,7 @@ def _decoded(name: str, data: bytes) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text.splitlines() or "\0" in text:
-        raise Refusal(name, "is no npz, npy, CSV or Parquet file", "pass a file of scores")
+        raise Refusal(name, f"is no {FORMATS} file", "pass a file of scores")
     return text
 
 
@@ -57,7 +65,7 @@ class _Row(NamedTuple):
     cells: list[str]
 
 
-class _Table:
+class TextTable:
     """A file's text, with what its first lines tell of its columns."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -68,15 +76,14 @@ class _Table:
         below = _first_filled(self._rows(skipped=1), len(first))
         # A header is a first line that has words where there are numbers below.
         self.has_header = any(
-            _is_number(under) and not _is_number(above)
+            is_number(under) and not is_number(above)
             for above, under in zip(first, below, strict=True)
         )
         self.header = [cell.strip() for cell in first]
         if not self.has_header:
             self.header = [str(index) for index in range(len(first))]
             below = [above or under for above, under in zip(first, below, strict=True)]
-        self.numeric = [index for index, cell in enumerate(below) if _is_number(cell)]
-        self.words = [index for index in range(len(first)) if index not in set(self.numeric)]
+        self.numeric = [index for index, cell in enumerate(below) if is_number(cell)]
         self.is_even = all(len(cells) == len(first) for cells in second)
         self._check_header()
 
@@ -88,37 +95,86 @@ class _Table:
             raise Refusal(
                 self.name,
                 f"holds no numbers in its {'second' if self.has_header else 'first'} line",
-                "pass a npz, npy, CSV or Parquet file of scores, one column a class",
+                f"pass a {FORMATS} file of scores, one column a class",
             )
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns, numbers first."""
-        # Told which columns to read, NumPy does not mind a row that has more.
-        if self.words or not self.is_even:
-            self._check_rows([])
-        try:
-            numbers = self._load(self.numeric if self.words else None, np.float64)
-        except ValueError:
-            self._check_rows(self.numeric)
-            numbers = self._load_patiently()
-        found = {self.header[index]: numbers[:, at] for at, index in enumerate(self.numeric)}
-        if self.words:
-            strings = self._load(self.words, np.str_)
-            found |= {self.header[index]: strings[:, at] for at, index in enumerate(self.words)}
-        return found
+    @property
+    def sorts(self) -> dict[str, Sort]:
+        """What each column holds, going by its first cell."""
+        numeric = set(self.numeric)
+        return {
+            heading: "float" if index in numeric else "other"
+            for index, heading in enumerate(self.header)
+        }
 
-    def _load_patiently(self) -> npt.NDArray[Any]:
-        """Read numbers among which cells are empty."""
+    def numbers(self, headings: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return some columns as a matrix; an empty cell is NaN."""
+        wanted = [self.header.index(heading) for heading in headings]
+        together = self._together
+        with _named(self.name):
+            if together is None:
+                return self._alone(wanted)
+            places = [self.numeric.index(index) for index in wanted]
+            # All of them in order, as a plain file of scores has them: no copy.
+            return together if places == list(range(together.shape[1])) else together[:, places]
+
+    def vector(self, heading: str) -> npt.NDArray[Any]:
+        """Return a column of numbers, or of words where not all cells are numbers."""
+        if self.header.index(heading) in self.numeric:
+            try:
+                return self.numbers([heading])[:, 0]
+            except Refusal:
+                pass  # its words begin further down
+        return np.array(self.cells([heading])[heading], dtype=np.str_)
+
+    def cells(self, headings: Sequence[str]) -> dict[str, list[str]]:
+        """Return columns as they are written."""
+        wanted = [self.header.index(heading) for heading in headings]
+        found: list[list[str]] = [[] for _ in wanted]
+        with _named(self.name):
+            self._even_rows  # noqa: B018 - refuses rows that lack a cell
+            for row in self._rows(int(self.has_header)):
+                for at, index in enumerate(wanted):
+                    found[at].append(row.cells[index])
+        return dict(zip(headings, found, strict=True))
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are."""
+        if self._together is not None:
+            return len(self._together)
+        return sum(1 for _ in self._rows(int(self.has_header)))
+
+    @cached_property
+    def _together(self) -> npt.NDArray[np.float64] | None:
+        """All columns that begin with a number; None where a later cell is none."""
+        every = len(self.numeric) == len(self.header)
+        with _named(self.name):
+            # Told which columns to read, NumPy does not mind a row that has more.
+            if not every or not self.is_even:
+                self._even_rows  # noqa: B018 - refuses
+            try:
+                return self._load(None if every else self.numeric)
+            except ValueError:
+                return None
+
+    @cached_property
+    def _even_rows(self) -> None:
+        self._check_rows([])
+
+    def _alone(self, wanted: list[int]) -> npt.NDArray[np.float64]:
+        """Read some columns of numbers among which cells are empty."""
+        self._check_rows(wanted)
         try:
-            return self._load(self.numeric, np.float64, converters=_number)
+            return self._load(wanted, converters=_number)
         except ValueError as error:
             why = f"cannot be read as CSV ({first_line(error)})"
             raise Refusal(self.name, why, "write a number in every cell") from error
 
-    def _load(self, columns: list[int] | None, dtype: Any, **options: Any) -> npt.NDArray[Any]:
+    def _load(self, columns: list[int] | None, **options: Any) -> npt.NDArray[np.float64]:
         return np.loadtxt(
             io.StringIO(self.text),
-            dtype=dtype,
+            dtype=np.float64,
             delimiter=self.delimiter,
             skiprows=int(self.has_header),
             usecols=columns,
@@ -147,7 +203,7 @@ class _Table:
                 )
             for index in numeric:
                 cell = row.cells[index]
-                if cell.strip() and not _is_number(cell):
+                if cell.strip() and not is_number(cell):
                     raise self._wrong(
                         row,
                         f"has {cell!r} in the column {self.header[index]!r}, where the rows "
@@ -174,7 +230,8 @@ def _number(cell: str) -> float:
     return float(cell) if cell.strip() else math.nan  # pandas writes NaN as an empty cell
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number."""
     try:
         float(cell)
     except ValueError:

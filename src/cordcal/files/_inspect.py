@@ -14,11 +14,13 @@ from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_indices
 from cordcal._door.reports import sum_warning_level
 from cordcal._door.types import Kind
-from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
+from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
+from cordcal.files._contents import Contents, open_contents
 from cordcal.files._kinds import ROWS_THAT_TELL, check_whole_vectors, looks_like
 from cordcal.files._models import is_model, load
 from cordcal.files._numpy import read_header
 from cordcal.files._opening import open_regular
+from cordcal.files._places import Places
 from cordcal.files._sources import Source, open_source
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
@@ -93,7 +95,7 @@ def _scores(path: str | os.PathLike[str]) -> dict[str, Any]:
         in_pieces = head.startswith(b"PAR1") or (
             head.startswith(b"\x93NUMPY") and _is_filled_matrix(file, os.fspath(path))
         )
-    return _in_pieces(open_source(os.fspath(path), None)) if in_pieces else _whole(path)
+    return _in_pieces(open_source(os.fspath(path), Places())) if in_pieces else _whole(path)
 
 
 def _is_filled_matrix(file: BinaryIO, path: str) -> bool:
@@ -108,8 +110,7 @@ def _whole(path: str | os.PathLike[str]) -> dict[str, Any]:
     for name, shape in contents.shapes.items():
         look = _Look(name, shape)
         try:
-            held = contents.matrices if name in contents.matrices else contents.vectors
-            look.add(held[name])
+            look.add(contents[name])
         except Refusal as refusal:  # an array that is too large, or damaged
             look.refused = str(refusal)
         looks.append(look)
@@ -120,15 +121,14 @@ def _in_pieces(source: Source) -> dict[str, Any]:
     sample = source.sample()
     rows = source.spans[-1][1]
     looks = {
-        name: _Look(name, (rows, *array.shape[1:]))
-        for name, array in {**sample.matrices, **sample.vectors}.items()
+        name: _Look(name, (rows, *sample.shapes[name][1:]))
+        for name in (*sample.matrices, *sample.vectors)
     }
-    for at, name in enumerate(sample.matrices or [""]):
-        for piece in source.pieces(0, name):
-            # Vectors come with every matrix: look at them the first time.
-            for key in [name, *(piece.vectors if at == 0 else ())]:
-                if key in looks:
-                    looks[key].add(piece.matrices[key] if key == name else piece.vectors[key])
+    for name in (*sample.matrices, *(name for name in sample.vectors if name in LABEL_NAMES)):
+        for piece in source.pieces(0, [name]):
+            looks[name].add(piece[name])
+    for name, look in looks.items():
+        look.dtype = sample[name].dtype
     return _told(sample, list(looks.values()))
 
 

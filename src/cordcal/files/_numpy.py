@@ -8,16 +8,18 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal.files._opening import check_size, first_line
+
+Value = TypeVar("Value")
 
 # What a damaged, encrypted or foreign archive makes the libraries raise.
 _DAMAGE = (
@@ -160,6 +162,30 @@ class Chosen(Mapping[str, npt.NDArray[Any]]):
             raise KeyError(key)
         values = self._whole[key]
         return values if self._rows is None else values[self._rows]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Lazy(Mapping[str, Value]):
+    """Values by name that a function makes when they are first asked for."""
+
+    def __init__(self, keys: Iterable[str], read: Callable[[str], Value]) -> None:
+        self._keys, self._read = tuple(keys), read
+        self._held: dict[str, Value] = {}
+
+    def __getitem__(self, key: str) -> Value:
+        if key not in self._keys:
+            raise KeyError(key)
+        if key not in self._held:
+            self._held[key] = self._read(key)
+        return self._held[key]
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys

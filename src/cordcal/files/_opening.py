@@ -10,6 +10,9 @@ from typing import BinaryIO
 
 from cordcal._door.errors import Refusal
 
+# What messages say that a file may be.
+FORMATS = "npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch"
+
 LIMIT = "CORDCAL_READ_LIMIT"
 # What is read whole may take this much memory: more than any calibration set that we know of,
 # less than a small archive of zeros can be made to say it holds.

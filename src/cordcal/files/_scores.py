@@ -1,8 +1,9 @@
-"""Find the scores, the labels and the class names in a file."""
+"""Find the scores, the labels, the features and the class names in a file."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal._door.labels import as_indices
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
-from cordcal.files._contents import FEATURE_NAMES, LABEL_NAMES, Contents, open_contents
+from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
+from cordcal.files._contents import Contents, open_contents
 from cordcal.files._kinds import check_whole_vectors, looks_like
+from cordcal.files._places import Places, as_patterns, told
 
 _LOGIT_NAMES = ("logits", "logit")
 _PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
 _SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
-_LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt")
+_LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt", ".feather", ".jsonl", ".h5", ".pt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,10 @@ class Scores:
         One name a column.
     features : ndarray or None
         Penultimate features, for the calibrators that need them.
+    weights : ndarray or None
+        One weight a row, where they were asked for.
+    columns : tuple of str
+        The columns of a table that the scores were gathered from; none where they are one array.
     """
 
     path: str
@@ -52,28 +59,46 @@ class Scores:
     labels: npt.NDArray[np.int64] | None = None
     class_names: tuple[str, ...] | None = None
     features: npt.NDArray[Any] | None = None
+    weights: npt.NDArray[Any] | None = None
+    columns: tuple[str, ...] = ()
 
 
 def read_scores(
     path: str | os.PathLike[str],
     *,
     key: str | None = None,
+    columns: str | Sequence[str] | None = None,
     role: str = "scores",
     labels: str | None = None,
+    labels_column: str | None = None,
+    features: str | None = None,
+    features_columns: str | Sequence[str] | None = None,
+    weights: str | None = None,
+    weights_column: str | None = None,
+    class_names: Sequence[str] | None = None,
     input: Kind | None = None,
 ) -> Scores:
-    """Read scores from a npz, npy, CSV or Parquet file.
+    """Read the scores of a file.
 
     Parameters
     ----------
     path : path or "-"
-        The file; ``-`` reads stdin.
+        A npz, npy, HDF5, CSV or Parquet file; ``-`` reads stdin.
     key : str, optional
-        The key (npz) or column (Parquet) of the scores; found by name where left out.
+        The key or the list column of the scores; found by name where left out.
+    columns : str or sequence of str, optional
+        The columns of a table that are scores, one a class: names, or patterns such as
+        ``"score_*"``.
     role : str
         A name to prefer: ``"original"`` or ``"direct"``.
-    labels : str, optional
-        A file of labels, or the key or column of this file that holds them.
+    labels, features, weights : str, optional
+        Files that hold them, where they do not lie in the file of the scores.
+    labels_column, weights_column : str, optional
+        The key or column of that file; labels are found by name where it is left out.
+    features_columns : str or sequence of str, optional
+        The key or the columns of that file.
+    class_names : sequence of str, optional
+        One name a column, for a file that has none.
     input : {"logits", "probabilities"}, optional
         The kind, where the file does not make it plain.
 
@@ -82,26 +107,38 @@ def read_scores(
     scores : Scores
         Checked to be whole vectors of finite numbers.
     """
-    column = None if labels is None or is_file(labels) else labels
-    contents = open_contents(path, beside=column)
-    chosen = choose(contents, key, role, input)
+    places = Places(
+        key,
+        as_patterns(columns),
+        labels,
+        labels_column,
+        features,
+        as_patterns(features_columns),
+        weights,
+        weights_column,
+        None if class_names is None else tuple(class_names),
+    )
+    contents = open_contents(path, places)
+    chosen = choose(contents, places.key, role, input)
     values = as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
     _check_values(values, f"{contents.path} ({chosen})")
-    names = contents.class_names
-    if names is not None and len(names) != values.shape[1]:
-        raise wrong_names(contents, chosen, values.shape[1])
-    if labels is not None and column is None:
-        found: npt.NDArray[Any] | None = read_vector(labels)
-    else:
-        found = labels_in(contents, chosen, column)
+    names = names_of(contents, chosen, values.shape[1], places)
+    truth = _vector_of(contents, label_key(contents, chosen, places), places.labels, labels_column)
+    weight = _vector_of(contents, weight_key(contents, places), weights, weights_column, ())
+    if weight is not None:
+        check_length(len(weight), weights or contents.path, "weights", len(values))
+    if truth is not None:
+        truth = as_indices(truth, values.shape, names, labels or contents.path)
     return Scores(
         path=contents.path,
         key=chosen,
         values=values,
         kind=input or kind_of(chosen, values),
-        labels=None if found is None else as_indices(found, values.shape, names, contents.path),
+        labels=truth,
         class_names=names,
-        features=features_in(contents),
+        features=_features(contents, places, len(values)),
+        weights=weight,
+        columns=wide_columns(contents, chosen),
     )
 
 
@@ -111,10 +148,105 @@ def read_labels(path: str, scores: Scores) -> npt.NDArray[np.int64]:
     return as_indices(found, scores.values.shape, scores.class_names, path)
 
 
-def features_in(contents: Contents) -> npt.NDArray[Any] | None:
-    """Return the penultimate features, where a file has them."""
-    names = (name for name in FEATURE_NAMES if name in contents.matrices)
-    return next((contents.matrices[name] for name in names), None)
+def wide_columns(contents: Contents, key: str) -> tuple[str, ...]:
+    """Return the columns that a matrix was gathered from; none where it is one array."""
+    columns = contents.columns.get(key, ())
+    return () if columns == (key,) else columns
+
+
+def names_of(contents: Contents, key: str, classes: int, places: Places) -> tuple[str, ...] | None:
+    """Return one name a column: those of the file, or those that were given for it."""
+    own, given = contents.class_names, places.class_names
+    names = own if given is None else given
+    if names is not None and len(names) != classes:
+        where = contents.path if given is None else "class_names"
+        raise Refusal(
+            where,
+            f"has {len(names)} class names but {key} has {classes} columns",
+            "give each column one name",
+        )
+    if given is not None and own is not None and own != given:
+        at = next(
+            index for index, pair in enumerate(zip(own, given, strict=True)) if len({*pair}) > 1
+        )
+        raise Refusal(
+            "class_names",
+            f"call column {at} {given[at]!r}, but {contents.path} calls it {own[at]!r}",
+            "leave the names out, or rename the column",
+        )
+    return names
+
+
+def feature_key(contents: Contents, places: Places) -> str | None:
+    """Return the matrix of the penultimate features, where a file has them."""
+    wanted = places.own_features
+    if places.features is not None:
+        return None
+    if wanted is not None and len(wanted) == 1 and wanted[0] in contents.matrices:
+        return wanted[0]
+    if wanted is not None and not contents.columns:
+        raise Refusal(
+            contents.path, f"has no matrix called {wanted[0]!r}", f"it has {_listed(contents)}"
+        )
+    return next((name for name in FEATURE_NAMES if name in contents.matrices), None)
+
+
+def _features(contents: Contents, places: Places, rows: int) -> npt.NDArray[Any] | None:
+    if places.features is None:
+        key = feature_key(contents, places)
+        return None if key is None else contents.matrices[key]
+    columns = places.features_columns
+    apart = open_contents(places.features, apart_places(columns))
+    found = apart.matrices[feature_matrix(apart, columns)]
+    check_length(len(found), places.features, "rows of features", rows)
+    return found
+
+
+def apart_places(columns: tuple[str, ...] | None) -> Places:
+    """Return where the features are in a file of their own."""
+    if columns is not None and len(columns) == 1 and "*" not in columns[0]:
+        return Places(key=columns[0])
+    return Places(columns=columns)
+
+
+def feature_matrix(contents: Contents, columns: tuple[str, ...] | None) -> str:
+    """Return which matrix of a file of their own the features are."""
+    if columns is None:
+        named = [name for name in FEATURE_NAMES if name in contents.matrices]
+        names = named or list(contents.matrices)
+        if names:
+            return names[0]
+    return choose(contents, apart_places(columns).key, "features", None)
+
+
+def weight_key(contents: Contents, places: Places) -> str | None:
+    """Return the vector of the weights; only one that is named is used."""
+    if places.weights is not None or places.weights_column is None:
+        return None
+    return _vector(contents, places.weights_column, "weights")
+
+
+def _vector_of(
+    contents: Contents,
+    key: str | None,
+    file: str | None,
+    column: str | None,
+    names: Sequence[str] = LABEL_NAMES,
+) -> npt.NDArray[Any] | None:
+    """Return a vector of this file, or of a file of its own."""
+    if file is not None:
+        return read_vector(file, column, names)
+    return None if key is None else contents.vectors[key]
+
+
+def check_length(found: int, where: str, what: str, rows: int) -> None:
+    """Refuse a file of its own that has not one entry a row."""
+    if found != rows:
+        raise Refusal(
+            where,
+            f"has {found} {what} but there are {rows} rows of scores",
+            f"pass as many {what} as rows",
+        )
 
 
 def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
@@ -147,19 +279,9 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     )
 
 
-def wrong_names(contents: Contents, key: str, classes: int) -> Refusal:
-    """Say that there is not one class name for each column."""
-    names = len(contents.class_names or ())
-    return Refusal(
-        contents.path,
-        f"has {names} class names but {key} has {classes} columns",
-        "give each column one name",
-    )
-
-
 def _listed(contents: Contents) -> str:
     parts = [f"{name} {shape}" for name, shape in contents.shapes.items()]
-    return ", ".join(parts) or "nothing that can be read as an array of numbers"
+    return told(parts) if parts else "nothing that can be read as an array of numbers"
 
 
 def _check_values(values: npt.NDArray[Any], name: str) -> None:
@@ -183,13 +305,15 @@ def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
     return looks_like(values)
 
 
-def labels_in(contents: Contents, key: str, column: str | None) -> npt.NDArray[Any] | None:
-    """Return the labels of a named column, or those that go with ``key``.
+def label_key(contents: Contents, key: str, places: Places) -> str | None:
+    """Return the vector that was named for the labels, or that which goes with ``key``.
 
     These are cal_labels with cal_logits, labels_cal with probas_cal, labels with scores.
     """
-    if column is not None:
-        return _vector(contents, column)
+    if places.labels is not None:
+        return None
+    if places.labels_column is not None:
+        return _vector(contents, places.labels_column, "labels")
     group, slash, own = key.rpartition("/")
     around = [own.split(name, 1) for name in _SCORE_NAMES if name in own]
     # In a file of folders, labels that lie elsewhere are another classifier's.
@@ -197,29 +321,36 @@ def labels_in(contents: Contents, key: str, column: str | None) -> npt.NDArray[A
         for name in LABEL_NAMES:
             found = f"{group}{slash}{before}{name}{behind}"
             if found in contents.vectors:
-                return contents.vectors[found]
+                return found
     return None
 
 
-def _vector(contents: Contents, name: str) -> npt.NDArray[Any]:
+def _vector(contents: Contents, name: str, what: str) -> str:
     if name in contents.vectors:
-        return contents.vectors[name]
+        return name
     raise Refusal(
         contents.path,
-        f"has no key or column called {name!r}, nor is there a file of that name, for the labels",
+        f"has no key or column called {name!r} for the {what}",
         f"it has {_listed(contents)}",
     )
 
 
-def read_vector(path: str) -> npt.NDArray[Any]:
-    """Return the labels of a file that holds nothing else."""
-    contents = open_contents(path)
-    for name in LABEL_NAMES:
+def read_vector(
+    path: str, column: str | None = None, names: Sequence[str] = LABEL_NAMES
+) -> npt.NDArray[Any]:
+    """Return the labels, or another vector, of a file that holds them."""
+    if not is_file(path):
+        what = "labels_column" if names else "weights_column"
+        remedy = "a key or column of the scores' own file is named with {setting}"
+        raise Refusal(path, "is no file", remedy, setting=(what, path))
+    contents = open_contents(path, Places(labels_column=column))
+    for name in names if column is None else (column,):
         if name in contents.vectors:
             return contents.vectors[name]
-    if len(contents.vectors) == 1:
+    if column is None and len(contents.vectors) == 1:
         return next(iter(contents.vectors.values()))
-    raise Refusal(contents.path, "holds no vector of labels", f"it has {_listed(contents)}")
+    what = "vector of labels" if column is None else f"key or column called {column!r}"
+    raise Refusal(contents.path, f"holds no {what}", f"it has {_listed(contents)}")
 
 
 def is_file(text: str) -> bool:

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._door.errors import Refusal, placed
-from cordcal.files._contents import (
-    FEATURE_NAMES,
-    Contents,
-    not_parquet,
-    open_contents,
-    table_contents,
-)
-from cordcal.files._encoding import import_arrow
+from cordcal.files._arrow import group_fields, import_arrow, not_readable
+from cordcal.files._contents import Contents, open_contents, table_contents
 from cordcal.files._memory import empty
 from cordcal.files._numpy import Chosen, read_header, unreadable
 from cordcal.files._opening import open_regular
+from cordcal.files._places import Places
+from cordcal.files._rest import Rest, joined
 
 # A batch is at most 16 MiB of scores: some hundred times what a thread's cache holds, and
 # small enough that a dozen copies in flight stay far below what the imports take.
@@ -55,21 +52,33 @@ class Source(ABC):
         return self.spans
 
     @abstractmethod
-    def pieces(self, first: int, matrix: str) -> Iterator[Contents]:
-        """Yield the contents of the spans from number ``first`` on."""
+    def pieces(
+        self, first: int, wanted: Sequence[str], *, rest: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the contents of the spans from number ``first`` on.
+
+        Parameters
+        ----------
+        first : int
+            The first span.
+        wanted : sequence of str
+            The arrays that are asked for, the matrix of the scores first.
+        rest : bool
+            Whether the other columns of a table are asked for too.
+        """
 
 
-def open_source(path: str, column: str | None) -> Source:
-    """Open a file by what it begins with; ``column`` names labels that lie in the same file."""
+def open_source(path: str, places: Places) -> Source:
+    """Open a file by what it begins with."""
     if path == "-":
-        return _Whole(open_contents(path, beside=column))
+        return _Whole(open_contents(path, places))
     with open_regular(path) as file:
         head = file.read(6)
     if head.startswith(b"PAR1"):
-        return _Parquet(path, column)
+        return _Parquet(path, places)
     if head.startswith(b"\x93NUMPY"):
         return _Npy(path)
-    return _Whole(open_contents(path, beside=column))
+    return _Whole(open_contents(path, places))
 
 
 def _spans(rows: int, row_bytes: int, first: int = 0) -> list[Span]:
@@ -94,15 +103,19 @@ class _Whole(Source):
         """Return everything."""
         return self.contents
 
-    def pieces(self, first: int, matrix: str) -> Iterator[Contents]:
+    def pieces(
+        self, first: int, wanted: Sequence[str], *, rest: bool = False
+    ) -> Iterator[Contents]:
         """Yield slices."""
         found = self.contents
-        for start, stop in self.spans_of(matrix)[first:]:
+        beside = None if not rest or found.others is None else found.others(wanted[0])
+        for start, stop in self.spans_of(wanted[0])[first:]:
             rows = slice(start, stop)
             matrices, vectors = (
                 Chosen(whole, list(whole), rows) for whole in (found.matrices, found.vectors)
             )
-            yield replace(found, matrices=matrices, vectors=vectors)
+            own = None if beside is None else beside.take(rows)
+            yield replace(found, matrices=matrices, vectors=vectors, rest=own)
 
 
 class _Npy(Source):
@@ -131,8 +144,10 @@ class _Npy(Source):
         """Return the first rows."""
         return self._read(0, min(_SAMPLE_ROWS, self.spans[0][1]))
 
-    def pieces(self, first: int, matrix: str) -> Iterator[Contents]:
-        """Yield the spans' rows."""
+    def pieces(
+        self, first: int, wanted: Sequence[str], *, rest: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the spans' rows; a plain array has no others."""
         for start, stop in self.spans[first:]:
             yield self._read(start, stop)
 
@@ -155,8 +170,8 @@ class _Npy(Source):
 class _Parquet(Source):
     """A Parquet file, a row group at a time, or a part of one where they are large."""
 
-    def __init__(self, path: str, column: str | None) -> None:
-        self.path, self.column = path, column
+    def __init__(self, path: str, places: Places) -> None:
+        self.path = path
         self.arrow, parquet = import_arrow()
         try:
             # Reading ahead is the pipeline's business, with a bound that Arrow has not.
@@ -164,14 +179,15 @@ class _Parquet(Source):
             sizes = [
                 self.file.metadata.row_group(at).num_rows for at in range(self.file.num_row_groups)
             ]
+            self.schema = self.file.schema_arrow
             filled = [at for at, size in enumerate(sizes) if size][:1]
-            self.first = next(self.file.iter_batches(_SAMPLE_ROWS, filled), None)
+            self.first: Any = next(self.file.iter_batches(_SAMPLE_ROWS, filled), None)
         except (self.arrow.ArrowException, OSError) as error:
-            raise not_parquet(path, error) from error
+            raise not_readable(path, error) from error
         if self.first is None:
             raise Refusal(path, "has no rows", "pass at least one")
-        matrices = self.sample().matrices.values()
-        self.row_bytes = max((each.itemsize * each.shape[1] for each in matrices), default=1)
+        self.grouping = group_fields(self.schema, places, path)
+        self.row_bytes = self._row_bytes(everything=places.rest)
         self.groups: list[list[Span]] = []
         rows = 0
         for size in sizes:
@@ -179,21 +195,28 @@ class _Parquet(Source):
             rows += size
         self.spans = tuple(span for group in self.groups for span in group)
 
+    def _row_bytes(self, *, everything: bool) -> int:
+        """Return what a row takes in memory: its scores, or all its columns if that is more."""
+        shapes = [each.itemsize * each.shape[1] for each in self.sample().matrices.values()]
+        most = max(shapes, default=1)
+        return max(most, self.first.nbytes // len(self.first)) if everything else most
+
     def sample(self) -> Contents:
         """Return the first rows."""
         return self._contents(self.first)
 
-    def pieces(self, first: int, matrix: str) -> Iterator[Contents]:
+    def pieces(
+        self, first: int, wanted: Sequence[str], *, rest: bool = False
+    ) -> Iterator[Contents]:
         """Yield the spans' rows; row groups before the first span are not touched."""
-        wanted = self._columns(matrix)
         done = 0
         for group, spans in enumerate(self.groups):
             if done + len(spans) > first and spans:
-                yield from self._group(group, spans, wanted, max(0, first - done))
+                yield from self._group(group, spans, wanted, rest, max(0, first - done))
             done += len(spans)
 
     def _group(
-        self, group: int, spans: list[Span], wanted: list[str] | None, first: int
+        self, group: int, spans: list[Span], wanted: Sequence[str], rest: bool, first: int
     ) -> Iterator[Contents]:
         """Yield the spans of one row group, from number ``first`` on."""
         row, stop = spans[0]
@@ -201,57 +224,65 @@ class _Parquet(Source):
         if len(spans) == 1:
             # Arrow needs several times the memory of what it decodes at once.
             size = max(1, min(rows, SLICE_BYTES // self.row_bytes))
-        batches = self.file.iter_batches(size, [group], wanted, use_threads=False)
+        columns = None if rest else self._columns(wanted)
+        matrix = wanted[0] if rest else None
+        batches = self.file.iter_batches(size, [group], columns, use_threads=False)
         try:
             if len(spans) == 1:
                 starts = range(row, stop, size)
-                slices = (self._contents(*each) for each in zip(batches, starts, strict=True))
-                yield _filled(slices, rows)
+                slices = (
+                    (start, len(batch), self._contents(batch, matrix))
+                    for start, batch in zip(starts, batches, strict=True)
+                )
+                yield _filled(slices, rows, wanted)
                 self.arrow.default_memory_pool().release_unused()
                 return
-            for (row, _), batch in zip(spans[first:], islice(batches, first, None), strict=True):
-                yield self._contents(batch, row)
+            late = islice(batches, first, None)
+            for (row, _), batch in zip(spans[first:], late, strict=True):  # noqa: B007 - see below
+                yield self._contents(batch, matrix)
         except (self.arrow.ArrowException, OSError) as error:
-            raise not_parquet(f"{self.path}, from row {row} on,", error) from error
+            raise not_readable(f"{self.path}, from row {row} on,", error) from error
 
-    def _columns(self, matrix: str) -> list[str] | None:
-        """Return the columns to read: where the scores are one, other matrices are left out."""
-        kinds = {field.name: field.type for field in self.file.schema_arrow}
-        if matrix not in kinds:
-            return None
-        is_list = self.arrow.types.is_nested
-        return [
-            name
-            for name, kind in kinds.items()
-            if name == matrix or name in FEATURE_NAMES or not is_list(kind)
-        ]
+    def _columns(self, wanted: Sequence[str]) -> list[str]:
+        matrices = self.grouping.matrices
+        return [column for name in wanted for column in matrices.get(name, (name,))]
 
-    def _contents(self, batch: Any, first: int = 0) -> Contents:
-        table = batch
-        if isinstance(batch, self.arrow.RecordBatch):
-            schema = batch.schema.with_metadata(self.file.schema_arrow.metadata)
-            table = self.arrow.Table.from_batches([batch]).cast(schema)
-        with placed(first):
-            return table_contents(self.path, table, self.column)
+    def _contents(self, batch: Any, matrix: str | None = None) -> Contents:
+        # A record batch of some columns does not carry the file's metadata.
+        table = batch.replace_schema_metadata(self.schema.metadata)
+        found = table_contents(self.path, "parquet", table, self.grouping)
+        if matrix is None or found.others is None:
+            return found
+        return replace(found, rest=found.others(matrix))
 
 
-def _filled(slices: Iterator[Contents], rows: int) -> Contents:
-    """Put slices together in arrays of the whole size; a single one is handed on as it is."""
-    first = next(slices)
-    length = len(next(iter(first.matrices.values())))
-    if length == rows:
+def _filled(
+    slices: Iterator[tuple[int, int, Contents]], rows: int, wanted: Sequence[str]
+) -> Contents:
+    """Put slices together in arrays of the whole size; a single one is handed on as it is.
+
+    Each comes with the number of its first row and how many it has.
+    """
+    begun = next(slices)
+    _, size, first = begun
+    if size == rows:
         return first
-    columns = {**first.matrices, **first.vectors}
-    whole = {key: empty((rows, *part.shape[1:]), part.dtype) for key, part in columns.items()}
+    matrices: dict[str, npt.NDArray[Any]] = {}
+    vectors: dict[str, list[npt.NDArray[Any]]] = {}
+    rests: list[Rest | None] = []
     done = 0
-    for part in chain([first], slices):
-        for key, values in {**part.matrices, **part.vectors}.items():
-            whole[key][done : done + len(values)] = values
-        done += len(values)
-    return Contents.of(
-        first.path,
-        first.format,
-        {key: whole[key] for key in first.matrices},
-        {key: whole[key] for key in first.vectors},
-        first.class_names,
-    )
+    for start, length, part in chain([begun], slices):
+        with placed(start):
+            for key in wanted:
+                values = part[key]
+                if values.ndim == 1:
+                    vectors.setdefault(key, []).append(values)
+                    continue
+                if key not in matrices:
+                    matrices[key] = empty((rows, *values.shape[1:]), values.dtype)
+                matrices[key][done : done + length] = values
+        rests.append(part.rest)
+        done += length
+    together = {key: np.concatenate(parts) for key, parts in vectors.items()}
+    found = Contents.of(first.path, first.format, matrices, together, first.class_names)
+    return replace(found, rest=joined(rests))

@@ -15,8 +15,12 @@ from cordcal._door.labels import as_indices
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
 from cordcal.files import _scores
+from cordcal.files._columns import LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._kinds import check_whole_vectors
+from cordcal.files._places import Places, as_patterns
+from cordcal.files._rest import Rest
+from cordcal.files._rest import joined as joined_rest
 from cordcal.files._sources import Source, Span, open_source
 
 
@@ -36,6 +40,10 @@ class Batch:
         Penultimate features, where the file has them.
     kept : ndarray of int or None
         The numbers of the rows in the file, where some between them are left out.
+    weights : ndarray or None
+        One weight a row, where they were asked for.
+    rest : Rest or None
+        The other columns of a table, where they were asked for.
     """
 
     first: int
@@ -43,6 +51,8 @@ class Batch:
     labels: npt.NDArray[np.int64] | None = None
     features: npt.NDArray[Any] | None = None
     kept: npt.NDArray[np.intp] | None = None
+    weights: npt.NDArray[Any] | None = None
+    rest: Rest | None = None
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -62,9 +72,14 @@ class Batch:
         return np.arange(self.first, self.first + len(self)) if self.kept is None else self.kept
 
     def _picked(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
-        columns = (self.values, self.labels, self.features, self.kept)
+        columns = (self.values, self.labels, self.features, self.kept, self.weights)
         picked = (None if column is None else column[rows] for column in columns)
-        return Batch(self.first, *picked)  # type: ignore[arg-type]
+        rest = None if self.rest is None else self.rest.take(_numbers(rows))
+        return Batch(self.first, *picked, rest)  # type: ignore[arg-type, call-arg]
+
+
+def _numbers(rows: slice | npt.NDArray[np.bool_]) -> slice | npt.NDArray[np.intp]:
+    return rows if isinstance(rows, slice) else np.flatnonzero(rows)
 
 
 class ScoreFile:
@@ -86,21 +101,39 @@ class ScoreFile:
         One name a column.
     spans : tuple of (int, int)
         First and last-plus-one row of every batch.
+    columns : tuple of str
+        The columns of a table that the scores were gathered from; none where they are one array.
+    consumed : tuple of str
+        The columns of a table that hold the scores.
+    with_rest : bool
+        Whether batches have the other columns of a table too.
     """
 
     def __init__(
-        self, source: Source, sample: Contents, key: str, kind: Kind, labels: str | None
+        self,
+        source: Source,
+        sample: Contents,
+        key: str,
+        kind: Kind,
+        places: Places = Places(),  # noqa: B008
     ) -> None:
         values = sample.matrices[key]
         self.path, self.key, self.kind = sample.path, key, kind
-        self.class_names = sample.class_names
+        self.class_names = _scores.names_of(sample, key, values.shape[1], places)
+        self.columns = _scores.wide_columns(sample, key)
+        self.consumed = tuple(sample.columns.get(key, ()))
+        self.with_rest = places.rest and sample.others is not None
         self.spans = source.spans_of(key)
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
         self.dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
-        self._source = source
-        apart = labels is not None and _scores.is_file(labels)
-        self._column = None if apart else labels
-        self._beside = self._labels_of(labels) if labels is not None and apart else None
+        self._source, self._places = source, places
+        self._labels = _scores.label_key(sample, key, places)
+        self._weights = _scores.weight_key(sample, places)
+        self._features = _scores.feature_key(sample, places)
+        self._label_file, self._weight_file = (
+            self._apart("labels", places.labels, places.labels_column, LABEL_NAMES),
+            self._apart("weights", places.weights, places.weights_column, ()),
+        )
 
     @property
     def name(self) -> str:
@@ -120,10 +153,14 @@ class ScoreFile:
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batches, from number ``first`` on."""
-        pieces = self._source.pieces(first, self.key)
+        found = (self._labels, self._weights, self._features)
+        wanted = [self.key, *(name for name in found if name is not None)]
+        pieces = self._source.pieces(first, wanted, rest=self._places.rest)
+        apart = self._features_apart(self.spans[first:])
         for start, stop in self.spans[first:]:
+            features = None if apart is None else next(apart).values
             # Nothing here may hold on to a batch while the next one is read.
-            yield self._batch(next(pieces), start, stop)
+            yield self._batch(next(pieces), start, stop, features)
 
     def along(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """Yield batches of other spans of rows than the file's own."""
@@ -140,15 +177,19 @@ class ScoreFile:
             yield joined(parts)
             held = [batch for batch in held if batch.first + len(batch) > stop]
 
-    def _batch(self, contents: Contents, start: int, stop: int) -> Batch:
+    def _batch(
+        self, contents: Contents, start: int, stop: int, features: npt.NDArray[Any] | None
+    ) -> Batch:
         with placed(start):
             values = as_matrix(contents.matrices[self.key], self.name)
-            found = _scores.labels_in(contents, self.key, self._column)
-            if self._beside is not None:
-                found = self._beside[start:stop]
+            truth = self._vector(contents, self._labels, self._label_file, start, stop)
+            weights = self._vector(contents, self._weights, self._weight_file, start, stop)
             labels = None
-            if found is not None:
-                labels = as_indices(found, values.shape, self.class_names, self.path)
+            if truth is not None:
+                where = self._places.labels or self.path
+                labels = as_indices(truth, values.shape, self.class_names, where)
+            if self._features is not None:
+                features = contents.matrices[self._features]
         if values.shape != (stop - start, self.classes):
             raise Refusal(
                 self.name,
@@ -156,43 +197,73 @@ class ScoreFile:
                 "pass whole vectors, one entry for each class in every row",
                 rows=[start],
             )
-        features = _scores.features_in(contents)
-        return Batch(start, values.astype(self.dtype, copy=False), labels, features)
+        values = values.astype(self.dtype, copy=False)
+        return Batch(start, values, labels, features, None, weights, contents.rest)
 
-    def _labels_of(self, path: str) -> npt.NDArray[Any]:
-        """Return the labels that a file of their own holds."""
-        found = _scores.read_vector(path)
-        if len(found) != self.rows:
-            raise Refusal(
-                path,
-                f"has {len(found)} labels but {self.path} has {self.rows} rows of scores",
-                "pass one label for each row",
-            )
+    def _vector(
+        self, contents: Contents, key: str | None, apart: Any, start: int, stop: int
+    ) -> npt.NDArray[Any] | None:
+        if apart is not None:
+            found: npt.NDArray[Any] = apart[start:stop]
+            return found
+        return None if key is None else contents.vectors[key]
+
+    def _apart(
+        self, what: str, path: str | None, column: str | None, names: Sequence[str]
+    ) -> npt.NDArray[Any] | None:
+        """Return the labels or weights that a file of their own holds."""
+        if path is None:
+            return None
+        found = _scores.read_vector(path, column, names)
+        _scores.check_length(len(found), path, what, self.rows)
         return found
+
+    def _features_apart(self, spans: Sequence[Span]) -> Iterator[Batch] | None:
+        """Yield the features that a file of their own holds, along the scores' batches."""
+        path, told = self._places.features, self._places.features_columns
+        if path is None:
+            return None
+        source = open_source(path, _scores.apart_places(told))
+        sample = source.sample()
+        key = _scores.feature_matrix(sample, told)
+        features = ScoreFile(source, sample, key, "logits")
+        _scores.check_length(features.rows, path, "rows of features", self.rows)
+        return features.along(spans)
 
 
 def open_scores(
     path: str | os.PathLike[str],
     *,
     key: str | None = None,
+    columns: str | Sequence[str] | None = None,
     role: str = "scores",
     labels: str | None = None,
+    labels_column: str | None = None,
+    features: str | None = None,
+    features_columns: str | Sequence[str] | None = None,
+    weights: str | None = None,
+    weights_column: str | None = None,
+    class_names: Sequence[str] | None = None,
     input: Kind | None = None,
+    classes: Sequence[str] | None = None,
+    rest: bool = False,
 ) -> ScoreFile:
     """Open a score file for reading in batches of at most 16 MiB.
 
     Parameters
     ----------
     path : path or "-"
-        A Parquet or npy file of any size, or a npz or CSV file that fits in memory.
-    key : str, optional
-        The key (npz) or column (Parquet) of the scores; found by name where left out.
-    role : str
-        A name to prefer: ``"original"`` or ``"direct"``.
-    labels : str, optional
-        A file of labels, or the key or column of this file that holds them.
+        A Parquet or npy file of any size, or another file that fits in memory.
+    key, columns, role
+        Where the scores are, as for `read_scores`.
+    labels, labels_column, features, features_columns, weights, weights_column, class_names
+        Where these are, as for `read_scores`.
     input : {"logits", "probabilities"}, optional
         The kind, where the file's name for the scores or its first rows do not make it plain.
+    classes : sequence of str, optional
+        The classes of a model: columns of these names are the scores, in this order.
+    rest : bool
+        Whether batches have the other columns of a table too, to be passed on.
 
     Returns
     -------
@@ -208,8 +279,20 @@ def open_scores(
     >>> scores.shape, scores.kind, [len(batch) for batch in scores]
     ((5, 4), 'probabilities', [5])
     """
-    column = None if labels is None or _scores.is_file(labels) else labels
-    source = open_source(os.fspath(path), column)
+    places = Places(
+        key,
+        as_patterns(columns),
+        labels,
+        labels_column,
+        features,
+        as_patterns(features_columns),
+        weights,
+        weights_column,
+        None if class_names is None else tuple(class_names),
+        None if classes is None else tuple(classes),
+        rest,
+    )
+    source = open_source(os.fspath(path), places)
     sample = source.sample()
     chosen = _scores.choose(sample, key, role, input)
     values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
@@ -218,10 +301,7 @@ def open_scores(
     if len(sound):
         check_whole_vectors(sound, f"{sample.path} ({chosen})")
     kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
-    names = sample.class_names
-    if names is not None and len(names) != values.shape[1]:
-        raise _scores.wrong_names(sample, chosen, values.shape[1])
-    return ScoreFile(source, sample, chosen, kind, labels)
+    return ScoreFile(source, sample, chosen, kind, places)
 
 
 def joined(parts: list[Batch]) -> Batch:
@@ -233,4 +313,6 @@ def joined(parts: list[Batch]) -> Batch:
         columns = [getattr(part, name) for part in parts]
         return None if columns[0] is None else np.concatenate(columns)
 
-    return Batch(parts[0].first, together("values"), together("labels"), together("features"))
+    values, labels, features, weights = map(together, ("values", "labels", "features", "weights"))
+    rest = joined_rest([part.rest for part in parts])
+    return Batch(parts[0].first, values, labels, features, None, weights, rest)

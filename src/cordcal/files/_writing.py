@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cordcal.files._encoding import ReportBlock, encoder_for
 from cordcal.files._replacing import replacing
+from cordcal.files._rest import Rest
 
 
 def write_reports(
@@ -24,6 +25,7 @@ def write_reports(
     extra: Mapping[str, npt.NDArray[Any]] | None = None,
     overwrite: bool = True,
     spreadsheet: bool = False,
+    rest: Rest | None = None,
 ) -> None:
     """Write reports to a npz, npy, CSV or Parquet file, chosen by the suffix.
 
@@ -42,10 +44,12 @@ def write_reports(
     overwrite : bool
         Whether a file of that name may be replaced.
     spreadsheet : bool
-        In CSV, begin class names that a spreadsheet would take for formulas (those that
+        In CSV, begin words that a spreadsheet would take for formulas (those that
         start with ``=``, ``+``, ``-`` or ``@``) with an apostrophe.
+    rest : Rest, optional
+        Columns of the input, which stand first; npz and npy files leave them out.
     """
-    block = ReportBlock(reports, decision, {} if extra is None else extra)
+    block = ReportBlock(reports, decision, {} if extra is None else extra, rest)
     if Path(path).suffix.lower() == ".npz":
         _write_npz(path, block, class_names, overwrite=overwrite)
         return

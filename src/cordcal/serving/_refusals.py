@@ -93,6 +93,14 @@ def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:
         raise Refusal(file.name, "has no row that can be read", "mend the rows, or pass others")
     whole = joined(sound)
     scores = Scores(
-        file.path, file.key, whole.values, file.kind, whole.labels, file.class_names, whole.features
+        file.path,
+        file.key,
+        whole.values,
+        file.kind,
+        whole.labels,
+        file.class_names,
+        whole.features,
+        whole.weights,
+        file.columns,
     )
     return scores, refusals.counts

@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal.files._encoding import ReportBlock, encoder_for
+from cordcal.files._encoding import Layout, ReportBlock, encoder_for
 from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
+from cordcal.files._rest import Rest, joined
 from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import write_reports
 from cordcal.serving._pairs import Progress, batches_of, read_original
@@ -62,6 +63,23 @@ class Repairer(ABC):
 
     def __init__(self, dtype: npt.DTypeLike | None, with_direct: bool, explain: bool) -> None:
         self.dtype, self.with_direct, self.explain = dtype, with_direct, explain
+
+    @property
+    def layout(self) -> Layout:
+        """How the input has its scores: one column a class, or one array."""
+        return "wide" if next(iter(self.files.values())).columns else "list"
+
+    def rest(self, parts: Parts) -> Rest | None:
+        """Return the columns of the input that are passed on, those of the first file first."""
+        first, *others = (batch.rest for batch in parts)
+        if first is None:
+            return None
+        # The files may be one, of which each reads some columns.
+        taken = {column for file in self.files.values() for column in file.consumed}
+        found = first.without(taken)
+        for other in others:
+            found = found if other is None else found.beside(other.without(taken))
+        return found
 
     files: dict[str, ScoreFile]
     """The input files by the argument's name that errors call them."""
@@ -173,6 +191,8 @@ class _Worker:
     def __call__(self, hand: list[Parts]) -> _Worked:
         """Take a batch out of the hand that holds it, so that it is gone before it is encoded."""
         batches = hand.pop()
+        rest = self.repairer.rest(batches)
+        batches = tuple(replace(batch, rest=None) for batch in batches)
         rows, classes = batches[0].values.shape
         pieces = -(-rows * classes // _BLOCK_ENTRIES)
         edges = np.linspace(0, rows, pieces + 1).astype(int).tolist()
@@ -184,9 +204,28 @@ class _Worker:
             if found is not None:
                 gathered.add(found[0][0], *found[1])
             del found
+        first = batches[0].first
         del batches, parts
         block = gathered.block(self.repairer)
+        if rest is not None:
+            kept = rest if len(block) == rows else rest.take(block.extra["row"] - first)
+            self._check_names(block, kept.names)
+            block = replace(block, rest=kept)
         return _Worked(self.encode(block), gathered.changed, refusals.counts)
+
+    def _check_names(self, block: ReportBlock, passed: tuple[str, ...]) -> None:
+        """Refuse a column that would stand in the output beside one of ours of its name."""
+        own = {"decision", "decision_name", *block.reports, *block.extra}
+        groups = tuple(f"{report}:" for report in block.reports)
+        for name in passed:
+            if name in own or name.startswith(groups):
+                path = next(iter(self.repairer.files.values())).path
+                raise Refusal(
+                    path,
+                    f"has a column {name!r}, as the output would",
+                    "rename it, or leave the other columns out with {setting}",
+                    setting=("rest", "False"),
+                )
 
 
 class _Gathered:
@@ -216,7 +255,8 @@ class _Gathered:
         found = {name: column[: self.filled] for name, column in self.columns.items()}
         if not found:  # every row was refused
             empty = np.empty((0, repairer.classes), repairer.dtypes["repaired"])
-            return ReportBlock({"repaired": empty}, np.empty(0, dtype=np.intp))
+            none = np.empty(0, dtype=np.intp)
+            return ReportBlock({"repaired": empty}, none, {"row": none})
         reports = {name: found.pop(name) for name in self.reports}
         return ReportBlock(reports, found.pop("decision"), found)
 
@@ -245,6 +285,7 @@ def apply_model(
     resume: bool = False,
     overwrite: bool = True,
     spreadsheet: bool = False,
+    layout: Layout | None = None,
     progress: Progress | None = None,
 ) -> Applied:
     """Write the repaired reports of a file of any size.
@@ -268,8 +309,10 @@ def apply_model(
     overwrite : bool
         Whether a file of that name may be replaced.
     spreadsheet : bool
-        In CSV, begin class names that a spreadsheet would take for formulas with an
-        apostrophe.
+        In CSV, begin words that a spreadsheet would take for formulas with an apostrophe.
+    layout : {"wide", "list"}, optional
+        Reports as one column a class, or as one column of lists; by default as the input has
+        its scores.  CSV has no lists, npy and npz files no columns.
     progress : callable, optional
         Told how many rows were read, of how many.
 
@@ -295,9 +338,10 @@ def apply_model(
                 overwrite=overwrite,
                 spreadsheet=spreadsheet,
             )
-        encoder = encoder_for(output, class_names, spreadsheet=spreadsheet)
+        chosen = layout or repairer.layout
+        encoder = encoder_for(output, class_names, spreadsheet=spreadsheet, layout=chosen)
         work = _Worker(repairer, encoder.encode, on_error)
-        job = _job(repairer, class_names, on_error, spreadsheet)
+        job = _job(repairer, class_names, on_error, spreadsheet, chosen)
         with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
             there = file.rows
             for done in overlapped(_hands(repairer.batches(len(file.records), progress)), work):
@@ -334,6 +378,7 @@ def _apply_at_once(
         together(block.reports for block in blocks),
         np.concatenate([block.decision for block in blocks]),
         extra=together(block.extra for block in blocks),
+        rest=joined([block.rest for block in blocks]),
         **options,
     )
     records = [
@@ -352,7 +397,7 @@ def _summary(records: list[Record], classes: int, there: int) -> Applied:
 
 
 def _job(
-    repairer: Repairer, class_names: Any, on_error: OnError, spreadsheet: bool
+    repairer: Repairer, class_names: Any, on_error: OnError, spreadsheet: bool, layout: Layout
 ) -> dict[str, Any]:
     """Return all that the output depends on."""
     from cordcal._version import __version__
@@ -371,6 +416,7 @@ def _job(
             repairer.explain,
             on_error,
             spreadsheet,
+            layout,
             None if class_names is None else list(class_names),
         ],
     }
@@ -379,4 +425,11 @@ def _job(
 def _identity(file: ScoreFile) -> Mapping[str, Any]:
     status = Path(file.path).stat() if Path(file.path).exists() else None
     size, changed = (None, None) if status is None else (status.st_size, status.st_mtime_ns)
-    return {"key": file.key, "kind": file.kind, "bytes": size, "modified": changed}
+    return {
+        "key": file.key,
+        "kind": file.kind,
+        "columns": file.consumed,
+        "rest": file.with_rest,
+        "bytes": size,
+        "modified": changed,
+    }

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.files import Scores, read_scores
-from cordcal.files._contents import FEATURE_NAMES, open_contents
+from cordcal.files._columns import FEATURE_NAMES
+from cordcal.files._contents import open_contents
+from cordcal.files._scores import is_file
 from cordcal.study.schema import Kind, SetSpec
 
 Matrix = npt.NDArray[np.floating]
@@ -132,7 +134,14 @@ cached_set = lru_cache(maxsize=2)(load_set)
 
 def _read(spec: SetSpec, file: Path, kind: Kind | None) -> Scores:
     try:
-        return read_scores(file, key=spec.key, labels=spec.labels, input=spec.input or kind)
+        apart = spec.labels is not None and is_file(spec.labels)
+        return read_scores(
+            file,
+            key=spec.key,
+            labels=spec.labels if apart else None,
+            labels_column=None if apart else spec.labels,
+            input=spec.input or kind,
+        )
     except ValueError as error:
         raise ValueError(f"{spec.place}: {error}") from None
 

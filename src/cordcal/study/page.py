@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordcal._version import __version__
 from cordcal.files import replacing
-from cordcal.files._encoding import import_arrow
+from cordcal.files._arrow import import_arrow
 from cordcal.report.html import environment, own_file
 from cordcal.study.figures import save_figure
 from cordcal.study.tables import SIGNS, latex, markdown

@@ -1,0 +1,130 @@
+"""Which columns of a table are scores: told, by a model's classes, or by what they hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cordcal.files import open_scores, read_scores
+
+arrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+LINES = [
+    "id,score_cat,score_dog,age,truth,when,weight",
+    "007,0.2,0.8,31.5,dog,2024-01-02,1",
+    "008,0.9,0.1,44,cat,2024-01-03,2",
+]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "s.csv"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("columns", ["score_*", "score_cat,score_dog", ["score_cat", "score_d*"]])
+def test_told_columns(table: Path, columns: object) -> None:
+    found = read_scores(table, columns=columns, labels_column="truth" if "*" in columns else None)  # type: ignore[operator, arg-type]
+    np.testing.assert_array_equal(found.values, [[0.2, 0.8], [0.9, 0.1]])
+    assert found.columns == ("score_cat", "score_dog")
+    if columns == "score_*":  # the star stands for the class
+        assert found.class_names == ("cat", "dog")
+        assert found.labels.tolist() == [1, 0]
+
+
+def test_weights_and_features_in_columns(table: Path) -> None:
+    found = read_scores(table, columns="score_*", weights_column="weight", features_columns="age")
+    np.testing.assert_array_equal(found.weights, [1, 2])
+    np.testing.assert_array_equal(found.features, [[31.5], [44]])
+
+
+def test_weights_and_features_in_files(table: Path) -> None:
+    np.save(table.with_name("w.npy"), np.array([3.0, 4.0]))
+    np.savez(table.with_name("f.npz"), embeddings=np.eye(2), other=np.ones((2, 5)))
+    where = {"weights": str(table.with_name("w.npy")), "features": str(table.with_name("f.npz"))}
+    found = read_scores(table, columns="score_*", **where)
+    (batch,) = open_scores(table, columns="score_*", **where)
+    for each in (found, batch):
+        np.testing.assert_array_equal(each.weights, [3, 4])
+        np.testing.assert_array_equal(each.features, np.eye(2))
+    other = read_scores(
+        table, columns="score_*", features=where["features"], features_columns="other"
+    )
+    assert other.features.shape == (2, 5)
+    np.save(table.with_name("w.npy"), np.ones(3))
+    with pytest.raises(ValueError, match=r"w\.npy has 3 weights but there are 2 rows"):
+        read_scores(table, columns="score_*", weights=where["weights"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": "scores_*"}, r"s\.csv has no column 'scores_\*'; it has id, score_cat"),
+        ({"columns": "score_cat,when"}, "has no numbers in the column 'when'; name columns of"),
+        (
+            {"columns": "score_*", "labels_column": "y"},
+            "no key or column called 'y' for the labels",
+        ),
+        ({"columns": "score_*", "weights_column": "w"}, "called 'w' for the weights"),
+        (
+            {"columns": "score_*", "class_names": ["a"]},
+            "has 1 class names but scores has 2 columns",
+        ),
+        (
+            {"columns": "score_*", "class_names": ["dog", "cat"]},
+            "call column 0 'dog', but .* calls it 'cat'",
+        ),
+    ],
+)
+def test_what_is_not_there(table: Path, options: dict, words: str) -> None:
+    for read in (read_scores, open_scores):
+        with pytest.raises(ValueError, match=words):
+            read(table, **options)
+
+
+def test_the_classes_of_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("dog,age,cat\n0.8,30,0.2\n")
+    found = open_scores(path, classes=("cat", "dog"))
+    assert found.class_names == ("cat", "dog")
+    np.testing.assert_array_equal(next(iter(found)).values, [[0.2, 0.8]])
+    with pytest.raises(ValueError, match="no column of numbers called 'ant', a class of the model"):
+        open_scores(path, classes=("cat", "ant"))
+    assert open_scores(path, classes=("x", "y", "z")).classes == 3
+
+
+def test_columns_of_numbers_that_are_no_headings(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("12,0.8,0.2\n13,0.1,0.9\n")
+    assert open_scores(path, classes=("0", "1")).classes == 3  # the first may be an identifier
+    path.write_text("id,0,1\n12,0.8,0.2\n13,0.1,0.9\n")
+    assert open_scores(path, classes=("0", "1")).classes == 2
+
+
+def test_integers_beside_floating_numbers_are_no_scores(tmp_path: Path) -> None:
+    table = arrow.table({"user": [12, 13], "cat": [0.2, 0.9], "dog": [0.8, 0.1]})
+    parquet.write_table(table, tmp_path / "s.parquet")
+    assert read_scores(tmp_path / "s.parquet").class_names == ("cat", "dog")
+    votes = arrow.table({"cat": [3, 0], "dog": [1, 5]})
+    parquet.write_table(votes, tmp_path / "v.parquet")
+    assert read_scores(tmp_path / "v.parquet").class_names == ("cat", "dog")
+
+
+def test_words_further_down_harm_only_scores(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("zip,cat,dog\n12345,0.8,0.2\nK1A,0.1,0.9\n")
+    found = read_scores(path, columns="cat,dog")
+    np.testing.assert_array_equal(found.values, [[0.8, 0.2], [0.1, 0.9]])
+    path.write_text("zip,cat,dog\n12345,0.8,0.2\n12346,x,0.9\n")
+    with pytest.raises(ValueError, match=r"row 1 \(line 3\) has 'x' in the column 'cat'"):
+        read_scores(path, columns="cat,dog")
+
+
+def test_lists_of_tokens_are_no_scores(tmp_path: Path) -> None:
+    table = arrow.table({"tokens": [[1, 2, 3], [4]], "p": [[0.1, 0.9], [0.4, 0.6]]})
+    parquet.write_table(table, tmp_path / "s.parquet")
+    assert read_scores(tmp_path / "s.parquet").key == "p"

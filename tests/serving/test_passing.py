@@ -1,0 +1,246 @@
+"""`apply` passes on the columns that it does not need, in order, with their types."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal.files import _sources, open_scores
+from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
+
+arrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+NAMES = ("ant", "bee", "cat")
+ROWS = 700
+PLAIN = {"dtype": None, "with_direct": False, "explain": False}
+
+
+@pytest.fixture(scope="module")
+def logits() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(ROWS, 3))
+
+
+@pytest.fixture(scope="module")
+def model(logits: np.ndarray) -> cordcal.Preserved:
+    return cordcal.Preserved("vs", class_names=NAMES).fit(logits, np.arange(ROWS) % 3)
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 4096)
+
+
+def others() -> dict:
+    """Columns of many types, some with holes."""
+    day = datetime.date(2024, 2, 29)
+    when = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
+    holes = [None if at % 5 == 0 else at for at in range(ROWS)]
+    return {
+        "id": arrow.array(range(ROWS), arrow.uint32()),
+        "name": arrow.array([f"row {at}" for at in range(ROWS)]),
+        "when": arrow.array([when] * ROWS, arrow.timestamp("ms", "UTC")),
+        "day": arrow.array([day] * ROWS),
+        "holes": arrow.array(holes, arrow.int16()),
+        "kind": arrow.array(["a", "b"] * (ROWS // 2)).dictionary_encode(),
+        "tags": arrow.array([[1, 2], [], None, [3]] * (ROWS // 4)),
+        "nested": arrow.array([{"x": at, "y": None} for at in range(ROWS)]),
+        "sure": arrow.array([True, None] * (ROWS // 2)),
+        "raw": arrow.array([b"\x00\xff"] * ROWS),
+    }
+
+
+def as_lists(matrix: np.ndarray) -> object:
+    return arrow.FixedSizeListArray.from_arrays(arrow.array(matrix.reshape(-1)), matrix.shape[1])
+
+
+def write(path: Path, logits: np.ndarray, layout: str) -> Path:
+    columns = others()
+    first = {name: columns.pop(name) for name in ("id", "name")}
+    scores = (
+        {"logits": as_lists(logits)}
+        if layout == "list"
+        else {name: logits[:, at] for at, name in enumerate(NAMES)}
+    )
+    parquet.write_table(arrow.table({**first, **scores, **columns}), path, row_group_size=130)
+    return path
+
+
+def apply(model: object, path: Path, output: Path, rest: bool = True, **options: object) -> object:
+    file = open_scores(path, classes=NAMES, rest=rest)
+    return apply_model(CalibratedRows(model, file, **PLAIN), output, class_names=NAMES, **options)
+
+
+@pytest.mark.parametrize("layout", ["wide", "list"])
+def test_types_and_order_stay(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, layout: str
+) -> None:
+    path = write(tmp_path / "s.parquet", logits, layout)
+    apply(model, path, tmp_path / "o.parquet")
+    given, found = parquet.read_table(path), parquet.read_table(tmp_path / "o.parquet")
+    passed = list(others())
+    reports = ["repaired"] if layout == "list" else [f"repaired:{name}" for name in NAMES]
+    assert found.column_names == [*passed, "decision", "decision_name", *reports]
+    assert found.select(passed).equals(given.select(passed), check_metadata=False)
+    assert found.select(passed).schema.equals(given.select(passed).schema)
+    back = cordcal.files.read_scores(tmp_path / "o.parquet", role="repaired")
+    assert back.class_names == NAMES
+    np.testing.assert_array_equal(back.values, model.predict_proba(logits))
+
+
+@pytest.mark.parametrize("given", ["wide", "list"])
+@pytest.mark.parametrize("wanted", ["wide", "list"])
+def test_the_layout_can_be_chosen(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, given: str, wanted: str
+) -> None:
+    path = write(tmp_path / "s.parquet", logits, given)
+    apply(model, path, tmp_path / "o.parquet", layout=wanted)
+    names = parquet.read_schema(tmp_path / "o.parquet").names
+    assert ("repaired" in names) == (wanted == "list")
+
+
+def test_the_other_columns_can_be_left_out(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray
+) -> None:
+    path = write(tmp_path / "s.parquet", logits, "list")
+    apply(model, path, tmp_path / "o.parquet", rest=False)
+    found = parquet.read_schema(tmp_path / "o.parquet").names
+    assert found == ["decision", "decision_name", "repaired"]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_skipped_row_is_gone_from_every_column(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, suffix: str
+) -> None:
+    bad = logits.copy()
+    bad[[0, 129, 130, 699], 1] = np.nan
+    bad[260:390] = np.nan  # a whole row group
+    path = tmp_path / f"s.{suffix}"
+    ids = [f"r{at}" for at in range(ROWS)]
+    if suffix == "csv":
+        rows = [
+            ",".join([ids[at], *map(str, row)]).replace("nan", "") for at, row in enumerate(bad)
+        ]
+        path.write_text("\n".join(["id,ant,bee,cat", *rows]))
+    else:
+        columns = {name: bad[:, at] for at, name in enumerate(NAMES)}
+        parquet.write_table(arrow.table({"id": ids, **columns}), path, row_group_size=130)
+    output = tmp_path / f"o.{suffix}"
+    done = apply(model, path, output, on_error="skip")
+    kept = np.flatnonzero(np.isfinite(bad).all(axis=1))
+    assert done.rows == len(kept)
+    if suffix == "csv":
+        lines = [line.split(",") for line in output.read_text().splitlines()]
+        table = dict(zip(lines[0], zip(*lines[1:], strict=True), strict=True))
+    else:
+        table = parquet.read_table(output).to_pydict()
+    assert list(map(int, table["row"])) == kept.tolist()
+    assert list(table["id"]) == [ids[at] for at in kept]
+
+
+def test_cells_of_a_csv_file_stay_as_they_are_written(
+    tmp_path: Path, model: cordcal.Preserved
+) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text(
+        "zip,ant,note,bee,price,cat,label\n"
+        '00501,1.5,"a ""quoted"", one",0.25,1.50,-1,cat\n'
+        "K1A,0.5,,2,2,0,ant\n"
+    )
+    apply(model, path, tmp_path / "o.csv")
+    first, *lines = (tmp_path / "o.csv").read_text().splitlines()
+    assert first == "zip,note,price,label,decision,repaired:ant,repaired:bee,repaired:cat"
+    assert lines[0].startswith('00501,"a ""quoted"", one",1.50,cat,ant,0.')
+    assert lines[1].startswith("K1A,,2,ant,bee,0.")
+    apply(model, path, tmp_path / "o.parquet")
+    table = parquet.read_table(tmp_path / "o.parquet")
+    assert table["zip"].to_pylist() == ["00501", "K1A"]
+    assert table["price"].to_pylist() == [1.5, 2.0]
+
+
+def test_formulas_are_guarded_for_spreadsheets(tmp_path: Path, model: cordcal.Preserved) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text('ant,bee,cat,note,change\n1,2,3,"=1+1",-5\n')
+    apply(model, path, tmp_path / "o.csv", spreadsheet=True)
+    assert (tmp_path / "o.csv").read_text().splitlines()[1].startswith("'=1+1,-5,cat,")
+
+
+def test_a_name_that_the_output_has_too(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray
+) -> None:
+    table = arrow.table({"decision": [1] * ROWS, "logits": as_lists(logits)})
+    parquet.write_table(table, tmp_path / "s.parquet")
+    with pytest.raises(
+        ValueError, match=r"s\.parquet has a column 'decision', as the output would"
+    ):
+        apply(model, tmp_path / "s.parquet", tmp_path / "o.parquet")
+    assert not (tmp_path / "o.parquet").exists()
+
+
+def test_two_reports_in_one_file(tmp_path: Path) -> None:
+    original, direct = np.random.default_rng(1).dirichlet(np.ones(3), (2, ROWS))
+    columns = {"id": range(ROWS), "original": as_lists(original), "direct": as_lists(direct)}
+    path = tmp_path / "s.parquet"
+    parquet.write_table(arrow.table(columns), path, row_group_size=130)
+    cord = cordcal.CORD().fit(original, direct)
+    files = [open_scores(path, role=role, rest=True) for role in ("original", "direct")]
+    apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
+    found = parquet.read_table(tmp_path / "o.parquet")
+    assert found.column_names == ["id", "decision", "repaired"]
+    assert found["id"].to_pylist() == list(range(ROWS))
+
+
+def test_columns_of_both_files(tmp_path: Path) -> None:
+    original, direct = np.random.default_rng(1).dirichlet(np.ones(3), (2, ROWS))
+    for name, matrix, group in (("original", original, 90), ("direct", direct, 130)):
+        columns = {"id": range(ROWS), f"by {name}": range(ROWS), name: as_lists(matrix)}
+        parquet.write_table(
+            arrow.table(columns), tmp_path / f"{name}.parquet", row_group_size=group
+        )
+    cord = cordcal.CORD().fit(original, direct)
+    files = [
+        open_scores(tmp_path / f"{role}.parquet", role=role, rest=True)
+        for role in ("original", "direct")
+    ]
+    apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
+    found = parquet.read_table(tmp_path / "o.parquet")
+    assert found.column_names == ["id", "by original", "by direct", "decision", "repaired"]
+    assert found["by direct"].to_pylist() == list(range(ROWS))
+
+
+def test_resumed_with_other_columns(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cordcal.files import _growing
+
+    path, output = write(tmp_path / "s.parquet", logits, "wide"), tmp_path / "o.parquet"
+    apply(model, path, output)
+    whole = output.read_bytes()
+    output.unlink()
+    append = _growing.GrowingFile.append
+
+    def stop(self: _growing.GrowingFile, *args: object, **told: object) -> None:
+        append(self, *args, **told)  # type: ignore[arg-type]
+        if len(self.records) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_growing.GrowingFile, "append", stop)
+        with pytest.raises(KeyboardInterrupt):
+            apply(model, path, output)
+    with pytest.raises(ValueError, match="was begun with another input"):
+        apply(model, path, output, rest=False, resume=True)
+    assert apply(model, path, output, resume=True).resumed > 0
+    assert output.read_bytes() == whole
+
+
+def test_wide_columns_bound_a_batch(tmp_path: Path, logits: np.ndarray) -> None:
+    table = arrow.table({"logits": as_lists(logits), "image": [b"x" * 1000] * ROWS})
+    parquet.write_table(table, tmp_path / "s.parquet")
+    few = [len(batch) for batch in open_scores(tmp_path / "s.parquet", rest=True)]
+    assert max(few) <= 4
+    assert max(len(batch) for batch in open_scores(tmp_path / "s.parquet")) > 100
