@@ -119,7 +119,7 @@ def read(
     return read_scores(path, key=key, role=role, input=_kind(kind), **where)
 
 
-def _labels(labels: str | None) -> dict[str, str | None]:
+def _labels(labels: str | None) -> dict[str, Any]:
     from cordcal.files._scores import is_file
 
     apart = labels is not None and is_file(labels)
