@@ -39,7 +39,7 @@ def interrupt(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "key", [key for key in calibrators.available() if not calibrators.make(key).needs_features]
+    "key", [key for key in calibrators.available() if not calibrators.make(key).needs_torch]
 )
 def test_calibrators(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = calibrators.make(key).fit(LOGITS, LABELS)

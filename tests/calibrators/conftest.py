@@ -56,12 +56,20 @@ def features_for(scores: np.ndarray) -> np.ndarray:
     return np.tanh(finite @ np.random.default_rng(9).normal(size=(scores.shape[1], 6)))
 
 
+# Little training, to be quick.
+BRIEF: dict[str, dict[str, object]] = {
+    "adats": {"epochs": 2, "hidden": (16, 8)},
+    "pts": {"steps": 20},
+    "smart": {"epochs": 20},
+    "diag": {"steps": 20},
+}
+
+
 def make_map(key: str, **params: object) -> calibrators.Calibrator:
-    """Return a calibrator; ``adats`` with little training, to be quick."""
-    if key == "adats":
-        pytest.importorskip("torch", reason="adats is trained with torch")
-        params = {"epochs": 2, "hidden": (16, 8), **params}
-    return calibrators.make(key, **params)
+    """Return a calibrator; networks with little training."""
+    if key in BRIEF:
+        pytest.importorskip("torch", reason=f"{key} is trained with torch")
+    return calibrators.make(key, **{**BRIEF.get(key, {}), **params})
 
 
 def fit_map(
@@ -80,6 +88,6 @@ def one_of_each_family() -> list[str]:
     """Return the first key of each file of calibrators that scores alone can fit."""
     families: dict[str, str] = {}
     for key in calibrators.available():
-        if key != "adats":
+        if key not in BRIEF:
             families.setdefault(calibrators.calibrator_class(key).__module__, key)
     return list(families.values())

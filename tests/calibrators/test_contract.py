@@ -118,7 +118,7 @@ def test_masked_classes(key: str) -> None:
     if model.takes_masked:
         q = predict_map(fit_map(model, logits, labels), logits)
         assert np.isfinite(q).all()
-        if key in ("ts", "ts-tva", "adats"):
+        if key in ("ts", "ts-tva", "adats", "pts", "smart", "diag"):
             assert (q[masked] == 0.0).all()
     else:
         with pytest.raises(ValueError, match=re.escape(f"the calibrator '{key}' cannot take")):
@@ -129,7 +129,7 @@ def test_registry() -> None:
     keys = (
         "ts vs svs ms sms dir-odir irova irova-ts irm ts-tva mcct-i adats ets platt beta cir "
         "venn-abers mono ts-class hts pb tva-platt tva-beta tva-isotonic tva-histogram top-label "
-        "cdf-spline spline blend"
+        "cdf-spline spline pts smart diag blend"
     )
     assert sorted(KEYS) == sorted(keys.split(" "))
     table = calibrators.describe()

@@ -23,7 +23,7 @@ warnings.simplefilter("ignore")  # separable rows: the searches say that they ra
 scores, labels = _scores()
 assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == THREADS
 for key in cordcal.calibrators.available():
-    if key != "adats":  # wants features, and holds torch to one thread itself
+    if not cordcal.calibrators.calibrator_class(key).needs_torch:  # held to one thread in training
         model = cordcal.Preserved(key).fit(scores[:_CALIBRATION], labels[:_CALIBRATION])
         found = model.reports(scores[_CALIBRATION:])
         print(key, *(hashlib.sha256(rows).hexdigest() for rows in (found.direct, found.repaired)))

@@ -34,7 +34,9 @@ from cordcal import calibrators
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 from cordcal.sklearn._folds import SKLEARN_METHODS
 
-KEYS = tuple(key for key in calibrators.available() if key != "adats")
+KEYS = tuple(
+    key for key in calibrators.available() if not calibrators.calibrator_class(key).needs_torch
+)
 
 
 def thinned(X: np.ndarray, y: np.ndarray, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:

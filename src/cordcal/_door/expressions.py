@@ -75,6 +75,21 @@ def softplus(x: Array, xp: Any) -> Array:
     return 0.5 * (x + size) + xp.log(1.0 + xp.exp(0.0 - size))
 
 
+def largest(x: Array, count: int, xp: Any) -> Array:
+    """Return each row's largest entries in falling order; ``x`` is left alone.
+
+    Examples
+    --------
+    >>> largest(np.array([[1.0, 3.0, 2.0]]), 2, np)
+    array([[3., 2.]])
+    """
+    if xp is np:
+        top = np.partition(x, -count, axis=1)[:, -count:]
+        return np.ascontiguousarray(np.sort(top, axis=1)[:, ::-1])
+    order = xp.argsort(x, axis=1, descending=True, stable=True)
+    return xp.take_along_axis(x, order[:, :count], axis=1)
+
+
 def chosen(report: Array, decision: Array, xp: Any) -> Array:
     """Tell which entries are the decision's."""
     return decision[:, None] == xp.arange(report.shape[1], device=report.device)[None, :]

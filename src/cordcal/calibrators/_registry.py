@@ -40,6 +40,9 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "top-label": ("binned", "TopLabelHistogram"),
     "cdf-spline": ("cdf_spline", "CumulativeSpline"),
     "mcct-i": ("rankwise", "RankwiseTransformation"),
+    "pts": ("networks", "ParametrizedTemperature"),
+    "smart": ("networks", "MarginTemperature"),
+    "diag": ("diagonal", "DiagonalNetwork"),
     "adats": ("adaptive", "AdaptiveTemperature"),
     "blend": ("blend", "Blend"),
 }

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -21,14 +18,22 @@ from cordcal._door.types import Kind, Labels, Matrix, Vector
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators._facts import Size
-from cordcal.calibrators._progress import progress
+from cordcal.calibrators._networks import (
+    Shapes,
+    Training,
+    check_training,
+    flat,
+    layer_shapes,
+    new_net,
+    torch_for,
+    train,
+    unflattened,
+)
 
 # Scales and temperatures are kept above this, as published.
 _SMALLEST = 1e-3
 # Width of the two hidden layers of the temperature head, as published.
 _HEAD = (128, 128)
-
-Shapes = dict[str, tuple[int, ...]]
 
 
 class AdaptiveTemperature(Calibrator):
@@ -218,63 +223,38 @@ class AdaptiveTemperature(Calibrator):
     def _shapes(self) -> Shapes:
         """Return the shape of every weight, in the order in which they are stored."""
         widths = tuple(self.hidden)
-        chains = {
-            "encode": (self.n_features_, *widths),
-            "decode": (self.latent, *widths, self.n_features_),
-            "head": (self.n_classes_, *_HEAD, 1),
-            "mean": (widths[-1], self.latent),
-            "scale": (widths[-1], self.latent),
-        }
-        shapes: Shapes = {}
-        for name, chain in chains.items():
-            for i, (inner, outer) in enumerate(itertools.pairwise(chain)):
-                shapes[f"{name}.{i}.weight"] = (outer, inner)
-                shapes[f"{name}.{i}.bias"] = (outer,)
+        shapes = layer_shapes(
+            {
+                "encode": (self.n_features_, *widths),
+                "decode": (self.latent, *widths, self.n_features_),
+                "head": (self.n_classes_, *_HEAD, 1),
+                "mean": (widths[-1], self.latent),
+                "scale": (widths[-1], self.latent),
+            }
+        )
         shapes["prior.mean"] = shapes["prior.scale"] = (self.n_classes_, self.latent)
         return shapes
 
     def _train(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> None:
         torch = _torch()
+        check_training(epochs=self.epochs, batch_size=self.batch_size)
         generator = torch.Generator().manual_seed(self.seed)
-        shapes = self._shapes()
-        net = {
-            name: _initial(shape, _inputs(name, shapes), generator).requires_grad_()
-            for name, shape in shapes.items()
-        }
-        optimiser = torch.optim.Adam(net.values(), lr=self.learning_rate)
+        net = new_net(self._shapes(), generator)
         z, inputs = torch.tensor(shifted).float(), torch.tensor(x).float()
         y = torch.tensor(labels)
         w = torch.ones(len(y)) if weight is None else torch.tensor(weight / weight.mean()).float()
-        size = sum(value.numel() for value in net.values())
-        work = size * len(y) * self.epochs
-        with _one_thread(), progress(self.key, work) as report:
-            for epoch in range(self.epochs):
-                total = 0.0
-                for at in torch.randperm(len(y), generator=generator).split(self.batch_size):
-                    loss = _loss(net, inputs[at], z[at], y[at], generator)
-                    loss = (loss * w[at]).mean()
-                    optimiser.zero_grad()
-                    loss.backward()
-                    optimiser.step()
-                    total += loss.item() * len(at)
-                self.objective_ = total / len(y)
-                report(epoch + 1, self.objective_, math.nan)
-        flat = torch.cat([value.detach().reshape(-1) for value in net.values()])
-        self.weights_ = flat.double().numpy()
-        if not np.isfinite(self.weights_).all():
-            raise ValueError(
-                "adats: the training diverged; standardise the features or lower learning_rate"
-            )
+
+        def loss_of(at: Any) -> Any:
+            return (_loss(net, inputs[at], z[at], y[at], generator) * w[at]).mean()
+
+        training = Training(self.epochs, self.batch_size, self.learning_rate)
+        self.objective_ = train(self.key, net, loss_of, len(y), training, generator)
+        self.weights_ = flat(net)
 
     def _temperatures(self, x: Matrix) -> Vector:
         torch = _torch()
-        shapes = self._shapes()
-        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1]
-        parts = np.split(self.weights_, ends)
-        net = {
-            name: torch.tensor(part.reshape(shape))
-            for (name, shape), part in zip(shapes.items(), parts, strict=True)
-        }
+        weights = unflattened(self.weights_, self._shapes())
+        net = {name: torch.tensor(weight) for name, weight in weights.items()}
         result = np.empty(x.shape[0])
         # float64 here: a row's temperature must not depend on the rows beside it.
         with torch.no_grad():
@@ -288,25 +268,7 @@ class AdaptiveTemperature(Calibrator):
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise ImportError(
-            "the calibrator 'adats' needs torch; install it with: pip install 'cordcal[torch]'"
-        ) from None
-    return torch
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Train on one thread: small batches gain nothing from more, and sums keep their order."""
-    torch = _torch()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return torch_for(AdaptiveTemperature.key)
 
 
 def _check_features(features: Any, rows: int, columns: int | None = None) -> Matrix:
@@ -340,18 +302,6 @@ def _noise(x: Matrix, size: int, seed: int) -> Matrix:
         generator = np.random.default_rng([seed, int.from_bytes(digest, "little")])
         rows.append(generator.standard_normal(size))
     return np.stack(rows)
-
-
-def _inputs(name: str, shapes: Shapes) -> int:
-    """Return how many inputs the layer of a parameter has; a bias has its weight's."""
-    return shapes[name.replace(".bias", ".weight")][-1]
-
-
-def _initial(shape: tuple[int, ...], inputs: int, generator: Any) -> Any:
-    """Return uniform numbers in ±1/√inputs, torch's own rule for linear layers."""
-    torch = _torch()
-    bound = 1.0 / math.sqrt(inputs)
-    return (2.0 * torch.rand(shape, generator=generator) - 1.0) * bound
 
 
 def _chain(net: dict[str, Any], name: str, x: Any) -> Any:

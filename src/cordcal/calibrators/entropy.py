@@ -27,7 +27,7 @@ from cordcal.calibrators.temperature import (
 # The smallest share of the largest entropy whose logarithm is taken, as published.
 _LEAST_ENTROPY = 1e-12
 # Temperatures are kept in this interval: far beyond, a softmax is one-hot or uniform anyway.
-_COLDEST, _HOTTEST = 1e-3, 1e3
+COLDEST, HOTTEST = 1e-3, 1e3
 
 
 class EntropyTemperature(Calibrator):
@@ -118,7 +118,7 @@ class EntropyTemperature(Calibrator):
     @classmethod
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
         x = held["slope_"] * log_entropy(working, xp) + held["intercept_"]
-        temperature = at_most(at_least(softplus(x, xp), _COLDEST, xp), _HOTTEST, xp)
+        temperature = at_most(at_least(softplus(x, xp), COLDEST, xp), HOTTEST, xp)
         return softmax(over(working, temperature[:, None], xp), xp)
 
 
@@ -153,7 +153,7 @@ class EntropyProblem:
         """Return the objective and its gradient; a positive Hessian is kept."""
         u = self.inputs @ theta
         temperature = np.logaddexp(0.0, u)
-        clipped = np.clip(temperature, _COLDEST, _HOTTEST)
+        clipped = np.clip(temperature, COLDEST, HOTTEST)
         beta = 1.0 / clipped
         inside = clipped == temperature
         # dβ/du and d²β/du², none where the temperature is cut.
