@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args
 
-from cordcal.calibrators import available
+from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._registry import of_role
 from cordcal.study._lines import Place, find_lines, line_of
 
@@ -64,6 +64,14 @@ _SET_FIELDS = (
 )
 _SHIFTED_FIELDS = ("file", "kind", "severity")
 _SIZE_FIELDS = ("fractions", "groups", "calibrators")
+
+
+def usual_rivals() -> tuple[str, ...]:
+    """Return the rivals of a study that names none: no network that scores alone would train."""
+    classes = {key: calibrator_class(key) for key in of_role("rival")}
+    return tuple(
+        key for key, found in classes.items() if found.needs_features or not found.needs_torch
+    )
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ class Study:
     sets: tuple[SetSpec, ...]
     seeds: tuple[int, ...] = SEEDS
     calibrators: tuple[str, ...] = field(default_factory=lambda: of_role("base"))
-    rivals: tuple[str, ...] = field(default_factory=lambda: of_role("rival"))
+    rivals: tuple[str, ...] = field(default_factory=usual_rivals)
     experiments: tuple[str, ...] = EXPERIMENTS
     format: Literal["csv", "parquet"] = "csv"
     fractions: tuple[float, ...] = FRACTIONS
@@ -216,7 +224,7 @@ class _Reader:
             sets=sets,
             seeds=self.seeds(content, ()) or SEEDS,
             calibrators=self.choices(content, (), "calibrators", available()) or of_role("base"),
-            rivals=self.choices(content, (), "rivals", available()) or of_role("rival"),
+            rivals=self.choices(content, (), "rivals", available()) or usual_rivals(),
             experiments=self.choices(content, (), "experiments", EXPERIMENTS) or EXPERIMENTS,
             format=cast(
                 Literal["csv", "parquet"],
