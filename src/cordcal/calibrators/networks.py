@@ -390,11 +390,9 @@ def _check_loss(loss: Any, known: tuple[str, ...]) -> None:
 
 def _soft_calibration_error(logits: Any, labels: Any, weight: Any) -> Any:
     """Return the mean gap of confidence and accuracy in bins that rows belong to in part."""
-    import torch
-
     confidence, decided = logits.softmax(dim=1).max(dim=1)
-    centre = (torch.arange(_BINS, dtype=logits.dtype) + 0.5) / _BINS
-    part = torch.exp(-((confidence[:, None] - centre) ** 2) / (2.0 * _WIDTH**2))
+    centre = confidence.new_tensor((np.arange(_BINS) + 0.5) / _BINS)
+    part = (-((confidence[:, None] - centre) ** 2) / (2.0 * _WIDTH**2)).exp()
     part = part / (part.sum(dim=1, keepdim=True) + 1e-6) * weight[:, None]
     # A bin's share times its mean gap is the sum of its parts of the gaps.
     gap = confidence - (decided == labels).to(logits.dtype)
