@@ -4,7 +4,7 @@ Keep a scikit-learn model's predictions
 
 You use ``CalibratedClassifierCV`` and have noticed that ``predict`` changes with it. Replace it
 by :class:`~cordcal.sklearn.PreservingCalibratedClassifierCV`: same arguments, same attributes,
-and with ``ensemble=False`` every prediction stays the classifier's.
+and every prediction stays the classifier's.
 """
 
 # %%
@@ -45,10 +45,42 @@ print((kept.classes_[proba.argmax(axis=1)] == classifier.predict(X_test)).all())
 print(np.abs(kept.direct_proba(X_test) - usual.predict_proba(X_test)).max() < 1e-12)
 
 # %%
+# What differs from scikit-learn
+# -----------------------------
+# .. list-table::
+#    :header-rows: 1
+#
+#    * - what
+#      - ``CalibratedClassifierCV``
+#      - here, and why
+#    * - ``ensemble``
+#      - ``'auto'``
+#      - ``False``: the classifier is fitted on all rows, and its decisions are kept. ``True`` keeps
+#        one classifier a fold; they vote, and decide otherwise than one fitted on all rows in some
+#        rows (4 % with a small forest). ``"auto"`` is scikit-learn's rule.
+#    * - ``method``
+#      - ``'sigmoid'``
+#      - ``"isotonic"``: reshapes most, which is safe where no decision can move. Keys of cordcal
+#        and objects too.
+#    * - ``predict(X)``
+#      - the argmax of its report
+#      - the classifier's own
+#    * - ``predict_proba(X)``
+#      - the calibrator's report
+#      - the repaired one; the calibrator's is ``direct_proba(X)``
+#    * - ``preserve``
+#      - none
+#      - ``1``: how many of the first ranks are kept
+#    * - ``calibrated_classifiers_``
+#      - members with ``calibrators``, one a class
+#      - members with one ``calibrator``
+#
+# All else is the same: ``cv``, ``n_jobs``, weights, metadata routing, which of
+# ``decision_function`` and ``predict_proba`` is calibrated.
+#
 # Any calibrator
 # --------------
-# ``method`` also takes the keys of cordcal's calibrators. The classifier can be trained inside,
-# with cross-fitting, as usual; the decision is then the vote of the fold members.
+# ``method`` also takes the keys of cordcal's calibrators.
 from sklearn.metrics import log_loss
 
 for method in ("sigmoid", "temperature", "isotonic", "svs"):
@@ -67,3 +99,77 @@ for method in ("sigmoid", "temperature", "isotonic", "svs"):
 # direct report is better. Whether that is so for your classifier is what
 # :doc:`the audit </guides/guide_4_audit>` answers; whether predictions *may* change is yours to
 # say.
+
+# %%
+# Pipelines, frames and a search
+# ------------------------------
+# It is an estimator like others: a pipeline goes in, a frame goes through, and ``GridSearchCV``
+# chooses among calibrators by the log loss of what will be reported.
+import pandas as pd
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+pixels = [f"pixel {number}" for number in range(X.shape[1])]
+frame, test = pd.DataFrame(X_train, columns=pixels), pd.DataFrame(X_test, columns=pixels)
+numbers = make_column_transformer((StandardScaler(), make_column_selector("pixel")))
+pipeline = make_pipeline(numbers, LogisticRegression(C=10.0, max_iter=200))
+
+search = GridSearchCV(
+    PreservingCalibratedClassifierCV(pipeline, cv=3),
+    {"method": ["temperature", "isotonic", "svs"]},
+    scoring="neg_log_loss",
+    cv=3,
+)
+search.fit(frame, y_train)
+chosen = search.best_estimator_
+print(search.best_params_, f"log loss {-search.best_score_:.3f}")
+print((chosen.predict(test) == pipeline.fit(frame, y_train).predict(test)).all())
+
+# %%
+# The same search over the classifier's own parameters works too, under
+# ``estimator__logisticregression__C``. Then the decisions are those of the classifier that was
+# chosen.
+#
+# Boosters and their raw scores
+# -----------------------------
+# A booster is a classifier: it can go in as it is. Its probabilities come from raw scores, and
+# these are the better thing to calibrate: where it is very sure, probabilities round to 0 and 1
+# and raw scores do not. With scikit-learn's boosters the raw scores are what
+# ``decision_function`` returns, so nothing need be done. For the others:
+#
+# .. list-table::
+#    :header-rows: 1
+#
+#    * - booster
+#      - raw scores, one column a class
+#    * - LightGBM
+#      - ``booster.predict(X, raw_score=True)``
+#    * - XGBoost
+#      - ``booster.predict(X, output_margin=True)``
+#    * - CatBoost
+#      - ``booster.predict(X, prediction_type="RawFormulaVal")``
+#
+# Give them to :class:`~cordcal.Preserved` as logits, from rows the booster was not fitted on (of
+# two classes there is one number ``z`` a row: pass ``np.column_stack([-z / 2, z / 2])``).
+import cordcal
+
+try:
+    from lightgbm import LGBMClassifier
+
+    booster = LGBMClassifier(n_estimators=20, verbose=-1).fit(X_train, y_train)
+    raw, new = (booster.predict(rows, raw_score=True) for rows in (X_calibration, X_test))
+except ImportError:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    booster = HistGradientBoostingClassifier(max_iter=20).fit(X_train, y_train)
+    raw, new = (booster.decision_function(rows) for rows in (X_calibration, X_test))
+
+model = cordcal.Preserved("svs", class_names=booster.classes_).fit(raw, y_calibration)
+print(
+    f"log loss {log_loss(y_test, booster.predict_proba(X_test)):.3f} before, "
+    f"{log_loss(y_test, model.predict_proba(new)):.3f} repaired"
+)
+print("predictions changed:", np.count_nonzero(model.predict(new) != booster.predict(X_test)))

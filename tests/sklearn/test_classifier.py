@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +15,7 @@ import sklearn
 import skops.io
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.model_selection import (
@@ -82,15 +86,36 @@ def assert_report(report: np.ndarray, model: object, X: np.ndarray) -> None:
 @parametrize_with_checks(
     [
         PreservingCalibratedClassifierCV(),
-        PreservingCalibratedClassifierCV(
-            LogisticRegression(), method="irova", cv=3, ensemble=False
-        ),
+        PreservingCalibratedClassifierCV(LogisticRegression(), method="irova", cv=3, ensemble=True),
     ]
 )
 # One check of scikit-learn 1.6 has a class with fewer rows than folds.
 @pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
 def test_contract(estimator: object, check: object) -> None:
     check(estimator)
+
+
+def test_by_default_every_prediction_is_that_of_the_classifier_fitted_on_all_rows() -> None:
+    X, y = load_digits(return_X_y=True)
+    forest = RandomForestClassifier(20, random_state=0)
+    model = calibrated(forest).fit(X[:500], y[:500])
+    own = forest.fit(X[:500], y[:500]).predict(X[500:])
+    report = model.predict_proba(X[500:])
+    assert np.array_equal(model.predict(X[500:]), own)
+    assert np.array_equal(model.classes_[report.argmax(axis=1)], own)
+    members = calibrated(forest, ensemble="auto").fit(X[:500], y[:500])
+    assert (members.predict(X[500:]) != own).any()  # scikit-learn's rule makes another classifier
+
+
+def test_the_guide_lists_every_default_that_differs() -> None:
+    theirs = inspect.signature(CalibratedClassifierCV).parameters
+    ours = inspect.signature(PreservingCalibratedClassifierCV).parameters
+    differ = {
+        name for name in ours if name in theirs and ours[name].default != theirs[name].default
+    }
+    guide = Path(__file__).parents[2] / "examples" / "guide_1_scikit_learn.py"
+    cells = re.findall(r"^#    \* - ``(\w+)``\n#      - ``(.*)``$", guide.read_text(), re.M)
+    assert dict(cells) == {name: repr(theirs[name].default) for name in differ}
 
 
 ESTIMATORS = {"probabilities": GaussianNB(), "decision values": LinearSVC(C=0.01)}

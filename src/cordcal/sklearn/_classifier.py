@@ -51,16 +51,16 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     """Calibrate a classifier's probabilities and keep each of its predictions.
 
     The arguments and fitted attributes are those of
-    `sklearn.calibration.CalibratedClassifierCV`.  ``direct_proba`` is what that class would
+    `sklearn.calibration.CalibratedClassifierCV`; :doc:`one table </guides/guide_1_scikit_learn>`
+    has the differences.  ``direct_proba`` is what that class would
     report; ``predict_proba`` is the same report repaired by CORD, so that its argmax is the
     **original decision**, which ``predict`` returns:
 
-    - with a prefit estimator, or with ``ensemble=False``: the fitted estimator's own
-      ``predict``, also where that is not the argmax of its probabilities (``SVC``,
-      threshold wrappers, ties);
-    - with an ensemble of fold members: the class that most members' own ``predict`` gives.
-      Of several such classes, the one with the largest mean original probability, then the
-      first.
+    - of the estimator fitted on all rows, or of the prefit one: its own ``predict``, also where
+      that is not the argmax of its probabilities (``SVC``, threshold wrappers, ties);
+    - with ``ensemble=True``, of the fold members: the class that most members' own ``predict``
+      gives.  Of several such classes, the one with the largest mean original probability, then
+      the first.  It is another classifier, which decides otherwise in some rows.
 
     The repair's shared scalar is found on the held-out rows of the folds.
 
@@ -81,8 +81,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     n_jobs : int, optional
         Folds fitted at a time.
     ensemble : bool or "auto"
-        Whether every fold's estimator is kept and reports are averaged; ``"auto"`` is True
-        unless the estimator is prefit.
+        Whether every fold's estimator is kept and reports are averaged; ``"auto"``,
+        scikit-learn's default, is True unless the estimator is prefit.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = PreservingCalibratedClassifierCV(GaussianNB(), ensemble=False).fit(X, y)
+    >>> model = PreservingCalibratedClassifierCV(GaussianNB()).fit(X, y)
     >>> own = GaussianNB().fit(X, y).predict(X)
     >>> bool((model.predict_proba(X).argmax(axis=1) == own).all())
     True
@@ -121,7 +121,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         preserve: int | Literal["ranking"] = 1,
         cv: Any = None,
         n_jobs: int | None = None,
-        ensemble: bool | str = "auto",
+        ensemble: bool | str = False,
     ) -> None:
         self.estimator = estimator
         self.method = method
