@@ -24,6 +24,9 @@ from cordcal._door.types import Array
 
 DROP = "drop or fix such rows before calling"
 
+# What nearly every call passes: an array that needs none of the questions below.
+_PLAIN = frozenset(map(np.dtype, ("float64", "float32", "float16")))
+
 # Accepts probabilities that were written with three decimals and sum to 0.999 or 1.001;
 # 2^-20 is more than float32 and any order of additions take away or add.
 _SUM_TOLERANCE = 1e-3 + 2.0**-20
@@ -41,23 +44,29 @@ def as_matrix(values: Any, name: str, *, allow_row: bool = False) -> Array:
     allow_row : bool
         Accept one 1-D row as well; it is returned 1-D.
     """
+    array = (
+        values if type(values) is np.ndarray and values.dtype in _PLAIN else _floats(values, name)
+    )
+    shape = array.shape
+    if len(shape) == 2:
+        if shape[0] == 0:
+            raise Refusal(name, "has no rows", "pass at least one")
+    elif len(shape) != 1 or not allow_row:
+        raise Refusal(
+            name, f"has {len(shape)} dimension(s)", "pass a 2-D array of shape (rows, classes)"
+        )
+    if shape[-1] < 2:
+        raise Refusal(name, f"has {shape[-1]} class(es)", "at least 2 columns are needed")
+    return array
+
+
+def _floats(values: Any, name: str) -> Array:
+    """Return an array of a dtype that is served, in the library of the values."""
     array = _numpy_matrix(values, name) if namespace(values) is np else values
     if dtype_name(array.dtype) not in UNIT_ROUNDOFF:
         raise Refusal(
             name, f"has dtype {array.dtype}", "pass an array of floats, one column a class"
         )
-    if array.ndim == 1 and allow_row:
-        classes = array.shape[0]
-    elif array.ndim == 2:
-        classes = array.shape[1]
-        if array.shape[0] == 0:
-            raise Refusal(name, "has no rows", "pass at least one")
-    else:
-        raise Refusal(
-            name, f"has {array.ndim} dimension(s)", "pass a 2-D array of shape (rows, classes)"
-        )
-    if classes < 2:
-        raise Refusal(name, f"has {classes} class(es)", "at least 2 columns are needed")
     return array
 
 

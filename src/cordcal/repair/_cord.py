@@ -290,7 +290,7 @@ class CORD(Estimator):
     ) -> None:
         given = (original, direct, decision, self.eta_, out, self._cores())
         work, reports = row_work(direct), (original, direct, out)
-        if np.ndim(self.eta_):
+        if isinstance(self.eta_, np.ndarray):  # one scalar a level
             engine_for("repair_ranked", RANKED_WORK * work, *reports).repair_ranked(*given)
         else:
             engine_for("repair", work, *reports).repair(*given)
@@ -298,7 +298,7 @@ class CORD(Estimator):
     def _repair_foreign(
         self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
     ) -> Any:
-        if np.ndim(self.eta_):
+        if isinstance(self.eta_, np.ndarray):
             scalars = self.eta_.tolist()
             return _ranked_rows.repair_foreign(original, direct, decision, scalars, dtype)
         return _foreign.repair(original, direct, decision, self.eta_, dtype)
@@ -358,5 +358,9 @@ class CORD(Estimator):
         kept = "" if self.preserve == 1 else f"preserve={self.preserve!r}"
         if not hasattr(self, "eta_"):
             return f"CORD({kept})"
-        eta = f"{len(self.eta_)} scalars" if np.ndim(self.eta_) else f"eta={self.eta_!r}"
+        eta = (
+            f"{len(self.eta_)} scalars"
+            if isinstance(self.eta_, np.ndarray)
+            else f"eta={self.eta_!r}"
+        )
         return f"CORD({kept + ', ' if kept else ''}{eta})"

@@ -142,7 +142,7 @@ def engine_for(job: Job, work: int, *arrays: npt.NDArray[Any]) -> Engine:
     if not kernels.installed():
         _hint(setting, work)
         return _array_engine
-    dtypes = tuple(array.dtype for array in arrays)
+    dtypes = tuple([array.dtype for array in arrays])
     if setting == "compiled":
         return kernels.engine(job, dtypes, "compile") or _array_engine
     compiled = kernels.engine(job, dtypes, "have")

@@ -138,9 +138,10 @@ def transform(
         repaired = repair._repair_foreign(p, q, keep, wanted)
         return repaired[0, :] if single else repaired
     target = output_array(q, dtype, out, single)
-    _repair_apart(repair, p, q, keep, target)
     if out is not None:
+        _repair_apart(repair, p, q, keep, target)
         return out
+    repair._repair_rows(p, q, keep, target)
     return target[0] if single else target
 
 
@@ -180,10 +181,10 @@ def _overlaps(out: npt.NDArray[Any], *inputs: Any) -> bool:
 
     An input itself may be written to: its rows are read before they are written.
     """
-    return any(
-        isinstance(x, np.ndarray) and np.may_share_memory(out, x) and not same_array(out, x)
-        for x in inputs
-    )
+    for x in inputs:
+        if isinstance(x, np.ndarray) and np.may_share_memory(out, x) and not same_array(out, x):
+            return True
+    return False
 
 
 def _repair_apart(

@@ -61,8 +61,9 @@ Effort = Literal["have", "load", "compile"]
 _ENGINE = "cordcal.repair.kernels._engine"
 
 
+@functools.cache
 def disabled() -> bool:
-    """Whether numba was told not to compile."""
+    """Whether numba was told not to compile, which it asks once, too."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
@@ -83,15 +84,13 @@ def engine(job: Job, dtypes: tuple[np.dtype[Any], ...], effort: Effort) -> Engin
     found = _module()
     if found is None:
         return None
-    needed, module = found.kernels_of(job, dtypes), cast("Engine", found)
-    if effort == "have":
-        return module if all(kernel.ready is not None for kernel in needed) else None
-    for kernel in needed:
-        if effort == "compile":
-            kernel.get()
-        elif not kernel.load():
-            return None
-    return module
+    for kernel in found.kernels_of(job, dtypes):
+        if kernel.ready is None:
+            if effort == "compile":
+                kernel.get()
+            elif effort == "have" or not kernel.load():
+                return None
+    return cast("Engine", found)
 
 
 @functools.cache

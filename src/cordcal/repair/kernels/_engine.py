@@ -93,11 +93,12 @@ class _Inputs:
 
 def _take_notice(inputs: _Inputs, counts: npt.NDArray[np.int64]) -> int:
     """Warn about rows that sum to one only about; return how many decisions changed."""
-    *sloppy, changed = counts.tolist()
-    for name, array, rows in zip(
-        ("original", "direct"), (inputs.original, inputs.direct), sloppy, strict=True
+    sloppy_original, sloppy_direct, changed = counts.tolist()
+    for name, array, sloppy in (
+        ("original", inputs.original, sloppy_original),
+        ("direct", inputs.direct, sloppy_direct),
     ):
-        if rows:
+        if sloppy:
             classes = array.shape[1]
             worst = max(
                 float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
