@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
+from cordcal.metrics._equal_mass import confidence_order
 
 
 def slow_equal_mass(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
@@ -52,3 +53,12 @@ def test_the_scale_of_weights_does_not_matter(report) -> None:
     assert metrics.ece_equal_mass(p, y, sample_weight=4 * w) == pytest.approx(
         metrics.ece_equal_mass(p, y, sample_weight=w), rel=1e-12
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_order_of_confidences_is_stable(dtype) -> None:
+    rng = np.random.default_rng(1)
+    confidence = np.round(rng.random(999), 2).astype(dtype).astype(np.float64)
+    confidence[::5] = rng.random(200).astype(dtype)
+    found = confidence_order(confidence)
+    np.testing.assert_array_equal(found, np.argsort(confidence, kind="stable"))

@@ -75,3 +75,16 @@ def test_bad_input_names_argument_row_and_remedy(probabilities, labels, message)
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - read below
             measure(probabilities, labels)
         assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("classes", [2, 1000, 20_000])
+def test_float32_rows_are_accepted_by_their_sum_in_float64(classes) -> None:
+    p = np.full((3, classes), 1.0 / classes, dtype=np.float32)
+    largest = 1.001 + 2.0**-20  # what a row may sum to
+    p[1, 0] += np.float32(largest - p[1].astype(np.float64).sum())
+    while p[1].astype(np.float64).sum() > largest:
+        p[1, 0] = np.nextafter(p[1, 0], np.float32(0.0))
+    assert metrics.accuracy(p, [0, 0, 0]) == 1.0
+    p[1, 0] += np.float32(2.0**-22)
+    with pytest.raises(ValueError, match="row 1 sums to 1.001, not 1"):
+        metrics.accuracy(p, [0, 0, 0])

@@ -48,6 +48,8 @@ def dtype_name(dtype: Any) -> str:
     """Return the bare name of a dtype: ``float32`` for NumPy's, torch's and JAX's alike."""
     if isinstance(dtype, np.dtype):
         return _numpy_name(dtype)
+    if isinstance(dtype, str):
+        return dtype
     try:
         return str(np.dtype(dtype).name)
     except TypeError:

@@ -41,8 +41,7 @@ def bin_index(confidence: Vector, bins: int) -> Classes:
     >>> bin_index(np.array([0.0, 0.2, 0.2000001, 2 / 3, 1.0]), 15)
     array([ 0,  2,  3,  9, 14])
     """
-    index = np.searchsorted(bin_edges(bins), confidence, side="left") - 1
-    return np.clip(index, 0, bins - 1)
+    return np.searchsorted(bin_edges(bins)[1:-1], confidence, side="left")
 
 
 @dataclass(frozen=True, eq=False)

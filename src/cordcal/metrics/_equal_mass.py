@@ -39,6 +39,25 @@ def rank_bins(weight: Vector, bins: int) -> Classes:
     return np.asarray(index, dtype=np.intp)
 
 
+def confidence_order(confidence: Vector) -> Classes:
+    """Return the rows in the order of their confidence, the first first on ties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> confidence_order(np.array([0.5, 1.0, 0.5]))
+    array([0, 2, 1])
+    """
+    narrow = confidence.astype(np.float32)
+    if not np.array_equal(narrow, confidence):
+        return np.argsort(confidence, kind="stable")
+    # Confidences of float32 leave room for their row in one integer, and whole integers are
+    # sorted three times as fast; positive floats sort as their bits do.
+    keys = (narrow.view(np.uint32).astype(np.uint64) << 32) + np.arange(len(narrow), dtype="u8")
+    keys.sort()
+    return (keys & 0xFFFFFFFF).astype(np.intp)
+
+
 def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
     """Return the equal-mass ECE of rows in the order of their confidence."""
     gaps = np.bincount(rank_bins(weight, bins), residual)
@@ -47,7 +66,7 @@ def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
 
 def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
     """Return the equal-mass ECE of rows that were reduced already."""
-    order = np.argsort(rows.confidence, kind="stable")
+    order = confidence_order(rows.confidence)
     weight = rows.weights
     residual = weight * (rows.confidence - rows.correct)
     return ranked_gap(residual[order], weight[order], bins)
@@ -173,7 +192,7 @@ def ece_equal_mass(
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
-    order = np.argsort(rows.confidence, kind="stable")
+    order = confidence_order(rows.confidence)
     residual = (rows.confidence - rows.correct)[order]
     passed = np.arange(BINS)
 
