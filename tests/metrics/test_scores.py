@@ -86,5 +86,5 @@ def test_float32_rows_are_accepted_by_their_sum_in_float64(classes) -> None:
         p[1, 0] = np.nextafter(p[1, 0], np.float32(0.0))
     assert metrics.accuracy(p, [0, 0, 0]) == 1.0
     p[1, 0] += np.float32(2.0**-22)
-    with pytest.raises(ValueError, match="row 1 sums to 1.001, not 1"):
+    with pytest.raises(ValueError, match=r"row 1 sums to 1\.001, not 1"):
         metrics.accuracy(p, [0, 0, 0])
