@@ -11,7 +11,7 @@ from cordcal.metrics._bins import Reliability, ReliabilityStream
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
 from cordcal.metrics._registry import MEASURES
-from cordcal.metrics._rows import LabelledBlock, LabelledRows, Report
+from cordcal.metrics._rows import LabelledRows, Report
 from cordcal.metrics._stream import BlockStream, Stream
 
 
@@ -72,9 +72,9 @@ class MeasuresStream(Stream):
         """Add a report that was taken in already, with labels and weights that were checked."""
         self._rows.add(report.labelled(labels, weight, visit=self._visit))
 
-    def _visit(self, block: LabelledBlock) -> None:
+    def _visit(self, *block: Any) -> None:
         for stream in self._whole.values():
-            stream.visit(block)
+            stream.visit(*block)
 
     def merge(self, other: Self) -> Self:
         """Add what another stream has seen; return this stream."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal._door.types import Vector
+from cordcal._door.types import Classes, Vector
 from cordcal.metrics._bins import BINS, bin_index, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
 from cordcal.metrics._measure import Measure
-from cordcal.metrics._rows import LabelledBlock
 from cordcal.metrics._stream import BlockStream, require_rows
 
 
@@ -37,16 +37,15 @@ class ClasswiseECEStream(BlockStream):
         # By bin and class: Σ w (p − 1[y = class]).
         self._gaps: Vector | None = None
 
-    def visit(self, block: LabelledBlock) -> None:
-        """Add a checked block."""
-        given, wide, labels, true_mass, weight = block
-        classes = given.shape[1]
+    def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
+        """Add a checked block, as given and in float64."""
+        classes = block.shape[1]
         gaps = self._sized(classes)
         # Among many classes nearly every entry is small: whole rows go to the first bin, and
         # the few entries beyond its edge are moved on.  The edge rounded to a narrow dtype
         # lets some of the first bin's own entries through, which then move nowhere.
         gaps[0] += weight @ wide
-        large = np.flatnonzero(given >= given.dtype.type(1.0 / self.bins))
+        large = np.flatnonzero(block >= block.dtype.type(1.0 / self.bins))
         row = large // classes
         column = large - row * classes
         mass = wide.ravel()[large]
@@ -55,6 +54,7 @@ class ClasswiseECEStream(BlockStream):
         flat = gaps.reshape(-1)
         np.add.at(flat, bin_index(mass, self.bins) * classes + column, moved)
         np.subtract.at(flat, column, moved)
+        true_mass = wide[np.arange(len(wide)), labels]
         np.subtract.at(flat, bin_index(true_mass, self.bins) * classes + labels, weight)
         self._weight += float(weight.sum())
 

@@ -196,18 +196,22 @@ def _resampler(rows: LabelledRows) -> Resampler:
     residual = (rows.confidence - rows.correct)[order]
     passed = np.arange(BINS)
 
-    def value(weight: Vector) -> float:
-        running = np.cumsum(weight)
-        # As in `rank_bins`: bin m starts behind the row that brings m / bins of the weight.
-        starts = np.searchsorted(running, passed * running[-1] / BINS) + (passed > 0)
-        # A row that fills several bins leaves the later ones empty; the last may end the rows.
-        gaps = np.add.reduceat(np.append(residual * weight, 0.0), starts)
-        filled = np.append(starts[1:] > starts[:-1], True)
-        return float(np.abs(gaps[filled]).sum() / running[-1])
-
     def values(weight: Matrix, total: Vector) -> Vector:
-        # One resample at a time: its few vectors stay in the cache.
-        return np.array([value(weight[order, column]) for column in range(weight.shape[1])])
+        resamples = len(total)
+        ordered = np.ascontiguousarray(weight[order].T)
+        running = np.cumsum(ordered, axis=1)
+        # As in `rank_bins`: bin m starts behind the row that brings m / bins of the weight.
+        cuts = passed * running[:, -1:] / BINS
+        starts = np.stack([np.searchsorted(*each) for each in zip(running, cuts, strict=True)])
+        starts += passed > 0
+        # A column of zeros at the end: the last bin may be empty.
+        parts = np.zeros((resamples, len(order) + 1))
+        np.multiply(ordered, residual, out=parts[:, :-1])
+        first = np.arange(resamples)[:, None] * parts.shape[1]
+        gaps = np.add.reduceat(parts.reshape(-1), (first + starts).reshape(-1))
+        # A row that fills several bins leaves the later ones empty.
+        filled = np.append(starts[:, 1:] > starts[:, :-1], np.full((resamples, 1), True), axis=1)
+        return np.abs(gaps.reshape(resamples, BINS) * filled).sum(axis=1) / running[:, -1]
 
     return values
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,24 +19,10 @@ from cordcal._door.reports import are_distributions, as_matrix, report_refusals
 from cordcal._door.types import Classes, Labels, Matrix, Vector
 from cordcal._door.vectors import check_decisions, check_weights
 
+Visitor = Callable[[npt.NDArray[Any], Vector, Classes, Vector], None]
+
 # 4 MB of float64 a block: within the last cache, and enough rows that calls cost nothing.
 _BLOCK_ENTRIES = 2**19
-
-
-class LabelledBlock(NamedTuple):
-    """Checked rows with what comes with them, for measures that need whole rows.
-
-    ``given`` and ``wide`` are the entries as they came and in float64.
-    """
-
-    given: npt.NDArray[Any]
-    wide: Matrix
-    labels: Classes
-    true_mass: Vector
-    weight: Vector
-
-
-Visitor = Callable[[LabelledBlock], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +154,8 @@ class Report:
     ) -> LabelledRows:
         """Reduce the report to its rows in one pass, given labels and weights from `beside`.
 
-        ``visit`` is called with each block, for measures that need whole rows.
+        ``visit`` is called with each checked block, its entries in float64, labels and weights,
+        for measures that need whole rows.
         """
         confidence, true_mass, error = (np.empty(self.rows) for _ in range(3))
         prediction = np.empty(self.rows, dtype=np.intp)
@@ -179,7 +166,7 @@ class Report:
             prediction[at], confidence[at] = best, wide[here, best]
             true = true_mass[at] = wide[here, y]
             if visit is not None:
-                visit(LabelledBlock(block, wide, y, true, weights[at]))
+                visit(block, wide, y, weights[at])
             error[at] = _squared_error(wide, y, true)
         return LabelledRows(confidence, prediction, true_mass, error, truth, weight)
 

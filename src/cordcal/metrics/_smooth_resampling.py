@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cordcal._door.blocks import row_blocks
 from cordcal._door.types import Matrix, Vector
 from cordcal.metrics._measure import Measure, Resampler, sums_by_place
 from cordcal.metrics._rows import LabelledRows
@@ -34,9 +35,11 @@ def _resampler(rows: LabelledRows) -> Resampler:
     sums = sums_by_place(np.stack([left, left + 1]), np.stack([residual - right, right]), nodes)
 
     def values(weight: Matrix, total: Vector) -> Vector:
-        spectra = mirrored_spectrum(np.ascontiguousarray((sums @ weight).T))
-        traces = smoothed(spectra, nodes, width)
-        return np.asarray(np.abs(traces).sum(axis=1) / (nodes * total))
+        found = np.empty(len(total))
+        for some in row_blocks(len(total), nodes):
+            spectra = mirrored_spectrum(np.ascontiguousarray((sums @ weight[:, some]).T))
+            found[some] = np.abs(smoothed(spectra, nodes, width)).sum(axis=1)
+        return found / (nodes * total)
 
     return values
 

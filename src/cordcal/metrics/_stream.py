@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-from cordcal._door.types import Labels, Vector
+import numpy.typing as npt
+
+from cordcal._door.types import Classes, Labels, Vector
 from cordcal._numeric.exact import ExactSum, total_weight, weighted
-from cordcal.metrics._rows import LabelledBlock, LabelledRows, Report
+from cordcal.metrics._rows import LabelledRows, Report
 
 
 class Stream(ABC):
@@ -67,8 +69,8 @@ class BlockStream(Stream):
         report.labelled(labels, weight, visit=self.visit)
 
     @abstractmethod
-    def visit(self, block: LabelledBlock) -> None:
-        """Add a checked block."""
+    def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
+        """Add a checked block, as given and in float64."""
 
 
 class WeightedMean:
