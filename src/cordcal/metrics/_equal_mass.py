@@ -211,7 +211,8 @@ def _resampler(rows: LabelledRows) -> Resampler:
         gaps = np.add.reduceat(parts.reshape(-1), (first + starts).reshape(-1))
         # A row that fills several bins leaves the later ones empty.
         filled = np.append(starts[:, 1:] > starts[:, :-1], np.full((resamples, 1), True), axis=1)
-        return np.abs(gaps.reshape(resamples, BINS) * filled).sum(axis=1) / running[:, -1]
+        gap = np.abs(gaps.reshape(resamples, BINS) * filled).sum(axis=1)
+        return np.asarray(gap / running[:, -1])
 
     return values
 
