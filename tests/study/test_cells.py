@@ -15,7 +15,7 @@ from cordcal.study import cells
 from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Request, Task, compute, stored
 from cordcal.study.data import CLEAN, load_set
 from cordcal.study.repairs import make_repair, weighted
-from cordcal.study.schema import SetSpec, Shifted
+from cordcal.study.specs import SetSpec, Shifted
 from cordcal.study.tidy import tidy_rows
 
 ROWS, CLASSES = 301, 4
@@ -35,7 +35,7 @@ def spec(tmp_path: Path) -> SetSpec:
 def task(spec: SetSpec, key: str, wanted: dict[str, tuple[str, ...]], **fit: float) -> Task:
     folder = spec.file.parent / "cells"
     made = Fit("g", "net", key, int(fit.get("seed", 0)), fit.get("fraction", 1.0))
-    return Task(made, spec, load_set(spec).digests(), wanted, folder)
+    return Task(made, spec, load_set(spec).facts(), wanted, folder)
 
 
 def test_halves_are_disjoint_equal_and_nested(spec: SetSpec) -> None:

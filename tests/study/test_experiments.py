@@ -13,7 +13,7 @@ from cordcal.study.chapters import Chapter, Part, Table
 from cordcal.study.data import Rows, SetData
 from cordcal.study.experiments import CELL_EXPERIMENTS, ablations, curves, paired, rivals
 from cordcal.study.plan import Plan
-from cordcal.study.schema import SetSpec, Shifted, Study
+from cordcal.study.specs import SetSpec, Shifted, Study
 
 NAMES = (
     "accuracy",
@@ -35,7 +35,7 @@ def plan_of(classes: int = 3, sets: int = 2, **study: object) -> Plan:
     options = {"calibrators": ("vs", "ms"), "rivals": ("ts",), "seeds": (0, 1), **study}
     return Plan(
         Study("t", specs, **options),  # type: ignore[arg-type]
-        {("G", spec.name): SetData("logits", rows, None, {}) for spec in specs},
+        {("G", spec.name): SetData("logits", rows, None, {}).facts() for spec in specs},
     )
 
 
@@ -78,7 +78,7 @@ def test_what_the_data_do_not_allow_is_left_out(
     if features:
         rows = Rows(rows.scores, rows.labels, np.zeros((8, 2)))
     spec = SetSpec("net", "G", Path("x.npz"))
-    plan = Plan(Study("t", (spec,)), {("G", "net"): SetData("logits", rows, None, {})})
+    plan = Plan(Study("t", (spec,)), {("G", "net"): SetData("logits", rows, None, {}).facts()})
     if find_spec("torch") is None:
         missing = missing | {"adats"}  # it is trained with torch
     assert set(plan.left_out(spec)) == missing
@@ -88,7 +88,7 @@ def test_what_the_data_do_not_allow_is_left_out(
 def test_a_set_may_name_what_the_rules_leave_out() -> None:
     rows = Rows(np.zeros((8, 1000)), np.zeros(8, dtype=np.int64))
     spec = SetSpec("net", "G", Path("x.npz"), calibrators=("ms",))
-    plan = Plan(Study("t", (spec,)), {("G", "net"): SetData("logits", rows, None, {})})
+    plan = Plan(Study("t", (spec,)), {("G", "net"): SetData("logits", rows, None, {}).facts()})
     assert plan.bases(spec) == ["ms"]
     assert "the study file does not name it" in plan.left_out(spec)["vs"]
 
@@ -176,7 +176,7 @@ def test_kinds_of_shift_are_averaged_only_where_each_has_every_severity() -> Non
     def families(*shifted: Shifted) -> list[str]:
         rows = Rows(np.zeros((8, 3)), np.zeros(8, dtype=np.int64))
         spec = SetSpec("net", "G", Path("x.npz"), shifted=shifted)
-        data = SetData("logits", rows, None, {each.name: rows for each in shifted})
+        data = SetData("logits", rows, None, {each.name: rows for each in shifted}).facts()
         plan = Plan(Study("t", (spec,), calibrators=("vs",), seeds=(0,)), {("G", "net"): data})
         asked = curves.shift_requests(plan)
         chapter = curves.shift_chapter(plan, asked, cells_of(asked, lambda *_: 0.5))

@@ -13,7 +13,7 @@ from cordcal.study import read_study, run_study
 from cordcal.study._lines import find_lines, line_of
 from cordcal.study.data import load_set
 from cordcal.study.plan import Plan
-from cordcal.study.schema import EXPERIMENTS, FRACTIONS
+from cordcal.study.specs import EXPERIMENTS, FRACTIONS
 
 MINIMAL = """\
 title = "t"
@@ -56,7 +56,7 @@ def test_defaults_are_the_paper_s(folder: Path) -> None:
 
 def test_a_set_may_have_seeds_of_its_own(folder: Path) -> None:
     study = read_study(written(folder, MINIMAL + "seeds = [7]\n"))
-    plan = Plan(study, {("all", "a"): load_set(study.sets[0])})
+    plan = Plan(study, {("all", "a"): load_set(study.sets[0]).facts()})
     assert plan.splits(study.sets[0]) == (7,)
     assert plan.splits(replace(study.sets[0], seeds=None)) == (0, 1, 2, 3, 4)
     assert plan.splits(replace(study.sets[0], evaluation=Path("b.npz"))) == (None,)

@@ -188,6 +188,17 @@ def takes_features(calibrator: Any) -> bool:
     return "features" in inspect.signature(found.fit).parameters
 
 
+def is_network(key: str) -> bool:
+    """Tell whether a calibrator is a network, which takes minutes to fit.
+
+    Examples
+    --------
+    >>> is_network("ts"), is_network("adats")
+    (False, True)
+    """
+    return "network" in calibrator_class(key).size.uncounted
+
+
 def make(key: str, **params: Any) -> Calibrator:
     """Return a new, unfitted calibrator.
 

@@ -24,7 +24,7 @@ from cordcal._door.vectors import check_labels
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop, direct_of
 from cordcal.calibrators._foreign import adapted
-from cordcal.calibrators._registry import takes_features
+from cordcal.calibrators._registry import is_network, takes_features
 from cordcal.calibrators.blend import Blend
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import Replicates
@@ -407,7 +407,7 @@ class _Chosen:
 
 def _chosen(calibrators: Any, input: Kind) -> _Chosen:
     if isinstance(calibrators, str) and calibrators in ("all", "every"):
-        keys = [key for key in available() if calibrators == "every" or _quick(key)]
+        keys = [key for key in available() if calibrators == "every" or not is_network(key)]
         return _Chosen({key: key for key in keys}, explicit=False)
     maps: dict[str, Any] = {}
     for name, each in _named(calibrators):
@@ -419,11 +419,6 @@ def _chosen(calibrators: Any, input: Kind) -> _Chosen:
             each = adapted(each, input, f"calibrators[{name!r}]")
         maps[name] = each
     return _Chosen(maps, explicit=True)
-
-
-def _quick(key: str) -> bool:
-    """Tell whether ``"all"`` tries a calibrator: not networks, which take minutes."""
-    return "network" not in calibrator_class(key).size.uncounted
 
 
 def _named(calibrators: Any) -> list[tuple[str, Any]]:

@@ -70,9 +70,14 @@ def lower_end(direct: Matrix, decision: Classes) -> tuple[Vector, Vector, Vector
 
 def share_at_end(direct: Matrix, repaired: Matrix, decision: Classes) -> float:
     """Return the share of rows whose repaired mass is the least that keeps the decision."""
+    return float(np.mean(at_end(direct, repaired, decision)))
+
+
+def at_end(direct: Matrix, repaired: Matrix, decision: Classes) -> npt.NDArray[np.bool_]:
+    """Tell of each row whether its repaired mass is the least that keeps the decision."""
     _, _, end = lower_end(direct, decision)
     mass = repaired[np.arange(len(decision)), decision]
-    return float(np.mean(mass <= end + _AT_END))
+    return np.asarray(mass <= end + _AT_END)
 
 
 def price_of_keeping(direct: Matrix, decision: Classes, labels: Classes) -> Price:

@@ -21,14 +21,15 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal._door.scores import original_probabilities
+from cordcal._door.types import Kind
 from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.files import replacing
 from cordcal.files._models import load, save
 from cordcal.metrics import MEASURES
-from cordcal.study.data import Rows, SetData, cached_set
+from cordcal.study.data import Rows, SetData, SetFacts, cached_set
 from cordcal.study.repairs import DIRECT, Measured, make_repair, measure
-from cordcal.study.schema import Kind, SetSpec
+from cordcal.study.specs import SetSpec
 
 UNCALIBRATED = "uncalibrated"
 """The calibrator of the original reports: no map at all."""
@@ -66,9 +67,32 @@ class Task:
 
     fit: Fit
     spec: SetSpec
-    digests: Mapping[str, str]
+    facts: SetFacts
     wanted: Wanted
     folder: Path
+
+    @property
+    def name(self) -> str:
+        """What progress shows."""
+        return f"{self.fit.set}, {self.fit.calibrator}"
+
+    def cost(self) -> float:
+        """Return how long the fit takes, relatively."""
+        rows, classes, key = (
+            self.facts.rows * self.fit.fraction,
+            self.facts.classes,
+            self.fit.calibrator,
+        )
+        square = 0.0 if key == UNCALIBRATED else calibrator_class(key).square_work
+        return rows * classes * (1.0 + square * classes)
+
+    def stored(self) -> Cell | None:
+        """Return the cell if all that is wanted of it is on disk."""
+        return stored(self)
+
+    def compute(self) -> Cell:
+        """Compute the cell and store it."""
+        return compute(self)
 
     def address(self) -> str:
         """Return the content address of the cell."""
@@ -77,7 +101,7 @@ class Task:
         parts = {
             "format": _FORMAT,
             "version": __version__,
-            "rows": self.digests["rows"],
+            "rows": self.facts.digests["rows"],
             "seed": self.fit.seed,
             "fraction": self.fit.fraction,
             "calibrator": key,
@@ -123,7 +147,7 @@ def stored(task: Task) -> Cell | None:
     """Return the cell if all that is wanted of it is on disk."""
     held, notes = _held(task)
     missing = any(
-        repair not in held.get(task.digests[evaluation], {})
+        repair not in held.get(task.facts.digests[evaluation], {})
         for evaluation, repairs in task.wanted.items()
         for repair in repairs
     )
@@ -166,7 +190,7 @@ def _held(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
 
 
 def _cell(task: Task, held: dict[str, dict[str, Measured]], notes: tuple[str, ...]) -> Cell:
-    measures = {name: held[task.digests[name]] for name in task.wanted}
+    measures = {name: held[task.facts.digests[name]] for name in task.wanted}
     return Cell(measures, notes)
 
 
@@ -177,7 +201,7 @@ def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measur
     if fit.calibrator != UNCALIBRATED:
         calibrator = _fitted(task, data)
     missing = {
-        name: [repair for repair in repairs if repair not in held.get(task.digests[name], {})]
+        name: [repair for repair in repairs if repair not in held.get(task.facts.digests[name], {})]
         for name, repairs in task.wanted.items()
     }
     repairs: dict[str, Any] = {}
@@ -193,7 +217,7 @@ def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measur
             continue
         rows = data.evaluated(fit.seed, evaluation)
         original, decision, direct = _reports(calibrator, rows, data.kind)
-        here = held.setdefault(task.digests[evaluation], {})
+        here = held.setdefault(task.facts.digests[evaluation], {})
         for name in names:
             report = direct
             if name != DIRECT:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from cordcal.calibrators._registry import short_name
 from cordcal.metrics import MEASURES
-from cordcal.study.tidy import Row
+from cordcal.study.tidy import Result, Row
 
-FigureKind = Literal["changes", "tradeoff", "reliability", "curves"]
+FigureKind = Literal["changes", "tradeoff", "reliability", "curves", "ranks"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Chapter:
     paragraphs: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
-    rows: Sequence[Row] = field(default=(), repr=False)
+    rows: Sequence[Row] | Sequence[Result] = field(default=(), repr=False)
 
 
 def text(value: str, *, strong: bool = False) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.types import Kind
 from cordcal.files import Scores, read_scores
+from cordcal.files._calarena import read_experiment
 from cordcal.files._columns import FEATURE_NAMES
 from cordcal.files._contents import open_contents
 from cordcal.files._scores import is_file
-from cordcal.study.schema import Kind, SetSpec
+from cordcal.study.specs import SetSpec
 
 Matrix = npt.NDArray[np.floating]
 Classes = npt.NDArray[np.int64]
@@ -51,6 +54,25 @@ class Rows:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class SetFacts:
+    """What a study knows of a set while its rows are not in memory."""
+
+    kind: Kind
+    classes: int
+    rows: int
+    evaluation_rows: int | None
+    features: bool
+    digests: Mapping[str, str]
+
+    @property
+    def halves(self) -> tuple[int, int]:
+        """How many rows there are to fit on, and how many to evaluate on."""
+        if self.evaluation_rows is not None:
+            return self.rows, self.evaluation_rows
+        return self.rows // 2, self.rows - self.rows // 2
+
+
 @dataclass(frozen=True, eq=False)
 class SetData:
     """The rows of one set: those to fit on, those to evaluate on, and how they are split."""
@@ -83,6 +105,28 @@ class SetData:
         rows = self.rows if name == CLEAN else self.shifted[name]
         return rows.take(np.sort(_halves(len(self.rows), seed)[1]))
 
+    def drawn(self, seed: int, most: int, most_evaluation: int) -> tuple[Rows, Rows]:
+        """Return at most so many rows to fit on and to evaluate on, as a seed draws them."""
+        whole = self.rows if self.evaluation is None else self.evaluation
+        if self.evaluation is None:
+            fitted, others = _halves(len(self.rows), seed)
+        else:
+            rng = np.random.default_rng(seed)
+            fitted, others = rng.permutation(len(self.rows)), rng.permutation(len(whole))
+        fit = self.rows.take(np.sort(fitted[:most]))
+        return fit, whole.take(np.sort(others[:most_evaluation]))
+
+    def facts(self) -> SetFacts:
+        """Return what is to be known of the set without its rows."""
+        return SetFacts(
+            self.kind,
+            self.classes,
+            len(self.rows),
+            None if self.evaluation is None else len(self.evaluation),
+            self.rows.features is not None and self.evaluation is None,
+            self.digests(),
+        )
+
     def digests(self) -> dict[str, str]:
         """Recognise the rows to fit on, and those of every evaluation."""
         own = self.rows.digest()
@@ -99,6 +143,8 @@ def _halves(rows: int, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.
 
 def load_set(spec: SetSpec) -> SetData:
     """Read all files of a set and check that they belong together."""
+    if spec.experiment is not None:
+        return _load_experiment(spec)
     scores = _read(spec, spec.file, None)
     kind = scores.kind
     if spec.scale != 1.0 and kind != "logits":
@@ -126,6 +172,17 @@ def load_set(spec: SetSpec) -> SetData:
         own = np.arange(len(rows)) + each.part * len(rows)
         shifted[each.name] = there.take(own)
     return SetData(kind, rows, evaluation, shifted)
+
+
+def _load_experiment(spec: SetSpec) -> SetData:
+    try:
+        parts = read_experiment(spec.file, spec.experiment)
+    except ValueError as error:
+        raise ValueError(f"{spec.place}: {error}") from None
+    assert parts is not None
+    rows, evaluation = (_rows(spec, spec.file, part, None) for part in parts)
+    _check_classes(spec, spec.file, rows, evaluation)
+    return SetData(parts[0].kind, rows, evaluation, {})
 
 
 # A worker goes through the cells of a set in turn; two sets bound its memory.

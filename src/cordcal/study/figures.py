@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from cordcal.plots import COLOURS
 from cordcal.report.words import CHANGE_KINDS
 
 if TYPE_CHECKING:
-    from cordcal.study.chapters import Figure
+    from cordcal.study.chapters import Figure, FigureKind
 
 _COLOURS = {**COLOURS, "cord": COLOURS["repaired"], "reduction": COLOURS["repaired"]}
 # One for each calibrator, told apart at five points' size.
@@ -43,9 +43,7 @@ def save_figure(figure: Figure, path: Any) -> None:
 
     canvas = Canvas(layout="constrained")
     FigureCanvasAgg(canvas)
-    {"changes": _changes, "tradeoff": _tradeoff, "reliability": _reliability, "curves": _curves}[
-        figure.kind
-    ](canvas, figure.data)
+    _DRAWN[figure.kind](canvas, figure.data)
     drawn = BytesIO()
     canvas.savefig(drawn, dpi=_DPI, format="png")
     # A palette makes the file a third as large; without metadata it is the same on every run.
@@ -173,8 +171,44 @@ def _curves(canvas: Any, data: Mapping[str, Any]) -> None:
         _legend(canvas, axes[0])
 
 
+def _ranks(canvas: Any, data: Mapping[str, Any]) -> None:
+    panels = data["panels"]
+    if not panels:
+        return
+    most = max(len(panel["names"]) for panel in panels)
+    axes = _panels(canvas, len(panels), len(panels), 5.4, 1.0 + 0.17 * most)
+    for axis, panel in zip(axes, panels, strict=True):
+        first = panel["mean"][0]
+        axis.axvspan(first, first + panel["critical"], color="0.93", zorder=0)
+        for place, (mean, low, high) in enumerate(
+            zip(panel["mean"], panel["low"], panel["high"], strict=True)
+        ):
+            colour = _COLOURS["repaired" if panel["keeps"][place] else "direct"]
+            axis.plot([low, high], [place, place], "-", color=colour, linewidth=1.0, alpha=0.6)
+            axis.plot(mean, place, "o", color=colour, markersize=4)
+        axis.set_yticks(range(len(panel["names"])), panel["names"], fontsize=7)
+        axis.set_ylim(len(panel["names"]) - 0.5, -0.7)
+        axis.grid(axis="x", color="0.88", linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.set_title(panel["title"], fontsize=9)
+        axis.set_xlabel("mean rank", fontsize=8)
+    for report, words in (("repaired", "keeps every decision"), ("direct", "changes decisions")):
+        axes[0].plot([], [], "o", color=_COLOURS[report], markersize=4, label=words)
+    axes[0].fill_between([], [], color="0.93", label="within the critical difference of the first")
+    _legend(canvas, axes[0])
+
+
 def _legend(canvas: Any, axis: Any) -> None:
     handles, names = axis.get_legend_handles_labels()
     canvas.legend(
         handles, names, loc="outside lower center", ncols=len(names), fontsize=8, frameon=False
     )
+
+
+_DRAWN: dict[FigureKind, Callable[[Any, Mapping[str, Any]], None]] = {
+    "changes": _changes,
+    "tradeoff": _tradeoff,
+    "reliability": _reliability,
+    "curves": _curves,
+    "ranks": _ranks,
+}

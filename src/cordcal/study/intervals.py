@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.study.schema import Unit
+from cordcal.study.specs import Unit
 from cordcal.study.tidy import Row, mean_interval
 
 Vector = npt.NDArray[np.float64]

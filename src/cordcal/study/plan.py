@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cordcal.evaluate.compare import left_out_by
 from cordcal.study.cells import UNCALIBRATED, Fit, Request
-from cordcal.study.data import CLEAN, SetData
+from cordcal.study.data import CLEAN, SetFacts
 from cordcal.study.repairs import DIRECT
-from cordcal.study.schema import SetSpec, Study
+from cordcal.study.specs import SetSpec, Study
 
 SetKey = tuple[str, str]
 
@@ -19,15 +19,15 @@ class Plan:
     """A study and its data: what every experiment asks when it lists the cells it needs."""
 
     study: Study
-    sets: Mapping[SetKey, SetData]
+    sets: Mapping[SetKey, SetFacts]
 
-    def data(self, spec: SetSpec) -> SetData:
-        """Return the rows of a set."""
+    def facts(self, spec: SetSpec) -> SetFacts:
+        """Return what is known of a set."""
         return self.sets[spec.group, spec.name]
 
     def splits(self, spec: SetSpec) -> tuple[int | None, ...]:
         """Return the seeds of a set's splits, or None alone where the split is given."""
-        if spec.evaluation is not None:
+        if spec.paired:
             return (None,)
         return self.study.seeds if spec.seeds is None else spec.seeds
 
@@ -42,11 +42,10 @@ class Plan:
 
     def left_out(self, spec: SetSpec) -> dict[str, str]:
         """Return what does not run on a set, and why."""
-        data = self.data(spec)
-        has_features = data.rows.features is not None and data.evaluation is None
+        facts = self.facts(spec)
         named = spec.calibrators or ()
         keys = dict.fromkeys((*self.study.calibrators, *self.study.rivals))
-        reasons = left_out_by(keys, data.classes, has_features)
+        reasons = left_out_by(keys, facts.classes, facts.features)
         reasons = {key: why for key, why in reasons.items() if key not in named}
         if spec.calibrators is not None:
             for key in self.study.calibrators:

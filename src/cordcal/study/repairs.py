@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics import decision_changes, mean_retention, topk_changes
-from cordcal.metrics._all import measure_report
+from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import Report
 from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
 from cordcal.repair._array import DELTA
@@ -17,6 +17,7 @@ DIRECT, CORDS, MINIMAL, RANKING, PROJECTION = "direct", "cord", "minimal", "rank
 # The direct report with CORD's stabilisation and nothing else, and minimal repair on top of it:
 # what they gain over their plain forms is not the repair's doing.
 STABILISED, STABLE_MINIMAL = "stabilised", "minimal stabilised"
+LIFT, CAPPED = "lift", "lift, capped"
 TARGETS = {"none": "target none", "reference": "target reference", "projected": "target projected"}
 RANKS = {2: "top 2", 5: "top 5"}
 # What keeps a place in the ranking, and so is measured by rankings as well.
@@ -97,6 +98,25 @@ def make_repair(name: str, classes: int) -> Any:
     return CORD("ranking" if name == RANKING else 1, threads=1)
 
 
+def measure_plainly(
+    name: str, report: Matrix, labels: npt.NDArray[Any], decision: npt.NDArray[np.intp]
+) -> tuple[MeasuredReport, Measured]:
+    """Measure what needs nothing but a report, its labels and the decisions."""
+    found = measure_report(Report.of(report, name), labels, None)
+    changes = decision_changes(decision, report, labels)
+    measured: Measured = {
+        **found.measures.to_dict(),
+        "tpcr": changes.tpcr,
+        "gained": changes.gained,
+        "lost": changes.lost,
+        "neutral": changes.neutral,
+    }
+    del measured["n"]
+    for floored, floor in FLOORS.items():
+        measured[floored] = float(-np.log(np.maximum(found.rows.true_mass, floor)).mean())
+    return found, measured
+
+
 def measure(
     repair: str,
     report: Matrix,
@@ -107,19 +127,8 @@ def measure(
     direct: Matrix,
 ) -> Measured:
     """Measure one report of a cell; every value is a plain number, or lists of them by bin."""
-    found = measure_report(Report.of(report, repair), labels, None)
-    changes = decision_changes(decision, report, labels)
-    measured: Measured = {
-        **found.measures.to_dict(),
-        "tpcr": changes.tpcr,
-        "gained": changes.gained,
-        "lost": changes.lost,
-        "neutral": changes.neutral,
-        "mean_gap": mean_retention(decision, direct, report),
-    }
-    del measured["n"]
-    for floored, floor in FLOORS.items():
-        measured[floored] = float(-np.log(np.maximum(found.rows.true_mass, floor)).mean())
+    found, measured = measure_plainly(repair, report, labels, decision)
+    measured["mean_gap"] = mean_retention(decision, direct, report)
     if repair in _RANKED:
         classes = report.shape[1]
         for name, k in (("top2_changed", 2), ("top5_changed", 5), ("ranking_changed", classes)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ from cordcal._version import __version__
 from cordcal.study.cells import Cell, Fit, Task, merge
 from cordcal.study.chapters import Chapter
 from cordcal.study.data import load_set
-from cordcal.study.experiments import CELL_EXPERIMENTS, runtime
+from cordcal.study.experiments import CELL_EXPERIMENTS, LEAGUE_EXPERIMENTS, runtime
+from cordcal.study.league import fixtures
+from cordcal.study.league.rounds import Played, Round
 from cordcal.study.plan import Plan
-from cordcal.study.runner import Advance, make_tasks, run_tasks
-from cordcal.study.schema import Study, read_study
+from cordcal.study.runner import Advance, Job, run_jobs
+from cordcal.study.schema import read_study
+from cordcal.study.specs import Study
 
 
 @dataclass(frozen=True)
@@ -82,61 +86,79 @@ def run_study(
     plan_of = study if isinstance(study, Study) else read_study(study)
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}; pass 1 or more")
-    sets = {(spec.group, spec.name): load_set(spec) for spec in plan_of.sets}
-    plan = Plan(plan_of, sets)
     specs = {(spec.group, spec.name): spec for spec in plan_of.sets}
-    digests = {place: data.digests() for place, data in sets.items()}
+    # Read one by one and let go: all rows together may be more than memory.
+    plan = Plan(plan_of, {place: load_set(spec).facts() for place, spec in specs.items()})
     folder = Path(cache)
     wanted = [key for key in plan_of.experiments if key in CELL_EXPERIMENTS]
     asked = {key: CELL_EXPERIMENTS[key].requests(plan) for key in wanted}
     merged = merge(request for requests in asked.values() for request in requests)
-    tasks = make_tasks(merged, specs, digests, folder)
-    cells = run_tasks(tasks, sets, workers=workers or os.cpu_count() or 1, advance=advance)
+    tasks = [
+        Task(fit, specs[fit.group, fit.set], plan.sets[fit.group, fit.set], repairs, folder)
+        for fit, repairs in merged.items()
+    ]
+    played = [key for key in plan_of.experiments if key in LEAGUE_EXPERIMENTS]
+    rounds = fixtures.tasks(plan, folder) if played else []
+    jobs: list[Job] = [*tasks, *rounds]
+    found = run_jobs(jobs, workers=workers or os.cpu_count() or 1, advance=advance)
+    cells = {task.fit: cell for task, cell in zip(tasks, found, strict=False)}
+    results = {task.round: each for task, each in zip(rounds, found[len(tasks) :], strict=True)}
     chapters = [CELL_EXPERIMENTS[key].chapter(plan, asked[key], cells) for key in wanted]
+    chapters += [LEAGUE_EXPERIMENTS[key](plan, results) for key in played]
     if "runtime" in plan_of.experiments:
         timed = {
             place: Task(
-                Fit(*place, "irova-ts", plan.splits(spec)[0]), spec, digests[place], {}, folder
+                Fit(*place, "irova-ts", plan.splits(spec)[0]), spec, plan.sets[place], {}, folder
             )
             for place, spec in specs.items()
         }
-        chapters.append(runtime.chapter(plan, runtime.measure(plan, timed)))
+        chapters.append(runtime.chapter(plan, runtime.measure(timed)))
     return StudyResult(
-        plan_of, tuple(chapters), _facts(plan, digests), _left_out(plan, cells), _notes(cells)
+        plan_of, tuple(chapters), _facts(plan), _left_out(plan, cells, results), _notes(cells)
     )
 
 
-def _facts(plan: Plan, digests: dict[tuple[str, str], dict[str, str]]) -> tuple[Any, ...]:
+def _facts(plan: Plan) -> tuple[Any, ...]:
     facts = []
     for spec in plan.study.sets:
-        data = plan.data(spec)
-        seed = plan.splits(spec)[0]
-        calibration = data.calibration(seed, 1.0)
+        known = plan.facts(spec)
+        calibration, evaluation = known.halves
         facts.append(
             {
                 "group": spec.group,
                 "name": spec.name,
                 "file": spec.file.name,
-                "evaluation": None if spec.evaluation is None else spec.evaluation.name,
-                "kind": data.kind + ("" if spec.scale == 1.0 else f" × {spec.scale:g}"),
-                "classes": data.classes,
-                "calibration_rows": len(calibration),
-                "evaluation_rows": len(data.evaluated(seed, "clean")),
+                "evaluation": spec.experiment if spec.evaluation is None else spec.evaluation.name,
+                "source": spec.source,
+                "family": spec.family,
+                "kind": known.kind + ("" if spec.scale == 1.0 else f" × {spec.scale:g}"),
+                "classes": known.classes,
+                "calibration_rows": calibration,
+                "evaluation_rows": evaluation,
                 "splits": len(plan.splits(spec)),
-                "digest": digests[spec.group, spec.name]["rows"].split()[-1][:12],
+                "digest": known.digests["rows"].split()[-1][:12],
             }
         )
     return tuple(facts)
 
 
-def _left_out(plan: Plan, cells: dict[Fit, Cell]) -> tuple[dict[str, str], ...]:
+def _left_out(
+    plan: Plan, cells: Mapping[Fit, Cell], rounds: Mapping[Round, Played]
+) -> tuple[dict[str, str], ...]:
     found: dict[tuple[str, str, str], str] = {}
+    league = plan.study.league if rounds else None
     for spec in plan.study.sets:
-        for key, why in plan.left_out(spec).items():
+        reasons = plan.left_out(spec) if cells else {}
+        if league is not None and spec.league:
+            reasons = {**fixtures.left_out(plan, league, spec), **reasons}
+        for key, why in reasons.items():
             found[spec.group, spec.name, key] = why
     for fit, cell in cells.items():
         if cell.failure is not None:
             found[fit.group, fit.set, fit.calibrator] = f"it refused: {cell.failure}"
+    for at, played in rounds.items():
+        for key, why in played.refused.items():
+            found.setdefault((at.group, at.set, key), f"it refused {at.rows} rows: {why}")
     return tuple(
         {"group": group, "set": name, "calibrator": key, "why": why}
         for (group, name, key), why in found.items()

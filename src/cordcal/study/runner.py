@@ -1,4 +1,4 @@
-"""Compute a study's cells in worker processes; what is on disk already is not computed again."""
+"""Compute a study's results in worker processes; what is on disk is not computed again."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any, Protocol
 
 from cordcal import calibrators, metrics
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators._registry import registered as registered_calibrators
 from cordcal.metrics import Measure
 from cordcal.metrics._registry import registered as registered_measures
-from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Task, compute, stored
-from cordcal.study.data import SetData
-from cordcal.study.schema import SetSpec
 
 # Every library that would start threads of its own reads one of these when it is loaded.
 _THREADS = (
@@ -31,64 +28,62 @@ _THREADS = (
 )
 
 Advance = Callable[[int, int, str], None]
-"""Called with the cells finished, the cells in all, and the last one's name."""
+"""Called with the jobs finished, the jobs in all, and the last one's name."""
 
 
-def make_tasks(
-    wanted: Mapping[Fit, Mapping[str, tuple[str, ...]]],
-    specs: Mapping[tuple[str, str], SetSpec],
-    digests: Mapping[tuple[str, str], Mapping[str, str]],
-    folder: Path,
-) -> list[Task]:
-    """Return one task a fit."""
-    return [
-        Task(fit, specs[fit.group, fit.set], digests[fit.group, fit.set], repairs, folder)
-        for fit, repairs in wanted.items()
-    ]
+class Job(Protocol):
+    """Work whose result is kept on disk: a cell, or a round of the league."""
+
+    @property
+    def name(self) -> str:
+        """What progress shows."""
+
+    def cost(self) -> float:
+        """Return how long it takes, relatively."""
+
+    def stored(self) -> Any:
+        """Return the result if it is on disk, else None."""
+
+    def compute(self) -> Any:
+        """Compute the result and store it."""
 
 
-def run_tasks(
-    tasks: Sequence[Task],
-    sets: Mapping[tuple[str, str], SetData],
-    *,
-    workers: int,
-    advance: Advance | None = None,
-) -> dict[Fit, Cell]:
-    """Return every task's cell, by fit and in the tasks' order.
+def run_jobs(jobs: Sequence[Job], *, workers: int, advance: Advance | None = None) -> list[Any]:
+    """Return every job's result, in the order of the jobs.
 
-    Cells are always computed in processes of their own with one thread each, so that their
+    Results are always computed in processes of their own with one thread each, so that their
     numbers do not depend on how many there are.
     """
-    cells = {task.fit: cell for task in tasks if (cell := stored(task)) is not None}
-    left = sorted(
-        (task for task in tasks if task.fit not in cells),
-        key=lambda task: -_cost(task, sets[task.fit.group, task.fit.set]),
-    )
-    done = len(cells)
+    results = [job.stored() for job in jobs]
+    left = [place for place, result in enumerate(results) if result is None]
+    left.sort(key=lambda place: -jobs[place].cost())  # the longest first, to leave none for the end
+    done = len(jobs) - len(left)
     if advance is not None:
-        advance(done, len(tasks), "read from disk")
-    for task, cell in _computed(left, workers):
-        cells[task.fit] = cell
+        advance(done, len(jobs), "read from disk")
+    for place, result in _computed({place: jobs[place] for place in left}, workers):
+        results[place] = result
         done += 1
         if advance is not None:
-            advance(done, len(tasks), f"{task.fit.set}, {task.fit.calibrator}")
-    return {task.fit: cells[task.fit] for task in tasks}
+            advance(done, len(jobs), jobs[place].name)
+    return results
 
 
-def _computed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Cell]]:
-    if not tasks:
+def _computed(jobs: Mapping[int, Job], workers: int) -> Iterator[tuple[int, Any]]:
+    if not jobs:
         return
     before = set(multiprocessing.active_children())
     with (
         _one_thread(),
         ProcessPoolExecutor(
-            min(workers, len(tasks)),
+            min(workers, len(jobs)),
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
             initargs=(registered_calibrators(), registered_measures()),
         ) as pool,
     ):
-        waiting: dict[Future[Cell], Task] = {pool.submit(_work, task): task for task in tasks}
+        waiting: dict[Future[Any], int] = {
+            pool.submit(_work, job): place for place, job in jobs.items()
+        }
         try:
             while waiting:
                 finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
@@ -102,13 +97,6 @@ def _computed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Cell]
             raise
 
 
-def _cost(task: Task, data: SetData) -> float:
-    """Return how long a fit takes, relatively: the longest go first, to leave none for the end."""
-    rows, classes, key = len(data.rows) * task.fit.fraction, data.classes, task.fit.calibrator
-    square = 0.0 if key == UNCALIBRATED else calibrators.calibrator_class(key).square_work
-    return rows * classes * (1.0 + square * classes)
-
-
 def _start_worker(added: Sequence[type[Calibrator]], measures: Sequence[Measure]) -> None:
     """Know what the parent registered, leave Ctrl-C to it, and do not outlive it."""
     for calibrator in added:
@@ -120,10 +108,10 @@ def _start_worker(added: Sequence[type[Calibrator]], measures: Sequence[Measure]
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _work(task: Task) -> Cell:
-    """Compute a cell; when told to stop, remove a half-written file and go."""
+def _work(job: Job) -> Any:
+    """Compute a result; when told to stop, remove a half-written file and go."""
     try:
-        return compute(task)
+        return job.compute()
     except SystemExit:  # the pool would take it for the task's own error and go on
         os._exit(1)
 

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast, get_args
+from typing import Any, Literal, cast
 
-from cordcal.calibrators import available, calibrator_class
+from cordcal._door.types import Kind
+from cordcal.calibrators import available
 from cordcal.calibrators._registry import of_role
-from cordcal.study._lines import Place, find_lines, line_of
-
-Kind = Literal["logits", "probabilities"]
-
-EXPERIMENTS = (
-    "main",
-    "paired",
-    "floor",
-    "minimal",
-    "targets",
-    "lambda",
-    "ranking",
-    "size",
-    "shift",
-    "rivals",
-    "runtime",
+from cordcal.study._league_schema import calarena_sets, read_league
+from cordcal.study._lines import Place, find_lines
+from cordcal.study._reader import Reader, is_number
+from cordcal.study.specs import (
+    EXPERIMENTS,
+    FRACTIONS,
+    OWN_EXPERIMENTS,
+    SEEDS,
+    UNITS,
+    SetSpec,
+    Shifted,
+    Study,
+    Unit,
+    usual_rivals,
 )
-Unit = Literal["classifiers", "conditions"]
-"""What intervals over many conditions resample."""
-UNITS = get_args(Unit)
-SEEDS = (0, 1, 2, 3, 4)
-FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 _STUDY_FIELDS = (
     "title",
@@ -46,6 +37,10 @@ _STUDY_FIELDS = (
     "experiments",
     "format",
     "size",
+    "league",
+    "answers",
+    "families",
+    "calarena",
     "set",
 )
 _SET_FIELDS = (
@@ -60,110 +55,15 @@ _SET_FIELDS = (
     "scale",
     "seeds",
     "calibrators",
+    "source",
+    "family",
+    "league",
+    "networks",
     "shifted",
 )
 _SHIFTED_FIELDS = ("file", "kind", "severity")
 _SIZE_FIELDS = ("fractions", "groups", "calibrators")
-
-
-def usual_rivals() -> tuple[str, ...]:
-    """Return the rivals of a study that names none: no network that scores alone would train."""
-    classes = {key: calibrator_class(key) for key in of_role("rival")}
-    return tuple(
-        key for key, found in classes.items() if found.needs_features or not found.needs_torch
-    )
-
-
-@dataclass(frozen=True)
-class Shifted:
-    """The same rows as its set's, in the same order, under a shift.
-
-    A file may hold several severities below each other; ``part`` and ``parts`` say which of
-    how many this is.
-    """
-
-    kind: str
-    severity: int
-    file: Path
-    part: int = 0
-    parts: int = 1
-
-    @property
-    def name(self) -> str:
-        """What the evaluation is called in tables."""
-        return f"{self.kind} {self.severity}"
-
-
-@dataclass(frozen=True)
-class SetSpec:
-    """One set of outputs: a classifier on a data set.
-
-    Attributes
-    ----------
-    name, group : str
-        The classifier, and the data set it belongs to in tables.
-    file : Path
-        The rows to split, or to calibrate on where ``evaluation`` is given.
-    evaluation : Path or None
-        The rows to evaluate on; then there is one split, the given one.
-    input : str or None
-        What the scores are, where the file does not make it plain.
-    key, labels : str or None
-        Where the scores and labels are, as for `cordcal.files.read_scores`.
-    features : Path or None
-        A file of penultimate features of the same rows.
-    scale : float
-        What the logits are multiplied by.
-    seeds : tuple of int or None
-        The splits of this set, where not the study's.
-    calibrators : tuple of str or None
-        The bases to run here, where not the study's.
-    shifted : tuple of Shifted
-        Files for the experiment ``shift``.
-    place : str
-        Where the study file speaks of it, for messages.
-    """
-
-    name: str
-    group: str
-    file: Path
-    evaluation: Path | None = None
-    input: Kind | None = None
-    key: str | None = None
-    labels: str | None = None
-    features: Path | None = None
-    scale: float = 1.0
-    seeds: tuple[int, ...] | None = None
-    calibrators: tuple[str, ...] | None = None
-    shifted: tuple[Shifted, ...] = ()
-    place: str = ""
-
-
-@dataclass(frozen=True)
-class Study:
-    """A whole study file, checked but for the contents of its data files."""
-
-    title: str
-    sets: tuple[SetSpec, ...]
-    seeds: tuple[int, ...] = SEEDS
-    calibrators: tuple[str, ...] = field(default_factory=lambda: of_role("base"))
-    rivals: tuple[str, ...] = field(default_factory=usual_rivals)
-    experiments: tuple[str, ...] = EXPERIMENTS
-    format: Literal["csv", "parquet"] = "csv"
-    fractions: tuple[float, ...] = FRACTIONS
-    size_groups: tuple[str, ...] | None = None
-    size_calibrators: tuple[str, ...] | None = None
-    rival_groups: tuple[str, ...] | None = None
-    resample: Unit = "classifiers"
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The groups, in the order of the file."""
-        return tuple(dict.fromkeys(each.group for each in self.sets))
-
-    def in_group(self, group: str) -> tuple[SetSpec, ...]:
-        """Return the sets of one group."""
-        return tuple(each for each in self.sets if each.group == group)
+_ANSWERS_FIELDS = ("groups",)
 
 
 def read_study(
@@ -189,23 +89,11 @@ def read_study(
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file.name} is not valid TOML: {error}; fix the syntax there") from None
-    return _Reader(file, content, find_lines(text)).study(data)
+    return _StudyReader(file, content, find_lines(text)).study(data)
 
 
-class _Reader:
-    """Reads the parsed file piece by piece and says where a piece is wrong."""
-
-    def __init__(self, file: Path, content: dict[str, Any], lines: dict[Place, int]) -> None:
-        self.file = file
-        self.content = content
-        self.lines = lines
-        self.folder = file.parent
-
-    def place(self, *place: str | int) -> str:
-        return f"{self.file.name}, line {line_of(self.lines, place)}"
-
-    def fail(self, place: Place, problem: str) -> NoReturn:
-        raise ValueError(f"{self.place(*place)}: {problem}")
+class _StudyReader(Reader):
+    """Reads a whole study file."""
 
     def study(self, data: str | os.PathLike[str] | None) -> Study:
         content = self.content
@@ -217,15 +105,21 @@ class _Reader:
                 ("data",), f"the folder {self.folder} does not exist; name the folder of the files"
             )
         size = self.table(content, "size", _SIZE_FIELDS)
+        answers = self.table(content, "answers", _ANSWERS_FIELDS)
         sets = self.sets()
         groups = tuple(dict.fromkeys(each.group for each in sets))
+        league = read_league(self, groups)
+        if answers and league is None:
+            self.fail(("answers",), "answers are told from the league; add a table [league]")
+        own = [name for name in OWN_EXPERIMENTS if name in content]
         return Study(
             title=self.text(content, (), "title", self.file.stem),
             sets=sets,
             seeds=self.seeds(content, ()) or SEEDS,
             calibrators=self.choices(content, (), "calibrators", available()) or of_role("base"),
             rivals=self.choices(content, (), "rivals", available()) or usual_rivals(),
-            experiments=self.choices(content, (), "experiments", EXPERIMENTS) or EXPERIMENTS,
+            experiments=self.choices(content, (), "experiments", (*EXPERIMENTS, *own))
+            or (*EXPERIMENTS, *own),
             format=cast(
                 Literal["csv", "parquet"],
                 self.choice(content, (), "format", ("csv", "parquet")) or "csv",
@@ -234,14 +128,16 @@ class _Reader:
             size_groups=self.choices(size, ("size",), "groups", groups),
             size_calibrators=self.choices(size, ("size",), "calibrators", available()),
             rival_groups=self.choices(content, (), "rival_groups", groups),
+            league=league,
+            answers=self.choices(answers, ("answers",), "groups", groups) or (),
             resample=cast(Unit, self.choice(content, (), "resample", UNITS) or "classifiers"),
         )
 
     def sets(self) -> tuple[SetSpec, ...]:
-        given = self.content.get("set")
-        if not isinstance(given, list) or not given:
+        sets = calarena_sets(self)
+        given = self.content.get("set", [])
+        if not isinstance(given, list) or not (given or sets):
             self.fail(("set",), "there is no data set; add one or more tables [[set]]")
-        sets: list[SetSpec] = []
         for index, table in enumerate(given):
             spec = self.one_set(table, ("set", index))
             if any((spec.group, spec.name) == (other.group, other.name) for other in sets):
@@ -262,7 +158,7 @@ class _Reader:
         evaluation = self.existing(table, place, "evaluation")
         kind = self.choice(table, place, "input", ("logits", "probabilities"))
         scale = table.get("scale", 1.0)
-        if not _is_number(scale) or scale <= 0:
+        if not is_number(scale) or scale <= 0:
             self.fail((*place, "scale"), f"scale is {scale!r}; write a number above 0")
         shifted = self.shifted(table, place)
         if shifted and evaluation is not None:
@@ -271,9 +167,14 @@ class _Reader:
                 "a set with an evaluation file of its own has no rows that shifted files could "
                 "share; name the shifted files in a set that is split at random",
             )
+        for switch in ("league", "networks"):
+            if not isinstance(table.get(switch, True), bool):
+                self.fail((*place, switch), f"{switch} is {table[switch]!r}; write true or false")
+        name = self.text(table, place, "name", file.stem)
+        group = self.text(table, place, "group", "all")
         return SetSpec(
-            name=self.text(table, place, "name", file.stem),
-            group=self.text(table, place, "group", "all"),
+            name=name,
+            group=group,
             file=file,
             evaluation=evaluation,
             input=cast(Kind | None, kind),
@@ -284,6 +185,10 @@ class _Reader:
             seeds=self.seeds(table, place),
             calibrators=self.choices(table, place, "calibrators", available()),
             shifted=shifted,
+            source=self.text(table, place, "source", f"{group}, {name}"),
+            family=self.text(table, place, "family", "not stated"),
+            league=table.get("league", True),
+            networks=table.get("networks", False),
             place=self.place(*place),
         )
 
@@ -321,97 +226,12 @@ class _Reader:
             )
         return severities
 
-    def seeds(self, table: dict[str, Any], place: Place) -> tuple[int, ...] | None:
-        seeds = table.get("seeds")
-        if seeds is None:
-            return None
-        fine = isinstance(seeds, list) and all(
-            isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds
-        )
-        if not fine or not seeds or len(set(seeds)) != len(seeds):
-            self.fail(
-                (*place, "seeds"),
-                f"seeds is {seeds!r}; write distinct whole numbers such as [0, 1, 2]",
-            )
-        return tuple(seeds)
-
     def fractions(self, size: dict[str, Any]) -> tuple[float, ...]:
         given = size.get("fractions", list(FRACTIONS))
-        fine = isinstance(given, list) and all(_is_number(each) and 0 < each <= 1 for each in given)
+        fine = isinstance(given, list) and all(is_number(each) and 0 < each <= 1 for each in given)
         if not fine or not given or list(given) != sorted(set(given)):
             self.fail(
                 ("size", "fractions"),
                 f"fractions is {given!r}; write increasing shares such as [0.1, 0.5, 1.0]",
             )
         return tuple(float(each) for each in given)
-
-    def table(self, content: dict[str, Any], name: str, fields: Sequence[str]) -> dict[str, Any]:
-        found = content.get(name, {})
-        if not isinstance(found, dict):
-            self.fail((name,), f"{name} is a table; write [{name}] and its fields below")
-        self.known(found, (name,), fields)
-        return found
-
-    def known(self, table: Mapping[str, Any], place: Place, fields: Sequence[str]) -> None:
-        for name in table:
-            if name not in fields:
-                self.fail(
-                    (*place, name),
-                    f"unknown field {name!r}; {_near(name, fields)}there are {', '.join(fields)}",
-                )
-
-    def text(self, table: dict[str, Any], place: Place, name: str, default: Any) -> Any:
-        value = table.get(name, default)
-        if value is not default and (not isinstance(value, str) or not value):
-            self.fail((*place, name), f'{name} is {value!r}; write words in quotes, {name} = "…"')
-        return value
-
-    def existing(self, table: dict[str, Any], place: Place, name: str) -> Path | None:
-        given = self.text(table, place, name, None)
-        if given is None:
-            return None
-        file = self.folder / str(given)
-        if not file.is_file():
-            files = [each.name for each in self.folder.iterdir()] if self.folder.is_dir() else []
-            self.fail(
-                (*place, name),
-                f"the file {given} does not exist in {self.folder}; {_near(str(given), files)}"
-                f"paths are relative to the folder that data names",
-            )
-        return file
-
-    def choice(
-        self, table: dict[str, Any], place: Place, name: str, known: Sequence[str]
-    ) -> str | None:
-        given = table.get(name)
-        if given is not None and given not in known:
-            self.fail(
-                (*place, name), f"{name} is {given!r}; write one of {', '.join(map(repr, known))}"
-            )
-        return cast(str | None, given)
-
-    def choices(
-        self, table: dict[str, Any], place: Place, name: str, known: Sequence[str]
-    ) -> tuple[str, ...] | None:
-        given = table.get(name)
-        if given is None:
-            return None
-        if not isinstance(given, list) or not given:
-            self.fail((*place, name), f'{name} is {given!r}; write a list such as ["{known[0]}"]')
-        for each in given:
-            if each not in known:
-                self.fail(
-                    (*place, name),
-                    f"{name} names {each!r}, which there is not; {_near(str(each), known)}"
-                    f"there are {', '.join(known)}",
-                )
-        return tuple(dict.fromkeys(given))
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}? " if near else ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -26,6 +26,27 @@ class Row(NamedTuple):
     value: float
 
 
+class Result(NamedTuple):
+    """One number of the league, with all that says what it is."""
+
+    group: str
+    set: str
+    source: str
+    family: str
+    classes: int
+    rows: str
+    seed: int
+    calibrator: str
+    repair: str
+    measure: str
+    value: float
+
+    @property
+    def round(self) -> tuple[str, str, str, int]:
+        """The round it belongs to."""
+        return self.group, self.set, self.rows, self.seed
+
+
 class Bins(NamedTuple):
     """The bins of one reliability diagram."""
 
@@ -78,7 +99,7 @@ def _place(fit: Fit) -> tuple[str, str, str, int]:
     return fit.group, fit.set, fit.calibrator, NO_SEED if fit.seed is None else fit.seed
 
 
-def means(rows: Iterable[Row], *by: str) -> dict[tuple[Any, ...], float]:
+def means(rows: Iterable[Row] | Iterable[Result], *by: str) -> dict[tuple[Any, ...], float]:
     """Average the values of all rows that agree in ``by``; exact sums, so order is nothing.
 
     Examples
@@ -87,10 +108,9 @@ def means(rows: Iterable[Row], *by: str) -> dict[tuple[Any, ...], float]:
     >>> means([row, row._replace(seed=1, value=0.4)], "set", "measure")
     {('s', 'ece'): 0.3...}
     """
-    places = [Row._fields.index(name) for name in by]
     values: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
-        values.setdefault(tuple(row[place] for place in places), []).append(row.value)
+        values.setdefault(tuple(getattr(row, name) for name in by), []).append(row.value)
     return {key: math.fsum(found) / len(found) for key, found in values.items()}
 
 

@@ -7,7 +7,18 @@ from typing import NamedTuple
 
 from cordcal.study.cells import Cell, Fit, Request
 from cordcal.study.chapters import Chapter
-from cordcal.study.experiments import ablations, curves, floor, main, paired, ranking, rivals
+from cordcal.study.experiments import (
+    ablations,
+    answers,
+    curves,
+    floor,
+    league,
+    main,
+    paired,
+    ranking,
+    rivals,
+)
+from cordcal.study.league.rounds import Played, Round
 from cordcal.study.plan import Plan
 
 
@@ -32,3 +43,9 @@ CELL_EXPERIMENTS = {
     "rivals": Experiment(rivals.requests, rivals.chapter),
 }
 """The experiments that read cells, by key."""
+
+LEAGUE_EXPERIMENTS: dict[str, Callable[[Plan, Mapping[Round, Played]], Chapter]] = {
+    "league": league.chapter,
+    "answers": answers.chapter,
+}
+"""Those that read the rounds of the league, by key."""

@@ -16,7 +16,7 @@ from cordcal.repair import CORD, warmup
 from cordcal.repair._clock import Stopwatch
 from cordcal.study.cells import Task
 from cordcal.study.chapters import Chapter, Entry, Part, Table, text
-from cordcal.study.data import CLEAN, SetData
+from cordcal.study.data import CLEAN, SetData, load_set
 from cordcal.study.plan import Plan
 
 # The paper's counts, after one run of each to warm up.
@@ -24,13 +24,13 @@ _CONSTRUCTIONS, _REPAIRS = 9, 21
 _CALIBRATOR = "irova-ts"
 
 
-def measure(plan: Plan, tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], Any]:
+def measure(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], Any]:
     """Time every set, or read what was timed before; runs when no worker does."""
     found = {}
     for place, task in tasks.items():
         path = task.path(".runtime.json")
         if not path.is_file():
-            timed = _timed(plan.sets[place], task.fit.seed)
+            timed = _timed(load_set(task.spec), task.fit.seed)
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as temporary:
                 Path(temporary).write_text(json.dumps(timed), encoding="utf-8")

@@ -1,0 +1,84 @@
+"""CalArena's layout of HDF5 files: for each data set and model, rows to fit and to test on.
+
+``{dataset}/{model}/`` holds ``probas_cal``, ``labels_cal``, ``probas_test`` and
+``labels_test``; an experiment is named by the path of its group.  Of two classes a file may
+hold the probability of the second alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+from cordcal._door.labels import as_indices
+from cordcal.files._contents import Contents, open_contents
+from cordcal.files._scores import Scores, _check_values
+
+_PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
+
+
+def experiments_in(contents: Contents) -> tuple[str, ...]:
+    """Return the paths of all groups that hold the four data sets, in the file's order."""
+    ends = f"/{_PARTS[0]}"
+    groups = [name.removesuffix(ends) for name in contents.shapes if name.endswith(ends)]
+    return tuple(
+        group for group in groups if all(f"{group}/{part}" in contents.shapes for part in _PARTS)
+    )
+
+
+def read_experiment(
+    path: str | os.PathLike[str], name: str | None = None
+) -> tuple[Scores, Scores] | None:
+    """Read the calibration and the test part of one experiment.
+
+    Parameters
+    ----------
+    path : path
+        A file of any format.
+    name : str, optional
+        ``dataset/model``; may be left out where the file has one experiment.
+
+    Returns
+    -------
+    parts : tuple of Scores, or None
+        None where the file is none of this layout, or ``name`` is a data set of its own.
+    """
+    contents = open_contents(path)
+    known = experiments_in(contents) if contents.format == "hdf5" else ()
+    if not known or (name is not None and name in contents.shapes):
+        return None
+    if name is None and len(known) == 1:
+        (name,) = known
+    if name not in known:
+        reason = f"holds {len(known)} experiments" + (f" but no {name!r}" if name else "")
+        near = difflib.get_close_matches(name or "", known, n=1) or known[:1]
+        raise Refusal(contents.path, reason, "name one, as in {setting}", setting=("key", near[0]))
+    assert name is not None
+    return _part(contents, name, "cal"), _part(contents, name, "test")
+
+
+def _part(contents: Contents, name: str, part: str) -> Scores:
+    key = f"{name}/probas_{part}"
+    held: npt.NDArray[Any] = (contents.vectors if key in contents.vectors else contents.matrices)[
+        key
+    ]
+    if held.ndim == 1 or held.shape[1] == 1:  # the second class of two
+        held = held.reshape(-1, 1)
+        held = np.concatenate([1 - held, held], axis=1)
+    place = f"{contents.path} ({key})"
+    _check_values(held, place)
+    labels = contents.vectors[f"{name}/labels_{part}"]
+    return Scores(
+        path=contents.path,
+        key=key,
+        values=held,
+        kind="probabilities",
+        labels=as_indices(labels, held.shape, None, place),
+        class_names=None,
+        features=None,
+    )
