@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from cordcal.cli._options import (
     parse_preserve,
     read,
 )
+
+if TYPE_CHECKING:
+    from cordcal.files import Scores
 
 TITLE = "Which calibrator, and what it does to decisions"
 
@@ -63,13 +66,9 @@ def compare(
     if report is not None:
         check_output(report, force=force)
     headline(f"cordcal compare: {scores}")
-    found = read(scores, key=key, labels=labels, kind=input)
+    found, other = _parts(scores, evaluation, key=key, labels=labels, kind=input)
     truth = need_labels(found)
-    held_out: Any = share
-    if evaluation is not None:
-        other = read(evaluation, key=key, labels=labels, kind=input)
-        check_names(found.class_names, scores, other.class_names, evaluation)
-        held_out = (other.values, need_labels(other))
+    held_out: Any = share if other is None else (other.values, need_labels(other))
     from cordcal import calibrators
     from cordcal.evaluate.compare import compare as run
 
@@ -85,13 +84,31 @@ def compare(
             seed=seed,
             preserve=depth,
             class_names=found.class_names,
-            features=found.features if evaluation is None else None,
+            features=found.features if other is None else None,
             progress=advance,
         )
     step = comparison.next_step(scores, options=_reading_options(key, labels))
     present(comparison, report, source=Path(found.path).name, json=json, step=step)
     if strict and comparison.concerns:
         raise typer.Exit(1)
+
+
+def _parts(
+    scores: str, evaluation: str | None, *, key: str | None, labels: str | None, kind: Any
+) -> tuple[Scores, Scores | None]:
+    """Read the rows to fit on, and those to evaluate on where a file gives them."""
+    if evaluation is None and labels is None and scores != "-":
+        from cordcal.files._calarena import read_experiment
+
+        pair = read_experiment(scores, key)
+        if pair is not None:
+            return pair
+    found = read(scores, key=key, labels=labels, kind=kind)
+    if evaluation is None:
+        return found, None
+    other = read(evaluation, key=key, labels=labels, kind=kind)
+    check_names(found.class_names, scores, other.class_names, evaluation)
+    return found, other
 
 
 def _reading_options(key: str | None, labels: str | None) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One experiment of a study."""
+    """One experiment of a study; ``files`` are other forms of its numbers, by path."""
 
     key: str
     title: str
@@ -69,6 +69,7 @@ class Chapter:
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
     rows: Sequence[Row] | Sequence[Result] = field(default=(), repr=False)
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def text(value: str, *, strong: bool = False) -> Entry:

@@ -43,6 +43,9 @@ def write_study(
         for table in chapter.tables:
             _write_text(place / f"{table.name}.md", markdown(table) + "\n")
             _write_text(place / f"{table.name}.tex", latex(table) + "\n")
+        for name, content in chapter.files.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            _write_text(place / name, content)
         for figure in chapter.figures if figures else ():
             with replacing(place / f"{figure.name}.png") as temporary:
                 save_figure(figure, temporary)

@@ -28,6 +28,7 @@ from cordcal.study.experiments._league_when import (
     report_name,
     when,
 )
+from cordcal.study.league.calarena import csv_files
 from cordcal.study.league.claims import Verdict, against, judge, keepers
 from cordcal.study.league.rounds import ORIGINAL, Played, Report, Round
 from cordcal.study.league.standings import (
@@ -86,6 +87,7 @@ def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
         ),
         figures=tuple(_ranks(measure, losses[measure], kept) for measure in LOSSES),
         rows=results,
+        files=csv_files(plan, rounds),
     )
 
 
