@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cordcal import Preserved, metrics
-from cordcal.calibrators import _crossfit
+from cordcal.calibrators import _crossfit, calibrator_class
 from cordcal.study.chapters import Table
 from cordcal.study.data import Rows, SetData, load_set
 from cordcal.study.experiments import LEAGUE_EXPERIMENTS
@@ -143,10 +143,16 @@ def test_a_round_says_what_the_library_says(spec: SetSpec, monkeypatch: pytest.M
     assert 0.0 < played.measures[Report("vs", "cord")]["at_bound"] < 1.0
 
 
-def test_who_cannot_play_is_named_and_a_damaged_round_too(spec: SetSpec) -> None:
-    one = task(spec, ("adats", "ts"))
+def test_who_cannot_play_is_named_and_a_damaged_round_too(
+    spec: SetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("too few rows")
+
+    monkeypatch.setattr(calibrator_class("vs"), "_fit", refuse)
+    one = task(spec, ("vs", "ts"))
     played = one.compute()
-    assert set(played.refused) == {"adats"}
+    assert played.refused == {"vs": "too few rows"}
     assert Report("ts") in played.measures
     one.path().write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match="is no round of a study; remove it"):
@@ -231,20 +237,11 @@ def test_the_page_says_who_wins_where_and_what_became_of_the_claims(tmp_path: Pa
     chapter = LEAGUE_EXPERIMENTS["league"](plan, rounds_of(plan, league_value))
     tables = {table.name: table for table in chapter.tables}
     assert cells(tables["claims"], "Outcome") == ["holds", "does not hold"]
-    assert (
-        cells(tables["claims"], "Hardest")[0]
-        == "100 % [100, 100] against Uncal."[:17] + " Blend + CORD"
-    )
+    assert cells(tables["claims"], "Hardest")[0].startswith("100 % [100, 100] against ")
     when = tables["when"]
-    assert {
-        "all",
-        "2 to 10 classes",
-        "300 calibration rows",
-        "family v",
-        "accuracy 0.7 to 0.9",
-    } == (
-        set(cells(when, "Sets like")) - {"all calibration rows", *(f"family {x}" for x in "wxyz")}
-    )
+    alike = {"all", "2 to 10 classes", "300 calibration rows", "all calibration rows"}
+    alike |= {"accuracy 0.7 to 0.9", *(f"family {source}" for source in "vwxyz")}
+    assert set(cells(when, "Sets like")) == alike
     assert cells(when, "Keeps, by NLL")[0].startswith("Blend + lift, 100 % [100, 100] (0)")
     assert cells(when, "Sets (sources)")[:2] == ["5 (5)", "5 (5)"]
     standings = tables["standings-keepers"]
@@ -253,9 +250,8 @@ def test_the_page_says_who_wins_where_and_what_became_of_the_claims(tmp_path: Pa
     assert "SMS" not in cells(standings, "Report")
     assert cells(tables["standings-all"], "TPCR (%)").count("10.00") == 2
     assert cells(tables["duels-blend+lift"], "Against")[0] != "Blend + lift"
-    assert any(
-        "Blend + lift among those that keep every decision" in each for each in chapter.paragraphs
-    )
+    leader = "Blend + lift among those that keep every decision"
+    assert any(leader in each for each in chapter.paragraphs)
     pytest.importorskip("matplotlib")
     for figure in chapter.figures:
         save_figure(figure, tmp_path / "drawn.png")

@@ -21,6 +21,7 @@ Array = npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
 _LEVEL = 0.95
+_TAILS = ((1.0 - _LEVEL) / 2.0, (1.0 + _LEVEL) / 2.0)
 # Columns of a block: bounds the resampled values to some 40 megabytes.
 _BLOCK = 512
 
@@ -127,10 +128,15 @@ def interval(by_source: Array, seed: int = 0) -> Interval:
     for start in range(0, len(several), _BLOCK):
         at = several[start : start + _BLOCK]
         total, drawn = chosen @ filled[:, at], chosen @ known[:, at]
+        with np.errstate(invalid="ignore"):
+            means = total / drawn
         # A resample without a source that knows the value says nothing about it.
-        means = np.divide(total, drawn, out=np.full(total.shape, np.nan), where=drawn > 0)
-        tails = [(1.0 - _LEVEL) / 2.0, (1.0 + _LEVEL) / 2.0]
-        low[at], high[at] = np.nanquantile(means, tails, axis=0)
+        sure = (drawn > 0).all(axis=0)
+        if sure.any():
+            low[at[sure]], high[at[sure]] = np.quantile(means[:, sure], _TAILS, axis=0)
+        for place in np.flatnonzero(~sure):
+            there = means[drawn[:, place] > 0, place]
+            low[at[place]], high[at[place]] = np.quantile(there, _TAILS)
     shape = by_source.shape[1:]
     return Interval(mean.reshape(shape), low.reshape(shape), high.reshape(shape))
 
