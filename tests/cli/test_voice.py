@@ -131,3 +131,26 @@ def test_a_rerun_says_what_it_discards(call, stopped) -> None:
     assert errors.startswith("o.csv: discarding 100 rows that an interrupted run kept; --resume")
     code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--force")
     assert "discarding" not in errors
+
+
+def test_fit_says_what_it_is_worth_on_rows_held_out(call, folder: Path) -> None:
+    code, out, errors = call("fit", "s.npz", *TS, "--output", "m.safetensors")
+    assert code == 0
+    assert "NLL " in out
+    assert "on 400 rows held out in 5 folds" in out
+    assert "scalar" not in out + errors
+    code, out, errors = call("fit", "s.npz", "--calibrator", "svs", "--force", "--verbose")
+    assert "scalar" in errors  # the repair's inner life
+    code, out, _ = call("fit", "s.npz", *TS, "--force", "--json")
+    found = json.loads(out)["held_out"]
+    assert found["repaired"]["nll"] < found["original"]["nll"]
+
+
+def test_a_class_of_one_row_leaves_the_fit_alone(call, tmp_path: Path) -> None:
+    """A fold without a class is no reason not to write the model."""
+    rng = np.random.default_rng(0)
+    labels = np.append(rng.integers(2, size=60), 2)
+    np.savez(tmp_path / "s.npz", logits=rng.normal(size=(61, 3)), labels=labels)
+    code, _, errors = call("fit", "s.npz", "--calibrator", "irova")
+    assert code == 0, errors
+    assert (tmp_path / "model.safetensors").exists()

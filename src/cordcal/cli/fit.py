@@ -9,7 +9,7 @@ import typer
 
 from cordcal._door.errors import Refusal
 from cordcal.cli._command import add_command
-from cordcal.cli._console import note, progress, row_progress, say, show_json
+from cordcal.cli._console import alarm, detail, note, progress, row_progress, say, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -31,6 +31,7 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
+    from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 
@@ -92,7 +93,7 @@ def fit(
         refuse_with_pair(labels=labels, key=key)
         pair = _pair(original, direct, input)
         check_output(output, force=force)
-        model = _repair(*pair, depth, treatment)
+        model, measures = _repair(*pair, depth, treatment), None
     else:
         if scores is None:
             raise Refusal(
@@ -108,13 +109,23 @@ def fit(
         check_output(output, force=force)
         if not json:
             note(f"fitting {calibrator or 'blend'} on {scores}")
-        model = _calibrator(found, truth, calibrator, repair, depth)
+        model, measures = _calibrator(found, truth, calibrator, repair, depth)
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
-        show_json({"model": str(output), "construction": construction.to_dict()})
+        told = None if measures is None else measures.to_dict()
+        content = {"construction": construction.to_dict(), "held_out": told}
+        show_json({"model": str(output), **content})
         return
-    say(repr(construction))
+    detail(repr(construction))
+    changed = construction.n_changed
+    say(
+        f"{construction.n:,} rows × {construction.n_classes:,} classes; the direct report would "
+        f"change {changed:,} decisions ({changed / construction.n:.2%}), the repaired one changes "
+        f"none"
+    )
+    if measures is not None:
+        say(str(measures))
     say(f"model: {output}")
 
 
@@ -135,21 +146,37 @@ def _calibrator(
     key: str | None,
     repair: Any,
     preserve: int | Literal["ranking"],
-) -> Any:
+) -> tuple[Any, HeldOutMeasures | None]:
+    """Return the fitted model, and what it is worth on rows held out."""
     import cordcal
     from cordcal.calibrators._registry import takes_features
+    from cordcal.evaluate.held_out import measure_held_out
 
-    model = cordcal.Preserved(
-        key,
-        repair=repair,
-        input=found.kind,
-        preserve=preserve,
-        class_names=found.class_names,
-    )
-    with progress("fitting", 1) as advance:
+    def new() -> Any:
+        return cordcal.Preserved(
+            key,
+            repair=repair,
+            input=found.kind,
+            preserve=preserve,
+            class_names=found.class_names,
+        )
+
+    rows = found.values, truth
+    features = found.features if takes_features(key or "blend") else None
+    with progress("fitting", 2) as advance:
         advance(key or "blend")
-        features = found.features if takes_features(key or "blend") else None
-        return model.fit(found.values, truth, features=features)
+        model = new().fit(*rows, features=features)
+        advance("again without some rows, to measure on them")
+        # These cross-fit by themselves: five times that would take too long.
+        slow = isinstance(model.repair_, cordcal.Lift) or (key or "blend") == "blend"
+        try:
+            measures = measure_held_out(
+                new, *rows, input=found.kind, one_fold=slow, features=features
+            )
+        except ValueError as error:
+            alarm(f"not measured on rows held out: without them, {error}")
+            return model, None
+    return model, measures
 
 
 def _pair(original: str | None, direct: str | None, input: Any) -> tuple[ScoreFile, ScoreFile]:

@@ -58,7 +58,7 @@ class Member(BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the estimator's own predictions."""
-        return np.asarray(self.estimator.predict(X))
+        return own_predictions(self.estimator, X)
 
 
 class ScikitMap(BaseEstimator):  # type: ignore[misc]
@@ -144,7 +144,13 @@ def fit_fold(
 
 def outputs_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> tuple[Matrix, Indices]:
     """Return the scores, one column a class, and the decisions as indices."""
-    return scores_of(estimator, X, classes), label_indices(estimator.predict(X), classes)
+    return scores_of(estimator, X, classes), label_indices(own_predictions(estimator, X), classes)
+
+
+def own_predictions(estimator: Any, X: Any) -> npt.NDArray[Any]:
+    """Return an estimator's predictions, one a row; CatBoost's are a matrix of one column."""
+    found = np.asarray(estimator.predict(X))
+    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
 
 
 def response_of(estimator: Any) -> str:
