@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cordcal._version import __version__
+from cordcal.calibrators._registry import is_network
 from cordcal.study.cells import Cell, Fit, Task, merge
 from cordcal.study.chapters import Chapter
 from cordcal.study.data import load_set
@@ -150,7 +151,10 @@ def _left_out(
     for spec in plan.study.sets:
         reasons = plan.left_out(spec) if cells else {}
         if league is not None and spec.league:
-            reasons = {**fixtures.left_out(plan, league, spec), **reasons}
+            away = fixtures.left_out(plan, league, spec)
+            # That networks play on named sets alone is told once, by the league.
+            there = {key: why for key, why in away.items() if spec.networks or not is_network(key)}
+            reasons = {**there, **reasons}
         for key, why in reasons.items():
             found[spec.group, spec.name, key] = why
     for fit, cell in cells.items():

@@ -28,11 +28,14 @@ def report_name(report: Report) -> str:
     return table_name(report.calibrator) + _REPAIRS[report.repair]
 
 
-def not_told_apart(losses: Losses, best: int) -> int:
-    """Return how many of the others are not clearly behind the best."""
+def not_told_apart(losses: Losses, best: int) -> str:
+    """Say how many of the others are not clearly behind the best, if intervals tell."""
     others = [each for each in losses.reports if each != losses.reports[best]]
     found = against(losses, losses.reports[best], others)
-    return sum(not duel.low > 0.5 for duel in found)
+    if all(math.isnan(duel.low) for duel in found):
+        return ""
+    behind = sum(not duel.low > 0.5 for duel in found)
+    return f"; {behind} of {len(others)} others not clearly behind"
 
 
 def comparable(losses: Losses, chosen: set[Report] | None) -> Losses:
@@ -66,8 +69,7 @@ def when(results: Sequence[Result], kept: set[Report]) -> Table:
         "when",
         "Who wins where: the highest win rates among reports that keep every decision, and, "
         "last, what keeping decisions costs: the lowest mean NLL that a keeper reaches minus the "
-        "lowest of all reports. In parentheses how many others are not clearly behind the best. "
-        "Chosen in hindsight, from few sources: a hint, not a proof.",
+        "lowest of all reports. Chosen in hindsight, from few sources: a hint, not a proof.",
         (
             "",
             "Sets like",
@@ -87,8 +89,8 @@ def _best(losses: Losses, kept: set[Report] | None) -> str:
         return "–"
     rates = interval(win_rates(among))
     best = int(np.nanargmax(rates.mean))
-    behind = not_told_apart(among, best)
-    return f"{report_name(among.reports[best])}, {rate(rates, best)} ({behind})"
+    name = report_name(among.reports[best])
+    return f"{name}, {rate(rates, best)}{not_told_apart(among, best)}"
 
 
 def _price(losses: Losses, kept: set[Report]) -> Entry:

@@ -120,7 +120,8 @@ def _reason(
     told = (
         f"With CORD {100 * at:.0f} % of the rows have the least confidence that keeps their "
         f"answer, and there it is {100 * there / at:+.0f} points from the accuracy of those "
-        f"rows: they make {100 * there:+.1f} of the mean gap of {100 * whole:+.1f} points."
+        f"rows. Alone they would put the mean confidence {100 * there:+.1f} points off; over all "
+        f"rows it is {100 * whole:+.1f}."
     )
     if lost and there > 0 and there >= _MOST * whole:
         told += (

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from cordcal.calibrators._registry import is_network
 from cordcal.study.chapters import (
     Chapter,
     Entry,
@@ -32,6 +33,7 @@ from cordcal.study.league.calarena import csv_files
 from cordcal.study.league.claims import Verdict, against, judge, keepers
 from cordcal.study.league.rounds import ORIGINAL, Played, Report, Round
 from cordcal.study.league.standings import (
+    FEWEST,
     Array,
     Interval,
     Losses,
@@ -76,7 +78,7 @@ def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
     return Chapter(
         key="league",
         title="The league: which calibrator, and when",
-        paragraphs=(*_rules(league, losses["nll"]), *_leaders(losses, kept)),
+        paragraphs=(*_rules(plan, league, losses["nll"]), *_leaders(losses, kept)),
         tables=(
             _claims(verdicts),
             when(results, kept),
@@ -91,28 +93,32 @@ def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
     )
 
 
-def _rules(league: League, losses: Losses) -> Iterator[str]:
+def _rules(plan: Plan, league: League, losses: Losses) -> Iterator[str]:
     sizes = ", ".join(f"{each:,}" if isinstance(each, int) else each for each in league.rows)
+    networks = ", ".join(table_name(key) for key in league.calibrators if is_network(key))
+    named = ", ".join(spec.name for spec in plan.study.sets if spec.networks and spec.league)
     limits = "; ".join(
         f"{table_name(key)} up to {most} classes" for key, most in league.most_classes.items()
     )
     yield (
         f"Every map plays as it is, repaired by CORD, and repaired by lift, on "
-        f"{len(set(losses.sets))} sets from {len(set(losses.sources))} sources: {sizes} "
-        f"calibration rows (all: half of a set or a given calibration file, at most "
-        f"{league.most_rows:,}), {len(league.seeds)} random splits, and at most "
+        f"{len(set(losses.sets))} sets from {len(set(losses.sources))} sources. Calibration rows: "
+        f"{sizes} (all: half of a set or a given calibration file, at most "
+        f"{league.most_rows:,}), random splits with {len(league.seeds)} seeds, and at most "
         f"{league.most_evaluation:,} evaluation rows, drawn at random. Maps that keep decisions "
         f"by construction need no repair. Out-of-fold fits (five folds) are made once and shared "
         f"by lift and blend."
         + (f" For their time, some play on smaller sets alone: {limits}." if limits else "")
+        + (f" Networks ({networks}) play on {named or 'no set'}." if networks else "")
     )
     yield (
         "PHI is the loss of the original report minus that of the report: positive is better. A "
         "win rate is the share of the others that a report beats, ties counted half. Rounds are "
         "averaged within a set, sets within their source, and every source counts the same; "
         "intervals (95 %) resample sources, because sets of one source share their images or "
-        "texts. NLL has a floor of 1e-12, which isotonic maps reach with exact zeros; CORD and "
-        "lift lift them, so compare their direct reports by Brier."
+        f"texts; below {FEWEST} sources there are none. NLL has a floor of 1e-12, which isotonic "
+        "maps reach with exact zeros; CORD and lift lift them, so compare their direct reports by "
+        "Brier."
     )
 
 
@@ -127,11 +133,9 @@ def _leaders(losses: Mapping[str, Losses], kept: set[Report]) -> Iterator[str]:
                 continue
             rates = interval(win_rates(among))
             best = int(np.nanargmax(rates.mean))
-            behind = not_told_apart(among, best)
             parts.append(
                 f"{report_name(among.reports[best])} among those {words} "
-                f"({rate(rates, best)}; {behind} of the {len(among.reports) - 1} others are not "
-                f"clearly behind it)"
+                f"({rate(rates, best)}{not_told_apart(among, best)})"
             )
         if parts:
             yield f"By {name} the highest win rates have " + " and ".join(parts) + "."
@@ -162,7 +166,7 @@ def _claims(verdicts: Sequence[Verdict]) -> Table:
         "What was written into the study's file before the run, and what came of it. Won: duels "
         "won more than half the time. Hardest: the duel won least often. A claim holds where "
         "every duel is won with an interval above one half; on average where an interval "
-        "reaches one half, or where there is one source and so no interval.",
+        f"reaches one half, or where fewer than {FEWEST} sources give none.",
         ("Claim", "By", "Won", "Hardest", "Outcome"),
         tuple(lines),
     )

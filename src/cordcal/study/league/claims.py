@@ -31,8 +31,8 @@ class Verdict:
     """A claim, and every duel that it is about.
 
     It *holds* where the report wins more than half of every duel and no interval reaches
-    one half, *holds on average* where an interval does (or there is but one source, and so
-    no interval), and *does not hold* where a duel is won no more than half the time.
+    one half, *holds on average* where an interval does (or there are too few sources for
+    one), and *does not hold* where a duel is won no more than half the time.
     """
 
     claim: Claim

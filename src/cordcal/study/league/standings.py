@@ -22,13 +22,15 @@ Array = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 _LEVEL = 0.95
 _TAILS = ((1.0 - _LEVEL) / 2.0, (1.0 + _LEVEL) / 2.0)
+# Resampling fewer sources than these says little about others: then there is no interval.
+FEWEST = 5
 # Columns of a block: bounds the resampled values to some 40 megabytes.
 _BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Means over sources with percentile intervals; of one source there is no interval."""
+    """Means over sources with percentile intervals; of few sources there is no interval."""
 
     mean: Array
     low: Array
@@ -109,9 +111,9 @@ def interval(by_source: Array, seed: int = 0) -> Interval:
 
     Examples
     --------
-    >>> found = interval(np.array([[0.0], [1.0], [0.5]]))
+    >>> found = interval(np.array([[0.0], [1.0], [0.0], [1.0], [0.5]]))
     >>> found.mean, found.low, found.high
-    (array([0.5]), array([0.]), array([1.]))
+    (array([0.5]), array([0.1]), array([0.9]))
     """
     flat = by_source.reshape(len(by_source), -1)
     known = ~np.isnan(flat)
@@ -124,7 +126,7 @@ def interval(by_source: Array, seed: int = 0) -> Interval:
     chosen = np.random.default_rng(seed).multinomial(
         len(flat), np.full(len(flat), 1.0 / len(flat)), RESAMPLES
     )
-    several = np.flatnonzero(counts > 1)
+    several = np.flatnonzero(counts >= FEWEST)
     for start in range(0, len(several), _BLOCK):
         at = several[start : start + _BLOCK]
         total, drawn = chosen @ filled[:, at], chosen @ known[:, at]
