@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cordcal.calibrators._registry import short_name
@@ -111,7 +111,13 @@ class Shown:
 
 
 # What the paper's tables write in their own way, or count among the measures.
-_OWN = {"accuracy": Shown("Acc. (%)", 100.0, 2), "tpcr": Shown("TPCR (%)", 100.0, 2)}
+_OWN = {
+    "accuracy": Shown("Acc. (%)", 100.0, 2),
+    "tpcr": Shown("TPCR (%)", 100.0, 2),
+    "mean_gap": Shown("|s̄ − b̄| (pp)", 100.0, 2),
+}
+# Repairs of one map differ by little, so their tables have at least so many digits.
+_FINE = 3
 
 
 def shown_as(key: str) -> Shown:
@@ -120,6 +126,18 @@ def shown_as(key: str) -> Shown:
         return _OWN[key]
     measure = MEASURES[key]
     return Shown(measure.axis, measure.scale, measure.digits)
+
+
+def shown_finely(key: str) -> Shown:
+    """Return how a measure is printed where small differences count.
+
+    Examples
+    --------
+    >>> shown_as("ece").digits, shown_finely("ece").digits, shown_finely("nll").digits
+    (2, 3, 4)
+    """
+    shown = shown_as(key)
+    return replace(shown, digits=max(shown.digits, _FINE))
 
 
 MAIN = ("ece", "nll", "brier")

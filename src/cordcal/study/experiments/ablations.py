@@ -17,6 +17,7 @@ from cordcal.study.chapters import (
     Table,
     change,
     number,
+    shown_finely,
     text,
 )
 from cordcal.study.experiments.paired import REDUCTIONS
@@ -25,8 +26,6 @@ from cordcal.study.repairs import CORDS, DIRECT, MINIMAL, STABLE_MINIMAL, TARGET
 from cordcal.study.tidy import Row, means, over_splits, reductions, tidy_rows
 
 WEIGHTS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-# One digit more than the main tables: the differences are small.
-_DIGITS = {"ece": (100.0, 3), "nll": (1.0, 4), "brier": (1.0, 4), "mean_gap": (100.0, 3)}
 _NAMES = {
     MINIMAL: "Minimal repair",
     STABLE_MINIMAL: "Minimal repair, stabilised",
@@ -112,15 +111,15 @@ def _table(
         for repair in repairs:
             entries = [text(group), text(_NAMES[repair])]
             for measure in measures:
-                scale, digits = _DIGITS[measure]
+                shown = shown_finely(measure)
+                scale, digits = shown.scale, shown.digits
                 lowest = min(groups[group, each, measure] for each in repairs)
                 value = groups[group, repair, measure]
                 best = f"{scale * value:.{digits}f}" == f"{scale * lowest:.{digits}f}"
                 stars = _stars(tests.get((group, repair, measure)))
                 entries.append((number(scale * value, digits, strong=best, stars=stars),))
             lines.append(tuple(entries))
-    titles = {"ece": "ECE (%)", "nll": "NLL", "brier": "Brier", "mean_gap": "|s̄ − b̄| (pp)"}
-    header = ("Group", heading, *(titles[measure] for measure in measures))
+    header = ("Group", heading, *(shown_finely(measure).name for measure in measures))
     return Table(name, f"Means over conditions and splits. {caption}", header, tuple(lines))
 
 

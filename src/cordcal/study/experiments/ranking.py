@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cordcal.study.cells import Cell, Fit, Request
-from cordcal.study.chapters import MAIN, Chapter, Entry, Table, number, text
+from cordcal.study.chapters import MAIN, Chapter, Entry, Table, number, shown_finely, text
 from cordcal.study.plan import Plan
 from cordcal.study.repairs import CORDS, DIRECT, PROJECTION, RANKING, RANKS
 from cordcal.study.tidy import means, over_splits, tidy_rows
@@ -20,7 +20,6 @@ _REPAIRS = {
 }
 _CHANGED = {"tpcr": "TPCR", "top2_changed": "top 2", "top5_changed": "top 5"}
 _CHANGED["ranking_changed"] = "ranking"
-_DIGITS = {"ece": (100.0, 3), "nll": (1.0, 4), "brier": (1.0, 4)}
 
 
 def requests(plan: Plan) -> list[Request]:
@@ -40,15 +39,16 @@ def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> 
             entries = [text(group), text(name)]
             entries += [(number(100 * values[group, repair, measure], 2),) for measure in _CHANGED]
             for measure in MAIN:
-                scale, digits = _DIGITS[measure]
-                entries.append((number(scale * values[group, repair, measure], digits),))
+                shown = shown_finely(measure)
+                value = shown.scale * values[group, repair, measure]
+                entries.append((number(value, shown.digits),))
             lines.append(tuple(entries))
     table = Table(
         "ranking",
         "Means over conditions and splits. The first four columns are the shares of rows, in "
         "percent, whose decision, first two, first five or whole ranking differs from the "
         "classifier's; then the measures.",
-        ("Group", "Report", *_CHANGED.values(), "ECE (%)", "NLL", "Brier"),
+        ("Group", "Report", *_CHANGED.values(), *(shown_finely(name).name for name in MAIN)),
         tuple(lines),
     )
     return Chapter(
