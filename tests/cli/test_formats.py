@@ -38,7 +38,7 @@ def write(path: Path, matrix: np.ndarray, labels: np.ndarray | None, key: str = 
             ",".join('"' + str(cell).replace('"', '""') + '"' for cell in line) for line in lines
         )
         path.write_text(text + "\n")
-        return [] if labels is None else ["--labels", "truth"]
+        return [] if labels is None else ["--labels-column", "truth"]
     else:
         columns = {name: matrix[:, index] for index, name in enumerate(NAMES)}
         truth = {} if labels is None else {"label": [NAMES[label] for label in labels]}

@@ -42,7 +42,15 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         ),
         (("compare", "bare.npz"), "bare.npz holds no labels; pass a file with --labels"),
         (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
-        (("compare", "bare.npz", "--labels", "truth"), "has no key or column called 'truth'"),
+        (
+            ("compare", "bare.npz", "--labels", "truth"),
+            "truth is no file; a key or column of the scores' own file is named with "
+            "--labels-column truth",
+        ),
+        (
+            ("compare", "bare.npz", "--labels-column", "truth"),
+            "has no key or column called 'truth' for the labels; it has logits (400, 3)",
+        ),
         (("compare", "bad_labels.npz"), "row 0 has the label 3; with 3 columns"),
         (("compare", "topk.npz"), "top-5 log-probabilities"),
         (("compare", "s.npz", "--calibrator", "irovaa"), "did you mean 'irova'? There are"),

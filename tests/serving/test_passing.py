@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,82 @@ def test_a_name_that_the_output_has_too(
     ):
         apply(model, tmp_path / "s.parquet", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()
+
+
+@pytest.mark.parametrize("layout", ["wide", "list"])
+@pytest.mark.parametrize("target", ["feather", "arrow"])
+def test_to_feather(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, layout: str, target: str
+) -> None:
+    feather = pytest.importorskip("pyarrow.feather")
+    path = write(tmp_path / "s.parquet", logits, layout)
+    apply(model, path, tmp_path / f"o.{target}")
+    given, found = parquet.read_table(path), feather.read_table(tmp_path / f"o.{target}")
+    passed = [name for name in others() if name != "kind"]
+    assert found.select(passed).equals(given.select(passed))
+    assert found["kind"].to_pylist() == given["kind"].to_pylist()  # a category no more
+    back = cordcal.files.read_scores(tmp_path / f"o.{target}", role="repaired")
+    assert back.class_names == NAMES
+    np.testing.assert_array_equal(back.values, model.predict_proba(logits))
+    again = apply(model, tmp_path / "s.parquet", tmp_path / "again.feather", rest=False)
+    assert again.rows == ROWS
+
+
+def test_from_feather(tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray) -> None:
+    feather = pytest.importorskip("pyarrow.feather")
+    path = write(tmp_path / "s.parquet", logits, "wide")
+    feather.write_feather(parquet.read_table(path), tmp_path / "s.feather", chunksize=99)
+    for source in ("parquet", "feather"):
+        apply(model, tmp_path / f"s.{source}", tmp_path / f"{source}.parquet")
+    one, other = (
+        parquet.read_table(tmp_path / f"{name}.parquet") for name in ("parquet", "feather")
+    )
+    assert one.equals(other)
+
+
+def test_lines_of_json(tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray) -> None:
+    rows = [
+        {"id": at, "logits": row, "text": f"é {at}", "meta": {"a": [1, None]}}
+        for at, row in enumerate(logits.tolist())
+    ]
+    rows[500]["late"] = 1.5
+    del rows[3]["text"]
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
+    apply(model, path, tmp_path / "o.jsonl")
+    found = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert list(found[0]) == ["id", "text", "meta", "decision", "decision_name", "repaired"]
+    repaired = model.predict_proba(logits)
+    for row, new, report in zip(rows, found, repaired, strict=True):
+        logit = row.pop("logits")
+        assert {key: new.pop(key) for key in row} == row
+        assert new == {
+            "decision": int(np.argmax(logit)),
+            "decision_name": NAMES[int(np.argmax(logit))],
+            "repaired": report.tolist(),
+        }
+    apply(model, path, tmp_path / "o.parquet")
+    table = parquet.read_table(tmp_path / "o.parquet")
+    assert table["late"].to_pylist() == [1.5 if at == 500 else None for at in range(ROWS)]
+    assert table["text"][3].as_py() is None
+    assert table["meta"].to_pylist() == [{"a": [1, None]}] * ROWS
+    apply(model, path, tmp_path / "o.csv")
+    first = (tmp_path / "o.csv").read_text().splitlines()[1]
+    assert first.startswith('0,é 0,"{""a"": [1, null]}",,')
+
+
+def test_columns_of_text_from_parquet(
+    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray
+) -> None:
+    path = write(tmp_path / "s.parquet", logits, "wide")
+    with pytest.raises(ValueError, match="the column 'raw' holds bytes, which text cannot"):
+        apply(model, path, tmp_path / "o.jsonl")
+    table = parquet.read_table(path).drop_columns(["raw"])
+    parquet.write_table(table, path)
+    apply(model, path, tmp_path / "o.jsonl")
+    first = json.loads((tmp_path / "o.jsonl").read_text().splitlines()[0])
+    assert first["when"] == "2024-02-29T12:00:00+00:00"
+    assert (first["day"], first["holes"], first["tags"]) == ("2024-02-29", None, [1, 2])
 
 
 def test_two_reports_in_one_file(tmp_path: Path) -> None:

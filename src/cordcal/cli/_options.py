@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cordcal._door.errors import Refusal
-from cordcal.cli._console import alarm
+from cordcal.cli._console import alarm, note
+from cordcal.cli._where import Where
 
 if TYPE_CHECKING:
     from cordcal._door.types import Kind
@@ -34,17 +35,16 @@ class OutputDtype(StrEnum):
     float16 = "float16"
 
 
+class OutputLayout(StrEnum):
+    """How a table holds reports."""
+
+    wide = "wide"
+    list = "list"
+
+
 InputOption = Annotated[
     InputKind | None,
     typer.Option("--input", help="What the scores are; read from the file where left out."),
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option("--key", help="Key (npz) or column (Parquet) of the scores."),
-]
-LabelsOption = Annotated[
-    str | None,
-    typer.Option("--labels", help="A file of labels, or the key or column that holds them."),
 ]
 PreserveOption = Annotated[
     str,
@@ -104,26 +104,23 @@ def parse_preserve(text: str) -> int | Literal["ranking"]:
     raise Refusal("--preserve", f"is {text!r}", "write 1, another number of classes, or ranking")
 
 
-def read(
-    path: str,
-    *,
-    key: str | None = None,
-    role: str = "scores",
-    labels: str | None = None,
-    kind: InputKind | None = None,
-) -> Scores:
+def read(path: str, where: Where, *, role: str = "scores", kind: InputKind | None = None) -> Scores:
     """Read scores for a command."""
     from cordcal.files import read_scores
 
-    where = _labels(labels)
-    return read_scores(path, key=key, role=role, input=_kind(kind), **where)
+    found = read_scores(path, role=role, input=_kind(kind), **where.places())
+    _say_columns(found, where)
+    return found
 
 
-def _labels(labels: str | None) -> dict[str, Any]:
-    from cordcal.files._scores import is_file
-
-    apart = labels is not None and is_file(labels)
-    return {"labels": labels} if apart else {"labels_column": labels}
+def _say_columns(found: Scores | ScoreFile, where: Where) -> None:
+    """Name the columns that were taken for scores, where nobody named them."""
+    if found.columns and where.columns is None:
+        names = _listed(found.columns)
+        note(
+            f"{found.path}: the scores are its {len(found.columns)} columns {names} "
+            f"(--columns names others)"
+        )
 
 
 def _kind(kind: InputKind | None) -> Kind | None:
@@ -138,37 +135,73 @@ def need_labels(scores: Scores) -> Any:
         raise Refusal(
             scores.path,
             "holds no labels",
-            "pass a file with --labels, or the name of the key or column that holds them",
+            "pass a file with --labels, or the key or column that holds them with --labels-column",
         )
     return scores.labels
 
 
 def open_file(
     path: str,
+    where: Where,
     *,
-    key: str | None = None,
     role: str = "scores",
-    labels: str | None = None,
     kind: InputKind | None = None,
+    classes: Sequence[str] | None = None,
+    rest: bool = False,
 ) -> ScoreFile:
-    """Open scores for reading in batches."""
+    """Open scores for reading in batches; ``classes`` are those of a model, if there is one."""
     from cordcal.files import open_scores
 
-    where = _labels(labels)
-    return open_scores(path, key=key, role=role, input=_kind(kind), **where)
+    places = where.places()
+    found = open_scores(path, role=role, input=_kind(kind), classes=classes, rest=rest, **places)
+    if classes is None:
+        _say_columns(found, where)
+    return found
 
 
 def open_pair(
-    original: str, direct: str, *, kind: InputKind | None = None, labels: str | None = None
+    original: str,
+    direct: str,
+    where: Where,
+    *,
+    kind: InputKind | None = None,
+    rest: bool = False,
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open the original and the direct scores of the same rows, and check that they match."""
     if original == "-" and direct == "-":
         raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
-    first = open_file(original, role="original", kind=kind, labels=labels)
-    second = open_file(direct, role="direct", kind=InputKind.probabilities)
+    first = open_file(original, where, role="original", kind=kind, rest=rest)
+    scores_alone = Where(columns=where.columns, class_names=where.class_names)
+    second = open_file(direct, scores_alone, role="direct", kind=InputKind.probabilities, rest=rest)
+    check_columns(first, second)
     check_pair(first.path, first.shape, second.path, second.shape)
     check_names(first.class_names, first.path, second.class_names, second.path)
     return first, second
+
+
+def check_columns(first: ScoreFile, second: ScoreFile) -> None:
+    """Name the columns that one table has and the other has not, before shapes are compared."""
+    for one, other in ((first, second), (second, first)):
+        if one.columns and other.class_names and one.classes > other.classes:
+            own = one.class_names or one.columns
+            extra = [name for name in own if name not in other.class_names]
+            if len(extra) == one.classes - other.classes:
+                raise _extra(one.path, extra, f"a class of {other.path}")
+
+
+def _listed(columns: Sequence[str]) -> str:
+    from cordcal.files._places import told
+
+    return told(columns)
+
+
+def _extra(path: str, columns: Sequence[str], what: str) -> Refusal:
+    many = len(columns) > 1
+    return Refusal(
+        path,
+        f"has the column{'s' if many else ''} {_listed(columns)} of numbers, not {what}",
+        "name the columns of the scores with --columns a,b,… or --columns 'score_*'",
+    )
 
 
 def check_pair(original: str, shape: tuple[int, ...], direct: str, other: tuple[int, ...]) -> None:
@@ -181,23 +214,33 @@ def check_pair(original: str, shape: tuple[int, ...], direct: str, other: tuple[
         )
 
 
-def refuse_with_pair(**options: str | None) -> None:
+def refuse_with_pair(where: Where, *names: str) -> None:
     """Refuse options that say nothing about --original and --direct."""
-    for name, value in options.items():
-        if value is not None:
+    for option, value in where.given().items():
+        if option.removeprefix("--").replace("-", "_") in names:
             raise Refusal(
-                f"--{name}", f"{value} does not go with --original and --direct", "leave it out"
+                option, f"{value} does not go with --original and --direct", "leave it out"
             )
 
 
 def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
     """Refuse scores of another number of classes than the model's, before any work is done."""
-    if scores.classes != model.n_classes_:
-        raise Refusal(
-            scores.path,
-            f"has {scores.classes} columns but {where} was fitted on {model.n_classes_}",
-            "pass the same classes",
-        )
+    if scores.classes == model.n_classes_:
+        return
+    known = getattr(model, "class_names", None)
+    names = set(map(str, range(model.n_classes_) if known is None else known))
+    extra = [column for column in scores.columns if column not in names]
+    if scores.classes > model.n_classes_ and len(extra) == scores.classes - model.n_classes_:
+        raise _extra(scores.path, extra, f"a class of {where}")
+    listed = f" ({_listed(scores.columns)})" if scores.columns else ""
+    raise Refusal(
+        scores.path,
+        f"has {scores.classes} columns of scores{listed} but {where} was fitted on "
+        f"{model.n_classes_} classes",
+        "pass the same classes; --columns names the columns of a table"
+        if scores.columns
+        else "pass the same classes",
+    )
 
 
 def check_on_error(choice: str) -> OnError:

@@ -22,10 +22,11 @@ _OPTIONS = {
     "preserve": "--preserve",
     "repair": "--repair",
     "splits": "--splits",
+    "class_names": "--class-names",
     "features": "the key features",
 }
 # Settings of the library that are switches here.
-_SWITCHES = {"overwrite": "--force", "resume": "--resume"}
+_SWITCHES = {"overwrite": "--force", "resume": "--resume", "rest": "--drop-rest"}
 _SYSTEM_REASONS = {
     errno.ENOENT: "does not exist",
     errno.EACCES: "may not be read or written by you",
@@ -80,7 +81,7 @@ def in_command(name: str, value: str) -> str:
     >>> in_command("input", "logits"), in_command("overwrite", "True")
     ('--input logits', '--force')
     """
-    return _SWITCHES.get(name, f"--{name} {value}")
+    return _SWITCHES.get(name, f"--{name.replace('_', '-')} {value}")
 
 
 def problem_of(error: BaseException) -> Problem:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cordcal._door.errors import Refusal
 from cordcal.cli._command import add_command
-from cordcal.cli._console import alarm, note, row_progress, show_json
+from cordcal.cli._console import alarm, detail, note, row_progress, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
     JsonOption,
-    KeyOption,
     OnErrorOption,
     OriginalOption,
     OutputDtype,
+    OutputLayout,
     check_classes,
     check_names,
     check_on_error,
@@ -27,6 +27,10 @@ from cordcal.cli._options import (
     refuse_with_pair,
     say_skipped,
 )
+from cordcal.cli._where import NOWHERE, Where, reading
+
+if TYPE_CHECKING:
+    from cordcal.files import ScoreFile
 
 
 def register(app: typer.Typer) -> None:
@@ -39,6 +43,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
+@reading("key", "columns", "class_names", "features", "features_columns")
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -63,7 +68,16 @@ def apply(
     explain: Annotated[
         bool, typer.Option("--explain", help="Add the story of each row's repair.")
     ] = False,
-    key: KeyOption = None,
+    where: Where = NOWHERE,
+    drop_rest: Annotated[
+        bool, typer.Option("--drop-rest", help="Leave the input's other columns out.")
+    ] = False,
+    layout: Annotated[
+        OutputLayout | None,
+        typer.Option(
+            "--layout", help="One column a class, or one of lists; by default as the input has it."
+        ),
+    ] = None,
     input: InputOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where a run that was killed stopped.")
@@ -95,6 +109,7 @@ def apply(
             f"the model comes first: cordcal apply {scores} {model}",
         )
     fitted = cordcal.load(model)
+    rest = not drop_rest and _holds_columns(output)
     options: dict[str, Any] = {
         "dtype": None if dtype is None else dtype.value,
         "with_direct": with_direct,
@@ -108,7 +123,7 @@ def apply(
                 "pass the rows' scores, not --original and --direct (--with-direct writes the "
                 "direct report too)",
             )
-        rows, names = _with_calibrator(fitted, model, scores, key, input, options)
+        rows, names = _with_calibrator(fitted, model, scores, where, input, options, rest=rest)
     else:
         if original is None or direct is None or scores is not None:
             raise Refusal(
@@ -117,8 +132,9 @@ def apply(
                 "pass --original and --direct, the classifier's and your calibrator's reports of "
                 "the same rows",
             )
-        refuse_with_pair(key=key)
-        rows, names = _with_repair(fitted, model, original, direct, input, options)
+        refuse_with_pair(where, "key", "features", "features_columns")
+        pair = open_pair(original, direct, where, kind=input, rest=rest)
+        rows, names = _with_repair(fitted, model, pair, options)
     if not resume:
         _say_discarded(output)
     with row_progress("applying") as progress:
@@ -130,15 +146,16 @@ def apply(
             resume=resume,
             overwrite=force,
             spreadsheet=spreadsheet,
+            layout=None if layout is None else layout.value,
             progress=progress,
         )
     if json:
         show_json({"output": output, **done.to_dict()})
         return
-    where = "stdout" if output == "-" else output
+    place = "stdout" if output == "-" else output
     say_skipped(done.skipped)
     note(
-        f"{where}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
+        f"{place}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
         f"{done.changed:,} decisions ({done.changed / done.rows:.2%}), the repaired one changes "
         f"none"
     )
@@ -155,6 +172,14 @@ def _say_discarded(output: str) -> None:
         )
 
 
+def _holds_columns(output: str) -> bool:
+    """Whether a format has room for other columns than reports."""
+    if Path(output).suffix.lower() not in (".npy", ".npz"):
+        return True
+    detail(f"{output} holds reports alone; the input's other columns are left out")
+    return False
+
+
 def _are_swapped(model: str, scores: str) -> bool:
     from cordcal.files._models import is_model
 
@@ -163,11 +188,21 @@ def _are_swapped(model: str, scores: str) -> bool:
 
 
 def _with_calibrator(
-    fitted: Any, model: str, path: str, key: str | None, input: Any, options: dict[str, Any]
+    fitted: Any,
+    model: str,
+    path: str,
+    where: Where,
+    input: Any,
+    options: dict[str, Any],
+    *,
+    rest: bool,
 ) -> tuple[Any, Any]:
     from cordcal.serving.applying import CalibratedRows
 
-    found = open_file(path, key=key, kind=input)
+    own = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
+    # A model without names knows its classes by their numbers.
+    classes = own or tuple(map(str, range(fitted.n_classes_)))
+    found = open_file(path, where, kind=input, classes=classes, rest=rest)
     kind = fitted.calibrator_.input
     if found.kind != kind:
         raise Refusal(
@@ -176,17 +211,16 @@ def _with_calibrator(
             f"pass {kind}, or say --input {kind} if they are",
         )
     check_classes(fitted, model, found)
-    own = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
     check_names(own, model, found.class_names, found.path)
     return CalibratedRows(fitted, found, **options), own or found.class_names
 
 
 def _with_repair(
-    fitted: Any, model: str, original: str, direct: str, input: Any, options: dict[str, Any]
+    fitted: Any, model: str, pair: tuple[ScoreFile, ScoreFile], options: dict[str, Any]
 ) -> tuple[Any, Any]:
     from cordcal.serving.applying import RepairedRows
 
-    first, second = open_pair(original, direct, kind=input)
+    first, second = pair
     check_classes(fitted, model, second)
     names = first.class_names or second.class_names
     return RepairedRows(fitted, first, second, **options), names

@@ -13,7 +13,6 @@ from cordcal.cli._options import (
     ForceOption,
     InputOption,
     JsonOption,
-    LabelsOption,
     OnErrorOption,
     ReportOption,
     check_on_error,
@@ -21,6 +20,7 @@ from cordcal.cli._options import (
     open_pair,
     say_skipped,
 )
+from cordcal.cli._where import NOWHERE, Where, reading
 
 TITLE = "What the calibrator does to decisions"
 
@@ -28,10 +28,13 @@ TITLE = "What the calibrator does to decisions"
 def register(app: typer.Typer) -> None:
     """Add the command."""
     add_command(
-        app, audit, "audit --original p.npz --direct q.npz --labels y.npy --report audit.html"
+        app,
+        audit,
+        "audit --original p.npz --direct q.npz --labels y.npy --report audit.html",
     )
 
 
+@reading("columns", "class_names", "labels", "labels_column", "weights", "weights_column")
 def audit(
     original: Annotated[
         str, typer.Option("--original", help="The classifier's own scores: a file, or - for stdin.")
@@ -39,7 +42,7 @@ def audit(
     direct: Annotated[
         str, typer.Option("--direct", help="The calibrator's reports of the same rows.")
     ],
-    labels: LabelsOption = None,
+    where: Where = NOWHERE,
     input: InputOption = None,
     model: Annotated[
         str | None,
@@ -56,7 +59,7 @@ def audit(
     headline(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    first, second = open_pair(original, direct, kind=input, labels=labels)
+    first, second = open_pair(original, direct, where, kind=input)
     from cordcal.serving.auditing import audit_files
 
     names = first.class_names or second.class_names

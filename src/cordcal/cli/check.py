@@ -16,11 +16,11 @@ from cordcal.cli._options import (
     ForceOption,
     InputOption,
     JsonOption,
-    LabelsOption,
     check_output,
     check_pair,
     read,
 )
+from cordcal.cli._where import NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.evaluate.gates import Gate
@@ -40,13 +40,14 @@ def register(app: typer.Typer) -> None:
     )
 
 
+@reading("key", "columns", "class_names", "labels", "labels_column")
 def check(
     report: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
     original: Annotated[
         str | None,
         typer.Option("--original", help="The scores whose decisions must stay, for tpcr."),
     ] = None,
-    labels: LabelsOption = None,
+    where: Where = NOWHERE,
     input: InputOption = None,
     most: Annotated[
         list[str] | None,
@@ -60,7 +61,12 @@ def check(
         Path | None, typer.Option("--gates", help="A TOML file with tables [max] and [min].")
     ] = None,
     groups: Annotated[
-        str | None, typer.Option("--groups", help="A file with the group of each row.")
+        str | None,
+        typer.Option("--groups", metavar="FILE", help="A file with the group of each row."),
+    ] = None,
+    groups_column: Annotated[
+        str | None,
+        typer.Option("--groups-column", metavar="NAME", help="Column or key of the groups."),
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", help="What an earlier check wrote.")
@@ -86,8 +92,10 @@ def check(
     wanted = _gates(gates, most or [], least or [])
     from cordcal.evaluate import gates as library
 
-    scores = read(report, role="repaired", labels=labels, kind=input)
-    before = None if original is None else read(original, role="original")
+    scores = read(report, where, role="repaired", kind=input)
+    before = (
+        None if original is None else read(original, Where(columns=where.columns), role="original")
+    )
     if before is not None:
         check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
     found = library.check(
@@ -95,7 +103,7 @@ def check(
         scores.labels,
         gates=wanted,
         original=None if before is None else before.values,
-        groups=None if groups is None else _vector(groups),
+        groups=_groups(groups, groups_column, report),
         baseline=None if baseline is None else _baseline(baseline),
     )
     if write_baseline is not None:
@@ -119,10 +127,10 @@ def _probabilities(scores: Scores) -> Any:
     return scores.values
 
 
-def _vector(path: str) -> Any:
+def _groups(path: str | None, column: str | None, report: str) -> Any:
     from cordcal.files._scores import read_vector
 
-    return read_vector(path)
+    return None if path is None and column is None else read_vector(path or report, column)
 
 
 def _gates(path: Path | None, most: list[str], least: list[str]) -> list[Gate]:

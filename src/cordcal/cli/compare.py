@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,6 @@ from cordcal.cli._options import (
     ForceOption,
     InputOption,
     JsonOption,
-    KeyOption,
-    LabelsOption,
     PreserveOption,
     ReportOption,
     check_names,
@@ -23,6 +22,7 @@ from cordcal.cli._options import (
     parse_preserve,
     read,
 )
+from cordcal.cli._where import NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.files import Scores
@@ -35,6 +35,15 @@ def register(app: typer.Typer) -> None:
     add_command(app, compare, "compare scores.npz --report report.html")
 
 
+@reading(
+    "key",
+    "columns",
+    "class_names",
+    "labels",
+    "labels_column",
+    "features",
+    "features_columns",
+)
 def compare(
     scores: Annotated[str, typer.Argument(help="Scores with labels; - reads stdin.")],
     calibrator: Annotated[
@@ -50,8 +59,7 @@ def compare(
     ] = 0.5,
     splits: Annotated[int, typer.Option("--splits", help="Random splits to average.")] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the splits.")] = 0,
-    labels: LabelsOption = None,
-    key: KeyOption = None,
+    where: Where = NOWHERE,
     input: InputOption = None,
     preserve: PreserveOption = "1",
     report: ReportOption = None,
@@ -66,7 +74,7 @@ def compare(
     if report is not None:
         check_output(report, force=force)
     headline(f"cordcal compare: {scores}")
-    found, other = _parts(scores, evaluation, key=key, labels=labels, kind=input)
+    found, other = _parts(scores, evaluation, where, kind=input)
     truth = need_labels(found)
     held_out: Any = share if other is None else (other.values, need_labels(other))
     from cordcal import calibrators
@@ -87,34 +95,28 @@ def compare(
             features=found.features if other is None else None,
             progress=advance,
         )
-    step = comparison.next_step(scores, options=_reading_options(key, labels))
+    step = comparison.next_step(scores, options=tuple(chain(*where.given().items())))
     present(comparison, report, source=Path(found.path).name, json=json, step=step)
     if strict and comparison.concerns:
         raise typer.Exit(1)
 
 
 def _parts(
-    scores: str, evaluation: str | None, *, key: str | None, labels: str | None, kind: Any
+    scores: str, evaluation: str | None, where: Where, *, kind: Any
 ) -> tuple[Scores, Scores | None]:
     """Read the rows to fit on, and those to evaluate on where a file gives them."""
-    if evaluation is None and labels is None and scores != "-":
+    if evaluation is None and set(where.given()) <= {"--key"} and scores != "-":
         from cordcal.files._calarena import read_experiment
 
-        pair = read_experiment(scores, key)
+        pair = read_experiment(scores, where.key)
         if pair is not None:
             return pair
-    found = read(scores, key=key, labels=labels, kind=kind)
+    found = read(scores, where, kind=kind)
     if evaluation is None:
         return found, None
-    other = read(evaluation, key=key, labels=labels, kind=kind)
+    other = read(evaluation, where, kind=kind)
     check_names(found.class_names, scores, other.class_names, evaluation)
     return found, other
-
-
-def _reading_options(key: str | None, labels: str | None) -> tuple[str, ...]:
-    """Return the options with which the scores were read."""
-    given = {"--key": key, "--labels": labels}
-    return tuple(part for name, value in given.items() if value for part in (name, value))
 
 
 def present(

@@ -14,8 +14,6 @@ from cordcal.cli._options import (
     ForceOption,
     InputOption,
     JsonOption,
-    KeyOption,
-    LabelsOption,
     OnErrorOption,
     OriginalOption,
     PreserveOption,
@@ -29,6 +27,7 @@ from cordcal.cli._options import (
     refuse_with_pair,
     say_skipped,
 )
+from cordcal.cli._where import NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.evaluate.held_out import HeldOutMeasures
@@ -47,6 +46,17 @@ def register(app: typer.Typer) -> None:
     )
 
 
+@reading(
+    "key",
+    "columns",
+    "class_names",
+    "labels",
+    "labels_column",
+    "features",
+    "features_columns",
+    "weights",
+    "weights_column",
+)
 def fit(
     scores: Annotated[
         str | None, typer.Argument(help="Calibration scores with labels; - reads stdin.")
@@ -66,8 +76,7 @@ def fit(
     direct: Annotated[
         str | None, typer.Option("--direct", help="Your own calibrator's reports of these rows.")
     ] = None,
-    labels: LabelsOption = None,
-    key: KeyOption = None,
+    where: Where = NOWHERE,
     input: InputOption = None,
     preserve: PreserveOption = "1",
     on_error: OnErrorOption = "stop",
@@ -90,8 +99,8 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
-        refuse_with_pair(labels=labels, key=key)
-        pair = _pair(original, direct, input)
+        refuse_with_pair(where, "key", "labels", "labels_column", "features", "features_columns")
+        pair = _pair(original, direct, where, input)
         check_output(output, force=force)
         model, measures = _repair(*pair, depth, treatment), None
     else:
@@ -103,7 +112,7 @@ def fit(
             cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
         wanted: Any = repair
         cordcal.Preserved(calibrator, repair=wanted, preserve=depth)._new_repair()  # refuses others
-        found = _rows(scores, treatment, key=key, labels=labels, kind=input)
+        found = _rows(scores, where, treatment, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
         check_output(output, force=force)
@@ -129,13 +138,13 @@ def fit(
     say(f"model: {output}")
 
 
-def _rows(path: str, on_error: OnError, **options: Any) -> Scores:
+def _rows(path: str, where: Where, on_error: OnError, **options: Any) -> Scores:
     """Read the calibration rows, without those that are to be skipped."""
     if on_error == "stop":
-        return read(path, **options)
+        return read(path, where, **options)
     from cordcal.serving._refusals import read_sound
 
-    found, skipped = read_sound(open_file(path, **options))
+    found, skipped = read_sound(open_file(path, where, **options))
     say_skipped(skipped)
     return found
 
@@ -165,7 +174,7 @@ def _calibrator(
     features = found.features if takes_features(key or "blend") else None
     with progress("fitting", 2) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, features=features)
+        model = new().fit(*rows, sample_weight=found.weights, features=features)
         advance("again without some rows, to measure on them")
         # These cross-fit by themselves: five times that would take too long.
         slow = isinstance(model.repair_, cordcal.Lift) or (key or "blend") == "blend"
@@ -179,11 +188,13 @@ def _calibrator(
     return model, measures
 
 
-def _pair(original: str | None, direct: str | None, input: Any) -> tuple[ScoreFile, ScoreFile]:
+def _pair(
+    original: str | None, direct: str | None, where: Where, input: Any
+) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise Refusal(missing, "is missing", "the repair needs both reports of the same rows")
-    return open_pair(original, direct, kind=input)
+    return open_pair(original, direct, where, kind=input)
 
 
 def _repair(

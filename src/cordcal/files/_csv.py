@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal.files._columns import Sort
-from cordcal.files._opening import FORMATS, first_line
+from cordcal.files._opening import FORMATS, first_line, no_rows
 
 
 def read_table(name: str, data: bytes) -> TextTable:
@@ -91,6 +91,8 @@ class TextTable:
         if len(set(self.header)) < len(self.header):
             twice = next(cell for cell in self.header if self.header.count(cell) > 1)
             raise Refusal(self.name, f"has two columns called {twice!r}", "give each its own name")
+        if not self.numeric and next(self._rows(skipped=1), None) is None:
+            raise no_rows(self.name)
         if not self.numeric:
             raise Refusal(
                 self.name,

@@ -15,13 +15,14 @@ from cordcal._door.labels import as_indices
 from cordcal._door.reports import sum_warning_level
 from cordcal._door.types import Kind
 from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
-from cordcal.files._contents import Contents, open_contents
+from cordcal.files._contents import Contents
+from cordcal.files._formats import open_contents, open_source
 from cordcal.files._kinds import ROWS_THAT_TELL, check_whole_vectors, looks_like
 from cordcal.files._models import is_model, load
 from cordcal.files._numpy import read_header
 from cordcal.files._opening import open_regular
 from cordcal.files._places import Places
-from cordcal.files._sources import Source, open_source
+from cordcal.files._sources import Source
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 # A graph begins with its version of ONNX and, each behind its length, who made it and which one.

@@ -19,6 +19,15 @@ LIMIT = "CORDCAL_READ_LIMIT"
 _DEFAULT_LIMIT = 4 * 2**30
 
 
+class NoRows(Refusal):
+    """A file that is empty, which is fine for one of several parts."""
+
+
+def no_rows(path: str) -> NoRows:
+    """Say that a file has no rows."""
+    return NoRows(path, "has no rows", "pass at least one")
+
+
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file; devices and pipes may have no end, or wait for ever."""
     status = os.stat(path)
@@ -31,7 +40,7 @@ def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     """Return what messages call a file, and its bytes; ``-`` is stdin."""
     name = os.fspath(path)
     if name == "-":
-        data = sys.stdin.buffer.read(_limit() + 1)
+        data = sys.stdin.buffer.read(limit() + 1)
         check_size("stdin", len(data))
         return "stdin", data
     with open_regular(path) as file:
@@ -41,7 +50,7 @@ def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 def check_size(name: str, size: int) -> None:
     """Refuse to read more than the limit at once."""
-    most = _limit()
+    most = limit()
     if size > most:
         raise Refusal(
             name,
@@ -52,7 +61,8 @@ def check_size(name: str, size: int) -> None:
         )
 
 
-def _limit() -> int:
+def limit() -> int:
+    """Return how many bytes may be read at once."""
     told = os.environ.get(LIMIT, "")
     if told and not told.isdecimal():
         raise Refusal(LIMIT, f"is {told!r}", "set it to a number of bytes")

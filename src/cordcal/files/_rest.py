@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -168,6 +168,52 @@ def _sort(cells: Iterable[str]) -> Literal["integer", "float", "text"]:
             return "text"
         sort = "float"
     return sort if filled else "text"
+
+
+class _Missing:
+    """What a row has under a key that it does not have."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True, eq=False)
+class ValueColumn(Column):
+    """What the rows of a JSONL file have under one key.
+
+    ``kind`` returns the Arrow type of all of the file's rows, for formats that need one.
+    """
+
+    held: npt.NDArray[np.object_]
+    kind: Callable[[], Any]
+
+    def take(self, rows: Rows) -> ValueColumn:
+        """Return some rows."""
+        return ValueColumn(self.held[rows], self.kind)
+
+    def joined(self, others: Sequence[Any]) -> ValueColumn:
+        """Return the column with others behind it."""
+        return ValueColumn(np.concatenate([self.held, *(each.held for each in others)]), self.kind)
+
+    def arrow(self, name: str) -> Any:
+        """Return values of one type; those of several types become text."""
+        arrow, kind = _arrow(), self.kind()
+        values = [None if value is MISSING else value for value in self.held]
+        if arrow.types.is_string(kind):
+            values = [None if value is None else _text(value) for value in values]
+        return arrow.field(name, kind), arrow.array(values, kind)
+
+    def values(self) -> list[Any]:
+        """Return the values, `MISSING` where a row has none."""
+        found: list[Any] = self.held.tolist()
+        return found
+
+    def texts(self) -> list[str]:
+        """Return the cells of a CSV file: words as they are, the rest as JSON."""
+        return ["" if value is MISSING else _text(value) for value in self.held]
 
 
 class Rest:

@@ -16,7 +16,8 @@ from cordcal._door.labels import as_indices
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
 from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
-from cordcal.files._contents import Contents, open_contents
+from cordcal.files._contents import Contents
+from cordcal.files._formats import open_contents
 from cordcal.files._kinds import check_whole_vectors, looks_like
 from cordcal.files._places import Places, as_patterns, told
 

@@ -1,7 +1,7 @@
 """Where the rows of a score file come from, piece by piece or whole.
 
-Parquet and npy files are read piece by piece; npz, CSV and stdin, which cannot be, are
-read whole and handed out in the same spans.
+Parquet, npy and HDF5 files are read piece by piece, as are Feather and JSONL files (`_ipc`,
+`_lines`); npz, CSV, torch and stdin, which cannot be, are read whole and handed out in spans.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal, placed
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
-from cordcal.files._contents import Contents, open_contents, table_contents
+from cordcal.files._contents import Contents, array_contents, table_contents
+from cordcal.files._hdf5 import DataSets
 from cordcal.files._memory import empty
-from cordcal.files._numpy import Chosen, read_header, unreadable
-from cordcal.files._opening import open_regular
+from cordcal.files._numpy import Chosen, Lazy, read_header, unreadable
+from cordcal.files._opening import NoRows, no_rows, open_regular
 from cordcal.files._places import Places
 from cordcal.files._rest import Rest, joined
 
@@ -33,7 +34,7 @@ BATCH_BYTES = 2**24
 SLICE_BYTES = 2**20
 _READ_BYTES = 2**20
 # Rows that are read to find out what a file holds.
-_SAMPLE_ROWS = 4096
+SAMPLE_ROWS = 4096
 
 Span = tuple[int, int]
 
@@ -68,27 +69,20 @@ class Source(ABC):
         """
 
 
-def open_source(path: str, places: Places) -> Source:
-    """Open a file by what it begins with."""
-    if path == "-":
-        return _Whole(open_contents(path, places))
-    with open_regular(path) as file:
-        head = file.read(6)
-    if head.startswith(b"PAR1"):
-        return _Parquet(path, places)
-    if head.startswith(b"\x93NUMPY"):
-        return _Npy(path)
-    return _Whole(open_contents(path, places))
-
-
-def _spans(rows: int, row_bytes: int, first: int = 0) -> list[Span]:
+def spans_of_rows(rows: int, row_bytes: int, first: int = 0) -> list[Span]:
     """Cut rows into spans of nearly one length, of at most `BATCH_BYTES`."""
     most = max(1, BATCH_BYTES // row_bytes)
     size = -(-rows // max(1, -(-rows // most)))
     return [(first + at, first + min(at + size, rows)) for at in range(0, rows, max(1, size))]
 
 
-class _Whole(Source):
+def row_bytes(sample: Contents, batch: Any) -> int:
+    """Return what a row takes in memory: its scores, or all of an Arrow batch if that is more."""
+    most = max((each.itemsize * each.shape[1] for each in sample.matrices.values()), default=1)
+    return max(most, 1 if batch is None else batch.nbytes // len(batch))
+
+
+class Whole(Source):
     """A file that was read whole."""
 
     def __init__(self, contents: Contents) -> None:
@@ -97,7 +91,7 @@ class _Whole(Source):
     def spans_of(self, matrix: str) -> tuple[Span, ...]:
         """Return the spans of a matrix: each may be of another length."""
         values = self.contents.matrices[matrix]
-        return tuple(_spans(len(values), values.itemsize * values.shape[1]))
+        return tuple(spans_of_rows(len(values), values.itemsize * values.shape[1]))
 
     def sample(self) -> Contents:
         """Return everything."""
@@ -118,7 +112,7 @@ class _Whole(Source):
             yield replace(found, matrices=matrices, vectors=vectors, rest=own)
 
 
-class _Npy(Source):
+class Npy(Source):
     """A npy file, read with plain reads: a memory map would count as memory used."""
 
     def __init__(self, path: str) -> None:
@@ -135,14 +129,14 @@ class _Npy(Source):
         self.head = head
         for what, size in zip(("rows", "columns"), head.shape, strict=True):
             if not size:
-                raise Refusal(path, f"has no {what}", "pass at least one row of two classes")
+                raise NoRows(path, f"has no {what}", "pass at least one row of two classes")
         if there < head.size:
             raise unreadable(path, f"it is cut short: {there:,} bytes instead of {head.size:,}")
-        self.spans = tuple(_spans(head.shape[0], head.dtype.itemsize * head.shape[1]))
+        self.spans = tuple(spans_of_rows(head.shape[0], head.dtype.itemsize * head.shape[1]))
 
     def sample(self) -> Contents:
         """Return the first rows."""
-        return self._read(0, min(_SAMPLE_ROWS, self.spans[0][1]))
+        return self._read(0, min(SAMPLE_ROWS, self.spans[0][1]))
 
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False
@@ -167,7 +161,44 @@ class _Npy(Source):
         return Contents.of(self.path, "npy", {"array": values})
 
 
-class _Parquet(Source):
+class Hdf5(Source):
+    """A HDF5 file, some rows of its data sets at a time."""
+
+    def __init__(self, path: str, held: DataSets) -> None:
+        self.path, self.held = path, held
+        self.contents = array_contents(path, "hdf5", held, held.shapes)
+
+    def spans_of(self, matrix: str) -> tuple[Span, ...]:
+        """Return the spans of a matrix: each may be of another length."""
+        (rows, classes), size = self.held.shapes[matrix], self.held.dtype(matrix).itemsize
+        if not rows or not classes:
+            raise no_rows(f"{self.path} ({matrix})")
+        return tuple(spans_of_rows(rows, size * classes))
+
+    def sample(self) -> Contents:
+        """Return the first rows."""
+        return self._rows(list(self.held), 0, SAMPLE_ROWS)
+
+    def pieces(
+        self, first: int, wanted: Sequence[str], *, rest: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the spans' rows; data sets have no other columns."""
+        for start, stop in self.spans_of(wanted[0])[first:]:
+            yield self._rows(wanted, start, stop)
+
+    def _rows(self, wanted: Sequence[str], start: int, stop: int) -> Contents:
+        whole = self.contents
+        matrices, vectors = (
+            Lazy(
+                [key for key in held if key in wanted],
+                lambda key: self.held.rows(key, start, stop),
+            )
+            for held in (whole.matrices, whole.vectors)
+        )
+        return replace(whole, matrices=matrices, vectors=vectors)
+
+
+class Parquet(Source):
     """A Parquet file, a row group at a time, or a part of one where they are large."""
 
     def __init__(self, path: str, places: Places) -> None:
@@ -181,25 +212,19 @@ class _Parquet(Source):
             ]
             self.schema = self.file.schema_arrow
             filled = [at for at, size in enumerate(sizes) if size][:1]
-            self.first: Any = next(self.file.iter_batches(_SAMPLE_ROWS, filled), None)
+            self.first: Any = next(self.file.iter_batches(SAMPLE_ROWS, filled), None)
         except (self.arrow.ArrowException, OSError) as error:
             raise not_readable(path, error) from error
         if self.first is None:
-            raise Refusal(path, "has no rows", "pass at least one")
+            raise no_rows(path)
         self.grouping = group_fields(self.schema, places, path)
-        self.row_bytes = self._row_bytes(everything=places.rest)
+        self.row_bytes = row_bytes(self.sample(), self.first if places.rest else None)
         self.groups: list[list[Span]] = []
         rows = 0
         for size in sizes:
-            self.groups.append(_spans(size, self.row_bytes, rows))
+            self.groups.append(spans_of_rows(size, self.row_bytes, rows))
             rows += size
         self.spans = tuple(span for group in self.groups for span in group)
-
-    def _row_bytes(self, *, everything: bool) -> int:
-        """Return what a row takes in memory: its scores, or all its columns if that is more."""
-        shapes = [each.itemsize * each.shape[1] for each in self.sample().matrices.values()]
-        most = max(shapes, default=1)
-        return max(most, self.first.nbytes // len(self.first)) if everything else most
 
     def sample(self) -> Contents:
         """Return the first rows."""

@@ -17,11 +17,12 @@ from cordcal._door.types import Kind
 from cordcal.files import _scores
 from cordcal.files._columns import LABEL_NAMES
 from cordcal.files._contents import Contents
+from cordcal.files._formats import open_source
 from cordcal.files._kinds import check_whole_vectors
 from cordcal.files._places import Places, as_patterns
 from cordcal.files._rest import Rest
 from cordcal.files._rest import joined as joined_rest
-from cordcal.files._sources import Source, Span, open_source
+from cordcal.files._sources import Source, Span
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,7 @@ class ScoreFile:
         self.class_names = _scores.names_of(sample, key, values.shape[1], places)
         self.columns = _scores.wide_columns(sample, key)
         self.consumed = tuple(sample.columns.get(key, ()))
-        self.with_rest = places.rest and sample.others is not None
+        self.with_rest = places.rest and bool(sample.columns)
         self.spans = source.spans_of(key)
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
         self.dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)

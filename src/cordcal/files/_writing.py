@@ -11,9 +11,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.files._encoding import ReportBlock, encoder_for
+from cordcal._door.errors import Refusal
+from cordcal.files._arrow_encoding import Feather, Parquet
+from cordcal.files._encoding import Encoder, Layout, Npy, ReportBlock
 from cordcal.files._replacing import replacing
 from cordcal.files._rest import Rest
+from cordcal.files._text_encoding import CSV, JSONL
+
+ENCODERS: dict[str, type[Encoder]] = {
+    ".npy": Npy,
+    ".csv": CSV,
+    ".jsonl": JSONL,
+    ".parquet": Parquet,
+    ".feather": Feather,
+    ".arrow": Feather,
+}
+
+
+def encoder_for(
+    path: str | os.PathLike[str],
+    class_names: Sequence[str] | None = None,
+    *,
+    spreadsheet: bool = False,
+    layout: Layout = "list",
+) -> Encoder:
+    """Return the encoder of a path by its suffix; ``-`` is CSV."""
+    suffix = ".csv" if str(path) == "-" else Path(path).suffix.lower()
+    if suffix not in ENCODERS:
+        raise Refusal(
+            str(path),
+            f"has the suffix {suffix!r}, which names no format that reports are written in",
+            f"use one of .npz, {', '.join(ENCODERS)}",
+        )
+    return ENCODERS[suffix](class_names, spreadsheet=spreadsheet, layout=layout)
 
 
 def write_reports(
@@ -27,7 +57,7 @@ def write_reports(
     spreadsheet: bool = False,
     rest: Rest | None = None,
 ) -> None:
-    """Write reports to a npz, npy, CSV or Parquet file, chosen by the suffix.
+    """Write reports to a npz, npy, CSV, JSONL, Parquet or Feather file, chosen by the suffix.
 
     Parameters
     ----------

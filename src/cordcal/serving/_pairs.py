@@ -66,7 +66,8 @@ def construct_from_files(
     cord : CORD
         The repair to fit.
     original, direct : ScoreFile
-        The classifier's scores and the calibrator's probabilities of the same rows.
+        The classifier's scores and the calibrator's probabilities of the same rows; weights
+        come with the first.
     on_error : {"stop", "skip"}
         What to do with a row that is no report.
     progress : callable, optional
@@ -85,7 +86,7 @@ def construct_from_files(
     def describe(parts: Parts) -> Any:
         first, second = parts
         report, decision = read_original(first.values, original.kind)
-        return state.describe(report, second.values, decision if own else None, None)
+        return state.describe(report, second.values, decision if own else None, first.weights)
 
     def work(parts: Parts) -> tuple[Any, Counter[str]]:
         refusals = Refusals(files, on_error)

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal.files._encoding import Layout, ReportBlock, encoder_for
+from cordcal.files._encoding import Layout, ReportBlock
 from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
 from cordcal.files._rest import Rest, joined
 from cordcal.files._stream import Batch, ScoreFile
-from cordcal.files._writing import write_reports
+from cordcal.files._writing import encoder_for, write_reports
 from cordcal.serving._pairs import Progress, batches_of, read_original
 from cordcal.serving._pipeline import overlapped, said_once
 from cordcal.serving._refusals import OnError, Parts, Refusals

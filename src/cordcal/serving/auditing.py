@@ -60,7 +60,7 @@ def audit_files(
     ----------
     original, direct : ScoreFile
         The classifier's scores and the calibrator's probabilities of the same rows; labels
-        come from whichever has them.
+        come from whichever has them, weights from the first.
     class_names, cord, level, resamples, seed
         As for `audit`.
     on_error : {"stop", "skip"}
@@ -83,7 +83,12 @@ def audit_files(
         report, decision = read_original(first.values, original.kind)
         labels = second.labels if first.labels is None else first.labels
         return AuditStream(repair, recognise=True).update(
-            report, second.values, labels, decision=decision, rows=first.numbers
+            report,
+            second.values,
+            labels,
+            decision=decision,
+            sample_weight=first.weights,
+            rows=first.numbers,
         )
 
     def work(parts: Parts) -> tuple[AuditStream | None, Counter[str]]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 from cordcal.calibrators import available
 from cordcal.files._calarena import experiments_in
-from cordcal.files._contents import open_contents
+from cordcal.files._formats import open_contents
 from cordcal.study._lines import Place
 from cordcal.study._reader import Reader
 from cordcal.study.league.fixtures import ALL, KEEPERS, possible_reports

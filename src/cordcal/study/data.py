@@ -15,7 +15,7 @@ from cordcal._door.types import Kind
 from cordcal.files import Scores, read_scores
 from cordcal.files._calarena import read_experiment
 from cordcal.files._columns import FEATURE_NAMES
-from cordcal.files._contents import open_contents
+from cordcal.files._formats import open_contents
 from cordcal.files._scores import is_file
 from cordcal.study.specs import SetSpec
 

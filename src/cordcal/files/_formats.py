@@ -1,0 +1,226 @@
+"""Which reader a file needs: its format is told by its first bytes.
+
+So a wrong suffix does no harm.  Every format ends in the same `Contents`, whole or piece by piece.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+from cordcal.files import _hdf5, _ipc
+from cordcal.files._arrow import group_fields, import_arrow, not_readable
+from cordcal.files._columns import LABEL_NAMES, grouped
+from cordcal.files._contents import (
+    CLASS_NAMES,
+    Contents,
+    array_contents,
+    column_contents,
+    table_contents,
+)
+from cordcal.files._csv import TextTable, read_table
+from cordcal.files._jsonl import group_keys, parse_lines, starts_json
+from cordcal.files._lines import Lines, line_contents
+from cordcal.files._numpy import Archive, Header, Lazy, in_memory, read_array
+from cordcal.files._opening import FORMATS, NoRows, open_regular, read_whole
+from cordcal.files._parts import Parts, parts_of
+from cordcal.files._places import Places
+from cordcal.files._rest import Rest, TextColumn
+from cordcal.files._sources import Hdf5, Npy, Parquet, Source, Whole
+from cordcal.files._torch import is_torch, read_tensors
+
+_NPY, _PARQUET, _STREAM = b"\x93NUMPY", b"PAR1", b"\xff\xff\xff\xff"
+# What the first bytes of a file say of it lies within these.
+_HEAD = 64
+
+NOTHING_TOLD = Places()
+
+
+def open_source(path: str, places: Places) -> Source:
+    """Open a file, or the files of a folder or a pattern, to be read piece by piece."""
+    parts = parts_of(path)
+    if parts is not None:
+        return Parts(path, parts, lambda part: open_source(part, places))
+    if path == "-":
+        name, data = read_whole(path)
+        if starts_json(data[:_HEAD]):
+            return Lines(name, in_memory(data), places)
+        return Whole(_read(name, data, places))
+
+    def opened() -> BinaryIO:
+        return open_regular(path)
+
+    with opened() as file:
+        head = file.read(_HEAD)
+    if head.startswith(_PARQUET):
+        return Parquet(path, places)
+    if head.startswith(_NPY):
+        return Npy(path)
+    if head.startswith(_hdf5.MAGIC):
+        return Hdf5(path, _hdf5.DataSets(path, opened))
+    if head.startswith(_ipc.MAGIC):
+        return _ipc.Ipc(path, places)
+    if starts_json(head):
+        return Lines(path, opened, places)
+    return Whole(open_contents(path, places))
+
+
+def open_contents(path: str | os.PathLike[str], places: Places = NOTHING_TOLD) -> Contents:
+    """Read a file of any format; ``-`` reads stdin.
+
+    Parameters
+    ----------
+    path : path or "-"
+        The file, a folder of parts, or a pattern that names them.
+    places : Places
+        Where things are, as far as that is told.
+    """
+    where = os.fspath(path)
+    parts = parts_of(where)
+    if parts is not None:
+        return _together(where, parts, places)
+    if where != "-":
+        with open_regular(where) as file:
+            head = file.read(_HEAD)
+        found = _read_by_need(where, head, lambda: open_regular(where))
+        if found is not None:
+            return found
+    name, data = read_whole(where)
+    return _read(name, data, places)
+
+
+def _read(name: str, data: bytes, places: Places) -> Contents:
+    """Read bytes that are all there."""
+    if not data:
+        raise NoRows(name, "is empty", f"pass a {FORMATS} file of scores")
+    found = _read_by_need(name, data[:_HEAD], in_memory(data))
+    if found is not None:
+        return found
+    if data.startswith(_NPY):
+        array = read_array(io.BytesIO(data), name)
+        return Contents.of(name, "npy", *_by_dimension({"array": array}))
+    if data.startswith(_PARQUET):
+        return _open_parquet(name, data, places)
+    if data.startswith(_ipc.MAGIC):
+        return _ipc.read_ipc(name, data, places)
+    if starts_json(data[:_HEAD]):
+        rows = parse_lines(name, io.BytesIO(data))
+        return line_contents(name, rows, group_keys(rows, places, name))
+    return _open_csv(name, data, places)
+
+
+def _read_by_need(name: str, head: bytes, opened: Callable[[], BinaryIO]) -> Contents | None:
+    """Open a format whose arrays are read when they are asked for; None for the others."""
+    if head.startswith(b"PK"):
+        return _open_torch(name, opened) if is_torch(opened) else _open_npz(name, opened)
+    if head.startswith(_hdf5.MAGIC):
+        held = _hdf5.DataSets(name, opened)
+        return array_contents(name, "hdf5", held, held.shapes)
+    return None
+
+
+def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
+    """Read several files as one; those without rows are passed over."""
+    found: list[Contents] = []
+    for part in parts:
+        try:
+            found.append(open_contents(part, places))
+        except NoRows:
+            continue
+    if not found:
+        raise NoRows(path, "has no rows", "pass at least one")
+    first = found[0]
+    for other in found[1:]:
+        missing = [key for key in (*first.matrices, *first.vectors) if key not in other.shapes]
+        if missing:
+            raise Refusal(
+                other.path,
+                f"has no {missing[0]!r}, as the parts before it have",
+                "pass parts of one kind",
+            )
+
+    def read(key: str) -> npt.NDArray[Any]:
+        return np.concatenate([each[key] for each in found])
+
+    matrices, vectors = Lazy(first.matrices, read), Lazy(first.vectors, read)
+    shapes = Lazy(first.shapes, lambda key: read(key).shape)
+    return Contents(path, first.format, matrices, vectors, first.class_names, shapes, first.columns)
+
+
+def _open_torch(name: str, opened: Callable[[], BinaryIO]) -> Contents:
+    arrays, words = read_tensors(name, opened)
+    if not arrays:
+        raise Refusal(name, "holds no tensors", "save tensors, or a dictionary of them")
+    matrices, vectors = _by_dimension(arrays)
+    vectors |= {key: np.array(each) for key, each in words.items() if key not in CLASS_NAMES}
+    names = next((words[key] for key in CLASS_NAMES if key in words), None)
+    return Contents.of(name, "torch", matrices, vectors, names)
+
+
+def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
+    archive = Archive(name, opened)
+    shapes, refused = _sorted_out(archive)
+    if not shapes and not refused:
+        raise Refusal(
+            name,
+            "is a zip archive without arrays",
+            "pass a npz file that numpy.savez wrote, or a npy, CSV or Parquet file",
+        )
+    # Python objects under a name we do not need, such as fold names, do no harm.
+    plain = any(len(shape) == 2 for shape in shapes.values())
+    for key, refusal in refused.items():
+        if not plain or key in (*LABEL_NAMES, *CLASS_NAMES):
+            raise refusal
+    return array_contents(name, "npz", archive, shapes)
+
+
+def _sorted_out(archive: Archive) -> tuple[dict[str, tuple[int, ...]], dict[str, Refusal]]:
+    """Return the shapes of the arrays that can be read, and what is wrong with the others."""
+    found = archive.headers.items()
+    shapes = {key: each.shape for key, each in found if isinstance(each, Header)}
+    return shapes, {key: each for key, each in found if isinstance(each, Refusal)}
+
+
+def _by_dimension(
+    entries: dict[str, npt.NDArray[Any]],
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Return the matrices and the vectors."""
+    matrices, vectors = (
+        {key: array for key, array in entries.items() if array.ndim == size} for size in (2, 1)
+    )
+    return matrices, vectors
+
+
+def _open_parquet(name: str, data: bytes, places: Places) -> Contents:
+    arrow, parquet = import_arrow()
+    try:
+        table = parquet.read_table(arrow.BufferReader(data))
+    except (arrow.ArrowException, OSError) as error:
+        raise not_readable(name, error) from error
+    return table_contents(name, "parquet", table, group_fields(table.schema, places, name))
+
+
+def _open_csv(name: str, data: bytes, places: Places) -> Contents:
+    table = read_table(name, data)
+    grouping = grouped(table.sorts, places, name, named=table.has_header)
+    return column_contents(
+        name,
+        "csv",
+        Lazy(grouping.matrices, lambda key: table.numbers(grouping.matrices[key])),
+        Lazy(grouping.vectors, table.vector),
+        grouping,
+        table.rows,
+        names=grouping.names,
+        others=lambda key: _other_cells(table, grouping.matrices[key]),
+    )
+
+
+def _other_cells(table: TextTable, taken: tuple[str, ...]) -> Rest:
+    cells = table.cells([heading for heading in table.header if heading not in taken])
+    return Rest({heading: TextColumn.of(column) for heading, column in cells.items()})

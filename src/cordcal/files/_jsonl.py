@@ -1,0 +1,133 @@
+"""Lines of JSON, an object a row: what lies in them, read in pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal, placed
+from cordcal.files._columns import Grouping, Sort, grouped
+from cordcal.files._places import Places
+from cordcal.files._rest import MISSING
+
+Row = dict[str, Any]
+
+
+def starts_json(head: bytes) -> bool:
+    """Whether a file that begins so is JSON."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
+def parse_lines(name: str, lines: Iterable[bytes], first: int = 0) -> list[Row]:
+    """Return the objects of some lines, of which ``first`` is the number of the first."""
+    rows: list[Row] = []
+    with placed(first):
+        for line in lines:
+            if not line.isspace():
+                rows.append(_object(name, line, len(rows)))
+    return rows
+
+
+def _object(name: str, line: bytes, at: int) -> Row:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Refusal(
+            name,
+            "is no JSON object",
+            'write one object on each line, such as {"id": 7, "logits": [0.2, 1.3]}',
+            rows=[at],
+        )
+    return found
+
+
+def group_keys(rows: Sequence[Row], places: Places, where: str) -> Grouping:
+    """Sort the keys of some rows out; those that later rows add are passed on only."""
+    first: dict[str, Any] = {}
+    for row in rows:
+        for key, value in row.items():
+            if first.get(key) is None:
+                first[key] = value
+    return grouped({key: _sort(value) for key, value in first.items()}, places, where)
+
+
+def _sort(value: Any) -> Sort:
+    if isinstance(value, list):
+        return "list" if value and all(_is_number(each) for each in value) else "other"
+    return "float" if _is_number(value) else "other"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def matrix_of(
+    where: str, key: str, columns: tuple[str, ...], rows: Sequence[Row]
+) -> npt.NDArray[np.float64]:
+    """Return lists, or some numbers of each row, as a matrix; null is NaN."""
+    if columns == (key,):
+        return _lists(where, key, rows)
+    return np.column_stack([_numbers(where, column, rows) for column in columns])
+
+
+def _lists(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
+    held = [row.get(key) for row in rows]
+    width = len(held[0]) if held and isinstance(held[0], list) else 0
+    for at, each in enumerate(held):
+        if not isinstance(each, list) or len(each) != width:
+            entries = None
+            if isinstance(each, list):
+                entries = f"has {len(each)} entries, the rows before it {width}"
+            raise Refusal(
+                f"{where} ({key})",
+                "is no list of one length",
+                "pass whole vectors, one entry for each class in every row",
+                rows=[at],
+                found=entries or "is missing",
+            )
+    return _floats(f"{where} ({key})", held).reshape(len(held), width)
+
+
+def _numbers(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
+    return _floats(f"{where} ({key})", [row.get(key) for row in rows])
+
+
+def _floats(where: str, held: list[Any]) -> npt.NDArray[np.float64]:
+    try:
+        return np.array(held, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        wrong = next((at for at, each in enumerate(held) if not _is_floats(each)), 0)
+        raise Refusal(
+            where, "holds something that is no number", "write numbers, or null", rows=[wrong]
+        ) from None
+
+
+def _is_floats(value: Any) -> bool:
+    try:
+        np.array(value, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
+def vector_of(key: str, rows: Sequence[Row]) -> npt.NDArray[Any]:
+    """Return a value of each row: numbers, or else words; null is NaN among numbers."""
+    held = [row.get(key) for row in rows]
+    if all(each is None or isinstance(each, int | float) for each in held):
+        whole = all(isinstance(each, int) for each in held)
+        return np.array(held, dtype=np.int64 if whole else np.float64)
+    return np.array([each if isinstance(each, str) else json.dumps(each) for each in held])
+
+
+def values_of(key: str, rows: Sequence[Row]) -> npt.NDArray[np.object_]:
+    """Return a value of each row as it is."""
+    column = np.empty(len(rows), dtype=object)
+    for at, row in enumerate(rows):  # all at once, lists would become a matrix
+        column[at] = row.get(key, MISSING)
+    return column

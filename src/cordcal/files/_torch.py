@@ -1,0 +1,126 @@
+"""Tensors that torch.save wrote: values alone are read, no code is run."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+from cordcal.files._opening import check_size, first_line
+
+# What torch makes of damage and of foreign archives.
+_DAMAGE = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    ValueError,
+    OSError,
+    EOFError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    OverflowError,
+    zipfile.BadZipFile,
+)
+
+
+def is_torch(opened: Callable[[], BinaryIO]) -> bool:
+    """Whether a zip archive is one of torch's: its values are described by a pickle."""
+    try:
+        with opened() as file, zipfile.ZipFile(file) as archive:
+            return any(name.endswith("/data.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return False
+
+
+def read_tensors(
+    name: str, opened: Callable[[], BinaryIO]
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
+    """Return the arrays of a file by name, and its lists of words.
+
+    A dictionary's keys are the names, with slashes where dictionaries lie in one another; the
+    entries of a list are numbered.  Only archives are read: what older versions of torch wrote
+    cannot be read without running it.
+    """
+    torch = _import_torch()
+    try:
+        with opened() as file, zipfile.ZipFile(file) as archive:
+            check_size(name, sum(member.file_size for member in archive.infolist()))
+        with opened() as file:
+            held = torch.load(file, map_location="cpu", weights_only=True)
+    except Refusal:
+        raise
+    except _DAMAGE as error:
+        raise Refusal(
+            name,
+            f"cannot be read as tensors alone ({_short(error)})",
+            "save plain tensors, or a dictionary of them, with torch.save",
+        ) from error
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    words: dict[str, tuple[str, ...]] = {}
+    for key, value in _entries(held, "array"):
+        if isinstance(value, torch.Tensor):
+            arrays[key] = _array(torch, value)
+        elif _are_words(value):
+            words[key] = tuple(value)
+        elif isinstance(value, list | tuple) and value and _are_numbers(value):
+            arrays[key] = np.asarray(value)
+    return arrays, words
+
+
+def _entries(held: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(held, Mapping):
+        for key, value in held.items():
+            inner = str(key)
+            nested = isinstance(value, Mapping)
+            yield from (
+                (f"{inner}/{each}" if nested else each, entry)
+                for each, entry in _entries(value, inner)
+            )
+    elif isinstance(held, list | tuple) and not _are_words(held) and not _are_numbers(held):
+        yield from ((str(at), value) for at, value in enumerate(held))
+    else:
+        yield name, held
+
+
+def _are_words(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(each, str) for each in value)
+    )
+
+
+def _are_numbers(value: Any) -> bool:
+    return all(isinstance(each, int | float) for each in value)
+
+
+def _array(torch: Any, tensor: Any) -> npt.NDArray[Any]:
+    plain = tensor.detach().to_dense().resolve_conj().resolve_neg()
+    if plain.dtype == torch.bfloat16:  # NumPy has no such type; float32 holds all of its numbers
+        plain = plain.float()
+    return np.asarray(plain.numpy())
+
+
+def _short(error: BaseException) -> str:
+    """Return the sentence that says why, without the page of advice around it."""
+    text = str(error)
+    mark = "WeightsUnpickler error:"
+    told = text.partition(mark)[2].strip() if mark in text else text
+    return first_line(Exception(told))[:200]
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            "torch files need torch; install it with: pip install 'cordcal[torch]'"
+        ) from error
+    return torch

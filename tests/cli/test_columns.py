@@ -1,0 +1,135 @@
+"""Columns of real tables: an identifier, a label, an age beside the scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+NAMES = ("ant", "bee", "wasp")
+TS = ("--calibrator", "ts")
+
+
+def write(path: Path, matrix: np.ndarray, labels: np.ndarray, *, head: str = "{}") -> None:
+    """Write a table as a person would keep it."""
+    rows = [
+        [f"r{at:03}", *map(repr, row), NAMES[label], f"{20 + at % 50}", f"{1 + at % 3}"]
+        for at, (row, label) in enumerate(zip(matrix.tolist(), labels, strict=True))
+    ]
+    names = [head.format(name) for name in NAMES]
+    lines = [["key", *names, "truth", "age", "importance"], *rows]
+    path.write_text("\n".join(",".join(line) for line in lines) + "\n")
+
+
+@pytest.fixture
+def tables(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
+    write(tmp_path / "s.csv", logits, labels)
+    write(tmp_path / "scored.csv", logits, labels, head="score_{}")
+    write(tmp_path / "q.csv", softmax(logits * [0.2, 1.0, 1.0], axis=1), labels)
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels, class_names=np.array(NAMES))
+    np.save(tmp_path / "y.npy", labels)
+    np.save(tmp_path / "bare.npy", logits)
+    return tmp_path
+
+
+def test_an_age_is_named_and_not_counted(call, tables: Path) -> None:
+    assert call("fit", "bare.npy", "--labels", "y.npy", *TS, "--output", "m.safetensors")[0] == 0
+    code, _, errors = call("apply", "m.safetensors", "s.csv", "--output", "o.csv")
+    assert code == 2
+    assert "s.csv has 5 columns of scores (ant, bee, wasp, age, importance) but" in errors
+    assert "--columns names the columns" in errors
+    assert call("fit", "s.npz", *TS, "--output", "n.safetensors")[0] == 0
+    assert call("apply", "n.safetensors", "s.csv", "--output", "o.csv")[0] == 0
+    head = (tables / "o.csv").read_text().splitlines()[0]
+    names = ",".join(f"repaired:{name}" for name in NAMES)
+    assert head == f"key,truth,age,importance,decision,{names}"
+
+
+def test_the_columns_that_were_taken_are_named(call, tables: Path) -> None:
+    code, _, errors = call("audit", "--original", "s.csv", "--direct", "q.csv")
+    assert code == 2
+    assert "s.csv: the scores are its 5 columns ant, bee, wasp, age, importance" in errors
+
+
+@pytest.mark.parametrize("columns", ["score_*", "score_ant,score_bee,score_wasp"])
+def test_columns_are_the_same_for_every_command(call, tables: Path, columns: str) -> None:
+    told = ("--columns", columns)
+    labels = ("--labels", "y.npy") if "," in columns else ("--labels-column", "truth")
+    code, _, errors = call("fit", "scored.csv", *told, *labels, *TS, "--output", "m.safetensors")
+    assert code == 0, errors
+    code, _, errors = call("apply", "m.safetensors", "scored.csv", *told, "--output", "o.npy")
+    assert code == 0, errors
+    assert np.load(tables / "o.npy").shape == (400, 3)
+    code, printed, errors = call("compare", "scored.csv", *told, *labels, *TS, "--json")
+    assert code == 0, errors
+    assert json.loads(printed)["n_classes"] == 3
+    gate = ("--max", "ece=1")
+    assert call("check", "scored.csv", *told, *labels, "--input", "logits", *gate)[0] == 0
+    bare, truth = (np.load(tables / name) for name in ("bare.npy", "y.npy"))
+    write(tables / "p.csv", softmax(bare, axis=1), truth, head="score_{}")
+    pair = ("--original", "scored.csv", "--direct", "p.csv")
+    code, printed, errors = call("audit", *pair, *told, *labels, "--json")
+    assert code == 0, errors
+    assert json.loads(printed)["changes"]["n_changed"] == 0
+
+
+def test_a_column_that_only_one_of_two_files_has(call, tables: Path) -> None:
+    pair = ("--original", "s.npz", "--direct", "q.csv")
+    code, _, errors = call("audit", *pair)
+    assert code == 2
+    assert "q.csv has the columns age, importance of numbers, not a class of s.npz" in errors
+    np.savez(tables / "p.npz", probs=np.full((400, 4), 0.25), class_names=[*NAMES, "fly"])
+    code, _, errors = call("audit", "--original", "p.npz", "--direct", "q.csv")
+    assert "p.npz has shape (400, 4) but q.csv has shape (400, 5)" in errors
+
+
+def test_weights(call, tables: Path, logits: np.ndarray, labels: np.ndarray) -> None:
+    import cordcal
+
+    told = ("--columns", "ant,bee,wasp", "--labels-column", "truth")
+    weight = ("--weights-column", "importance")
+    code, _, errors = call("fit", "s.csv", *told, *weight, *TS, "--output", "w.safetensors")
+    assert code == 0, errors
+    given = 1.0 + np.arange(400) % 3
+    expected = cordcal.Preserved("ts").fit(logits, labels, sample_weight=given)
+    found = cordcal.load(tables / "w.safetensors")
+    np.testing.assert_array_equal(found.predict_proba(logits), expected.predict_proba(logits))
+    np.save(tables / "w.npy", given)
+    pair = ("--original", "s.csv", "--direct", "q.csv", *told)
+    both = [call("audit", *pair, *where, "--json") for where in (weight, ("--weights", "w.npy"))]
+    assert both[0] == both[1]
+    direct = softmax(logits * [0.2, 1.0, 1.0], axis=1)
+    audit = cordcal.audit(softmax(logits, axis=1), direct, labels, sample_weight=given)
+    assert json.loads(both[0][1])["changes"]["tpcr"] == audit.changes.tpcr
+
+
+def test_class_names_from_a_file(call, tables: Path) -> None:
+    (tables / "names.txt").write_text("ant\nbee\n\nwasp\n")
+    (tables / "twice.txt").write_text("ant\nbee\nbee\n")
+    (tables / "names.json").write_text('["ant", "bee", "wasp"]')
+    for names in ("names.txt", "names.json"):
+        told = ("--class-names", names, "--labels", "s.csv", "--labels-column", "truth")
+        code, _, errors = call(
+            "fit", "bare.npy", *told, *TS, "--output", "m.safetensors", "--force"
+        )
+        assert code == 0, errors
+        assert json.loads(call("info", "m.safetensors", "--json")[1])["class_names"] == list(NAMES)
+    for names, words in (("twice.txt", "has the class 'bee' twice"), ("y.npy", "no class names")):
+        code, _, errors = call("fit", "bare.npy", "--class-names", names, "--labels", "y.npy", *TS)
+        assert code == 2
+        assert words in errors
+    (tables / "names.txt").write_text("ant\nbee\n")
+    code, _, errors = call("fit", "bare.npy", "--class-names", "names.txt", "--labels", "y.npy")
+    assert "--class-names has 2 class names but array has 3 columns" in errors
+
+
+def test_groups_in_a_column(call, tables: Path) -> None:
+    told = ("--columns", "ant,bee,wasp", "--labels-column", "truth", "--input", "logits")
+    code, printed, errors = call(
+        "check", "s.csv", *told, "--groups-column", "importance", "--max", "nll.group=9"
+    )
+    assert code == 0, errors
+    assert "✓" in printed
