@@ -34,7 +34,10 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
     ("arguments", "message"),
     [
         (("compare", "nowhere.npz"), "nowhere.npz does not exist"),
-        (("compare", "."), ". is a folder, not a file"),
+        (
+            ("compare", "."),
+            ". holds files of several kinds (.html, .npz, .safetensors); name those",
+        ),
         (("compare", "page.npz"), "page.npz holds no numbers"),
         (
             ("compare", "s.npz", "--key", "probs"),
@@ -114,7 +117,7 @@ def test_an_output_of_an_unknown_format(call, folder: Path) -> None:
     assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
     code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "out.xlsx")
     assert code == 2
-    assert "use one of .npz, .npy, .csv, .parquet" in errors
+    assert "use one of .npz, .npy, .csv, .jsonl, .parquet, .feather" in errors
     assert not (folder / "out.xlsx").exists()
 
 

@@ -91,7 +91,7 @@ class TextTable:
         if len(set(self.header)) < len(self.header):
             twice = next(cell for cell in self.header if self.header.count(cell) > 1)
             raise Refusal(self.name, f"has two columns called {twice!r}", "give each its own name")
-        if not self.numeric and next(self._rows(skipped=1), None) is None:
+        if not self.numeric and len(self.header) > 1 and next(self._rows(skipped=1), None) is None:
             raise no_rows(self.name)
         if not self.numeric:
             raise Refusal(
