@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_indices
-from cordcal.files._contents import Contents, open_contents
+from cordcal.files._contents import Contents
+from cordcal.files._formats import open_contents
 from cordcal.files._scores import Scores, _check_values
 
 _PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")

@@ -87,7 +87,7 @@ def table_contents(name: str, format: Format, table: Any, grouping: Grouping) ->
         Lazy(grouping.matrices, matrix),
         Lazy(grouping.vectors, lambda key: vector_of(table, key)),
         grouping,
-        len(table),
+        lambda: len(table),
         names=class_names_in(table.schema) or grouping.names,
         others=lambda key: Rest.of_arrow(
             table, [each for each in table.column_names if each not in grouping.matrices[key]]
@@ -101,7 +101,7 @@ def column_contents(
     matrices: Mapping[str, npt.NDArray[Any]],
     vectors: Mapping[str, npt.NDArray[Any]],
     grouping: Grouping,
-    rows: int,
+    rows: Callable[[], int],
     *,
     names: tuple[str, ...] | None,
     others: Callable[[str], Rest] | None = None,
@@ -112,7 +112,9 @@ def column_contents(
         columns = grouping.matrices.get(key, ())
         # How long its lists are only a column itself can tell.
         return (
-            matrices[key].shape if columns == (key,) else (rows, len(columns))[: 1 + bool(columns)]
+            matrices[key].shape
+            if columns == (key,)
+            else (rows(), len(columns))[: 1 + bool(columns)]
         )
 
     shapes = Lazy((*grouping.matrices, *grouping.vectors), shape)

@@ -215,7 +215,7 @@ def _open_csv(name: str, data: bytes, places: Places) -> Contents:
         Lazy(grouping.matrices, lambda key: table.numbers(grouping.matrices[key])),
         Lazy(grouping.vectors, table.vector),
         grouping,
-        table.rows,
+        lambda: table.rows,
         names=grouping.names,
         others=lambda key: _other_cells(table, grouping.matrices[key]),
     )

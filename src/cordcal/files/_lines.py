@@ -116,7 +116,7 @@ def line_contents(name: str, rows: list[Row], grouping: Grouping) -> Contents:
         Lazy(grouping.matrices, lambda key: matrix_of(name, key, grouping.matrices[key], rows)),
         Lazy(grouping.vectors, lambda key: vector_of(key, rows)),
         grouping,
-        len(rows),
+        lambda: len(rows),
         names=grouping.names,
     )
 
