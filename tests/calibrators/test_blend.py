@@ -260,7 +260,7 @@ def test_one_member_is_that_member() -> None:
         ({"members": ("ts", "ts")}, None, "members has 'ts' twice; name each once"),
         ({"members": ("ts", "adats")}, None, "members has 'adats', which is no map of the scores"),
         ({"members": ("ts", "blend")}, None, "members has 'blend', which is no map of the scores"),
-        ({"members": ("tz",)}, None, "there is no calibrator 'tz'; choose one of"),
+        ({"members": ("tz",)}, None, "calibrator 'tz' is not known; choose one of"),
         ({"folds": 1}, None, "folds is 1; pass an integer of 2 or more"),
         ({"folds": 2.5}, None, "folds is 2.5; pass an integer of 2 or more"),
     ],

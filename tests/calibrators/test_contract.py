@@ -135,7 +135,7 @@ def test_registry() -> None:
     table = calibrators.describe()
     assert table.to_dict()["key"] == list(KEYS)
     assert all(key in repr(table) for key in KEYS)
-    with pytest.raises(ValueError, match="there is no calibrator 'bbq'; choose one of ts"):
+    with pytest.raises(ValueError, match="calibrator 'bbq' is not known; choose one of ts"):
         calibrators.make("bbq")
     with pytest.raises(ValueError, match="calibrator 'ts' has no parameter 'inptu'; it has input"):
         calibrators.make("ts", inptu="logits")

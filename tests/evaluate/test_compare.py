@@ -214,7 +214,7 @@ def test_results_are_plain(comparison) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"calibrators": "tz"}, "there is no calibrator 'tz'"),
+        ({"calibrators": "tz"}, "calibrator 'tz' is not known"),
         ({"calibrators": []}, "calibrators is empty"),
         ({"calibrators": ["ts", "ts"]}, "calibrators names 'ts' twice"),
         ({"evaluation": 1.0}, "evaluation is 1.0; pass a share between 0 and 1"),

@@ -101,5 +101,5 @@ def test_bad_input(original, evaluated, message) -> None:
 
 
 def test_no_rows_yet() -> None:
-    with pytest.raises(ValueError, match="no rows were added yet"):
+    with pytest.raises(ValueError, match="has seen no rows yet"):
         metrics.DecisionChangesStream().result()

@@ -95,7 +95,7 @@ def test_distinct_confidences_have_a_small_bound() -> None:
 
 @pytest.mark.parametrize("stream", [row[0] for row in STREAMS + BOUNDED])
 def test_no_rows_yet(stream) -> None:
-    with pytest.raises(ValueError, match="no rows were added yet"):
+    with pytest.raises(ValueError, match="has seen no rows yet"):
         stream().result()
 
 
@@ -109,7 +109,7 @@ def test_no_rows_yet(stream) -> None:
     ],
 )
 def test_different_bins_do_not_merge(stream) -> None:
-    with pytest.raises(ValueError, match="streams of 15 and 10 bins cannot be merged"):
+    with pytest.raises(ValueError, match="cannot be merged: streams of 15 and 10 bins"):
         stream().merge(stream(10))
 
 

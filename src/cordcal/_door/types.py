@@ -16,6 +16,9 @@ Kind = Literal["logits", "probabilities"]
 Domain = Literal["logits", "shifted", "log-probabilities", "probabilities"]
 """What a map works on; ``shifted`` are logits whose largest entry is 0 in every row."""
 
+Floats = npt.NDArray[np.floating]
+"""Scores or reports in the dtype in which they came."""
+
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]
 

@@ -149,7 +149,7 @@ def calibrator_class(key: str) -> type[Calibrator]:
     if key not in keys:
         near = difflib.get_close_matches(str(key).lower(), keys, n=1)
         hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
-        raise ValueError(f"there is no calibrator {key!r}; {hint} {', '.join(keys)}")
+        raise Refusal("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
     module, name = _CLASSES[key]
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     _LOADED[key] = found
@@ -218,8 +218,8 @@ def make(key: str, **params: Any) -> Calibrator:
     known = found._get_param_names()
     unknown = sorted(set(params) - set(known))
     if unknown:
-        raise ValueError(
-            f"calibrator {key!r} has no parameter {unknown[0]!r}; it has {', '.join(known)}"
+        raise Refusal(
+            f"calibrator {key!r}", f"has no parameter {unknown[0]!r}", f"it has {', '.join(known)}"
         )
     return found(**params)
 

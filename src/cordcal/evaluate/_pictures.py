@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.types import Classes
 from cordcal.evaluate._audit_result import ChangedRow
 from cordcal.evaluate._audit_rows import ChangedRows
 from cordcal.metrics import Reliability
 from cordcal.preserved import Reports
-
-Classes = npt.NDArray[np.intp]
 
 # What a page can show; the counts of everything are in the decision changes.
 MOST_ROWS = 100

@@ -13,9 +13,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.types import Vector
+from cordcal._door.types import Matrix, Vector
 from cordcal.metrics import MEASURES
-from cordcal.metrics._measure import Matrix
 from cordcal.metrics._rows import LabelledRows
 
 Name = TypeVar("Name", bound=Hashable)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.types import Kind
 from cordcal.evaluate import advice
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import percentile_interval
@@ -20,7 +21,6 @@ from cordcal.evaluate.price import Price
 from cordcal.evaluate.trust import Concern
 from cordcal.metrics import MEASURES, DecisionChanges
 
-Kind = Literal["logits", "probabilities"]
 Measures = Mapping[str, float]
 
 # Means of float64 rows agree to about this; no measure is reported as finely.

@@ -15,10 +15,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.types import Classes, Vector
+from cordcal._door.types import Classes, Floats, Vector
 from cordcal.metrics._scores import NLL_FLOOR
-
-Matrix = npt.NDArray[np.floating]
 
 # Values that f may take, even in the logit: neighbours differ by 0.1, so the best of them is
 # within 0.1² / 32 = 0.0003 nats a row of the best there is.
@@ -53,7 +51,7 @@ class Price:
         return {**asdict(self), "cost": self.cost}
 
 
-def lower_end(direct: Matrix, decision: Classes) -> tuple[Vector, Vector, Vector]:
+def lower_end(direct: Floats, decision: Classes) -> tuple[Vector, Vector, Vector]:
     """Return the direct mass on the decisions, the rest, and the least that keeps each.
 
     With the proportions r among the other classes, s ≥ (1 − s) max r.
@@ -68,7 +66,7 @@ def lower_end(direct: Matrix, decision: Classes) -> tuple[Vector, Vector, Vector
     return mass, rest, share / (1.0 + share)
 
 
-def share_at_end(direct: Matrix, repaired: Matrix, decision: Classes) -> float:
+def share_at_end(direct: Floats, repaired: Floats, decision: Classes) -> float:
     """Return the share of rows whose repaired mass is the least that keeps the decision."""
     return float(np.mean(at_end(direct, repaired, decision)))
 
@@ -80,7 +78,7 @@ def at_end(direct: Matrix, repaired: Matrix, decision: Classes) -> npt.NDArray[n
     return np.asarray(mass <= end + _AT_END)
 
 
-def price_of_keeping(direct: Matrix, decision: Classes, labels: Classes) -> Price:
+def price_of_keeping(direct: Floats, decision: Classes, labels: Classes) -> Price:
     """Return the smallest losses with and without the constraint.
 
     Parameters

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Vector = npt.NDArray[np.float64]
+from cordcal._door.errors import Refusal
+from cordcal._door.types import Vector
 
 # Resamples per block: bounds the gathered values to some megabytes.
 _BLOCK = 1000
@@ -127,17 +128,18 @@ def simultaneous_intervals(
     (0.2, 0.1, 0.3)
     """
     if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}; pass a number between 0 and 1, such as 0.95")
+        raise Refusal("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
     if resamples < 1:
-        raise ValueError(f"resamples is {resamples}; pass at least 1")
+        raise Refusal("resamples", f"is {resamples}", "pass at least 1")
     if not differences:
-        raise ValueError("differences is empty; pass at least one measure")
+        raise Refusal("differences", "is empty", "pass at least one measure")
     columns = {name: _finite(values, name) for name, values in differences.items()}
     for name, values in columns.items():
         if values.shape != (len(groups),):
-            raise ValueError(
-                f"{name} has shape {values.shape} but groups has {len(groups)} entries; "
-                f"pass one difference for each condition"
+            raise Refusal(
+                name,
+                f"has shape {values.shape} but groups has {len(groups)} entries",
+                "pass one difference for each condition",
             )
     table = np.stack(list(columns.values()), axis=1)
     names = list(dict.fromkeys(groups))
@@ -194,7 +196,7 @@ def holm(p_values: npt.ArrayLike) -> Vector:
     """
     p = _finite(p_values, "p_values")
     if ((p < 0.0) | (p > 1.0)).any():
-        raise ValueError("p_values must lie between 0 and 1")
+        raise Refusal("p_values", "has an entry below 0 or above 1", "pass numbers between 0 and 1")
     flat = p.ravel()
     order = np.argsort(flat, kind="stable")
     steps = np.maximum.accumulate((flat.size - np.arange(flat.size)) * flat[order])
@@ -226,7 +228,7 @@ def wilcoxon_table(cells: Mapping[str, npt.ArrayLike]) -> list[Test]:
     from scipy.stats import wilcoxon
 
     if not cells:
-        raise ValueError("cells is empty; pass at least one")
+        raise Refusal("cells", "is empty", "pass at least one")
     columns = {name: _finite(values, name) for name, values in cells.items()}
     # scipy has no answer where nothing differs; there is no evidence of a difference then.
     p_values = [
@@ -243,8 +245,8 @@ def wilcoxon_table(cells: Mapping[str, npt.ArrayLike]) -> list[Test]:
 def _finite(values: npt.ArrayLike, name: str) -> Vector:
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
-        raise ValueError(f"{name} is empty; pass at least one value")
-    if not np.isfinite(array).all():
-        row = int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(axis=1)))
-        raise ValueError(f"{name}: row {row} is not finite; drop or fix such rows before calling")
+        raise Refusal(name, "is empty", "pass at least one value")
+    bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+    if bad.size:
+        raise Refusal(name, "is not finite", "drop or fix such rows before calling", rows=bad)
     return array

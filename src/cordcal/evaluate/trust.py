@@ -9,9 +9,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.types import Classes
-
-Matrix = npt.NDArray[np.floating]
+from cordcal._door.types import Classes, Floats
 
 # Below this an interval of the accuracy spans up to twenty points, and advice is a guess.
 FEWEST_ROWS = 100
@@ -173,7 +171,7 @@ def _absent(
     )
 
 
-def overlap(calibration: Matrix, evaluation: Matrix) -> list[Concern]:
+def overlap(calibration: Floats, evaluation: Floats) -> list[Concern]:
     """Find rows that were calibrated on and are evaluated on again.
 
     Scores of a coarse classifier coincide by chance: as many rows then have twins within the
@@ -195,7 +193,7 @@ def overlap(calibration: Matrix, evaluation: Matrix) -> list[Concern]:
     ]
 
 
-def _keys(scores: Matrix) -> npt.NDArray[np.void]:
+def _keys(scores: Floats) -> npt.NDArray[np.void]:
     # Adding zero turns −0.0 into 0.0, which is the same number.
     wide = np.ascontiguousarray(scores, dtype=np.float64) + 0.0
     return wide.view(np.dtype((np.void, wide.dtype.itemsize * wide.shape[1]))).ravel()

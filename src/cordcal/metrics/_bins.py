@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal._door.types import Classes, Vector
+from cordcal._door.types import Classes, Matrix, Vector
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
-from cordcal.metrics._measure import Matrix, Measure, Resampler, sums_by_place
+from cordcal.metrics._measure import Measure, Resampler, sums_by_place
 from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._stream import RowStream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows, unlike
 
 # The paper's number of bins.
 BINS = 15
@@ -122,7 +122,7 @@ class _BinStream(RowStream):
     def merge(self, other: Self) -> Self:
         """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
-            raise ValueError(f"streams of {self.bins} and {other.bins} bins cannot be merged")
+            raise unlike(f"{self.bins} and {other.bins} bins")
         self._count += other._count
         self._weight += other._weight
         self._squares += other._squares

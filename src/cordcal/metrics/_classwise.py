@@ -13,7 +13,7 @@ from cordcal.metrics._bins import BINS, bin_index, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
 from cordcal.metrics._measure import Measure
-from cordcal.metrics._stream import BlockStream, require_rows
+from cordcal.metrics._stream import BlockStream, require_rows, unlike
 
 
 class ClasswiseECEStream(BlockStream):
@@ -72,7 +72,7 @@ class ClasswiseECEStream(BlockStream):
     def merge(self, other: Self) -> Self:
         """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
-            raise ValueError(f"streams of {self.bins} and {other.bins} bins cannot be merged")
+            raise unlike(f"{self.bins} and {other.bins} bins")
         if other._gaps is not None:
             self._sized(other._gaps.shape[1])[:] += other._gaps
             self._weight += other._weight

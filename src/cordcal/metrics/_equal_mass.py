@@ -6,13 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from cordcal._door.types import Classes, Vector
+from cordcal._door.types import Classes, Matrix, Vector
 from cordcal.metrics._bins import BINS, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
-from cordcal.metrics._measure import Matrix, Measure, Resampler
+from cordcal.metrics._measure import Measure, Resampler
 from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._stream import RowStream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows, unlike
 
 # The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
 # confidences of a good classifier crowd at 1.  Rows below 2^-53 count as certain.
@@ -110,7 +110,7 @@ class EqualMassECEStream(RowStream):
     def merge(self, other: Self) -> Self:
         """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
-            raise ValueError(f"streams of {self.bins} and {other.bins} bins cannot be merged")
+            raise unlike(f"{self.bins} and {other.bins} bins")
         self._weight += other._weight
         self._residual += other._residual
         self._largest = max(self._largest, other._largest)

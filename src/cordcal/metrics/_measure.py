@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.types import Vector
+from cordcal._door.types import Matrix, Vector
 from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import MeanStream, RowStream, Stream
 
-Matrix = npt.NDArray[np.float64]
 Resampler = Callable[[Matrix, Vector], Vector]
 """From the rows' weights in each resample, (rows, resamples), and their sums, to the values."""
 

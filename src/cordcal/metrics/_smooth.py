@@ -21,7 +21,7 @@ from cordcal._door.types import Classes, Vector
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
 from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._stream import RowStream, require_rows
+from cordcal.metrics._stream import RowStream, require_rows, unlike
 
 Spectrum = npt.NDArray[np.complex128]
 Normalization = Literal["count", "density", "corrected"]
@@ -241,10 +241,7 @@ class SmoothECEStream(RowStream):
     def merge(self, other: Self) -> Self:
         """Add what another stream of the same kind has seen; return this stream."""
         if other.normalization != self.normalization:
-            raise ValueError(
-                f"streams of normalization {self.normalization!r} and {other.normalization!r} "
-                f"cannot be merged"
-            )
+            raise unlike(f"normalization {self.normalization!r} and {other.normalization!r}")
         self._residual += other._residual
         self._mass += other._mass
         self._rows += other._rows

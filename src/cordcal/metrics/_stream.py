@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal._door.types import Classes, Labels, Vector
 from cordcal._numeric.exact import ExactSum, total_weight, weighted
 from cordcal.metrics._rows import LabelledRows, Report
@@ -125,4 +126,9 @@ class MeanStream(RowStream):
 def require_rows(weight: float) -> None:
     """Refuse to answer before any row was added."""
     if not weight:
-        raise ValueError("no rows were added yet; call update(...) first")
+        raise Refusal("the stream", "has seen no rows yet", "call update(...) first")
+
+
+def unlike(settings: str) -> Refusal:
+    """Return the refusal to merge streams that were made with other settings."""
+    return Refusal("other", f"cannot be merged: streams of {settings}", "make both streams alike")

@@ -17,7 +17,7 @@ from cordcal.metrics._changes import added, tally
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed
 from cordcal.metrics._rows import Report
-from cordcal.metrics._stream import require_rows
+from cordcal.metrics._stream import require_rows, unlike
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class TopkChangesStream:
     def merge(self, other: Self) -> Self:
         """Add what another stream has seen; return this stream."""
         if other.k != self.k:
-            raise ValueError(f"streams of k = {self.k} and k = {other.k} cannot be merged")
+            raise unlike(f"k = {self.k} and k = {other.k}")
         self._n += other._n
         self._weight += other._weight
         self._parts = added(self._parts, other._parts)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cordcal._door.errors import Refusal
 from cordcal.metrics import MEASURES
 from cordcal.plots._axes import COLOURS, axes, legend_above, signed
 from cordcal.report.words import CHANGE_KINDS
@@ -70,7 +71,7 @@ def metric_versus_tpcr(
         The axes.
     """
     if measure not in MEASURES:
-        raise ValueError(f"measure is {measure!r}; use one of {', '.join(MEASURES)}")
+        raise Refusal("measure", f"is {measure!r}", f"use one of {', '.join(MEASURES)}")
     ax = axes(ax)
     scale = MEASURES[measure].scale
     ax.axvline(0.0, color="#e4e2dc", linewidth=8, zorder=0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from cordcal._door.errors import Refusal
 from cordcal.metrics import Reliability, class_reliability, reliability
 from cordcal.plots._axes import axes, colours_of, legend_above
 
@@ -94,7 +95,7 @@ def _bins_by_name(
         found: Mapping[str, Reliability] = pictures.reliability
         return found
     if labels is None:
-        raise ValueError("labels is missing; pass the true class of each row")
+        raise Refusal("labels", "is missing", "pass the true class of each row")
     named = reports if isinstance(reports, Mapping) else {_UNNAMED: reports}
     if of_class is None:
         return {
@@ -197,9 +198,10 @@ class ReliabilityDisplay:
         place = {label: index for index, label in enumerate(classes)}
         unknown = [label for label in np.asarray(y).tolist() if label not in place]
         if unknown:
-            raise ValueError(
-                f"y holds {unknown[0]!r}, which is none of the estimator's classes; pass labels "
-                f"that it was fitted on"
+            raise Refusal(
+                "y",
+                f"holds {unknown[0]!r}, which is none of the estimator's classes",
+                "pass labels that it was fitted on",
             )
         return cls.from_predictions(
             [place[label] for label in np.asarray(y).tolist()],

@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_method_params
 
-from cordcal._door.errors import about_rows, refuse
+from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal._door.reports import sum_tolerance
 from cordcal._numeric.rows import softmax
 
@@ -165,10 +165,10 @@ def scores_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> Matrix:
         # Two classes share one number; its halves have the same softmax as a sigmoid of it.
         values = np.stack([-0.5 * values, 0.5 * values], axis=1)
     if values.shape[1] != len(classes):
-        raise ValueError(
-            f"estimator {type(estimator).__name__} gives {values.shape[1]} scores a row but there "
-            f"are {len(classes)} classes; it must give one for each class (for SVC, "
-            f"decision_function_shape='ovr')"
+        raise Refusal(
+            f"estimator {type(estimator).__name__}",
+            f"gives {values.shape[1]} scores a row but there are {len(classes)} classes",
+            "it must give one for each class (for SVC, decision_function_shape='ovr')",
         )
     return values
 
