@@ -238,7 +238,9 @@ class TestPredictionsThatAreNotTheArgmax:
 class TestEnsemble:
     def test_decision_is_the_members_vote(self) -> None:
         X, y = DATA["30 classes"]()
-        model = calibrated(DecisionTreeClassifier(max_depth=6, random_state=0), cv=5).fit(X, y)
+        model = calibrated(
+            DecisionTreeClassifier(max_depth=6, random_state=0), cv=5, ensemble=True
+        ).fit(X, y)
         votes = np.stack([member.predict(X) for member in model.calibrated_classifiers_])
         counts = np.stack([np.bincount(column, minlength=30) for column in votes.T])
         chosen = model.predict(X)
@@ -252,19 +254,19 @@ class TestEnsemble:
 
     def test_agreeing_members_are_never_overruled(self, wine) -> None:
         X, y = wine
-        model = calibrated(GaussianNB(), cv=3).fit(X, y)
+        model = calibrated(GaussianNB(), cv=3, ensemble=True).fit(X, y)
         votes = np.stack([member.predict(X) for member in model.calibrated_classifiers_])
         agreed = (votes == votes[0]).all(axis=0)
         assert np.array_equal(model.predict(X)[agreed], votes[0][agreed])
 
     def test_attributes(self, wine) -> None:
         X, y = wine
-        model = calibrated(GaussianNB(), cv=4).fit(X, y)
+        model = calibrated(GaussianNB(), cv=4, ensemble=True).fit(X, y)
         assert len(model.calibrated_classifiers_) == 4
         assert np.array_equal(model.classes_, [0, 1, 2])
         assert model.n_features_in_ == X.shape[1]
         assert model.cord_.construction_.n == len(y)
-        jobs = calibrated(GaussianNB(), cv=4, n_jobs=2).fit(X, y)
+        jobs = calibrated(GaussianNB(), cv=4, ensemble=True, n_jobs=2).fit(X, y)
         assert np.array_equal(jobs.predict_proba(X), model.predict_proba(X))
 
 

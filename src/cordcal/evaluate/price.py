@@ -71,7 +71,7 @@ def share_at_end(direct: Floats, repaired: Floats, decision: Classes) -> float:
     return float(np.mean(at_end(direct, repaired, decision)))
 
 
-def at_end(direct: Matrix, repaired: Matrix, decision: Classes) -> npt.NDArray[np.bool_]:
+def at_end(direct: Floats, repaired: Floats, decision: Classes) -> npt.NDArray[np.bool_]:
     """Tell of each row whether its repaired mass is the least that keeps the decision."""
     _, _, end = lower_end(direct, decision)
     mass = repaired[np.arange(len(decision)), decision]
