@@ -117,6 +117,20 @@ def test_many_classes_stop_by_the_rule() -> None:
     assert not np.allclose(model.weight_, np.eye(40))
 
 
+def test_a_class_that_is_separable_does_not_keep_a_search_from_its_end() -> None:
+    logits, labels = noisy_logits(600, 3)
+    logits[:, 2] += np.where(labels == 2, 30.0, -30.0)
+    model, longer = (
+        calibrators.make("ms", max_iter=most).fit(logits, labels) for most in (60, 999)
+    )
+    # No warning, and no digit that hangs on how many steps there may be.
+    assert model.n_iter_ < 60
+    np.testing.assert_array_equal(model.weight_, longer.weight_)
+    others = labels < 2
+    alone = calibrators.make("ms").fit(logits[others], labels[others])
+    assert model.objective_ == pytest.approx(alone.objective_ * others.mean(), rel=1e-8)
+
+
 def test_separable_rows_of_many_classes_are_named() -> None:
     logits, labels = noisy_logits(200, 40)
     with pytest.warns(ConvergenceWarning, match="ms: the calibration rows are perfectly separable"):

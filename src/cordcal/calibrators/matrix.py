@@ -52,11 +52,14 @@ class _MatrixMap(AffineCalibrator):
 class MatrixScaling(_MatrixMap):
     """Matrix scaling: ``softmax(W z + b)`` with a full K×K matrix, without penalty.
 
-    Up to 31 classes, W and b are the exact minimiser of the mean cross-entropy.  With more
-    classes the calibration rows are usually (nearly) separable and the minimum lies at
-    infinity: the result is then **defined by its stopping rule**, ``max_iter`` L-BFGS
-    steps (ten pairs) from the identity, and a warning tells the gradient norm at which it
-    stopped.  Expect overfitting there; `sms` and `dir-odir` are the regularised forms.
+    Up to 31 classes, W and b are the minimiser of the mean cross-entropy, by Newton steps until
+    one promises to win less than 1e-10 of it.  Where a class of the calibration rows can be
+    told from the others without error, the minimum lies at infinity and every further step
+    wins a little: the same rule ends the search, with large weights, and a warning follows if
+    all rows are separable.  With more classes that is the usual case, and the result is
+    **defined by its stopping rule**, ``max_iter`` L-BFGS steps (ten pairs) from the identity;
+    a warning tells the gradient norm at which it stopped.  Expect overfitting there; `sms` and
+    `dir-odir` are the regularised forms.
 
     | Works on raw logits, or on log-probabilities with ``input="probabilities"``; these are
       different models.
