@@ -63,6 +63,12 @@ OnErrorOption = Annotated[
         help="A row that is no report: stop and name it, or leave it out and count it.",
     ),
 ]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", help="Do it on a Dask cluster, part by part; see Scale."
+    ),
+]
 OriginalOption = Annotated[
     str | None,
     typer.Option("--original", help="The classifier's own scores: a file, or - for stdin."),
@@ -70,7 +76,7 @@ OriginalOption = Annotated[
 
 
 def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
-    """Refuse an output that could not be written, before any work is done."""
+    """Refuse an output file that could not be written, before any work is done."""
     if str(path) == "-":
         return
     target = Path(path)

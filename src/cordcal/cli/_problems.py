@@ -21,6 +21,7 @@ _OPTIONS = {
     "missing": "--missing",
     "preserve": "--preserve",
     "repair": "--repair",
+    "scheduler": "--scheduler",
     "splits": "--splits",
     "class_names": "--class-names",
     "features": "the key features",

@@ -18,6 +18,7 @@ from cordcal.cli._options import (
     OriginalOption,
     OutputDtype,
     OutputLayout,
+    SchedulerOption,
     check_classes,
     check_names,
     check_on_error,
@@ -27,6 +28,7 @@ from cordcal.cli._options import (
     refuse_with_pair,
     say_skipped,
 )
+from cordcal.cli._parts import apply_in_parts, is_for_parts
 from cordcal.cli._where import NOWHERE, Where, reading
 
 if TYPE_CHECKING:
@@ -47,11 +49,16 @@ def register(app: typer.Typer) -> None:
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
-        str | None, typer.Argument(help="The rows to report on; - reads stdin.")
+        str | None,
+        typer.Argument(help="The rows to report on: a file, a folder, a pattern; - is stdin."),
     ] = None,
     output: Annotated[
         str,
-        typer.Option("--output", help="npz, npy, csv or parquet by its suffix; - prints CSV."),
+        typer.Option(
+            "--output",
+            help="npz, npy, csv, jsonl, parquet or feather by its suffix; a folder for an input of "
+            "parts; - prints CSV.",
+        ),
     ] = "-",
     original: OriginalOption = None,
     direct: Annotated[
@@ -89,11 +96,14 @@ def apply(
             "--spreadsheet", help="In CSV, begin class names that look like formulas with '."
         ),
     ] = False,
+    scheduler: SchedulerOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write repaired reports: probabilities whose own argmax is the classifier's decision."""
-    check_output(output, force=force)
+    in_parts = scheduler is not None or is_for_parts(output, scores or original)
+    if not in_parts:
+        check_output(output, force=force)
     if json and output == "-":
         raise Refusal("--json", "goes to stdout, as --output - does", "name an output file")
     treatment = check_on_error(on_error)
@@ -135,29 +145,29 @@ def apply(
         refuse_with_pair(where, "key", "features", "features_columns")
         pair = open_pair(original, direct, where, kind=input, rest=rest)
         rows, names = _with_repair(fitted, model, pair, options)
-    if not resume:
-        _say_discarded(output)
-    with row_progress("applying") as progress:
-        done = apply_model(
-            rows,
-            output,
-            class_names=names,
-            on_error=treatment,
-            resume=resume,
-            overwrite=force,
-            spreadsheet=spreadsheet,
-            layout=None if layout is None else layout.value,
-            progress=progress,
-        )
+    writing: dict[str, Any] = {
+        "class_names": names,
+        "on_error": treatment,
+        "spreadsheet": spreadsheet,
+        "layout": None if layout is None else layout.value,
+    }
+    again: dict[str, Any] = {"resume": resume, "overwrite": force}
+    if in_parts:
+        done = apply_in_parts(rows, output, options, writing, scheduler=scheduler, **again)
+    else:
+        if not resume:
+            _say_discarded(output)
+        with row_progress("applying") as progress:
+            done = apply_model(rows, output, progress=progress, **writing, **again)
     if json:
         show_json({"output": output, **done.to_dict()})
         return
     place = "stdout" if output == "-" else output
     say_skipped(done.skipped)
+    share = done.changed / max(done.rows, 1)
     note(
         f"{place}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
-        f"{done.changed:,} decisions ({done.changed / done.rows:.2%}), the repaired one changes "
-        f"none"
+        f"{done.changed:,} decisions ({share:.2%}), the repaired one changes none"
     )
 
 

@@ -15,11 +15,13 @@ from cordcal.cli._options import (
     JsonOption,
     OnErrorOption,
     ReportOption,
+    SchedulerOption,
     check_on_error,
     check_output,
     open_pair,
     say_skipped,
 )
+from cordcal.cli._parts import audit_in_parts
 from cordcal.cli._where import NOWHERE, Where, reading
 
 TITLE = "What the calibrator does to decisions"
@@ -49,6 +51,7 @@ def audit(
         typer.Option("--model", help="A repair fitted on other rows; else one is fitted here."),
     ] = None,
     on_error: OnErrorOption = "stop",
+    scheduler: SchedulerOption = None,
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -60,13 +63,16 @@ def audit(
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
     first, second = open_pair(original, direct, where, kind=input)
-    from cordcal.serving.auditing import audit_files
-
     names = first.class_names or second.class_names
-    with row_progress("auditing") as progress:
-        found = audit_files(
-            first, second, class_names=names, cord=repair, on_error=treatment, progress=progress
-        )
+    if scheduler is not None:
+        found = audit_in_parts(first, second, where, scheduler, cord=repair, on_error=treatment)
+    else:
+        from cordcal.serving.auditing import audit_files
+
+        with row_progress("auditing") as progress:
+            found = audit_files(
+                first, second, class_names=names, cord=repair, on_error=treatment, progress=progress
+            )
     say_skipped(found.skipped)
     if report is not None:
         _write_report(found, report, first.path, second.path, names)

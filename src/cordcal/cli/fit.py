@@ -172,16 +172,15 @@ def _calibrator(
 
     rows = found.values, truth
     features = found.features if takes_features(key or "blend") else None
+    beside: dict[str, Any] = {"sample_weight": found.weights, "features": features}
     with progress("fitting", 2) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, sample_weight=found.weights, features=features)
+        model = new().fit(*rows, **beside)
         advance("again without some rows, to measure on them")
         # These cross-fit by themselves: five times that would take too long.
         slow = isinstance(model.repair_, cordcal.Lift) or (key or "blend") == "blend"
         try:
-            measures = measure_held_out(
-                new, *rows, input=found.kind, one_fold=slow, features=features
-            )
+            measures = measure_held_out(new, *rows, input=found.kind, one_fold=slow, **beside)
         except ValueError as error:
             alarm(f"not measured on rows held out: without them, {error}")
             return model, None

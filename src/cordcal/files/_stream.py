@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,8 @@ class ScoreFile:
         The columns of a table that hold the scores.
     with_rest : bool
         Whether batches have the other columns of a table too.
+    opener : callable
+        Opens other files as this one was opened, here or on another machine.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class ScoreFile:
     ) -> None:
         values = sample.matrices[key]
         self.path, self.key, self.kind = sample.path, key, kind
+        self.opener: Callable[[str], ScoreFile] = open_scores
         self.class_names = _scores.names_of(sample, key, values.shape[1], places)
         self.columns = _scores.wide_columns(sample, key)
         self.consumed = tuple(sample.columns.get(key, ()))
@@ -302,7 +306,10 @@ def open_scores(
     if len(sound):
         check_whole_vectors(sound, f"{sample.path} ({chosen})")
     kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
-    return ScoreFile(source, sample, chosen, kind, places)
+    file = ScoreFile(source, sample, chosen, kind, places)
+    told = {name: value for name, value in vars(places).items() if value is not None}
+    file.opener = partial(open_scores, role=role, input=kind, **told)
+    return file
 
 
 def joined(parts: list[Batch]) -> Batch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,15 @@ def batches_of(
         yield tuple(map(next, batches))
 
 
+def described(state: Any, kind: str, parts: Parts) -> Any:
+    """Return what a construction keeps of some rows."""
+    first, second = parts
+    report, decision = read_original(first.values, kind)
+    # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
+    own = decision if kind == "logits" else None
+    return state.describe(report, second.values, own, first.weights)
+
+
 def construct_from_files(
     cord: Any,
     original: ScoreFile,
@@ -80,17 +90,10 @@ def construct_from_files(
     """
     state = cord._new_state(direct.classes)
     files = {"original": original, "direct": direct}
-    # Logits decide by their own argmax, which a softmax may tie; probabilities by themselves.
-    own = original.kind == "logits"
-
-    def describe(parts: Parts) -> Any:
-        first, second = parts
-        report, decision = read_original(first.values, original.kind)
-        return state.describe(report, second.values, decision if own else None, first.weights)
 
     def work(parts: Parts) -> tuple[Any, Counter[str]]:
         refusals = Refusals(files, on_error)
-        found = refusals.around(parts, describe)
+        found = refusals.around(parts, partial(described, state, original.kind))
         return None if found is None else found[1], refusals.counts
 
     skipped: Counter[str] = Counter()

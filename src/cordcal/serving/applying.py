@@ -81,6 +81,7 @@ class Repairer(ABC):
             found = found if other is None else found.beside(other.without(taken))
         return found
 
+    model: Any
     files: dict[str, ScoreFile]
     """The input files by the argument's name that errors call them."""
     classes: int
@@ -94,10 +95,6 @@ class Repairer(ABC):
     @abstractmethod
     def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
-
-    @abstractmethod
-    def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Return the model's state, as its file holds it."""
 
 
 class CalibratedRows(Repairer):
@@ -127,18 +124,13 @@ class CalibratedRows(Repairer):
             reports["direct"] = found.direct
         return ReportBlock(reports, found.decision, extra), found.direct
 
-    def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Return the model's state."""
-        state: tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] = self.model._state()
-        return state
-
 
 class RepairedRows(Repairer):
     """A repair alone, and the files of the original and the direct reports."""
 
     def __init__(self, cord: Any, original: ScoreFile, direct: ScoreFile, **options: Any) -> None:
         super().__init__(**options)
-        self.cord, self.files = cord, {"original": original, "direct": direct}
+        self.model, self.files = cord, {"original": original, "direct": direct}
         self.classes = direct.classes
         wanted = direct.dtype if self.dtype is None else np.dtype(self.dtype)
         self.dtypes = {"repaired": wanted}
@@ -148,17 +140,12 @@ class RepairedRows(Repairer):
         first, second = parts
         original, decision = read_original(first.values, self.files["original"].kind)
         pair = original, second.values
-        repaired = self.cord.transform(*pair, decision=decision, dtype=self.dtypes["repaired"])
-        extra = _columns(self.cord.explain(*pair, decision=decision)) if self.explain else {}
+        repaired = self.model.transform(*pair, decision=decision, dtype=self.dtypes["repaired"])
+        extra = _columns(self.model.explain(*pair, decision=decision)) if self.explain else {}
         reports = {"repaired": repaired}
         if self.with_direct:
             reports["direct"] = second.values
         return ReportBlock(reports, decision, extra), second.values
-
-    def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Return the repair's state."""
-        state: tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] = self.cord._state()
-        return state
 
 
 def _output_dtype(wanted: npt.DTypeLike | None, given: np.dtype[Any]) -> np.dtype[Any]:
@@ -396,19 +383,23 @@ def _summary(records: list[Record], classes: int, there: int) -> Applied:
     return Applied(rows, classes, changed, dict(sorted(skipped.items())), there)
 
 
+def described_model(model: Any) -> dict[str, Any]:
+    """Return what tells a model from every other one, and the version that applies it."""
+    from cordcal._version import __version__
+
+    held, meta = model._state()
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name, array in sorted(held.items()):
+        digest.update(name.encode() + array.tobytes())
+    return {"version of cordcal": __version__, "model": digest.hexdigest()}
+
+
 def _job(
     repairer: Repairer, class_names: Any, on_error: OnError, spreadsheet: bool, layout: Layout
 ) -> dict[str, Any]:
     """Return all that the output depends on."""
-    from cordcal._version import __version__
-
-    held, meta = repairer.state()
-    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
-    for name, array in sorted(held.items()):
-        digest.update(name.encode() + array.tobytes())
     return {
-        "version of cordcal": __version__,
-        "model": digest.hexdigest(),
+        **described_model(repairer.model),
         "input": {name: _identity(file) for name, file in repairer.files.items()},
         "set of options": [
             str(repairer.dtypes["repaired"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from cordcal.evaluate._audit_result import Audit
 from cordcal.evaluate._audit_rows import AuditStream
@@ -78,22 +79,9 @@ def audit_files(
         construct_from_files(repair, original, direct, on_error=on_error, progress=progress)
     files = {"original": original, "direct": direct}
 
-    def look(parts: Parts) -> AuditStream:
-        first, second = parts
-        report, decision = read_original(first.values, original.kind)
-        labels = second.labels if first.labels is None else first.labels
-        return AuditStream(repair, recognise=True).update(
-            report,
-            second.values,
-            labels,
-            decision=decision,
-            sample_weight=first.weights,
-            rows=first.numbers,
-        )
-
     def work(parts: Parts) -> tuple[AuditStream | None, Counter[str]]:
         refusals = Refusals(files, on_error)
-        found = refusals.around(parts, look)
+        found = refusals.around(parts, partial(looked_at, repair, original.kind))
         return None if found is None else found[1], refusals.counts
 
     total, skipped = AuditStream(repair, recognise=True), Counter[str]()
@@ -107,9 +95,48 @@ def audit_files(
         again = CORD(cord.preserve)
         construct_from_files(again, original, direct, on_error=on_error, progress=progress)
         noticed = seen_before(cord, again)
-    found = total.result(
+    return audited_files(
+        total,
+        skipped,
         class_names=class_names,
         fitted_here=cord is None,
+        noticed=noticed,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def looked_at(repair: CORD | Lift, kind: str, parts: Parts, *, shift: int = 0) -> AuditStream:
+    """Return the audit of some rows, whose numbers count from row ``shift`` of the whole."""
+    first, second = parts
+    report, decision = read_original(first.values, kind)
+    labels = second.labels if first.labels is None else first.labels
+    return AuditStream(repair, recognise=True).update(
+        report,
+        second.values,
+        labels,
+        decision=decision,
+        sample_weight=first.weights,
+        rows=first.numbers + shift,
+    )
+
+
+def audited_files(
+    total: AuditStream,
+    skipped: Counter[str],
+    *,
+    class_names: Sequence[str] | None,
+    fitted_here: bool,
+    noticed: Sequence[str] = (),
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> AuditedFiles:
+    """Return the audit of all rows that a stream has seen."""
+    found = total.result(
+        class_names=class_names,
+        fitted_here=fitted_here,
         noticed=noticed,
         level=level,
         resamples=resamples,

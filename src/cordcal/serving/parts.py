@@ -1,0 +1,390 @@
+"""Folders of parts: each is repaired by itself, here or on other machines.
+
+What is told about all parts lies in a journal in the output's folder while the work goes on,
+so that a run that was killed can be continued; each part is whole or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from cordcal._door.errors import Interrupted, Refusal
+from cordcal.evaluate._audit_rows import AuditStream
+from cordcal.files._locks import open_locked
+from cordcal.files._opening import NoRows
+from cordcal.files._stream import ScoreFile
+from cordcal.files._writing import ENCODERS
+from cordcal.repair import CORD, Lift
+from cordcal.serving._pairs import batches_of, described
+from cordcal.serving._refusals import OnError, Refusals
+from cordcal.serving.applying import (
+    Applied,
+    CalibratedRows,
+    RepairedRows,
+    apply_model,
+    described_model,
+)
+from cordcal.serving.auditing import AuditedFiles, audited_files, looked_at
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Open = Callable[[str], ScoreFile]
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+"""Calls a function for each item, somewhere, and yields the results in the items' order."""
+
+Identity = list[list[int]]
+"""The size of each input and when it was changed: what tells whether a part is the same."""
+
+_JOURNAL = ".cordcal.journal"
+
+
+def here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Do the work in this process, one item after the other."""
+    return map(function, items)
+
+
+def part_names(folder: str, parts: Sequence[str]) -> list[str]:
+    """Return what the parts of a folder or of a pattern are called within the output's folder.
+
+    Examples
+    --------
+    >>> part_names("scores", ["scores/day=1/a.parquet", "scores/day=2/a.parquet"])
+    ['day=1/a.parquet', 'day=2/a.parquet']
+    """
+    root = folder if Path(folder).is_dir() else os.path.commonpath([Path(p).parent for p in parts])
+    return [os.path.relpath(part, root) for part in parts]
+
+
+@dataclass(frozen=True)
+class PartWork:
+    """How one part is repaired: all that a process on another machine needs to know.
+
+    Attributes
+    ----------
+    model : Preserved, CORD or Lift
+        The fitted model.
+    readers : tuple of callable
+        Open a part of the scores, or those of the original and of the direct reports.
+    options : mapping
+        ``dtype``, ``with_direct`` and ``explain``.
+    writing : mapping
+        Options of `apply_model`.
+    resume : bool
+        Go on where a killed run of the same job stopped.
+    """
+
+    model: Any
+    readers: tuple[Open, ...]
+    options: Mapping[str, Any]
+    writing: Mapping[str, Any] = field(default_factory=dict)
+    resume: bool = False
+
+    def __call__(self, part: tuple[tuple[str, ...], str]) -> Applied:
+        """Repair a part: its inputs, and its output.  One without rows has no output."""
+        paths, output = part
+        try:
+            files = [reader(path) for reader, path in zip(self.readers, paths, strict=True)]
+        except NoRows:
+            return Applied(0, self.model.n_classes_, 0)
+        kind: Any = CalibratedRows if len(files) == 1 else RepairedRows
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        rows = kind(self.model, *files, **self.options)
+        return apply_model(rows, output, resume=self.resume, **self.writing)
+
+
+def apply_parts(
+    work: PartWork,
+    inputs: Sequence[tuple[str, ...]],
+    names: Sequence[str],
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    run: Run = here,
+) -> Applied:
+    """Write the repaired reports of each part to a file of its name in a folder.
+
+    Parameters
+    ----------
+    work : PartWork
+        How a part is repaired.
+    inputs : sequence of tuple of str
+        The files of each part.
+    names : sequence of str
+        What each part is called in the folder.
+    folder : path
+        Where the outputs go.
+    overwrite : bool
+        Whether parts that are there may be replaced.
+    run : callable
+        Where the work is done; by default here, one part after the other.
+
+    Returns
+    -------
+    applied : Applied
+        Counts over all parts.
+    """
+    target = Path(folder)
+    _check_suffixes(names)
+    reading = [getattr(reader, "keywords", None) for reader in work.readers]
+    options = repr((work.options, work.writing, reading))
+    job = {**described_model(work.model), "options": options}
+    parts = {name: _identity(paths) for name, paths in zip(names, inputs, strict=True)}
+    with _journal(target, job, parts, resume=work.resume, overwrite=overwrite) as journal:
+        left = [at for at, name in enumerate(names) if name not in journal.done]
+        there = sum(record["rows"] for record in journal.done.values())
+        items = [(inputs[at], str(target / names[at])) for at in left]
+        try:
+            for at, done in zip(left, run(work, items), strict=True):
+                journal.note(names[at], parts[names[at]], done)
+        except KeyboardInterrupt as error:
+            raise Interrupted(
+                f"{len(journal.done)} of {len(names)} parts are whole in {os.fspath(folder)}",
+                "the same command with {setting} does the others",
+                setting=("resume", "True"),
+            ) from error
+        return _summed(journal.done.values(), work.model.n_classes_, there)
+
+
+def _check_suffixes(names: Sequence[str]) -> None:
+    for name in names:
+        if Path(name).suffix.lower() not in ENCODERS:
+            raise Refusal(
+                name,
+                "is a part of a format in which no reports are written",
+                f"name an output file with one of the suffixes {', '.join(ENCODERS)}",
+            )
+
+
+def _identity(paths: Sequence[str]) -> Identity:
+    found = [Path(path).stat() for path in paths]
+    return [[status.st_size, status.st_mtime_ns] for status in found]
+
+
+def _summed(records: Iterable[Mapping[str, Any]], classes: int, there: int) -> Applied:
+    skipped: Counter[str] = Counter()
+    rows = changed = 0
+    for record in records:
+        rows, changed = rows + record["rows"], changed + record["changed"]
+        skipped.update(record["skipped"])
+    return Applied(rows, classes, changed, dict(sorted(skipped.items())), there)
+
+
+class _Journal:
+    """Which parts are done, in memory and on the disk."""
+
+    def __init__(self, file: BinaryIO, done: dict[str, dict[str, Any]]) -> None:
+        self._file, self.done = file, done
+
+    def note(self, name: str, identity: Identity, applied: Applied) -> None:
+        self.done[name] = {"input": identity, **applied.to_dict()}
+        self._file.write(json.dumps({"part": name, **self.done[name]}).encode() + b"\n")
+        self._file.flush()
+
+
+@contextmanager
+def _journal(
+    folder: Path,
+    job: dict[str, Any],
+    parts: Mapping[str, Identity],
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Iterator[_Journal]:
+    if folder.exists() and not folder.is_dir():
+        raise Refusal(str(folder), "is a file", "name a folder for the parts")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _JOURNAL
+    handle = open_locked(path)
+    if handle is None:
+        raise Refusal(str(folder), "is being written by another process", "wait for it")
+    with os.fdopen(handle, "r+b") as file:
+        done = _read(file, job, folder, parts) if resume else {}
+        try:
+            _check_folder(folder, parts, overwrite=overwrite or resume)
+        except Refusal:
+            if not os.fstat(handle).st_size:
+                path.unlink()
+            raise
+        if not done:
+            file.seek(0)
+            file.truncate()
+            file.write(json.dumps(job).encode() + b"\n")
+            file.flush()
+        yield _Journal(file, done)
+        path.unlink()
+
+
+def _check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> None:
+    """Refuse a folder with files of somebody else, whom a reader would take for parts."""
+    there = {
+        os.path.relpath(each, folder)
+        for each in folder.rglob("*")
+        if each.is_file() and not each.name.startswith(".")
+    }
+    foreign = sorted(there - {*names})
+    if foreign:
+        raise Refusal(
+            str(folder), f"holds other files ({foreign[0]})", "name a new or an empty folder"
+        )
+    if there and not overwrite:
+        raise Refusal(
+            str(folder),
+            "holds parts already",
+            "pass {setting} to replace them",
+            setting=("overwrite", "True"),
+        )
+
+
+def _read(
+    file: BinaryIO, job: dict[str, Any], folder: Path, parts: Mapping[str, Identity]
+) -> dict[str, dict[str, Any]]:
+    """Return the parts that an earlier run of the same job has finished, as they are now."""
+    lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    if not lines:
+        return {}
+    try:
+        first, *records = (json.loads(line) for line in lines)
+        done = {record.pop("part"): record for record in records}
+    except (ValueError, KeyError, AttributeError, TypeError):
+        first, done = None, {}
+    if first != json.loads(json.dumps(job)):
+        raise Refusal(
+            str(folder),
+            "was begun with another model or set of options",
+            "finish it as it was begun, or start anew without {setting}",
+            setting=("resume", "True"),
+        )
+    return {
+        name: record
+        for name, record in done.items()
+        if record.get("input") == parts.get(name)
+        and (not record["rows"] or (folder / name).is_file())
+    }
+
+
+# Audits.
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What an audit needs of a part before the repair is known: its rows and its state."""
+
+    rows: int
+    state: Any
+    class_names: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class _Describe:
+    readers: tuple[Open, Open]
+    on_error: OnError
+    with_state: bool
+
+    def __call__(self, paths: tuple[str, str]) -> _Described:
+        files = _opened(self.readers, paths)
+        if files is None:
+            return _Described(0, None, None)
+        original, direct = files["original"], files["direct"]
+        names = original.class_names or direct.class_names
+        if not self.with_state:
+            return _Described(original.rows, None, names)
+        state = CORD()._new_state(direct.classes, None)
+        describe = partial(described, state, original.kind)
+        for parts in batches_of([original, direct]):
+            found = Refusals(files, self.on_error).around(parts, describe)
+            if found is not None:
+                state.append(found[1])
+        return _Described(original.rows, state if state.classes else None, names)
+
+
+@dataclass(frozen=True)
+class _Look:
+    readers: tuple[Open, Open]
+    repair: CORD | Lift
+    on_error: OnError
+
+    def __call__(
+        self, part: tuple[tuple[str, str], int]
+    ) -> tuple[AuditStream | None, Counter[str]]:
+        paths, first_row = part
+        total, skipped = AuditStream(self.repair, recognise=True), Counter[str]()
+        files = _opened(self.readers, paths)
+        if files is None:
+            return None, skipped
+        look = partial(looked_at, self.repair, files["original"].kind, shift=first_row)
+        for parts in batches_of(list(files.values())):
+            refusals = Refusals(files, self.on_error)
+            found = refusals.around(parts, look)
+            skipped += refusals.counts
+            if found is not None:
+                total.merge(found[1])
+        return total, skipped
+
+
+def _opened(readers: tuple[Open, Open], paths: tuple[str, str]) -> dict[str, ScoreFile] | None:
+    try:
+        original, direct = (reader(path) for reader, path in zip(readers, paths, strict=True))
+    except NoRows:
+        return None
+    if original.shape != direct.shape:
+        raise Refusal(
+            original.path,
+            f"has shape {original.shape} but {direct.path} has shape {direct.shape}",
+            "both must hold the same rows and classes",
+        )
+    return {"original": original, "direct": direct}
+
+
+def audit_parts(
+    readers: tuple[Open, Open],
+    inputs: Sequence[tuple[str, str]],
+    *,
+    cord: CORD | Lift | None = None,
+    on_error: OnError = "stop",
+    run: Run = here,
+) -> AuditedFiles:
+    """Audit the reports of parts: the numbers are those of all rows in one file.
+
+    Parameters
+    ----------
+    readers : tuple of callable
+        Open a part of the original and of the direct reports.
+    inputs : sequence of tuple of str
+        The two files of each part.
+    cord : CORD or Lift, optional
+        A fitted repair; by default one is fitted on all parts.
+    on_error : {"stop", "skip"}
+        What to do with a row that is no report.
+    run : callable
+        Where the work is done; by default here.
+
+    Returns
+    -------
+    audited : AuditedFiles
+        As of `audit_files`.
+    """
+    found = list(run(_Describe(readers, on_error, cord is None), inputs))
+    if not any(each.rows for each in found):
+        raise Refusal("the parts", "have no rows", "pass at least one")
+    repair = cord
+    if repair is None:
+        states = (each.state for each in found if each.state is not None)
+        repair = CORD().merge_states(states)
+    firsts = [sum(each.rows for each in found[:at]) for at in range(len(found))]
+    total, skipped = AuditStream(repair, recognise=True), Counter[str]()
+    for stream, counts in run(
+        _Look(readers, repair, on_error), list(zip(inputs, firsts, strict=True))
+    ):
+        skipped += counts
+        if stream is not None:
+            total.merge(stream)
+    names = next((each.class_names for each in found if each.rows), None)
+    return audited_files(total, skipped, class_names=names, fitted_here=cord is None)

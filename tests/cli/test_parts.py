@@ -1,0 +1,188 @@
+"""Folders of parts, in and out, here and on a cluster: the rows of one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import cordcal
+
+arrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+NAMES = ("ant", "bee", "wasp")
+EDGES = (0, 150, 150, 400)  # the second part has no rows
+
+
+def write(folder: Path, matrix: np.ndarray, labels: np.ndarray) -> None:
+    """Write a table whole, and in parts as a cluster would."""
+    columns = {name: matrix[:, at] for at, name in enumerate(NAMES)}
+    words = [NAMES[label] for label in labels]
+    table = arrow.table({"id": range(len(labels)), **columns, "label": words})
+    parquet.write_table(table, folder.with_suffix(".parquet"), row_group_size=90)
+    (folder / "day=2").mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    for at, name in enumerate(("a.parquet", "b.parquet", "day=2/a.parquet")):
+        rows = table.slice(EDGES[at], EDGES[at + 1] - EDGES[at])
+        parquet.write_table(rows, folder / name, row_group_size=90)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray, call) -> Path:
+    write(tmp_path / "s", logits, labels)
+    write(tmp_path / "p", softmax(logits, axis=1), labels)
+    write(tmp_path / "q", softmax(0.5 * logits + [0.0, 0.9, -0.4], axis=1), labels)
+    fit = ("fit", "s.parquet", "--calibrator", "vs", "--output", "m.safetensors")
+    assert call(*fit)[0] == 0
+    assert call("fit", "--original", "p", "--direct", "q", "--output", "c.safetensors")[0] == 0
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    distributed = pytest.importorskip("distributed", reason="a cluster needs Dask")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def table_of(path: Path) -> object:
+    """Return a file, or what a reader of a folder sees."""
+    files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
+    return arrow.concat_tables([parquet.read_table(file, partitioning=None) for file in files])
+
+
+JOBS = {
+    "calibrator": ("m.safetensors", "s"),
+    "repair": ("c.safetensors", "--original", "p", "--direct", "q"),
+}
+
+
+@pytest.mark.parametrize("job", list(JOBS))
+def test_parts_in_and_out(call, folder: Path, job: str) -> None:
+    whole = [each + ".parquet" if each in ("s", "p", "q") else each for each in JOBS[job]]
+    assert call("apply", *whole, "--output", "whole.parquet")[0] == 0
+    code, printed, errors = call("apply", *JOBS[job], "--output", "out", "--json")
+    assert code == 0, errors
+    assert json.loads(printed)["rows"] == 400
+    assert table_of(folder / "out").equals(table_of(folder / "whole.parquet"))
+    files = sorted(str(each.relative_to(folder / "out")) for each in (folder / "out").rglob("*.*"))
+    assert files == ["a.parquet", "day=2/a.parquet"]
+    assert call("apply", *JOBS[job], "--output", "one.parquet")[0] == 0
+    assert table_of(folder / "one.parquet").equals(table_of(folder / "whole.parquet"))
+
+
+@pytest.mark.parametrize("job", list(JOBS))
+def test_on_a_cluster(call, folder: Path, scheduler: str, job: str) -> None:
+    there = ("--scheduler", scheduler)
+    assert call("apply", *JOBS[job], "--output", "here")[0] == 0
+    code, _, errors = call("apply", *JOBS[job], "--output", "there", *there)
+    assert code == 0, errors
+    for name in ("a.parquet", "day=2/a.parquet"):
+        assert (folder / "here" / name).read_bytes() == (folder / "there" / name).read_bytes()
+
+
+@pytest.mark.parametrize("model", [(), ("--model", "c.safetensors")])
+def test_an_audit_on_a_cluster(call, folder: Path, scheduler: str, model: tuple) -> None:
+    weights = ("--weights-column", "id")
+    pair = ("--original", "p", "--direct", "q", "--json", *model, *weights)
+    whole = ("--original", "p.parquet", "--direct", "q.parquet", "--json", *model, *weights)
+    found = [
+        json.loads(call("audit", *each)[1])
+        for each in (whole, pair, (*pair, "--scheduler", scheduler))
+    ]
+    assert found[0]["changes"]["n_changed"] > 0
+    for each in found[1:]:
+        assert each["changes"] == found[0]["changes"]
+        for one, other in zip(each["measures"], found[0]["measures"], strict=True):
+            assert one["measure"] == other["measure"]
+            for report in ("original", "direct", "repaired"):
+                # Blocks of other lengths are added up in another order.
+                assert one[report] == pytest.approx(other[report], rel=1e-12)
+
+
+def test_a_row_is_refused_on_a_cluster(
+    call, folder: Path, scheduler: str, logits: np.ndarray
+) -> None:
+    table = parquet.read_table(folder / "s" / "day=2" / "a.parquet", partitioning=None)
+    bad = table["ant"].to_numpy().copy()
+    bad[7] = np.nan
+    table = table.set_column(1, "ant", arrow.array(bad, from_pandas=False))
+    parquet.write_table(table, folder / "s" / "day=2" / "a.parquet")
+    apply = ("apply", "m.safetensors", "s", "--output", "out", "--scheduler", scheduler)
+    code, _, errors = call(*apply)
+    assert code == 2
+    assert "a.parquet (scores): row 7 contains NaN" in errors
+    code, _, errors = call(*apply, "--on-error", "skip", "--force")
+    assert code == 0, errors
+    assert "skipped 1 row: contains NaN" in errors
+
+
+def test_mistakes(call, folder: Path) -> None:
+    (folder / "full").mkdir()
+    (folder / "full" / "notes.txt").write_text("mine")
+    apply = ("apply", "m.safetensors", "s", "--output")
+    assert call(*apply, "out")[0] == 0
+    (folder / "file").write_text("mine")
+    np.save(folder / "y.npy", np.zeros(400, int))
+    for arguments, words in (
+        ((*apply, "full"), "full holds other files (notes.txt); name a new or an empty folder"),
+        ((*apply, "out"), "out holds parts already; pass --force to replace them"),
+        ((*apply, "file"), "file is a file; name a folder for the parts"),
+        (
+            (*apply, "x", "--scheduler", "tcp://127.0.0.1:1"),
+            "--scheduler is 'tcp://127.0.0.1:1', w",
+        ),
+        (
+            ("apply", "m.safetensors", "s.parquet", "--output", "out"),
+            "out is a folder; name a file",
+        ),
+        (
+            ("audit", "--original", "p", "--direct", "q", "--labels", "y.npy", "--scheduler", "x"),
+            "--labels is a file of all rows, of which a cluster's workers read only parts",
+        ),
+    ):
+        code, _, errors = call(*arguments)
+        assert code == 2
+        assert words in errors
+        assert "Traceback" not in errors
+    assert call(*apply, "out", "--force")[0] == 0
+
+
+def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cordcal.serving import parts
+
+    apply = ("apply", "m.safetensors", "s", "--output", "out")
+    done = []
+
+    def stop(self: object, name: str, *told: object) -> None:
+        note(self, name, *told)  # type: ignore[arg-type]
+        done.append(name)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    note = parts._Journal.note
+    with monkeypatch.context() as patch:
+        patch.setattr(parts._Journal, "note", stop)
+        code, _, errors = call(*apply)
+    assert code == 130
+    assert "interrupted; 2 of 3 parts are whole in" in errors
+    assert "the same command with --resume does the others" in errors
+    first = (folder / "out" / "a.parquet").stat().st_mtime_ns
+    code, _, errors = call(*apply, "--resume", "--drop-rest")
+    assert code == 2
+    assert "was begun with another model or set of options" in errors
+    code, printed, errors = call(*apply, "--resume", "--json")
+    assert code == 0, errors
+    assert (folder / "out" / "a.parquet").stat().st_mtime_ns == first
+    found = json.loads(printed)
+    assert (found["rows"], found["resumed"]) == (400, 150)
+    assert sorted(each.name for each in (folder / "out").iterdir()) == ["a.parquet", "day=2"]
+    model = cordcal.load(folder / "m.safetensors")
+    assert model.n_classes_ == 3
