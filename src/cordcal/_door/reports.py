@@ -7,6 +7,7 @@ them, and a refusal carries every row of the block that is bad in the same way.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -189,8 +190,16 @@ def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> No
     """Warn once when rows deviate from one by more than their dtype explains."""
     if deviation > sum_warning_level(dtype, classes):
         warnings.warn(
-            f"{name}: some rows sum to one only within {deviation:.2g}; they are normalised "
-            f"where they are changed. Divide each row by its sum to silence this warning",
+            f"{name}: some rows sum to one only within {deviation:.2g}; they are normalised. "
+            f"Divide each row by its sum to silence this warning",
             UserWarning,
             stacklevel=stacklevel_outside_package(),
         )
+
+
+def warn_about_pair(worst: Sequence[float], original: Array, direct: Array) -> None:
+    """Warn about both reports of a repair, given the worst deviation of each."""
+    for deviation, name, report in zip(
+        worst, ("original", "direct"), (original, direct), strict=True
+    ):
+        warn_about_sums(deviation, name, report.dtype, report.shape[1])

@@ -11,6 +11,7 @@ from typing import Any
 
 from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal._door.expressions import at_least
+from cordcal._door.reports import sum_warning_level
 from cordcal._door.types import Array
 from cordcal.repair import _array, _lift_rule, _ranking
 from cordcal.repair._array import Split
@@ -37,10 +38,11 @@ def repair(
     def row_sum(rows: Array) -> Array:
         return xp.sum(rows, axis=1)
 
+    level = sum_warning_level(dtype, direct.shape[1])
     if len(etas) > 1:
         order = _ranking.kept_order(original, decision, xp=xp)
         rows = _ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
-        masses, rests, same = _ranking.respond(rows, etas, xp=xp)
+        masses, rests, same = _ranking.respond(rows, etas, level, xp=xp)
         repaired = _ranking.rebuild(rows, masses, rests, xp=xp)
         if not any(etas):
             repaired = xp.where(same[:, None], direct, repaired)
@@ -51,7 +53,7 @@ def repair(
     mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
     repaired = _array.rebuild(direct, decision, part, mass, rest, xp=xp)
     if eta == 0.0:
-        same = _array.unchanged(eta, part, state)
+        same = _array.unchanged(eta, part, state, level)
         repaired = xp.where(same[:, None], direct, repaired)
     return strictly_top(repaired, decision, dtype, xp=xp)
 

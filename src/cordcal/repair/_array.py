@@ -44,7 +44,8 @@ RowSum = Callable[[Array], Array]
 class Split:
     """A distribution seen from one class: its entry there, and the tail of all other entries.
 
-    ``tail`` is the row with zero in that place and ``top`` its largest entry, as supplied.
+    ``tail`` is the row with zero in that place, ``top`` its largest entry and ``total`` the
+    sum of both parts, as supplied.
     The copy that serves arithmetic is ``scale * entry + offset``, of which ``mass`` and
     ``rest`` are the two parts; only ratios of its entries are ever used, so it need not sum
     to one.
@@ -53,6 +54,7 @@ class Split:
     entry: Array
     tail: Array
     top: Array
+    total: Array
     mass: Array
     rest: Array
     scale: Array
@@ -110,17 +112,18 @@ def split(values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = l
     xp = namespace(values) if xp is None else xp
     entry, tail = take_out(values, decision, xp=xp)
     mass, rest = entry, row_sum(tail)
+    total = mass + rest
     boundary = xp.min(values, axis=1) == 0
 
     tiny, lift = tiny_tail(values, xp=xp)
     one, zero = xp.ones_like(mass), xp.zeros_like(mass)
     scale = xp.where(rest < tiny, one * lift, one)
     # The order-preserving stabilisation of Appendix A, on the normalised row.
-    scale = xp.where(boundary, one * (1.0 - DELTA) / (mass + rest), scale)
+    scale = xp.where(boundary, one * (1.0 - DELTA) / total, scale)
     offset = xp.where(boundary, zero + DELTA / values.shape[1], zero)
     mass = scale * mass + offset
     rest = scale * rest + offset * (values.shape[1] - 1)
-    return Split(entry, tail, xp.max(tail, axis=1), mass, rest, scale, offset, boundary)
+    return Split(entry, tail, xp.max(tail, axis=1), total, mass, rest, scale, offset, boundary)
 
 
 def row_state(
@@ -246,10 +249,18 @@ def rebuild(
     return xp.where(chosen, mass[:, None], others)
 
 
-def unchanged(eta: float, part: Split, state: RowState) -> Any:
-    """Return which rows come back bit for bit: η* = 0, an inner row, b inside its interval."""
+def unchanged(eta: float, part: Split, state: RowState, level: float) -> Any:
+    """Return which rows come back bit for bit: η* = 0, an inner row, b inside its interval.
+
+    ``level`` is how far from one a sum may be by rounding; other rows are normalised.
+    """
     inside = (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
-    return inside & ~part.boundary & (eta == 0.0)
+    return inside & ~part.boundary & sums_to_one(part.total, level) & (eta == 0.0)
+
+
+def sums_to_one(total: Array, level: float) -> Array:
+    """Return which sums are one but for rounding."""
+    return (total - 1.0 <= level) & (1.0 - total <= level)
 
 
 def lift_decision(rounded: Array, decision: Array) -> Array:

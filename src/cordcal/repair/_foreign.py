@@ -12,33 +12,41 @@ import array_api_compat
 import numpy as np
 
 from cordcal._door import arrays
-from cordcal._door.reports import check_report, warn_about_sums
+from cordcal._door.reports import check_report, sum_warning_level, warn_about_pair
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal._numeric.exact import weighted
 from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair._array import RowState, Split
-from cordcal.repair._rows import CheckedBlock, Description
+from cordcal.repair._rows import CheckedBlock, Description, deviation
 
 
 def checked(original: Array, direct: Array) -> tuple[Array, Array]:
     """Check that all rows are distributions; return both reports widened."""
+    p, q, worst = _sound(original, direct)
+    warn_about_pair(worst, original, direct)
+    return p, q
+
+
+def _sound(original: Array, direct: Array) -> tuple[Array, Array, list[float]]:
+    """Return both reports widened, and the largest deviations of their sums from one."""
     xp = arrays.namespace(original, direct)
     wide = arrays.wide_dtype(xp, direct)
     p, q = xp.astype(original, wide), xp.astype(direct, wide)
-    for name, given, widened in (("original", original, p), ("direct", direct, q)):
-        deviation = check_report(given, lane_sum(widened), name, given.dtype)
-        warn_about_sums(deviation, name, given.dtype, given.shape[1])
-    return p, q
+    worst = [
+        check_report(given, lane_sum(widened), name, given.dtype)
+        for name, given, widened in (("original", original, p), ("direct", direct, q))
+    ]
+    return p, q, worst
 
 
 def checked_block(original: Array, direct: Array, decision: Decisions | None) -> CheckedBlock:
     """Check all rows in the dtype they came in; return them as one block of NumPy arrays."""
+    *wide, worst = _sound(original, direct)
+    warn_about_pair(worst, original, direct)
     p, q = (arrays.to_numpy(report) for report in (original, direct))
-    wide_p, wide_q = (
-        arrays.to_numpy(report).astype(np.float64) for report in checked(original, direct)
-    )
-    return CheckedBlock(slice(0, len(q)), p, q, decision, wide_p, wide_q)
+    wide_p, wide_q = (arrays.to_numpy(report).astype(np.float64) for report in wide)
+    return CheckedBlock(slice(0, len(q)), p, q, decision, wide_p, wide_q, *worst)
 
 
 def on_device(decision: Decisions, like: Array) -> Array:
@@ -50,10 +58,11 @@ def describe_rows(
     original: Array, direct: Array, decision: Decisions | None
 ) -> tuple[RowState, Split, Array]:
     """Check and describe all rows; return the state, the split and the widened direct rows."""
-    p, q = checked(original, direct)
+    p, q, (worst, _) = _sound(original, direct)
     keep = arrays.first_argmax(original) if decision is None else on_device(decision, direct)
     moved = arrays.first_argmax(direct) != keep
     state, part = _array.row_state(p, q, keep, moved)
+    warn_about_pair((worst, deviation(arrays.to_numpy(part.total))), original, direct)
     return state, part, q
 
 
@@ -89,6 +98,7 @@ def repair(
     state, part, q = describe_rows(original, direct, decision)
     mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower)
     repaired = _array.rebuild(q, state.decision, part, mass, rest)
-    same = _array.unchanged(eta, part, state)
+    level = sum_warning_level(direct.dtype, direct.shape[1])
+    same = _array.unchanged(eta, part, state, level)
     repaired = xp.where(same[:, None], q, repaired)
     return _array.lift_decision(xp.astype(repaired, dtype), state.decision)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.reports import sum_warning_level
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal.repair import _foreign, _ranking, _rows
 from cordcal.repair._ranking import RankedRows
@@ -32,13 +33,13 @@ def repair(
     scalars = etas.tolist()
     for block in _rows.checked_blocks(original, direct, decision, first=first):
         rows = rank_block(block, len(scalars))
-        out[block.rows] = repaired(rows, block.wide_direct, scalars, out.dtype)
+        out[block.rows] = repaired(rows, block.wide_direct, scalars, block.level, out.dtype)
 
 
-def repaired(rows: RankedRows, direct: Array, etas: list[float], dtype: Any) -> Array:
+def repaired(rows: RankedRows, direct: Array, etas: list[float], level: float, dtype: Any) -> Array:
     """Return the repaired rows of one block in ``dtype``; ``direct`` is its widened report."""
     xp = arrays.namespace(direct)
-    masses, rests, same = _ranking.respond(rows, etas)
+    masses, rests, same = _ranking.respond(rows, etas, level)
     rebuilt = _ranking.rebuild(rows, masses, rests)
     rebuilt = xp.astype(xp.where(same[:, None], direct, rebuilt), dtype)
     strict = _ranking.strict_dtype(dtype)
@@ -60,4 +61,5 @@ def repair_foreign(
 ) -> Array:
     """Return the repaired rows of another library's arrays."""
     rows, wide = rank_foreign(original, direct, decision, len(etas))
-    return repaired(rows, wide, etas, dtype)
+    level = sum_warning_level(direct.dtype, direct.shape[1])
+    return repaired(rows, wide, etas, level, dtype)

@@ -45,6 +45,8 @@ class RankedRows:
         Whether that largest beats the entry at rank k in the supplied report.
     inner : array of bool of shape (n,)
         Rows without an exact zero.
+    total : array of shape (n,)
+        The sum of the direct row, as supplied.
     """
 
     order: Array
@@ -57,6 +59,7 @@ class RankedRows:
     tail_top: Array
     tail_ahead: Array
     inner: Array
+    total: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,8 @@ def rank_rows(
     xp = namespace(direct) if xp is None else xp
     rank = xp.argsort(order, axis=1)
     below = rank >= levels
-    q, inner = _inner_copy(direct, xp, row_sum)
-    p, _ = _inner_copy(original, xp, row_sum)
+    q, inner, total = _inner_copy(direct, xp, row_sum)
+    p, _, _ = _inner_copy(original, xp, row_sum)
 
     tail = xp.where(below, q, xp.zeros_like(q))
     kept = xp.take_along_axis(q, order[:, :levels], axis=1)
@@ -131,16 +134,17 @@ def rank_rows(
         tail_top=xp.max(tail, axis=1),
         tail_ahead=ahead,
         inner=inner,
+        total=total,
     )
 
 
-def _inner_copy(values: Array, xp: Any, row_sum: RowSum) -> tuple[Array, Array]:
-    """Return the rows in the interior of the simplex, and which were there already."""
+def _inner_copy(values: Array, xp: Any, row_sum: RowSum) -> tuple[Array, Array, Array]:
+    """Return the rows in the interior of the simplex, which were there, and all their sums."""
     inner = xp.all(values != 0, axis=1)
-    total = row_sum(values)[:, None]
-    ones = xp.ones_like(total)
-    mixed = values * (ones * (1.0 - DELTA) / total) + DELTA / values.shape[1]
-    return xp.where(inner[:, None], values, mixed), inner
+    total = row_sum(values)
+    scale = xp.ones_like(total) * (1.0 - DELTA) / total
+    mixed = values * scale[:, None] + DELTA / values.shape[1]
+    return xp.where(inner[:, None], values, mixed), inner, total
 
 
 def _suffix_sums(kept: Array, last: Array, xp: Any) -> Array:
@@ -201,13 +205,17 @@ def respond_levels(
 
 
 def respond(
-    rows: RankedRows, etas: Sequence[float], *, xp: Any = None
+    rows: RankedRows, etas: Sequence[float], level: float, *, xp: Any = None
 ) -> tuple[list[Array], list[Array], Array]:
-    """Return each level's repaired mass and complement, and which rows come back unchanged."""
+    """Return each level's repaired mass and complement, and which rows come back unchanged.
+
+    ``level`` is that of `_array.unchanged`.
+    """
     xp = namespace(rows.entry) if xp is None else xp
     masses: list[Array] = []
     rests: list[Array] = []
-    same = rows.inner & (xp.ones_like(rows.inner) if not any(etas) else xp.zeros_like(rows.inner))
+    same = rows.inner & _array.sums_to_one(rows.total, level)
+    same = same & (xp.ones_like(rows.inner) if not any(etas) else xp.zeros_like(rows.inner))
     for _, state, (mass, rest, _) in respond_levels(rows, etas, xp=xp):
         same = same & (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
         masses.insert(0, mass)

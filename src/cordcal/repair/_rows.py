@@ -16,7 +16,12 @@ import numpy.typing as npt
 
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal, gathered, placed, refuse
-from cordcal._door.reports import are_distributions, report_refusals, warn_about_sums
+from cordcal._door.reports import (
+    are_distributions,
+    report_refusals,
+    sum_warning_level,
+    warn_about_pair,
+)
 from cordcal._door.types import Decisions, Vector
 from cordcal._numeric.exact import ExactSum, weighted
 from cordcal._numeric.rows import lane_sum
@@ -40,11 +45,16 @@ class Block:
     direct: Vector
     state: RowState
     part: Split
+    level: float
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedBlock:
-    """One block of rows that are distributions: as supplied, and widened to float64."""
+    """One block of rows that are distributions: as supplied, and widened to float64.
+
+    The deviations are the largest of its rows' sums from one; direct rows that deviate by
+    more than ``level`` are normalised.
+    """
 
     rows: slice
     original: npt.NDArray[Any]
@@ -52,6 +62,12 @@ class CheckedBlock:
     decision: Decisions | None
     wide_original: Vector
     wide_direct: Vector
+    original_deviation: float
+    direct_deviation: float
+
+    @property
+    def level(self) -> float:
+        return sum_warning_level(self.direct.dtype, self.direct.shape[1])
 
 
 def checked_blocks(
@@ -65,25 +81,32 @@ def checked_blocks(
 
     ``first`` is the number of the first row in the caller's arrays, for error messages.
     """
-    rows, classes = direct.shape
-    worst = {"original": 0.0, "direct": 0.0}
-    for at in row_blocks(rows, classes):
-        start = at.start
-        given = {"original": original[at], "direct": direct[at]}
-        wide = {}
-        for name, report in given.items():
-            wide[name] = report.astype(np.float64)
-            totals = _totals(wide[name])
+    worst = np.zeros(2)
+    for block in _sound_blocks(original, direct, decision, first):
+        worst = np.maximum(worst, (block.original_deviation, block.direct_deviation))
+        yield block
+    warn_about_pair(worst.tolist(), original, direct)
+
+
+def _sound_blocks(
+    original: npt.NDArray[Any], direct: npt.NDArray[Any], decision: Decisions | None, first: int
+) -> Iterator[CheckedBlock]:
+    for at in row_blocks(*direct.shape):
+        given, wide, deviations = (original[at], direct[at]), [], []
+        for report in given:
+            wide.append(report.astype(np.float64))
+            totals = _totals(wide[-1])
             if not are_distributions(report, totals, report.dtype):
-                with placed(first + start):
-                    refuse(*pair_refusals(original[start:], direct[start:]))
-            worst[name] = max(worst[name], float(np.abs(totals - 1.0).max()))
+                with placed(first + at.start):
+                    refuse(*pair_refusals(original[at.start :], direct[at.start :]))
+            deviations.append(deviation(totals))
         keep = None if decision is None else decision[at]
-        yield CheckedBlock(
-            at, given["original"], given["direct"], keep, wide["original"], wide["direct"]
-        )
-    warn_about_sums(worst["original"], "original", original.dtype, classes)
-    warn_about_sums(worst["direct"], "direct", direct.dtype, classes)
+        yield CheckedBlock(at, *given, keep, *wide, *deviations)
+
+
+def deviation(totals: Vector) -> float:
+    """Return how far from one the sums lie at most."""
+    return float(np.abs(totals - 1.0).max())
 
 
 def pair_refusals(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[Refusal]:
@@ -114,14 +137,20 @@ def described_blocks(
     reference_weight: float = 0.5,
     first: int = 0,
 ) -> Iterator[Block]:
-    """Check and describe the rows block by block; see `checked_blocks`."""
-    for block in checked_blocks(original, direct, decision, first=first):
+    """Check and describe the rows block by block; see `checked_blocks`.
+
+    Here the sum of a direct row is that of its two parts, by which the kernels go.
+    """
+    worst = np.zeros(2)
+    for block in _sound_blocks(original, direct, decision, first):
         keep = np.argmax(block.original, axis=1) if block.decision is None else block.decision
         moved = np.argmax(block.direct, axis=1) != keep
         state, part = _array.row_state(
             block.wide_original, block.wide_direct, keep, moved, reference_weight=reference_weight
         )
-        yield Block(block.rows, block.wide_direct, state, part)
+        worst = np.maximum(worst, (block.original_deviation, deviation(part.total)))
+        yield Block(block.rows, block.wide_direct, state, part, block.level)
+    warn_about_pair(worst.tolist(), original, direct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,19 +309,20 @@ def repair(
     for block in described_blocks(
         original, direct, decision, reference_weight=reference_weight, first=first
     ):
-        _write(eta, block.state, block.part, out[block.rows])
+        _write(eta, block, out[block.rows])
 
 
-def _write(eta: float, state: RowState, part: Split, out: npt.NDArray[Any]) -> None:
+def _write(eta: float, block: Block, out: npt.NDArray[Any]) -> None:
     """Put the repaired mass on the decision and share the rest (Eq. 2), without temporaries.
 
     The same as `_array.rebuild` and `_array.lift_decision`, but on the tail itself, which
     nobody reads again.
     """
+    state, part = block.state, block.part
     mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower)
     scale, factor = part.scale, rest / part.rest
     if eta == 0.0:
-        same = _array.unchanged(eta, part, state)
+        same = _array.unchanged(eta, part, state, block.level)
         mass = np.where(same, part.entry, mass)
         scale, factor = np.where(same, 1.0, scale), np.where(same, 1.0, factor)
     shift = part.offset * factor

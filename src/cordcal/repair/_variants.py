@@ -16,6 +16,7 @@ from cordcal._door.estimator import Estimator
 from cordcal._door.types import Vector
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal._numeric.exact import moderated
+from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array, _ranking, _rows
 from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
 from cordcal.repair._construction import CalibrationRows
@@ -152,7 +153,8 @@ class MinimalRepair(Estimator):
             rebuilt = _array.rebuild(
                 block.direct, state.decision, block.part, state.lower, 1.0 - state.lower
             )
-            repaired = np.where(state.changed[:, None], rebuilt, block.direct)
+            kept = normalised_rows(block.direct, block.part.total, block.level)
+            repaired = np.where(state.changed[:, None], rebuilt, kept)
             # Rows that keep their decision may tie, by themselves or once they are rounded.
             out[block.rows] = _array.lift_decision(repaired.astype(out.dtype), state.decision)
         return out
@@ -190,7 +192,8 @@ class RankingProjection(Estimator):
         levels = q.shape[1] - 1  # the last rank has nothing below it
         for block in _rows.checked_blocks(p, q, keep):
             order = _ranking.kept_order(block.original, block.decision)
-            ranked = np.take_along_axis(block.wide_direct, order, axis=1)
+            direct = normalised_rows(block.wide_direct, lane_sum(block.wide_direct), block.level)
+            ranked = np.take_along_axis(direct, order, axis=1)
             projected = np.empty_like(ranked)
             np.put_along_axis(projected, order, _nonincreasing(ranked), axis=1)
             rows = _ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
@@ -199,6 +202,11 @@ class RankingProjection(Estimator):
                 projected.astype(out.dtype), rows, levels, strict=strict
             )
         return out
+
+
+def normalised_rows(rows: Vector, total: Vector, level: float) -> Vector:
+    """Return the rows, those divided by their sums that are off by more than ``level``."""
+    return rows / np.where(_array.sums_to_one(total, level), 1.0, total)[:, None]
 
 
 def _nonincreasing(rows: Vector) -> Vector:

@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays
+from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal._door.errors import Refusal, gathered, refuse
-from cordcal._door.reports import sum_tolerance, sum_warning_level, warn_about_sums
+from cordcal._door.reports import sum_tolerance, sum_warning_level, warn_about_pair
 from cordcal._door.types import Decisions, Vector
 from cordcal._numeric.exact import ExactSum
 from cordcal.repair import _ranked_rows, _rows
 from cordcal.repair._rows import Description
 from cordcal.repair._scalar import Probe
-from cordcal.repair._threads import chunks, run_blocks
+from cordcal.repair._threads import run_blocks
 from cordcal.repair.kernels import Job, _passes, _ranked, _sums
 from cordcal.repair.kernels._jit import Kernel
 from cordcal.repair.kernels._tile import SUM_ROWS
@@ -42,10 +43,14 @@ def _kernel_dtype(original: np.dtype[Any], direct: np.dtype[Any]) -> np.dtype[An
 
 @functools.cache
 def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vector:
-    """Return the tolerated and the unremarkable deviations of both reports' row sums."""
-    both = (original, direct)
+    """Return the tolerated and the unremarkable deviations of both reports' row sums.
+
+    The array engine adds rows up in another order: what lies within rounding of a tolerance
+    is left to it, so that both accept the same rows.
+    """
+    both, rounding = (original, direct), (classes + 8) * UNIT_ROUNDOFF["float64"]
     return np.array(
-        [sum_tolerance(dtype) for dtype in both]
+        [sum_tolerance(dtype) - rounding for dtype in both]
         + [sum_warning_level(dtype, classes) for dtype in both]
     )
 
@@ -91,25 +96,6 @@ class _Inputs:
         return p, q, keep
 
 
-def _take_notice(inputs: _Inputs, counts: npt.NDArray[np.int64]) -> int:
-    """Warn about rows that sum to one only about; return how many decisions changed."""
-    sloppy_original, sloppy_direct, changed = counts.tolist()
-    for name, array, sloppy in (
-        ("original", inputs.original, sloppy_original),
-        ("direct", inputs.direct, sloppy_direct),
-    ):
-        if sloppy:
-            classes = array.shape[1]
-            worst = max(
-                float(np.abs(array[at].sum(axis=1, dtype=np.float64) - 1.0).max())
-                for at in chunks(array.shape[0], classes, 1, _COPY_ENTRIES // classes)
-            )
-            # Rows that were repaired in place sum to one by now, but they were counted before.
-            least = np.nextafter(sum_warning_level(array.dtype, classes), 1.0)
-            warn_about_sums(max(worst, float(least)), name, array.dtype, classes)
-    return int(changed)
-
-
 def describe(
     original: npt.NDArray[Any],
     direct: npt.NDArray[Any],
@@ -124,25 +110,26 @@ def describe(
     kernel, nothing = _passes.row_pass(name, name).get(), np.empty((0, classes), inputs.dtype)
     reference, reference_rest, lower = np.empty(rows), np.empty(rows), np.empty(rows)
 
-    def work(at: slice) -> tuple[list[ExactSum], npt.NDArray[np.int64]] | None:
+    def work(at: slice) -> tuple[list[ExactSum], Vector, int] | None:
         summed = np.empty((3, at.stop - at.start))
-        counts = np.zeros(3, dtype=np.int64)
+        worst, changed = np.zeros(2), np.zeros(1, dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at])
         reports = inputs.block(at)
-        refused = kernel(*reports, 0.0, inputs.limits, nothing, *vectors, summed, counts)
+        refused = kernel(*reports, 0.0, inputs.limits, nothing, *vectors, summed, worst, changed)
         if refused >= 0:
             return None
-        return exact_sums(summed, _at(weight, at)), counts
+        return exact_sums(summed, _at(weight, at)), worst, int(changed[0])
 
     totals = [ExactSum()] * 3
-    counts = np.zeros(3, dtype=np.int64)
+    worst, n_changed = np.zeros(2), 0
     for part in run_blocks(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
         if part is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
             return _rows.describe(original, direct, decision, weight)
         totals = list(map(add, totals, part[0]))
-        counts += part[1]
-    n_changed = _take_notice(inputs, counts)
+        worst = np.maximum(worst, part[1])
+        n_changed += part[2]
+    warn_about_pair(worst.tolist(), original, direct)
     direct_sum, lower_sum, shift = totals
     return Description(
         reference, reference_rest, lower, direct_sum, lower_sum, direct_sum, shift, n_changed
@@ -214,9 +201,9 @@ def repair(
     inputs = _Inputs(original, direct, decision)
     kernel = _passes.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
 
-    def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
-        reports = inputs.block(at)
-        return int(kernel(*reports, eta, inputs.limits, target, *_NO_DESCRIPTION, counts))
+    def run(at: slice, target: npt.NDArray[Any], worst: Vector) -> int:
+        reports, changed = inputs.block(at), np.zeros(1, dtype=np.int64)
+        return int(kernel(*reports, eta, inputs.limits, target, *_NO_DESCRIPTION, worst, changed))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
@@ -239,10 +226,10 @@ def repair_ranked(
     sort = len(etas) > _ranked.PICKED_LEVELS
     bits = _ranked.class_bits(direct.shape[1])
 
-    def run(at: slice, target: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> int:
+    def run(at: slice, target: npt.NDArray[Any], worst: Vector) -> int:
         p, q, keep = inputs.block(at)
         keys = _ranked.sort_keys(p) if sort else _NO_KEYS
-        return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, counts))
+        return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, worst))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
@@ -258,12 +245,12 @@ def _repair_blocks(
     out: npt.NDArray[Any],
     threads: int,
     most: int,
-    run: Callable[[slice, npt.NDArray[Any], npt.NDArray[np.int64]], int],
+    run: Callable[[slice, npt.NDArray[Any], Vector], int],
     take_over: Callable[[slice, npt.NDArray[Any]], None],
 ) -> None:
     """Run a repair kernel over all rows.
 
-    ``run(rows, target, counts)`` returns a row it refuses, or -1; from there on
+    ``run(rows, target, worst)`` returns a row it refuses, or -1; from there on
     ``take_over(rows, target)`` runs the array version, which says what is wrong with which rows
     of the block.  The other blocks are repaired too, so that all bad rows are known at the end.
     """
@@ -273,12 +260,12 @@ def _repair_blocks(
     if not contiguous:
         most = min(most, max(1, _COPY_ENTRIES // classes))
 
-    def work(at: slice) -> npt.NDArray[np.int64]:
-        counts = np.zeros(3, dtype=np.int64)
+    def work(at: slice) -> Vector:
+        worst = np.zeros(2)
         shape = (at.stop - at.start, classes)
         target = out[at] if contiguous else np.empty(shape, dtype=out.dtype.newbyteorder("="))
         bits = target.view(np.uint16) if target.dtype == np.float16 else target
-        first = run(at, bits, counts)
+        first = run(at, bits, worst)
         if first >= 0:
             try:
                 take_over(slice(at.start + first, at.stop), target[first:])
@@ -286,8 +273,8 @@ def _repair_blocks(
                 refused.append(refusal)
         if not contiguous:
             out[at] = target
-        return counts
+        return worst
 
-    counts = sum(run_blocks(work, rows, classes, threads, most), np.zeros(3, dtype=np.int64))
+    worst = np.max(list(run_blocks(work, rows, classes, threads, most)), axis=0)
     refuse(*gathered(refused))
-    _take_notice(inputs, counts)
+    warn_about_pair(worst.tolist(), inputs.original, inputs.direct)

@@ -63,13 +63,13 @@ _CLOSE = 2.0**-17
 _STEPS = 8
 
 
-def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, counts):
+def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, worst, changed):
     """Go through all rows once: repair them into ``out``, or describe them if it has no rows.
 
     A description is the vectors of a construction and, in ``summed``, what is to be summed
-    up: b, lower and g − b.  ``counts`` receives how many original and direct rows are worth
-    a warning, and how many decisions changed.  Returns the first row of a tile with a
-    refused one, or -1.
+    up: b, lower and g − b.  ``worst`` receives the largest deviations of original and direct
+    sums that are worth a warning, ``changed`` how many decisions changed.  Returns the first
+    row of a tile with a refused one, or -1.
     """
     rows, classes = _U(q.shape[0]), _U(q.shape[1])
     size = tile_rows(classes)
@@ -80,13 +80,13 @@ def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, counts):
         stop = min(start + size, rows)
         count = stop - start
         reduce_tile(p, q, keep, start, stop, tile, decision)
-        if check_tile(tile, count, limits, counts) > 0:
+        if check_tile(tile, count, limits, worst) > 0:
             return np.int64(start)
-        counts[2] += mark_changed(p, q, start, count, tile, decision)
+        changed[0] += mark_changed(p, q, start, count, tile, decision)
         describe_tile(tile, count, classes)
         if out.shape[0] > 0:
             response_tile(eta, tile, count, False)
-            factor_tile(eta, tile, count)
+            factor_tile(eta, tile, count, limits)
             for r in range(count):
                 write_row(
                     q,
@@ -210,6 +210,7 @@ def row_pass(input_dtype: str, output_dtype: str) -> Kernel:
         vector,
         vector,
         output_array(F64, 2),
+        vector,
         output_array(types.int64, 1),
     )
     return Kernel(_pass, signature)

@@ -107,13 +107,13 @@ def _reduce_one_by_one(p, q, keep, start, first, stop, tile, decision):
 
 
 @compiled
-def check_tile(tile, rows, limits, counts):
-    """Phase 2: return how many rows must be refused; count those worth a warning.
+def check_tile(tile, rows, limits, worst):
+    """Phase 2: return how many rows must be refused; note the worst of those worth a warning.
 
     ``limits`` holds the tolerated and the unremarkable deviation of a sum from one, for
     the original and for the direct rows.
     """
-    refused = sloppy_p = sloppy_q = 0
+    refused = sloppy = 0
     tol_p, tol_q, fair_p, fair_q = limits[0], limits[1], limits[2], limits[3]
     for r in range(rows):
         p_off = abs(tile[P_SUM + r] - 1.0)
@@ -122,10 +122,11 @@ def check_tile(tile, rows, limits, counts):
         fine = (p_off <= tol_p) & (q_off <= tol_q)
         fine &= (tile[P_LEAST + r] >= 0.0) & (tile[LEAST + r] >= 0.0)
         refused += not fine
-        sloppy_p += p_off > fair_p
-        sloppy_q += q_off > fair_q
-    counts[0] += sloppy_p
-    counts[1] += sloppy_q
+        sloppy += (p_off > fair_p) | (q_off > fair_q)
+    if sloppy > 0:  # a maximum is no vector loop, so it is left to the few who need it
+        for r in range(rows):
+            worst[0] = max(worst[0], abs(tile[P_SUM + r] - 1.0))
+            worst[1] = max(worst[1], abs(tile[MASS + r] + tile[REST + r] - 1.0))
     return refused
 
 
@@ -223,8 +224,9 @@ def response_tile(eta, tile, rows, sloped):
 
 
 @compiled
-def factor_tile(eta, tile, rows):
+def factor_tile(eta, tile, rows, limits):
     """Find the factor that turns the internal copy's tail into the repaired one."""
+    fair = limits[3]
     for r in range(rows):
         factor = tile[S_REST + r] / tile[REST + r]
         tile[FACTOR + r] = factor
@@ -232,7 +234,8 @@ def factor_tile(eta, tile, rows):
     if eta == 0.0:
         for r in range(rows):
             inside = tile[B + r] >= tile[LOWER + r] and tile[B_REST + r] >= EPSILON
-            if inside and tile[LEAST + r] > 0.0:  # bit for bit
+            whole = abs(tile[MASS + r] + tile[REST + r] - 1.0) <= fair
+            if inside and whole and tile[LEAST + r] > 0.0:  # bit for bit
                 tile[SCALE + r], tile[FACTOR + r] = 1.0, 1.0
                 tile[S + r] = tile[MASS + r]
 

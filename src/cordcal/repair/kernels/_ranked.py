@@ -252,10 +252,11 @@ def _move(p, i, least, total, chosen, b, b_rest, entry, left, row, g, g_rest):
         g_rest[m] = 0.5 * b_rest[m] + 0.5 * g_rest[m]
 
 
-def _repair(p, q, keep, keys, bits, etas, limits, out, counts):
+def _repair(p, q, keep, keys, bits, etas, limits, out, worst):
     """Repair every row into ``out``; return the first refused row, or -1.
 
-    ``keys`` are those of `sort_keys`, or empty: then the ranks are picked out.
+    ``keys`` are those of `sort_keys`, or empty: then the ranks are picked out.  ``worst``
+    receives the largest deviations of original and direct sums from one.
     """
     rows, classes, levels = _U(q.shape[0]), _U(q.shape[1]), _U(etas.shape[0])
     padded = (classes + _U(7)) & ~_U(7)
@@ -284,8 +285,7 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, counts):
         p_off, q_off = abs(p_sum - 1.0), abs(q_sum - 1.0)
         if not (p_off <= limits[0] and q_off <= limits[1] and p_least >= 0.0 and least >= 0.0):
             return np.int64(i)
-        counts[0] += p_off > limits[2]
-        counts[1] += q_off > limits[3]
+        worst[0], worst[1] = max(worst[0], p_off), max(worst[1], q_off)
 
         first = _U(keep[i]) if keep.shape[0] > 0 else none
         if picked:
@@ -303,7 +303,7 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, counts):
             _move(p, i, p_least, p_sum, chosen, b, b_rest, p_entry, p_left, p_row, g, g_rest)
             _respond(etas, g, g_rest, moved_s, moved_rest, tame)
 
-        same = all_zero and least > 0.0
+        same = all_zero and least > 0.0 and q_off <= limits[3]
         inside = 0.0
         for step in range(levels):
             at = levels - _U(1) - step
@@ -389,6 +389,6 @@ def repair(input_dtype: str, output_dtype: str) -> Kernel:
         input_array(F64, 1),
         input_array(F64, 1),
         output_array(KINDS[output_dtype], 2),
-        output_array(types.int64, 1),
+        output_array(F64, 1),
     )
     return Kernel(_repair, signature)
