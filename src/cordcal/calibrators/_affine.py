@@ -31,6 +31,8 @@ from cordcal.calibrators._preconditioners import (
 
 # The blocks of all classes are kept up to this many entries: 128 MB, or 255 classes.
 _MOST_BLOCKS = 2**24
+# Rows that make a side of a product long.
+_LONG_SIDE = 1024
 # A preconditioner serves as many products as it cost: about five, and with blocks one more
 # for every eight classes.
 _COARSE_WORTH, _CLASSES_A_PRODUCT = 5, 8
@@ -241,8 +243,8 @@ class MatrixProblem(AffineProblem):
         super().__init__(scores, labels, weight, ridge)
 
     def _blocks(self) -> Iterator[slice]:
-        # Products of matrices are quick when no side is short.
-        return row_blocks(*self.scores.shape, least=self.scores.shape[1])
+        # Products of matrices are quick when no side is short, and an interrupt waits for one.
+        return row_blocks(*self.scores.shape, least=min(self.scores.shape[1], _LONG_SIDE))
 
     @staticmethod
     def _map(theta: Matrix) -> Callable[[Matrix, Matrix], object]:

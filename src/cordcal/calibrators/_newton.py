@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cordcal._door.types import Matrix, Vector
+from cordcal._numeric.blas import interruptible
 from cordcal.calibrators._affine import AffineProblem
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _COARSEST, _FINEST = 0.3, 1e-3
 _SUFFICIENT, _SHORTEST = 1e-4, 1e-10
 # Products a Newton step may cost; ten times what a well-posed problem needs.
 _MOST_PRODUCTS = 250
+# Exchanges of whole blocks that may gain nothing, all exchanges for each parameter, and slopes
+# that are rounding.
+_PATIENCE, _MOST_PIVOTS, _NOISE = 3, 10, 1e-12
 # Relative size of the ridge under a flat model; it moves no digit that matters.
 _RIDGE = 1e-13
 # Keeps it positive when every row is certain.
@@ -208,16 +212,36 @@ def damped_newton(
 def bounded_step(hessian: Matrix, gradient: Vector, room: Vector) -> Vector:
     """Return the step to a quadratic model's minimum, no entry of it below ``-room``.
 
-    With a root of the Hessian this is a non-negative least-squares problem.
+    By block principal pivoting (Kim & Park 2011): which entries are off their bounds is
+    guessed, they are solved for, and exchanged where they, or slopes at bounds, come out
+    negative.  The first guess is those that have room now.
     """
-    from scipy.optimize import nnls
-
     # Parameters that nothing depends on leave the model flat; a trace of ridge keeps it solvable.
-    scale = hessian.diagonal().max() + _TINY
-    root = np.linalg.cholesky(hessian + _RIDGE * scale * np.eye(room.size)).T
-    wanted = root @ room - np.linalg.solve(root.T, gradient)
-    solution, _ = nnls(root, wanted, maxiter=100 * room.size)
-    return np.asarray(solution - room)
+    curvature = hessian.diagonal() + _RIDGE * (hessian.diagonal().max() + _TINY)
+    units = curvature**-0.5
+    model = hessian * units
+    model *= units[:, None]
+    np.fill_diagonal(model, 1.0)
+    linear = units * gradient - model @ (room / units)
+    noise = _NOISE * float(np.abs(linear).max())
+    free, found = room > 0.0, room / units
+    fewest, patience = room.size + 1, _PATIENCE
+    for _ in range(_MOST_PIVOTS * room.size):
+        at = np.flatnonzero(free)
+        part, found = model[:, at], np.zeros(room.size)
+        found[at] = -interruptible(np.linalg.solve, part[at], linear[at])
+        wrong = np.where(free, found < 0.0, part @ found[at] + linear < -noise)
+        count = int(np.count_nonzero(wrong))
+        if count == 0:
+            break
+        if count < fewest:
+            fewest, patience = count, _PATIENCE
+        elif patience == 0:  # one at a time always ends, but for rounding
+            wrong[: np.flatnonzero(wrong)[-1]] = False
+        else:
+            patience -= 1
+        free ^= wrong
+    return np.asarray(np.maximum(found, 0.0) * units - room)
 
 
 def _size(gradient: Matrix) -> float:

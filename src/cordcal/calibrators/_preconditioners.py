@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from cordcal._door.types import Matrix, Vector
+from cordcal._numeric.blas import interruptible
 
 Inverse = Callable[[Matrix], Matrix]
 """Turns a residual into a step; both have the shape of the parameters."""
@@ -91,9 +92,9 @@ def kronecker(between: Matrix, moments: Matrix, ridge: Matrix) -> Inverse:
         All but the diagonal is taken to be alike.
     """
     classes = ridge.shape[0]
-    left, left_basis = np.linalg.eigh(between)
+    left, left_basis = interruptible(np.linalg.eigh, between)
     # The doubt of all rows is in both factors.
-    right, right_basis = np.linalg.eigh(moments / max(between.trace(), TINY))
+    right, right_basis = interruptible(np.linalg.eigh, moments / max(between.trace(), TINY))
     sizes = np.outer(np.maximum(left, 0.0), np.maximum(right, 0.0)) + 2.0 * ridge[0, 1]
     sizes += _FLAT * sizes.max() + TINY
     own = np.arange(classes)
@@ -101,9 +102,9 @@ def kronecker(between: Matrix, moments: Matrix, ridge: Matrix) -> Inverse:
     def inverse(residual: Matrix) -> Matrix:
         others = residual.copy()
         others[own, own] = 0.0
-        inside = left_basis.T @ others @ right_basis
+        inside = _product(left_basis.T, others, right_basis)
         inside /= sizes
-        step = np.asarray(left_basis @ inside @ right_basis.T)
+        step = _product(left_basis, inside, right_basis.T)
         step[own, own] = 0.0
         return step
 
@@ -153,6 +154,11 @@ def coarse(hessian: Matrix, ridge: Matrix) -> Inverse:
     return inverse
 
 
+def _product(left: Matrix, middle: Matrix, right: Matrix) -> Matrix:
+    product: Matrix = interruptible(np.matmul, interruptible(np.matmul, left, middle), right)
+    return product
+
+
 def _root(matrix: Matrix) -> Matrix:
     """Return the lower Cholesky root; the unit diagonal is raised as far as need be.
 
@@ -164,6 +170,6 @@ def _root(matrix: Matrix) -> Matrix:
     while True:
         edge += more
         try:
-            return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+            return np.asarray(interruptible(np.linalg.cholesky, matrix), dtype=np.float64)
         except np.linalg.LinAlgError:
             more *= 100.0

@@ -129,7 +129,8 @@ def describe(
         totals = list(map(add, totals, part[0]))
         worst = np.maximum(worst, part[1])
         n_changed += part[2]
-    warn_about_pair(worst.tolist(), original, direct)
+    if worst.any():
+        warn_about_pair(worst.tolist(), original, direct)
     direct_sum, lower_sum, shift = totals
     return Description(
         reference, reference_rest, lower, direct_sum, lower_sum, direct_sum, shift, n_changed
@@ -275,6 +276,7 @@ def _repair_blocks(
             out[at] = target
         return worst
 
-    worst = np.max(list(run_blocks(work, rows, classes, threads, most)), axis=0)
+    worst = reduce(np.maximum, run_blocks(work, rows, classes, threads, most))
     refuse(*gathered(refused))
-    warn_about_pair(worst.tolist(), inputs.original, inputs.direct)
+    if worst.any():
+        warn_about_pair(worst.tolist(), inputs.original, inputs.direct)

@@ -113,7 +113,7 @@ def check_tile(tile, rows, limits, worst):
     ``limits`` holds the tolerated and the unremarkable deviation of a sum from one, for
     the original and for the direct rows.
     """
-    refused = sloppy = 0
+    refused = sloppy_p = sloppy_q = 0
     tol_p, tol_q, fair_p, fair_q = limits[0], limits[1], limits[2], limits[3]
     for r in range(rows):
         p_off = abs(tile[P_SUM + r] - 1.0)
@@ -122,8 +122,9 @@ def check_tile(tile, rows, limits, worst):
         fine = (p_off <= tol_p) & (q_off <= tol_q)
         fine &= (tile[P_LEAST + r] >= 0.0) & (tile[LEAST + r] >= 0.0)
         refused += not fine
-        sloppy += (p_off > fair_p) | (q_off > fair_q)
-    if sloppy > 0:  # a maximum is no vector loop, so it is left to the few who need it
+        sloppy_p += p_off > fair_p
+        sloppy_q += q_off > fair_q
+    if sloppy_p + sloppy_q > 0:  # a maximum is no vector loop, so it is left to the few who need it
         for r in range(rows):
             worst[0] = max(worst[0], abs(tile[P_SUM + r] - 1.0))
             worst[1] = max(worst[1], abs(tile[MASS + r] + tile[REST + r] - 1.0))

@@ -256,7 +256,7 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, worst):
     """Repair every row into ``out``; return the first refused row, or -1.
 
     ``keys`` are those of `sort_keys`, or empty: then the ranks are picked out.  ``worst``
-    receives the largest deviations of original and direct sums from one.
+    receives the largest deviations of sums that are worth a warning.
     """
     rows, classes, levels = _U(q.shape[0]), _U(q.shape[1]), _U(etas.shape[0])
     padded = (classes + _U(7)) & ~_U(7)
@@ -285,7 +285,8 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, worst):
         p_off, q_off = abs(p_sum - 1.0), abs(q_sum - 1.0)
         if not (p_off <= limits[0] and q_off <= limits[1] and p_least >= 0.0 and least >= 0.0):
             return np.int64(i)
-        worst[0], worst[1] = max(worst[0], p_off), max(worst[1], q_off)
+        if p_off > limits[2] or q_off > limits[3]:
+            worst[0], worst[1] = max(worst[0], p_off), max(worst[1], q_off)
 
         first = _U(keep[i]) if keep.shape[0] > 0 else none
         if picked:
