@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
-from cordcal import CORD, Preserved, Refusal, calibrators
+from cordcal import CORD, Lift, Preserved, Refusal, calibrators
 from cordcal.calibrators import _base
+from cordcal.calibrators._foreign import adapted
 from cordcal.repair import VariantCORD
 from cordcal.repair._state import ConstructionState
+from cordcal.sklearn import PreservingCalibratedClassifierCV
 
 RNG = np.random.default_rng(5)
 LABELS = RNG.integers(3, size=200)
@@ -65,6 +68,67 @@ def test_preserved(monkeypatch: pytest.MonkeyPatch) -> None:
     before, expected = state_of(model), model.predict_proba(LOGITS)
     with pytest.raises(Refusal):
         model.fit(MORE, None)
+    monkeypatch.setattr(ConstructionState, "construct", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(MORE, MORE_LABELS)
+    assert unchanged(model, before)
+    np.testing.assert_array_equal(model.predict_proba(LOGITS), expected)
+
+
+def test_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    model = calibrators.make("adats", epochs=1).fit(LOGITS, LABELS, features=LOGITS)
+    before = state_of(model)
+    with pytest.raises(Refusal):
+        model.fit(MORE, MORE_LABELS, features=MORE[:9])
+    train = type(model)._train
+
+    def half(self: Any, *rows: Any) -> None:
+        train(self, *rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(model), "_train", half)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(MORE, MORE_LABELS, features=MORE)
+    assert unchanged(model, before)
+
+
+@pytest.mark.parametrize("mode", ["raise", "cap"])
+def test_lift(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lift = Lift(mode).fit(P, Q, LABELS[:50])
+    before = state_of(lift)
+    other = RNG.dirichlet(np.ones(4), 50)
+    with pytest.raises(Refusal):
+        lift.fit(other, other * 2.0, MORE_LABELS[:50])
+    # The last thing that a fit computes.
+    monkeypatch.setattr("cordcal.repair._lift._effective", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lift.fit(other, other, MORE_LABELS[:50])
+    assert unchanged(lift, before)
+
+
+def test_foreign_calibrators() -> None:
+    class Once:
+        def fit(self, scores: Any, labels: Any) -> None:
+            if scores.shape[1] != 3:
+                raise KeyboardInterrupt
+
+        def predict_proba(self, scores: Any) -> Any:
+            return scores
+
+    model = adapted(Once(), "logits", "calibrator")
+    model.fit(LOGITS, LABELS)
+    before = state_of(model)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(MORE, MORE_LABELS)
+    assert unchanged(model, before)
+
+
+def test_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = PreservingCalibratedClassifierCV(LogisticRegression(), cv=2).fit(LOGITS, LABELS)
+    before, expected = state_of(model), model.predict_proba(LOGITS)
+    with pytest.raises(ValueError, match="class"):
+        model.fit(MORE, np.zeros(200))
     monkeypatch.setattr(ConstructionState, "construct", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(MORE, MORE_LABELS)

@@ -83,12 +83,11 @@ class Adapted(Estimator):
     def fit(self, scores: Any, labels: Any, **beside: Any) -> Self:
         """Fit it on calibration rows, or keep them for a function."""
         given = as_scores(scores)
-        self.n_classes_ = given.shape[1]
-        if _is_function(self.calibrator):
-            self._rows = given, labels
-        elif not _is_module(self.calibrator):
+        if not (_is_function(self.calibrator) or _is_module(self.calibrator)):
             fit = getattr(self.calibrator, _methods(self.calibrator)[0])
             fit(original_probabilities(given, self.input), np.asarray(labels), **beside)
+        kept = (given, labels) if _is_function(self.calibrator) else None
+        self.__dict__.update(n_classes_=given.shape[1], _rows=kept)
         return self
 
     def predict_proba(self, scores: Any) -> Matrix:

@@ -34,6 +34,8 @@ _SYSTEM_REASONS = {
     errno.EISDIR: "is a folder, not a file",
     errno.ENOTDIR: "lies below something that is not a folder",
     errno.ENOSPC: "does not fit: no space is left on the device",
+    errno.EFBIG: "does not fit: files may not grow that large here",
+    errno.EDQUOT: "does not fit: your quota of the device is used up",
     errno.EROFS: "lies on a read-only file system",
 }
 # A list for people and programs to begin with; the count says how many there are.

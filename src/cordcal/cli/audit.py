@@ -75,7 +75,7 @@ def audit(
             )
     say_skipped(found.skipped)
     if report is not None:
-        _write_report(found, report, first.path, second.path, names)
+        _write_report(found, report, first.path, second.path, names, force=force)
     if json:
         show_json(found.audit.to_dict())
         return
@@ -84,7 +84,9 @@ def audit(
         say(f"report: {report}")
 
 
-def _write_report(found: Any, report: Path, original: str, direct: str, names: Any) -> None:
+def _write_report(
+    found: Any, report: Path, original: str, direct: str, names: Any, *, force: bool
+) -> None:
     from cordcal.report import audit_data, write_html
 
     data = audit_data(
@@ -95,7 +97,7 @@ def _write_report(found: Any, report: Path, original: str, direct: str, names: A
         class_names=names,
     )
     source = f"{Path(original).name} against {Path(direct).name}"
-    write_html(data, report, title=TITLE, source=source)
+    write_html(data, report, title=TITLE, source=source, overwrite=force)
 
 
 def _repair(path: str) -> Any:

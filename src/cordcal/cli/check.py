@@ -107,9 +107,9 @@ def check(
         baseline=None if baseline is None else _baseline(baseline),
     )
     if write_baseline is not None:
-        _write(write_baseline, jsons.dumps(found.to_dict(), indent=2) + "\n")
+        _write(write_baseline, jsons.dumps(found.to_dict(), indent=2) + "\n", force=force)
     if junit is not None:
-        _write(junit, found.to_junit())
+        _write(junit, found.to_junit(), force=force)
     if json:
         show_json(found.to_dict())
     else:
@@ -192,8 +192,8 @@ def _baseline(path: Path) -> Any:
     return content
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, *, force: bool) -> None:
     from cordcal.files import replacing
 
-    with replacing(path) as temporary:
+    with replacing(path, overwrite=force) as temporary:
         temporary.write_text(text, encoding="utf-8")

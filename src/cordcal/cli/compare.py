@@ -96,7 +96,7 @@ def compare(
             progress=advance,
         )
     step = comparison.next_step(scores, options=tuple(chain(*where.given().items())))
-    present(comparison, report, source=Path(found.path).name, json=json, step=step)
+    present(comparison, report, source=Path(found.path).name, json=json, force=force, step=step)
     if strict and comparison.concerns:
         raise typer.Exit(1)
 
@@ -120,14 +120,20 @@ def _parts(
 
 
 def present(
-    comparison: Any, report: Path | None, *, source: str, json: bool, step: Any = None
+    comparison: Any,
+    report: Path | None,
+    *,
+    source: str,
+    json: bool,
+    force: bool,
+    step: Any = None,
 ) -> None:
     """Print a comparison, and write its report where one is wanted."""
     data = {**comparison.to_dict(), "next_step": None if step is None else step.to_dict()}
     if report is not None:
         from cordcal.report import write_html
 
-        write_html(data, report, title=TITLE, source=source)
+        write_html(data, report, title=TITLE, source=source, overwrite=force)
     if json:
         show_json(data)
         return

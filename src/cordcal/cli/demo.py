@@ -53,7 +53,7 @@ def demo(
             progress=advance,
         )
     step = comparison.next_step()  # as it would be with scores in a file
-    present(comparison, report, source="scikit-learn's digits", json=json, step=step)
+    present(comparison, report, source="scikit-learn's digits", json=json, force=True, step=step)
 
 
 def _scores() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

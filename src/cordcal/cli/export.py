@@ -40,7 +40,7 @@ def export(
 
     fitted = cordcal.load(model)
     kind = input or InputKind(getattr(fitted, "input", None) or InputKind.logits)
-    written = write(fitted, output, dtype=dtype.value, input=kind.value)
+    written = write(fitted, output, dtype=dtype.value, input=kind.value, overwrite=force)
     if json:
         show_json(written.to_dict())
         return

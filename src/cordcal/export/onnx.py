@@ -70,7 +70,12 @@ class Export:
 
 
 def export(
-    model: Any, path: str | os.PathLike[str], *, dtype: str = "float32", input: Kind = "logits"
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    dtype: str = "float32",
+    input: Kind = "logits",
+    overwrite: bool = True,
 ) -> Export:
     """Write a fitted model as an ONNX file with outputs ``direct``, ``repaired`` and ``label``.
 
@@ -91,6 +96,8 @@ def export(
     input : {"logits", "probabilities"}
         What the graph is given.  With logits, a model fitted on probabilities gets a
         softmax in front; one fitted on logits takes nothing else.
+    overwrite : bool
+        Whether a file of that name may be replaced.
 
     Returns
     -------
@@ -122,7 +129,7 @@ def export(
     key = recipe.calibrator.key
     proto = graph.model(f"cordcal-{key}", "cordcal", __version__, _facts(model))
     onnx.checker.check_model(proto, full_check=True)
-    with replacing(path) as temporary:
+    with replacing(path, overwrite=overwrite) as temporary:
         onnx.save(proto, os.fspath(temporary))
         rows = probe_rows(model, dtype, input)
         _prove(os.fspath(temporary), model, rows, dtype, input)

@@ -170,8 +170,7 @@ class Lift(Estimator):
         right = rows.label == rows.decision
         found = fit_curve(masses.mass, masses.rest, right, weight)
         low, high = _at_bounds(found.curve, self.mode, rows, classes)
-        self.curve_, self.n_classes_ = found.curve, classes
-        self.construction_ = LiftConstruction(
+        construction = LiftConstruction(
             n=len(right),
             n_classes=classes,
             mode=self.mode,
@@ -186,6 +185,10 @@ class Lift(Estimator):
             n_at_upper=int(high.sum()),
             decision_given=decision_given,
             effective_n=_effective(rows.weight),
+        )
+        # In one step: a fit that is interrupted leaves the one before whole.
+        self.__dict__.update(
+            construction_=construction, curve_=found.curve, n_classes_=construction.n_classes
         )
         return self
 

@@ -91,11 +91,16 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
 
 
 def write_html(
-    data: Mapping[str, Any], path: str | os.PathLike[str], *, title: str, source: str | None = None
+    data: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    source: str | None = None,
+    overwrite: bool = True,
 ) -> None:
     """Write the report to ``path``, whole or not at all."""
     page = render(data, title=title, source=source)
-    with replacing(path) as temporary:
+    with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 

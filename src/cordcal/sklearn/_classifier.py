@@ -157,45 +157,50 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         check_classification_targets(y)
         prefit = isinstance(estimator, FrozenEstimator)
         ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
-        self.classes_ = np.asarray(estimator.classes_) if prefit else np.unique(np.asarray(y))
-        if len(self.classes_) < 2:
+        classes = np.asarray(estimator.classes_) if prefit else np.unique(np.asarray(y))
+        if len(classes) < 2:
             raise ValueError(
-                f"y holds {len(self.classes_)} class(es), {self.classes_.tolist()}; a classifier "
+                f"y holds {len(classes)} class(es), {classes.tolist()}; a classifier "
                 f"needs rows of at least two classes"
             )
-        labels = label_indices(y, self.classes_)
+        labels = label_indices(y, classes)
         fit_kwargs, split_kwargs = self._routed(estimator, sample_weight, fit_params)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
 
         if prefit and not ensemble:
             everything = np.arange(len(labels))
-            folds = [Fold(estimator, everything, *outputs_of(estimator, X, self.classes_))]
+            folds = [Fold(estimator, everything, *outputs_of(estimator, X, classes))]
         else:
-            splits = list(self._splitter(y, labels).split(X, y, **split_kwargs))
-            check_folds(splits, labels, self.classes_)
+            splits = list(self._splitter(y, labels, classes).split(X, y, **split_kwargs))
+            check_folds(splits, labels, classes)
             folds = Parallel(n_jobs=self.n_jobs)(
-                delayed(fit_fold)(clone(estimator), X, y, self.classes_, train, test, fit_kwargs)
+                delayed(fit_fold)(clone(estimator), X, y, classes, train, test, fit_kwargs)
                 for train, test in splits
             )
         rows = np.concatenate([fold.rows for fold in folds])
         pooled = None if weight is None else weight[rows]
         if ensemble:
-            members = [self._member(fold.estimator, [fold], labels, weight) for fold in folds]
+            members = [
+                self._member(fold.estimator, [fold], classes, labels, weight) for fold in folds
+            ]
             direct = [m.direct(f.scores) for m, f in zip(members, folds, strict=True)]
         else:
             final = estimator if prefit else clone(estimator).fit(X, y, **fit_kwargs)
-            members = [self._member(final, folds, labels, weight)]
+            members = [self._member(final, folds, classes, labels, weight)]
             direct = [members[0].direct(fold.scores) for fold in folds]
-        self.cord_ = CORD(self.preserve).fit(
+        cord = CORD(self.preserve).fit(
             np.concatenate([members[0].original(fold.scores) for fold in folds]),
             normalised(np.concatenate(direct)),
             decision=np.concatenate([fold.decision for fold in folds]),
             sample_weight=pooled,
         )
-        self.calibrated_classifiers_ = members
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(members[0].estimator, name):
-                setattr(self, name, getattr(members[0].estimator, name))
+        seen = {
+            name: getattr(members[0].estimator, name)
+            for name in ("n_features_in_", "feature_names_in_")
+            if hasattr(members[0].estimator, name)
+        }
+        # In one step: a fit that is interrupted leaves the one before whole.
+        self.__dict__.update(classes_=classes, cord_=cord, calibrated_classifiers_=members, **seen)
         return self
 
     def predict_proba(self, X: Any) -> Matrix:
@@ -300,11 +305,11 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 )
         return kwargs, {}
 
-    def _splitter(self, y: Any, labels: Indices) -> Any:
+    def _splitter(self, y: Any, labels: Indices, classes: Any) -> Any:
         folds = self.cv if isinstance(self.cv, int) else getattr(self.cv, "n_splits", None)
-        counts = np.bincount(labels, minlength=len(self.classes_))
+        counts = np.bincount(labels, minlength=len(classes))
         if folds is not None and counts.min() < folds:
-            rarest = self.classes_.tolist()[counts.argmin()]
+            rarest = classes.tolist()[counts.argmin()]
             raise ValueError(
                 f"class {rarest!r} has {counts.min()} row(s) but cv asks for {folds} folds, each "
                 f"with rows of every class; pass a smaller cv"
@@ -317,7 +322,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         return check_cv(self.cv, y, classifier=True)
 
     def _member(
-        self, estimator: Any, folds: list[Fold], labels: Indices, weight: Matrix | None
+        self,
+        estimator: Any,
+        folds: list[Fold],
+        classes: Any,
+        labels: Indices,
+        weight: Matrix | None,
     ) -> Member:
         """Fit one calibrator on the held-out scores of some folds."""
         rows = np.concatenate([fold.rows for fold in folds])
@@ -332,7 +342,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             kind: Kind = "logits" if response == "decision_function" else "probabilities"
             calibrator = self._own_map(kind)
         calibrator.fit(readable(scores, calibrator), labels[rows], **extra)
-        return Member(estimator, calibrator, self.classes_, response)
+        return Member(estimator, calibrator, classes, response)
 
     def _own_map(self, kind: Kind) -> Any:
         """Return a new calibrator of cordcal, or a copy of the caller's."""

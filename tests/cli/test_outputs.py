@@ -1,0 +1,72 @@
+"""What a command writes: never over a file that came meanwhile, and nothing on a full disk."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from cordcal.files import _replacing
+
+TS = ("--calibrator", "ts")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "p.npz", probs=softmax(logits, axis=1), labels=labels)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "s.npz", *TS, "--output", "out"),
+        ("compare", "s.npz", *TS, "--report", "out"),
+        ("audit", "--original", "p.npz", "--direct", "p.npz", "--report", "out"),
+        ("check", "p.npz", "--max", "nll=9", "--junit", "out"),
+        ("export", "m.safetensors", "out"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_second_writer_is_safe(
+    call, folder: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if arguments[0] == "export":
+        pytest.importorskip("onnxruntime")
+        assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
+    out, publish = folder / "out", _replacing.publish
+
+    def late(*given: object, **options: object) -> None:
+        out.write_text("theirs")
+        publish(*given, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_replacing, "publish", late)
+    code, _, errors = call(*arguments)
+    assert "out exists already; pass --force to replace it" in errors
+    assert code == 2
+    assert out.read_text() == "theirs"
+    assert call(*arguments, "--force")[0] == 0
+    assert out.read_bytes() != b"theirs"
+    assert not [each for each in folder.iterdir() if each.name.startswith(".")]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_fit_on_a_full_disk(run, folder: Path) -> None:
+    import resource
+
+    def full() -> None:
+        # No file grows beyond this; scores are read all the same.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
+
+    before = sorted(each.name for each in folder.iterdir())
+    done = run("fit", "s.npz", *TS, "--output", "m.safetensors", preexec_fn=full)
+    assert done.returncode == 2
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("cordcal: ")
+    assert last.endswith("m.safetensors does not fit: files may not grow that large here")
+    assert "Traceback" not in done.stderr
+    assert sorted(each.name for each in folder.iterdir()) == before
