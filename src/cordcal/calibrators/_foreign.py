@@ -72,6 +72,9 @@ def adapted(calibrator: Any, input: Kind, name: str = "calibrator") -> Any:
 class Adapted(Estimator):
     """A foreign calibrator with ``fit(scores, labels)`` and ``predict_proba(scores)``."""
 
+    n_classes_: int
+    _rows: Any  # of a function
+
     def __init__(self, calibrator: Any, *, input: Kind = "logits") -> None:
         self.calibrator = calibrator
         self.input = input

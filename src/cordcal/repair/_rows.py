@@ -92,16 +92,17 @@ def _sound_blocks(
     original: npt.NDArray[Any], direct: npt.NDArray[Any], decision: Decisions | None, first: int
 ) -> Iterator[CheckedBlock]:
     for at in row_blocks(*direct.shape):
-        given, wide, deviations = (original[at], direct[at]), [], []
-        for report in given:
-            wide.append(report.astype(np.float64))
-            totals = _totals(wide[-1])
+        p, q = original[at], direct[at]
+        wide_p, wide_q = p.astype(np.float64), q.astype(np.float64)
+        deviations = []
+        for report, wide in ((p, wide_p), (q, wide_q)):
+            totals = _totals(wide)
             if not are_distributions(report, totals, report.dtype):
                 with placed(first + at.start):
                     refuse(*pair_refusals(original[at.start :], direct[at.start :]))
             deviations.append(deviation(totals))
         keep = None if decision is None else decision[at]
-        yield CheckedBlock(at, *given, keep, *wide, *deviations)
+        yield CheckedBlock(at, p, q, keep, wide_p, wide_q, *deviations)
 
 
 def deviation(totals: Vector) -> float:
