@@ -1,11 +1,12 @@
 """Blend and lift on real outputs: log loss, Brier and ECE against other maps, and time.
 
-    python benchmarks/blend.py --data FOLDER [--sizes 300 1000 half] [--seeds 0 1] [--output F.json]
+    python benchmarks/blend.py --data FOLDER [--sizes 300 1000 half] [--seeds 0 1] [--cells F.jsonl]
     python benchmarks/blend.py --time
 
 Rows of every set are split in half at random; calibration rows are drawn from one half (at
 most 5,000), evaluation rows are the other (at most 5,000).  Figures are ratios to temperature
-scaling in the same cell.
+scaling in the same cell.  ``--cells`` keeps each cell as it ends; a later run goes on from
+there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from cordcal.metrics import brier, ece, nll
 from cordcal.repair import CORD, Lift
 
 MOST_ROWS = 5000
+# Corrupted inputs and language models' answers, whose decisions are often wrong.
+OFTEN_WRONG = ("c10c", "llm")
 # Sets that are the calibration part of another, features, and a thousand classes.
 LEFT_OUT = ("_val.", "_cal.", "_trainoof.", "_features.", "imagenet1k")
 
@@ -35,15 +38,15 @@ LEFT_OUT = ("_val.", "_cal.", "_trainoof.", "_features.", "imagenet1k")
 def cells(folder: Path, sizes: list[str], seeds: list[int]) -> Iterator[tuple[str, str, int]]:
     """Yield set, size and seed, smallest files first."""
     files = sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_size)
-    for path in files:
-        if not any(mark in path.name for mark in LEFT_OUT):
-            for size in sizes:
-                for seed in seeds:
+    for seed in seeds:
+        for path in files:
+            if not any(mark in path.name for mark in LEFT_OUT):
+                for size in sizes:
                     yield str(path), size, seed
 
 
-def measured(path: str, size: str, seed: int) -> dict[str, dict[str, float]] | None:
-    """Return the measures of every report of a cell; None if the set has too few rows."""
+def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
+    """Return what is known of a cell's reports; None if the set has too few rows."""
     held = np.load(path)
     kind = "logits" if "logits" in held else "probabilities"
     scores, labels = held["logits" if kind == "logits" else "probs"], held["labels"].astype(int)
@@ -80,7 +83,12 @@ def measured(path: str, size: str, seed: int) -> dict[str, dict[str, float]] | N
             reports[f"{key} + {name}"] = repair.transform(
                 evaluated.probabilities, reports[key], decision=evaluated.decision
             )
-    return {name: measures(report, labels[test]) for name, report in reports.items()}
+    return {
+        "classes": original.classes,
+        "errors": int((original.decision != labels[fit]).sum()),
+        "shares": dict(zip(blend.members_, blend.weights_.tolist(), strict=True)),
+        "reports": {name: measures(report, labels[test]) for name, report in reports.items()},
+    }
 
 
 def measures(report: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -90,52 +98,66 @@ def measures(report: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     }
 
 
+REPORTS = (
+    "ts", "ets", "sms", "sms + CORD", "sms + lift", "blend", "blend + CORD", "blend + lift", "best"
+)  # fmt: skip
+
+
 def summary(found: list[dict[str, object]]) -> None:
-    """Print the geometric mean ratios to ts, mean ECE, and the shares of cells won."""
-    names = [
-        "ets",
-        "sms",
-        "sms + CORD",
-        "sms + lift",
-        "blend",
-        "blend + CORD",
-        "blend + lift",
-        "best",
-    ]
+    """Print every size and group, and how often the blend loses."""
+    for cell in found:
+        reports = cell["reports"]
+        single = [key for key in reports if key != "blend" and "+" not in key]
+        reports["best"] = min((reports[key] for key in single), key=lambda each: each["nll"])
     for size in dict.fromkeys(str(cell["size"]) for cell in found):
-        here = [cell["reports"] for cell in found if cell["size"] == size]
-        for reports in here:
-            single = [key for key in reports if key != "blend" and "+" not in key]
-            reports["best"] = min((reports[key] for key in single), key=lambda each: each["nll"])
-        print(f"\n{size}: {len(here)} cells      NLL / ts   Brier / ts     ECE")
-        print(
-            f"  {'ts':14}{1:16.3f}{1:13.3f}{100 * np.mean([r['ts']['ece'] for r in here]):8.2f} %"
-        )
-        for name in names:
-            some = [reports for reports in here if name in reports]
-            ratios = [
+        here = [cell for cell in found if cell["size"] == size]
+        for group in dict.fromkeys(map(group_of, here)):
+            table(f"{size} rows, {group}", [c for c in here if group_of(c) == group])
+        shares(f"{size} rows, all sets", here)
+    shares("all sizes and sets", found)
+
+
+def group_of(cell: dict[str, object]) -> str:
+    """Return the kind of set that a cell is of."""
+    if str(cell["set"]).startswith(OFTEN_WRONG):
+        return "decisions often wrong"
+    return "K < 30" if cell["classes"] < 30 else "K < 100" if cell["classes"] < 100 else "K ≥ 100"
+
+
+def table(title: str, cells: list[dict[str, object]]) -> None:
+    """Print the geometric mean ratios to ts, and the mean ECE."""
+    here = [cell["reports"] for cell in cells]
+    count = len({cell["set"] for cell in cells})
+    print(f"\n{title}: {count} sets, {len(here)} cells")
+    print(f"  {'':14}{'NLL / ts':>10}{'Brier / ts':>12}{'ECE %':>8}")
+    for name in REPORTS:
+        some = [reports for reports in here if name in reports]
+        if some:
+            nats, squares = (
                 np.exp(np.mean([np.log(r[name][m] / r["ts"][m]) for r in some]))
                 for m in ("nll", "brier")
-            ]
+            )
             error = 100 * np.mean([r[name]["ece"] for r in some])
-            print(f"  {name:14}{ratios[0]:16.3f}{ratios[1]:13.3f}{error:8.2f} %")
-        some = [r for r in here if "sms" in r]
-        against_ts = np.array([r["blend + lift"]["nll"] / r["ts"]["nll"] for r in here])
-        against_sms = np.array([r["blend"]["nll"] / r["sms"]["nll"] for r in some])
-        print(f"  blend below sms in {np.mean(against_sms < 1):.0%} of cells")
-        print(
-            f"  blend + lift below ts in {np.mean(against_ts < 1):.0%}; more than 2 % above in "
-            f"{np.mean(against_ts > 1.02):.1%}; at most {against_ts.max():.3f} times"
-        )
+            print(f"  {name:14}{nats:10.3f}{squares:12.3f}{error:8.2f}")
+
+
+def shares(title: str, cells: list[dict[str, object]]) -> None:
+    """Print how often the blend is below sms, and its lift below ts."""
+    here = [cell["reports"] for cell in cells]
+    against_ts = np.array([r["blend + lift"]["nll"] / r["ts"]["nll"] for r in here])
+    against_sms = np.array([r["blend"]["nll"] / r["sms"]["nll"] for r in here if "sms" in r])
+    print(f"\n{title}, {len(here)} cells")
+    print(f"  blend below sms in {np.mean(against_sms < 1):.1%}")
+    print(
+        f"  blend + lift below ts in {np.mean(against_ts < 1):.1%}; more than 2 % above in "
+        f"{np.mean(against_ts > 1.02):.1%}; at most {against_ts.max():.3f} times"
+    )
 
 
 def times() -> None:
-    """Print how long a blend takes to fit and to predict, against its members."""
-    for rows, classes in ((5000, 10), (5000, 100)):
-        rng = np.random.default_rng(0)
-        labels = rng.integers(classes, size=rows)
-        logits = 2.0 * rng.normal(size=(rows, classes))
-        logits[np.arange(rows), labels] += 6.0 * rng.random(rows)
+    """Print how long a blend takes to fit and to predict, and a comparison of all maps."""
+    for rows, classes in ((5000, 10), (5000, 100), (25_000, 1000)):
+        logits, labels = drawn(rows, classes)
         begun = time.perf_counter()
         model = cordcal.Preserved().fit(logits, labels)
         fitted = time.perf_counter()
@@ -152,8 +174,29 @@ def times() -> None:
         single = time.perf_counter() - single
         print(
             f"{rows:,} × {classes}: fit {fitted - begun:.1f} s ({(fitted - begun) / single:.1f} "
-            f"times one fit of each member), predict {whole / alone:.2f} times its members"
+            f"times one fit of each member), predict {whole / alone:.2f} times its members",
+            flush=True,
         )
+    logits, labels = drawn(5000, 10)
+    begun = time.perf_counter()
+    cordcal.compare(logits, labels)
+    print(f"5,000 × 10: compare all {time.perf_counter() - begun:.1f} s")
+
+
+def drawn(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw logits whose own class is raised by a random amount."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(classes, size=rows)
+    logits = (2.0 * rng.normal(size=(rows, classes))).astype(np.float32)
+    logits[np.arange(rows), labels] += 6.0 * rng.random(rows)
+    return logits, labels
+
+
+def kept(path: Path | None) -> list[dict[str, object]]:
+    """Return the cells that an earlier run kept."""
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def main() -> None:
@@ -162,22 +205,28 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sizes", nargs="+", default=["300", "1000", "half"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--cells", type=Path)
     parser.add_argument("--time", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.time or given.data is None:
         times()
         return
-    found: list[dict[str, object]] = []
+    found = kept(given.cells)
+    done = {(cell["set"], cell["size"], cell["seed"]) for cell in found}
     for path, size, seed in cells(given.data, given.sizes, given.seeds):
-        reports = measured(path, size, seed)
-        if reports is not None:
-            found.append({"set": Path(path).stem, "size": size, "seed": seed, "reports": reports})
-            ratio = reports["blend + lift"]["nll"] / reports["ts"]["nll"]
-            print(f"{Path(path).stem} {size} {seed}: {ratio:.3f}", flush=True)
-            if given.output:
-                given.output.write_text(json.dumps(found))
+        if (Path(path).stem, size, seed) in done:
+            continue
+        one = measured(path, size, seed)
+        if one is None:
+            continue
+        found.append({"set": Path(path).stem, "size": size, "seed": seed, **one})
+        reports = one["reports"]
+        ratio = reports["blend + lift"]["nll"] / reports["ts"]["nll"]
+        print(f"{Path(path).stem} {size} {seed}: {ratio:.3f}", flush=True)
+        if given.cells:
+            with given.cells.open("a") as file:
+                file.write(json.dumps(found[-1]) + "\n")
     summary(found)
 
 

@@ -67,7 +67,7 @@ def test_hard_shares_have_their_certificate(hard: str) -> None:
 
 def test_few_errors_favour_the_simplest_members() -> None:
     simple = np.array([True, True, False, False])
-    np.testing.assert_allclose(_prior(simple, 200.0), [1.0, 1.0, 0.5, 0.5])
+    np.testing.assert_allclose(_prior(simple, 100.0), [1.0, 1.0, 0.5, 0.5])
     assert _prior(simple, 0.0).sum() == pytest.approx(22.0)
     np.testing.assert_allclose(_prior(~simple & simple, 5.0), 0.5)
 

@@ -10,7 +10,6 @@ from reference import describe
 # Logarithms of sixty digits are slow, and doubles are compared.
 DIGITS = 34
 ONE = Decimal(1)
-RIDGE = Decimal(5)
 
 
 def masses(original: Sequence[float], direct: Sequence[float], a: int) -> tuple[Decimal, Decimal]:
@@ -29,7 +28,8 @@ def confidence(curve: Sequence[float], b: Decimal, rest: Decimal) -> Decimal:
 def gradient(
     curve: Sequence[float],
     rows: Sequence[tuple[Decimal, Decimal, bool]],
-    weights: Sequence[float] | None = None,
+    weights: Sequence[float] | None,
+    ridge: float,
 ) -> list[Decimal]:
     """The slope of the penalised loss in the three numbers."""
     with localcontext(prec=DIGITS):
@@ -37,7 +37,9 @@ def gradient(
         counted = sum(1 for x in w if x > 0)
         w = [x * counted / sum(w) for x in w]
         identity = (ONE, ONE, Decimal(0))
-        slope = [RIDGE * (Decimal(x) - one) for x, one in zip(curve, identity, strict=True)]
+        slope = [
+            Decimal(ridge) * (Decimal(x) - one) for x, one in zip(curve, identity, strict=True)
+        ]
         for (b, rest, right), weight in zip(rows, w, strict=True):
             error = weight * (confidence(curve, b, rest) - (1 if right else 0))
             for at, column in enumerate((b.ln(), -rest.ln(), ONE)):

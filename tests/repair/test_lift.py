@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import lift_reference
@@ -11,7 +12,7 @@ from cases import CASES
 
 import cordcal
 from cordcal._door import blocks
-from cordcal.repair import CORD, Lift, LiftConstruction, _lift_rule, lift
+from cordcal.repair import CORD, Lift, LiftConstruction, _lift_fit, _lift_rule, lift
 from cordcal.repair._lift import Masses
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*sum to one only within")
@@ -60,12 +61,44 @@ def test_the_twins_slope_vanishes_at_the_fit(name: str, weighted: bool) -> None:
         (*lift_reference.masses(p, q, int(a)), bool(y))
         for p, q, a, y in zip(case.original, case.direct, told.decision, right, strict=True)
     ]
-    slope = np.array(lift_reference.gradient(model.curve_, given, weight), dtype=float)
+    ridge = model.construction_.ridge
+    slope = np.array(lift_reference.gradient(model.curve_, given, weight, ridge), dtype=float)
     assert min(model.curve_[:2]) >= 0.0
     at_zero = np.array([model.curve_[0] == 0.0, model.curve_[1] == 0.0, False])
     assert (np.abs(slope[~at_zero]) <= 1e-9 * len(labels)).all()
     assert (slope[at_zero] >= 0.0).all()
     assert 0.0 <= model.construction_.gap <= 1e-16
+
+
+def test_the_evidence_for_a_ridge_is_an_integral() -> None:
+    rng = np.random.default_rng(0)
+    mass = rng.uniform(0.3, 0.95, 400)
+    problem = _lift_fit._Problem.of(mass, 1.0 - mass, rng.random(400) < mass**2, None)
+
+    def integrated(ridge: float) -> float:
+        rows = replace(problem, ridge=ridge)
+        best = rows.solve()
+        scatter = np.linalg.cholesky(np.linalg.inv(rows.slopes(best)[1]))
+        # A product of Gauss rules around the optimum, in coordinates where it is round.
+        nodes, weights = np.polynomial.hermite_e.hermegauss(9)
+        at = np.stack(np.meshgrid(nodes, nodes, nodes), axis=-1).reshape(-1, 3)
+        w = np.prod(np.meshgrid(weights, weights, weights), axis=0).ravel()
+        values = np.array([rows.value(best + scatter @ x) for x in at])
+        total = w @ np.exp(rows.value(best) - values + 0.5 * (at * at).sum(axis=1))
+        inside = total * np.linalg.det(scatter) / (2.0 * np.pi) ** 1.5
+        return float(np.log(inside * ridge**1.5) - rows.value(best))
+
+    for ridge in _lift_fit.RIDGES:
+        rows = replace(problem, ridge=ridge)
+        assert rows.evidence(rows.solve()) == pytest.approx(integrated(ridge), abs=0.05)
+
+
+@pytest.mark.parametrize(("power", "ridge"), [(1.0, _lift_fit.RIDGES[-1]), (3.0, 5.0)])
+def test_masses_that_are_right_are_pulled_on_more_than_wrong_ones(power, ridge) -> None:
+    rng = np.random.default_rng(1)
+    mass = rng.uniform(0.3, 0.99, 2000)
+    found = _lift_fit.fit_curve(mass, 1.0 - mass, rng.random(2000) < mass**power, None)
+    assert found.ridge == ridge
 
 
 @pytest.mark.parametrize("outcome", ["every decision right", "every one wrong"])

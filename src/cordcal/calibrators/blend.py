@@ -33,17 +33,18 @@ from cordcal.repair._lift import Masses
 # Pseudo-rows that steady the shares, spread evenly: 40 were too stiff.
 _PSEUDO_ROWS = 2.0
 # Members that differ do so on rows whose decision is wrong, so those measure what can be
-# learnt: with e of them the simplest members get 200/e pseudo-rows more, seven with 30 errors
-# and one with 200, but never more than 20.
-_SIMPLE_ROWS = 200.0
+# learnt: with e of them the simplest members get 100/e pseudo-rows more, ten with ten errors
+# and one with 100, but never more than 20.
+_SIMPLE_ROWS = 100.0
 _MOST_SIMPLE_ROWS = 20.0
 # The simplest members are those with a handful of numbers: temperatures, and mixtures of such.
 _FEW = 4
 # A member with less is dropped: it costs a prediction and moves none.
 _LEAST_SHARE = 0.005
 
-# What a blend is made of: every family, the dense maps last.
-_MEMBERS = ("ts", "ets", "vs", "svs", "irova", "irova-ts", "irm", "sms", "dir-odir")
+# What a blend is made of: every family, the dense maps last.  One-vs-rest curves (platt, beta,
+# cir) and temperatures by class or entropy (ts-class, hts) were tried: they add nothing.
+_MEMBERS = ("ts", "ets", "mono", "vs", "svs", "irova", "irova-ts", "irm", "sms", "dir-odir")
 # Up to this many classes: six fits of a map with K² numbers take seconds for sms, and for
 # Dirichlet calibration, whose loss is stiffer, a minute at 5,000 × 100.
 _MOST_CLASSES = {"sms": 200, "dir-odir": 100}
@@ -54,7 +55,7 @@ class Blend(Calibrator):
 
     The shares minimise the log loss of cross-fitted reports, a convex problem that is
     solved to a certificate; two pseudo-rows spread evenly over the members steady them, and
-    the simplest members get 200/e more if only e decisions are wrong, since there is little
+    the simplest members get 100/e more if only e decisions are wrong, since there is little
     to learn from then.
     Members with a share below half a percent are dropped, and the shares solved again.
     The members are then those fitted on all rows.
@@ -67,7 +68,7 @@ class Blend(Calibrator):
     Parameters
     ----------
     members : sequence of str, optional
-        Keys of calibrators.  By default ``ts ets vs svs irova irova-ts irm``, with ``sms`` up
+        Keys of calibrators.  By default ``ts ets mono vs svs irova irova-ts irm``, with ``sms`` up
         to 200 classes and ``dir-odir`` up to 100: beyond that their K² numbers cost too much.
     folds : int
         How many parts the rows are held out in.  Classes are dealt out evenly, so that one

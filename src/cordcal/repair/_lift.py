@@ -175,6 +175,7 @@ class Lift(Estimator):
             n_classes=classes,
             mode=self.mode,
             **found.curve._asdict(),
+            ridge=found.ridge,
             loss_before=found.loss_before,
             loss_after=found.loss_after,
             gap=found.gap,

@@ -1,12 +1,13 @@
 """Fit the three numbers of Lift: a convex problem in three variables, solved to a certificate.
 
 The loss is the weighted logistic loss of "the decision was right" in z = α·log b −
-β·log(1 − b) + γ, before any bound, with a light ridge towards the identity and α, β ≥ 0.
+β·log(1 − b) + γ, before any bound, with a ridge towards the identity and α, β ≥ 0.  How strong
+the ridge is, the rows decide: of four strengths the one under which they are most likely.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -15,9 +16,9 @@ import numpy.typing as npt
 from cordcal._door.types import Vector
 from cordcal.repair._lift_rule import IDENTITY, Curve
 
-# The ridge weighs as much as five rows: on a classifier that is right in 99 of 100 rows it
-# keeps three numbers from following ten errors, and 300 rows with errors outvote it.
-RIDGE = 5.0
+# A ridge weighs as much as so many rows.  Five keep three numbers from following ten errors, and
+# 300 rows with errors outvote them; a mixture that is calibrated already needs to be left alone.
+RIDGES = (5.0, 20.0, 80.0, 320.0)
 # A squared Newton decrement below this, a row, is rounding: the step moves no digit that is kept.
 _SETTLED = 1e-26
 # Below this, a row, a full step cannot overshoot, and differences of losses are mostly rounding.
@@ -29,10 +30,12 @@ _MOST_STEPS = 200
 class Fitted:
     """A fitted curve, the mean losses of the identity and of the curve, and the certificate.
 
-    ``gap`` bounds, a row, how far the penalised loss is above its minimum.
+    ``gap`` bounds, a row, how far the penalised loss is above its minimum; ``ridge`` is the
+    strength, in rows, that was chosen.
     """
 
     curve: Curve
+    ridge: float
     loss_before: float
     loss_after: float
     gap: float
@@ -52,13 +55,13 @@ def fit_curve(
     weight : ndarray, optional
         Weights of the rows; they are scaled to mean one.
     """
-    problem = _Problem.of(mass, rest, right, weight)
-    found = [problem.solve_face(face) for face in product((True, False), repeat=2)]
-    # Strict convexity: the best of the faces' own optima that are allowed is the optimum.
-    allowed = [theta for theta in found if theta[0] >= 0.0 and theta[1] >= 0.0]
-    theta = min(allowed, key=lambda each: problem.value(each))
+    rows = _Problem.of(mass, rest, right, weight)
+    problems = [replace(rows, ridge=ridge) for ridge in RIDGES]
+    found = [(problem, problem.solve()) for problem in problems]
+    problem, theta = max(found, key=lambda pair: pair[0].evidence(pair[1]))
     return Fitted(
         Curve(*theta.tolist()),
+        problem.ridge,
         problem.loss(np.array(IDENTITY)) / problem.rows,
         problem.loss(theta) / problem.rows,
         problem.gap(theta) / problem.rows,
@@ -72,6 +75,7 @@ class _Problem:
     columns: npt.NDArray[np.float64]
     right: Vector
     weight: Vector
+    ridge: float = RIDGES[0]
 
     @classmethod
     def of(
@@ -99,7 +103,17 @@ class _Problem:
     def value(self, theta: Vector) -> float:
         """Return the loss with its ridge."""
         away = theta - IDENTITY
-        return self.loss(theta) + 0.5 * RIDGE * float((away * away).sum())
+        return self.loss(theta) + 0.5 * self.ridge * float((away * away).sum())
+
+    def evidence(self, theta: Vector) -> float:
+        """Return the log-probability of the rows under this ridge, up to a constant.
+
+        The ridge is a normal prior of the three numbers, and they are integrated out by
+        Laplace's approximation around the best ones.
+        """
+        _, hessian = self.slopes(theta)
+        volume = float(np.linalg.slogdet(hessian / self.ridge)[1])
+        return -self.value(theta) - 0.5 * volume
 
     def _scores(self, theta: Vector) -> Vector:
         # Spelled out: a library's product of matrices may add in another order.
@@ -115,11 +129,18 @@ class _Problem:
         up = np.where(z < 0.0, small * sure, sure)
         error = self.weight * np.where(self.right > 0.0, up - 1.0, up)
         bend = self.weight * small * sure * sure
-        gradient = (self.columns * error).sum(axis=1) + RIDGE * (theta - IDENTITY)
-        hessian = np.diag(np.full(3, RIDGE))
+        gradient = (self.columns * error).sum(axis=1) + self.ridge * (theta - IDENTITY)
+        hessian = np.diag(np.full(3, self.ridge))
         for i, column in enumerate(self.columns):
             hessian[i] += (self.columns * (column * bend)).sum(axis=1)
         return gradient, hessian
+
+    def solve(self) -> Vector:
+        """Return the best three numbers, α and β at least zero."""
+        found = [self.solve_face(face) for face in product((True, False), repeat=2)]
+        # Strict convexity: the best of the faces' own optima that are allowed is the optimum.
+        allowed = [theta for theta in found if theta[0] >= 0.0 and theta[1] >= 0.0]
+        return min(allowed, key=self.value)
 
     def solve_face(self, free: tuple[bool, ...]) -> Vector:
         """Minimise over one face: α and β free, or zero where they are not."""
@@ -143,9 +164,9 @@ class _Problem:
         return step
 
     def gap(self, theta: Vector) -> float:
-        """Bound how far the value is above its minimum: it is ``RIDGE``-strongly convex."""
+        """Bound how far the value is above its minimum: it is ``ridge``-strongly convex."""
         gradient, _ = self.slopes(theta)
         bound = (theta == 0.0) & np.array([True, True, False])
         # At a bound only a slope that asks for more than zero counts.
         pull = np.where(bound, np.minimum(gradient, 0.0), gradient)
-        return float((pull * pull).sum()) / (2.0 * RIDGE)
+        return float((pull * pull).sum()) / (2.0 * self.ridge)

@@ -22,6 +22,8 @@ class LiftConstruction:
         What happens to rows whose confidence is too small to keep the decision.
     alpha, beta, gamma : float
         The three numbers of s = σ(α·log b − β·log(1 − b) + γ).
+    ridge : float
+        How many rows the pull towards the identity weighs; the calibration rows chose it.
     loss_before, loss_after : float
         Mean log loss of "the decision is right" under b and under s, before any bound.
     gap : float
@@ -46,6 +48,7 @@ class LiftConstruction:
     alpha: float
     beta: float
     gamma: float
+    ridge: float
     loss_before: float
     loss_after: float
     gap: float
@@ -80,6 +83,7 @@ class LiftConstruction:
             f"({self.n_changed / self.n:.2%})\n"
             f"  alpha, beta, gamma                  {self.alpha:.6g}, {self.beta:.6g}, "
             f"{self.gamma:.6g}{' (cross-fitted)' if self.cross_fitted else ''}\n"
+            f"  pull towards leaving b as it is     {self.ridge:g} rows\n"
             f"  log loss of being right             {self.loss_before:.6f} direct, "
             f"{self.loss_after:.6f} lifted\n"
             f"  rows at a bound                     {self.n_at_lower:,} lower, "
