@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal import CORD, Preserved, audit, metrics
+from cordcal import CORD, Lift, Preserved, audit, metrics
 from cordcal.repair._rounds import ROUNDS
 
 dask = pytest.importorskip("dask")
@@ -103,6 +103,25 @@ def test_transform_is_lazy_and_the_same(dtype: object) -> None:
     wanted = cord.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
     assert (repaired.dtype, repaired.shape) == (wanted.dtype, wanted.shape)
     np.testing.assert_array_equal(repaired.compute(), wanted)
+
+
+@pytest.mark.parametrize("mode", ["raise", "cap"])
+@pytest.mark.parametrize("dtype", [None, np.float32])
+def test_lift_is_lazy_and_the_same(mode: str, dtype: object) -> None:
+    repair = Lift(mode).fit(ORIGINAL, DIRECT, LABELS, decision=DECISION)
+    lifted = repair.transform(
+        lazy(ORIGINAL, (100, 3)), lazy(DIRECT, (70, 6)), decision=DECISION, dtype=dtype
+    )
+    assert isinstance(lifted, da.Array)
+    wanted = repair.transform(ORIGINAL, DIRECT, decision=DECISION, dtype=dtype)
+    np.testing.assert_array_equal(lifted.compute(), wanted)
+
+
+def test_a_lifted_model() -> None:
+    logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
+    model = Preserved("svs", repair="lift").fit(logits, LABELS)
+    found = model.predict_proba(lazy(logits, (90, 4)))
+    np.testing.assert_array_equal(found.compute(), model.predict_proba(logits))
 
 
 def test_preserved() -> None:

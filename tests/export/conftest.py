@@ -43,6 +43,17 @@ def fitted(key: str, kind: str = "logits") -> cordcal.Preserved:
         return cordcal.Preserved(calibrator, input=kind).fit(scores, labels)
 
 
+@functools.cache
+def lifted(mode: str, kind: str = "logits") -> cordcal.Preserved:
+    """Return a model whose decisions for class 0 are all wrong: many rows are at Lift's bound."""
+    scores, labels = noisy_scores(500, kind)
+    labels = np.where(labels == 0, 1, labels)
+    model = cordcal.Preserved("svs", input=kind, repair=cordcal.Lift(mode=mode))
+    model.fit(scores, labels)
+    assert model.construction_.n_at_lower > 0
+    return model
+
+
 def hard_rows(kind: str, classes: int = CLASSES) -> np.ndarray:
     """Return rows of exact ties, near ties, uniform, saturated and one-hot rows."""
     rng = np.random.default_rng(7)

@@ -18,7 +18,17 @@ from cordcal.calibrators import calibrator_class
 from cordcal.export import _repair
 from cordcal.onnx import export
 
-from .conftest import CLASSES, KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
+from .conftest import (
+    CLASSES,
+    KEYS,
+    KINDS,
+    fitted,
+    hard_rows,
+    library,
+    lifted,
+    noisy_scores,
+    steepness,
+)
 
 DTYPES = ("float64", "float32", "float16")
 
@@ -57,6 +67,19 @@ def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -
     found = run(path, hard)
     assert np.array_equal(found["label"], hard.argmax(axis=1))
     assert_on_top(found["repaired"], hard.argmax(axis=1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["raise", "cap"])
+def test_lifted_reports(mode: str, dtype: str, tmp_path: Path) -> None:
+    model, path = lifted(mode), tmp_path / "model.onnx"
+    export(model, path, dtype=dtype)
+    rows = np.concatenate([noisy_scores(300, "logits", seed=1)[0], hard_rows("logits")])
+    rows = rows.astype(dtype)
+    found, expected = run(path, rows), library(model, rows, dtype)
+    difference = found["repaired"].astype(np.float64) - expected.repaired
+    assert np.abs(difference).max() <= 1e-13 + 4.0 * UNIT_ROUNDOFF[dtype]
+    assert_on_top(found["repaired"], rows.argmax(axis=1))
 
 
 @pytest.mark.parametrize("key", ["ts", "vs", "irova"])

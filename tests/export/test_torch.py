@@ -13,7 +13,17 @@ import cordcal
 from cordcal._door.arrays import UNIT_ROUNDOFF
 from cordcal.torch import PreservedModule
 
-from .conftest import FAMILIES, KEYS, KINDS, fitted, hard_rows, library, noisy_scores, steepness
+from .conftest import (
+    FAMILIES,
+    KEYS,
+    KINDS,
+    fitted,
+    hard_rows,
+    library,
+    lifted,
+    noisy_scores,
+    steepness,
+)
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -61,6 +71,19 @@ def test_decisions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> 
     assert_on_top(repaired, wide.argmax(axis=1))
     sums = repaired.double().sum(dim=1).numpy()
     assert np.abs(sums - 1.0).max() <= 8.0 * UNIT_ROUNDOFF[dtype] + 1e-11
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["raise", "cap"])
+def test_lifted_reports(mode: str, kind: str) -> None:
+    model = lifted(mode, kind)
+    scores, _ = noisy_scores(400, kind, seed=1)
+    module = PreservedModule(model)
+    found = module(torch.tensor(scores)).numpy()
+    np.testing.assert_allclose(found, library(model, scores).repaired, atol=1e-13)
+    for dtype in DTYPES:
+        given, wide = as_given(np.concatenate([hard_rows(kind), scores]), dtype)
+        assert_on_top(module(given), wide.argmax(axis=1))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -86,7 +86,8 @@ def capped_rows(
     unit = 2.0 * UNIT_ROUNDOFF[dtype]
     least = _lift_rule.least_room(direct.shape[1], dtype) + unit / direct.shape[1]
     mass = at_least(mass * 1.0, least, xp)
-    below = mass / (1.0 + unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
+    # No factor near one: onnxruntime takes that for one, and drops it.
+    below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
     others = _array.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
     poured = _lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
     return xp.where(_array.chosen_entries(direct, decision, xp=xp), mass[:, None], poured)
@@ -138,5 +139,5 @@ def safely_above(mass: Array, rival: Array, dtype: str, xp: Any) -> Array:
     """
     # The factor 1 + 4u pays for "larger" and for a first rounding to float32 on the way.
     unit = UNIT_ROUNDOFF[dtype]
-    apart = rival * (1.0 + 2.0 * unit * (1.0 + 4.0 * unit))
+    apart = rival + rival * (2.0 * unit * (1.0 + 4.0 * unit))  # onnxruntime drops factors near one
     return at_least(at_least(mass, apart, xp), rival + 1.25 * SMALLEST[dtype], xp)
