@@ -4,7 +4,7 @@ Run with ``OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/advice.py 
 The first part needs nothing.  The second fits calibrators on some rows of each set in the
 folder, takes the advice on others, and counts its regret on the rest: the NLL of the advised
 report minus that of the best report that keeps every decision, in hindsight.  Every cell is
-printed as it ends, so that a run can be stopped at any time; ``--json`` keeps them.
+printed as it ends; ``--cells F.jsonl`` keeps it, and a later run goes on from there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CALIBRATORS = ("ts", "ets", "vs", "svs", "sms", "irova-ts", "irm")
 # What the advice chose among reports within chance of the lowest before confidence sets.
 FORMERLY_SIMPLEST_FIRST = ("uncalibrated", "ts", "ets", "irm", "svs", "vs", "irova-ts", "sms")
 # Matrices of more classes take minutes a fit.
-MOST_CLASSES = 100
+MOST_CLASSES = 200
 FEWEST_UNSEEN = 500
 
 
@@ -164,16 +164,19 @@ def cell(values: np.ndarray, labels: np.ndarray, kind: str, rows: int, seed: int
     }
 
 
-def cells(folder: Path, sizes: list[int], seeds: int) -> Iterator[dict]:
+def cells(
+    folder: Path, sizes: list[int], seeds: int, done: set[tuple[str, int, int]]
+) -> Iterator[dict]:
     for seed in range(seeds):
-        for path in sorted(folder.glob("*.npz")):
+        for path in sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_size):
             if "features" in path.name:
                 continue
             found = cordcal.files.read_scores(path)
             if found.labels is None or found.values.shape[1] > MOST_CLASSES:
                 continue
             for rows in sizes:
-                if len(found.labels) < rows + FEWEST_UNSEEN:
+                few = len(found.labels) < rows + FEWEST_UNSEEN
+                if few or (path.stem, rows, seed) in done:
                     continue
                 began = time.perf_counter()
                 try:
@@ -182,12 +185,17 @@ def cells(folder: Path, sizes: list[int], seeds: int) -> Iterator[dict]:
                     print(f"{path.stem} {rows} {seed}: {error}", flush=True)
                     continue
                 took = time.perf_counter() - began
-                yield {"set": path.stem, "rows": rows, "seed": seed, "seconds": took, **one}
+                classes = found.values.shape[1]
+                about = {"set": path.stem, "classes": classes, "rows": rows, "seed": seed}
+                yield {**about, "seconds": took, **one}
 
 
 def regrets(folder: Path, sizes: list[int], seeds: int, kept: Path | None) -> None:
     found = []
-    for one in cells(folder, sizes, seeds):
+    if kept is not None and kept.exists():
+        found = [json.loads(line) for line in kept.read_text().splitlines()]
+    done = {(one["set"], one["rows"], one["seed"]) for one in found}
+    for one in cells(folder, sizes, seeds, done):
         found.append(one)
         written = {name: round(value, 4) for name, value in one["regret"].items()}
         print(f"{one['set']} {one['rows']} {one['seed']}: {one['chosen']['advice']} {written}")
@@ -195,11 +203,21 @@ def regrets(folder: Path, sizes: list[int], seeds: int, kept: Path | None) -> No
             with kept.open("a") as file:
                 file.write(json.dumps(one) + "\n")
     for rows in sizes:
-        print(f"regret in nats, {rows} rows, {sum(one['rows'] == rows for one in found)} cells")
-        for name in RULES:
-            values = [one["regret"][name] for one in found if one["rows"] == rows]
-            if values:
-                print(f"  {name:18} mean {np.mean(values):.4f}  worst {max(values):.4f}")
+        for few, group in ((True, "K ≤ 30"), (False, "K > 30")):
+            some = [one for one in found if one["rows"] == rows and (one["classes"] <= 30) == few]
+            if some:
+                table(f"regret in nats, {rows} rows, {group}, {len(some)} cells", some)
+
+
+def table(title: str, found: list[dict]) -> None:
+    print(title)
+    for name in RULES:
+        values = [one["regret"][name] for one in found]
+        worst = max(found, key=lambda one: one["regret"][name])
+        print(
+            f"  {name:18} mean {np.mean(values):.4f}  worst {max(values):.4f} "
+            f"({worst['set']} {worst['seed']})"
+        )
 
 
 def main() -> None:
@@ -207,13 +225,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--rows", type=int, action="append")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--cells", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.folder is None:
         known_truth()
     else:
-        regrets(given.folder, given.rows or [1000, 3000], given.seeds, given.json)
+        regrets(given.folder, given.rows or [1000, 3000], given.seeds, given.cells)
 
 
 if __name__ == "__main__":
