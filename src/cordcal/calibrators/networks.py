@@ -67,7 +67,6 @@ class NetworkTemperature(Calibrator):
     role = "rival"
     needs_torch = True
 
-    _holds = ("mean_", "scale_")
     # Widths of the hidden layers.
     _hidden: ClassVar[tuple[int, ...]]
 
@@ -109,13 +108,16 @@ class NetworkTemperature(Calibrator):
         return layer_shapes({"net": (self._width(), *self._hidden, 1)})
 
     def _held(self) -> dict[str, npt.NDArray[Any]]:
-        weights = unflattened(self.weights_, self._shapes())
-        return {**super()._held(), **layers_of(weights)}
+        layers = layers_of(unflattened(self.weights_, self._shapes()))
+        # The first layer takes the scale: before a product, onnxruntime would make it a float32.
+        first = layers["weight_0"] / self.scale_
+        bias = layers["bias_0"] - self.mean_ * first.sum(axis=0)
+        return {**layers, "weight_0": first, "bias_0": bias}
 
     @classmethod
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
         seen = cls._seen(working, held["weight_0"].shape[0], xp)
-        temperature = cls._temperatures((seen - held["mean_"]) / held["scale_"], held, xp)
+        temperature = cls._temperatures(seen, held, xp)
         shifted = at_least(less_top(working, xp), LOWEST_SHIFTED, xp)
         return softmax(over(shifted, temperature[:, None], xp), xp)
 

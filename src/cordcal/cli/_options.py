@@ -55,6 +55,12 @@ ReportOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+AllowImportOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-import", help="Import calibrators named module:Class, which runs their code."
+    ),
+]
 OnErrorOption = Annotated[
     str,
     typer.Option(

@@ -11,6 +11,7 @@ import typer
 from cordcal.cli._command import add_command
 from cordcal.cli._console import headline, progress, say, show, show_json
 from cordcal.cli._options import (
+    AllowImportOption,
     ForceOption,
     InputOption,
     JsonOption,
@@ -48,8 +49,13 @@ def compare(
     scores: Annotated[str, typer.Argument(help="Scores with labels; - reads stdin.")],
     calibrator: Annotated[
         list[str] | None,
-        typer.Option("--calibrator", help="A key; repeat it for more. All where left out."),
+        typer.Option(
+            "--calibrator",
+            help="A key, or module:Class with --allow-import; repeat it for more. All where left "
+            "out.",
+        ),
     ] = None,
+    allow_import: AllowImportOption = False,
     evaluation: Annotated[
         str | None,
         typer.Option("--evaluation", help="Evaluate on this file instead of a share of the rows."),
@@ -78,6 +84,8 @@ def compare(
     truth = need_labels(found)
     held_out: Any = share if other is None else (other.values, need_labels(other))
     from cordcal import calibrators
+
+    chosen = [_calibrator(each, allow_import) for each in calibrator or ()]
     from cordcal.evaluate.compare import compare as run
 
     keys = calibrator or calibrators.available()
@@ -85,7 +93,7 @@ def compare(
         comparison = run(
             found.values,
             truth,
-            calibrator or "all",
+            chosen or "all",
             input=found.kind,
             evaluation=held_out,
             splits=splits,
@@ -117,6 +125,17 @@ def _parts(
     other = read(evaluation, where, kind=kind)
     check_names(found.class_names, scores, other.class_names, evaluation)
     return found, other
+
+
+def _calibrator(text: str, allow_import: bool) -> Any:
+    """Return a key as it is, and what is to be imported as an object with its name."""
+    from cordcal.calibrators._imported import Imported, is_path, not_allowed
+
+    if not is_path(text):
+        return text
+    if not allow_import:
+        raise not_allowed(text, "calibrators", "--allow-import")
+    return text.partition(":")[2], Imported.of(text).make()
 
 
 def present(

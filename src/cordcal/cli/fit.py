@@ -109,7 +109,7 @@ def fit(
                 "scores", "is missing", "pass a file of scores, or --original and --direct"
             )
         if calibrator is not None:
-            cordcal.calibrators.calibrator_class(calibrator)  # refuses an unknown key
+            _check_key(calibrator)
         wanted: Any = repair
         cordcal.Preserved(calibrator, repair=wanted, preserve=depth)._new_repair()  # refuses others
         found = _rows(scores, where, treatment, kind=input)
@@ -185,6 +185,21 @@ def _calibrator(
             alarm(f"not measured on rows held out: without them, {error}")
             return model, None
     return model, measures
+
+
+def _check_key(calibrator: str) -> None:
+    """Refuse what is no key of a calibrator."""
+    from cordcal.calibrators import calibrator_class
+    from cordcal.calibrators._imported import is_path
+
+    if is_path(calibrator):
+        raise Refusal(
+            "calibrators",
+            f"is {calibrator!r}, but a model file holds no code",
+            "fit it in Python with cordcal.Preserved, or fit the repair alone with --original "
+            "and --direct",
+        )
+    calibrator_class(calibrator)
 
 
 def _pair(

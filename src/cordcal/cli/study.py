@@ -10,6 +10,7 @@ import typer
 from cordcal._door.errors import Interrupted, Refusal
 from cordcal.cli._command import add_command
 from cordcal.cli._console import counted_progress, headline, say
+from cordcal.cli._options import AllowImportOption
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +33,7 @@ def study(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Worker processes; one a processor.")
     ] = None,
+    allow_import: AllowImportOption = False,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw figures with matplotlib.")
     ] = True,
@@ -44,7 +46,7 @@ def study(
     from cordcal.study.figures import check_matplotlib
     from cordcal.study.page import write_study
 
-    wanted = read_study(file, data=data)
+    wanted = read_study(file, data=data, allow_import=allow_import)
     if figures:
         check_matplotlib()
     output.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cordcal.calibrators import available
 from cordcal.evaluate.evidence import ORIGINAL
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def next_step(
         Options that the command needs to read the scores.
     """
     advice = comparison.recommendation
-    if advice.key is None or advice.key == ORIGINAL[0]:
-        return None
+    if advice.key is None or advice.key == ORIGINAL[0] or advice.key not in available():
+        return None  # a calibrator from elsewhere is its owner's to fit
     repair = "lift" if advice.report == "lift" else None
     preserve = None if comparison.preserve == 1 else comparison.preserve
     kind = None if comparison.input == "logits" else comparison.input

@@ -275,12 +275,18 @@ class Graph:
         self, x: Value, *, axis: int, descending: bool = False, stable: bool = True
     ) -> Value:
         # TopK puts the smaller index first among equals, as a stable sort does.
+        return self._sorted(x, axis, descending)[1]
+
+    def sort(self, x: Value, *, axis: int, descending: bool = False) -> Value:
+        return self._sorted(x, axis, descending)[0]
+
+    def _sorted(self, x: Value, axis: int, descending: bool) -> list[Value]:
+        """Return the values in order, and where they were."""
         count = x.shape[axis]
         assert count is not None
         outputs = [(x.dtype, x.shape), (np.int64, x.shape)]
-        return self._append(
-            "TopK", [x, self.axis(count)], outputs, axis=axis, largest=int(descending)
-        )[1]
+        inputs = [x, self.axis(count)]
+        return self._append("TopK", inputs, outputs, axis=axis, largest=int(descending))
 
     def take_along_axis(self, x: Value, indices: Value, *, axis: int) -> Value:
         return self.node("GatherElements", [x, indices], x.dtype, indices.shape, axis=axis)

@@ -24,6 +24,9 @@ from cordcal._door.scores import original_probabilities
 from cordcal._door.types import Kind
 from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
+from cordcal.calibrators._foreign import adapted
+from cordcal.calibrators._imported import Imported
+from cordcal.calibrators._registry import takes_features
 from cordcal.files import replacing
 from cordcal.files._models import load, save
 from cordcal.metrics import MEASURES
@@ -70,6 +73,7 @@ class Task:
     facts: SetFacts
     wanted: Wanted
     folder: Path
+    own: Imported | None = None
 
     @property
     def name(self) -> str:
@@ -83,7 +87,8 @@ class Task:
             self.facts.classes,
             self.fit.calibrator,
         )
-        square = 0.0 if key == UNCALIBRATED else calibrator_class(key).square_work
+        counted = key != UNCALIBRATED and self.own is None
+        square = calibrator_class(key).square_work if counted else 0.0
         return rows * classes * (1.0 + square * classes)
 
     def stored(self) -> Cell | None:
@@ -97,7 +102,7 @@ class Task:
     def address(self) -> str:
         """Return the content address of the cell."""
         key = self.fit.calibrator
-        params = {} if key == UNCALIBRATED else calibrator_class(key)().get_params()
+        params = self._params(key)
         parts = {
             "format": _FORMAT,
             "version": __version__,
@@ -110,6 +115,11 @@ class Task:
         }
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def _params(self, key: str) -> dict[str, Any]:
+        if self.own is not None:
+            return {"class": self.own.path, **self.own.params}
+        return {} if key == UNCALIBRATED else calibrator_class(key)().get_params()
 
     def path(self, suffix: str) -> Path:
         """Return the file of the cell with this suffix."""
@@ -167,6 +177,10 @@ def compute(task: Task) -> Cell:
             _measure_missing(task, data, held)
     except (ValueError, ImportError) as error:
         return Cell(failure=str(error))
+    except Exception as error:
+        if task.own is None:
+            raise
+        return Cell(failure=f"{task.own.path} failed ({type(error).__name__}: {error})")
     notes = tuple(dict.fromkeys((*notes, *(str(each.message) for each in caught))))
     path = task.path(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +241,11 @@ def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measur
             )
 
 
-def _fitted(task: Task, data: SetData) -> Calibrator:
+def _fitted(task: Task, data: SetData) -> Any:
+    if task.own is not None:  # a model file cannot hold it, so it is fitted again
+        calibrator = adapted(task.own.make(), data.kind)
+        rows = data.calibration(task.fit.seed, task.fit.fraction)
+        return calibrator.fit(rows.scores, rows.labels)
     path = task.path(".safetensors")
     if path.is_file():
         found: Calibrator = load(path)
@@ -241,7 +259,7 @@ def _fitted(task: Task, data: SetData) -> Calibrator:
 
 
 def _reports(
-    calibrator: Calibrator | None, rows: Rows, kind: Kind
+    calibrator: Any, rows: Rows, kind: Kind
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp], npt.NDArray[np.float64]]:
     """Return the original report, the decisions and the direct report."""
     original = original_probabilities(rows.scores, kind)
@@ -252,6 +270,6 @@ def _reports(
     return original, decision, direct
 
 
-def _features(calibrator: Calibrator, rows: Rows) -> dict[str, Any]:
+def _features(calibrator: Any, rows: Rows) -> dict[str, Any]:
     """Return the features for the one calibrator that reads them."""
-    return {"features": rows.features} if calibrator.key == "adats" else {}
+    return {"features": rows.features} if takes_features(calibrator) else {}

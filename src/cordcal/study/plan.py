@@ -44,7 +44,8 @@ class Plan:
         """Return what does not run on a set, and why."""
         facts = self.facts(spec)
         named = spec.calibrators or ()
-        keys = dict.fromkeys((*self.study.calibrators, *self.study.rivals))
+        every = dict.fromkeys((*self.study.calibrators, *self.study.rivals))
+        keys = [key for key in every if key not in self.study.own]
         reasons = left_out_by(keys, facts.classes, facts.features)
         reasons = {key: why for key, why in reasons.items() if key not in named}
         if spec.calibrators is not None:

@@ -95,7 +95,14 @@ def run_study(
     asked = {key: CELL_EXPERIMENTS[key].requests(plan) for key in wanted}
     merged = merge(request for requests in asked.values() for request in requests)
     tasks = [
-        Task(fit, specs[fit.group, fit.set], plan.sets[fit.group, fit.set], repairs, folder)
+        Task(
+            fit,
+            specs[fit.group, fit.set],
+            plan.sets[fit.group, fit.set],
+            repairs,
+            folder,
+            plan_of.own.get(fit.calibrator),
+        )
         for fit, repairs in merged.items()
     ]
     played = [key for key in plan_of.experiments if key in LEAGUE_EXPERIMENTS]

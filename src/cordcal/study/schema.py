@@ -12,6 +12,7 @@ from cordcal.calibrators import available
 from cordcal.calibrators._registry import of_role
 from cordcal.study._league_schema import calarena_sets, read_league
 from cordcal.study._lines import Place, find_lines
+from cordcal.study._own_schema import read_own
 from cordcal.study._reader import Reader, is_number
 from cordcal.study.specs import (
     EXPERIMENTS,
@@ -33,6 +34,7 @@ _STUDY_FIELDS = (
     "calibrators",
     "rivals",
     "rival_groups",
+    "calibrator",
     "resample",
     "experiments",
     "format",
@@ -67,7 +69,10 @@ _ANSWERS_FIELDS = ("groups",)
 
 
 def read_study(
-    path: str | os.PathLike[str], *, data: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    data: str | os.PathLike[str] | None = None,
+    allow_import: bool = False,
 ) -> Study:
     """Read a study file and check all that can be checked without its data.
 
@@ -77,6 +82,8 @@ def read_study(
         A TOML file; its paths are relative to its ``data``, which is relative to the file.
     data : path, optional
         The folder of the data files, where it is not what the file says.
+    allow_import : bool
+        Whether the file may name calibrators to import, which runs their code.
 
     Returns
     -------
@@ -89,13 +96,17 @@ def read_study(
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file.name} is not valid TOML: {error}; fix the syntax there") from None
-    return _StudyReader(file, content, find_lines(text)).study(data)
+    reader = _StudyReader(file, content, find_lines(text))
+    return reader.study(data, allow_import=allow_import)
 
 
 class _StudyReader(Reader):
     """Reads a whole study file."""
 
-    def study(self, data: str | os.PathLike[str] | None) -> Study:
+    # Keys that the file may name, its own calibrators among them.
+    keys: tuple[str, ...]
+
+    def study(self, data: str | os.PathLike[str] | None, *, allow_import: bool) -> Study:
         content = self.content
         self.known(content, (), _STUDY_FIELDS)
         named = self.file.parent / self.text(content, (), "data", ".")
@@ -106,6 +117,8 @@ class _StudyReader(Reader):
             )
         size = self.table(content, "size", _SIZE_FIELDS)
         answers = self.table(content, "answers", _ANSWERS_FIELDS)
+        imported = read_own(self, allow_import=allow_import)
+        self.keys = (*available(), *imported)
         sets = self.sets()
         groups = tuple(dict.fromkeys(each.group for each in sets))
         league = read_league(self, groups)
@@ -116,8 +129,8 @@ class _StudyReader(Reader):
             title=self.text(content, (), "title", self.file.stem),
             sets=sets,
             seeds=self.seeds(content, ()) or SEEDS,
-            calibrators=self.choices(content, (), "calibrators", available()) or of_role("base"),
-            rivals=self.choices(content, (), "rivals", available()) or usual_rivals(),
+            calibrators=self.choices(content, (), "calibrators", self.keys) or of_role("base"),
+            rivals=self.choices(content, (), "rivals", self.keys) or usual_rivals(),
             experiments=self.choices(content, (), "experiments", (*EXPERIMENTS, *own))
             or (*EXPERIMENTS, *own),
             format=cast(
@@ -126,8 +139,9 @@ class _StudyReader(Reader):
             ),
             fractions=self.fractions(size),
             size_groups=self.choices(size, ("size",), "groups", groups),
-            size_calibrators=self.choices(size, ("size",), "calibrators", available()),
+            size_calibrators=self.choices(size, ("size",), "calibrators", self.keys),
             rival_groups=self.choices(content, (), "rival_groups", groups),
+            own=imported,
             league=league,
             answers=self.choices(answers, ("answers",), "groups", groups) or (),
             resample=cast(Unit, self.choice(content, (), "resample", UNITS) or "classifiers"),
@@ -183,7 +197,7 @@ class _StudyReader(Reader):
             features=self.existing(table, place, "features"),
             scale=float(scale),
             seeds=self.seeds(table, place),
-            calibrators=self.choices(table, place, "calibrators", available()),
+            calibrators=self.choices(table, place, "calibrators", self.keys),
             shifted=shifted,
             source=self.text(table, place, "source", f"{group}, {name}"),
             family=self.text(table, place, "family", "not stated"),

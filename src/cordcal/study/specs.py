@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from cordcal._door.types import Kind
 from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators._imported import Imported
 from cordcal.calibrators._registry import of_role
 
 EXPERIMENTS = (
@@ -200,6 +201,7 @@ class Study:
     resample: Unit = "classifiers"
     league: League | None = None
     answers: tuple[str, ...] = ()
+    own: Mapping[str, Imported] = field(default_factory=dict)
 
     @property
     def groups(self) -> tuple[str, ...]:

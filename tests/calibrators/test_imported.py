@@ -1,0 +1,124 @@
+"""Calibrators named as module:Class, in the command and in a study's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal.calibrators._imported import Imported
+from cordcal.cli import main
+from cordcal.study import read_study, run_study
+
+MODULE = """
+import numpy as np
+
+open("imported", "w").close()
+
+class Soft:
+    def __init__(self, share=0.1):
+        self.share = share
+    def fit(self, scores, labels):
+        return self
+    def predict_proba(self, scores):
+        e = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return (1.0 - self.share) * e / e.sum(axis=1, keepdims=True) + self.share / e.shape[1]
+
+class Broken(Soft):
+    def fit(self, scores, labels):
+        raise AttributeError("no such thing")
+"""
+
+STUDY = """
+seeds = [0]
+calibrators = ["vs", "mine", "broken"]
+rivals = ["ts"]
+experiments = ["main"]
+[calibrator.mine]
+class = "soft_maps:Soft"
+share = 0.2
+[calibrator.broken]
+class = "soft_maps:Broken"
+[[set]]
+file = "s.npz"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "soft_maps", raising=False)
+    (tmp_path / "soft_maps.py").write_text(MODULE)
+    (tmp_path / "study.toml").write_text(STUDY)
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=200)
+    logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(200, 3))
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    return tmp_path
+
+
+def test_nothing_is_imported_unless_it_is_allowed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "s.npz", "--calibrator", "soft_maps:Soft"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "names 'soft_maps:Soft', and importing it runs its code; pass --allow-import" in told
+    with pytest.raises(ValueError, match=r"study.toml, line 6: class names .* runs its code; pass"):
+        read_study("study.toml")
+    assert not (folder / "imported").exists()
+
+
+def test_the_command_compares_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = ("--calibrator", "soft_maps:Soft(share=0.3)", "--calibrator", "ts")
+    assert main(["compare", "s.npz", *named, "--allow-import"]) == 0
+    assert "Soft(share=0.3)" in capsys.readouterr().out
+
+
+def test_a_model_file_cannot_hold_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "s.npz", "--calibrator", "soft_maps:Soft"]) == 2
+    assert "a model file holds no code" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:
+    study = read_study("study.toml", allow_import=True)
+    assert study.own["mine"] == Imported("soft_maps:Soft", {"share": 0.2})
+    result = run_study(study, folder / "cells", workers=1)
+    (left,) = result.left_out
+    assert left["calibrator"] == "broken"
+    assert "soft_maps:Broken failed (AttributeError: no such thing)" in left["why"]
+    assert "mine" in {name for row in result.chapters[0].rows for name in row}
+    again = run_study(study, folder / "cells", workers=1)
+    assert again.chapters[0].rows == result.chapters[0].rows
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("soft_maps:Soft(0.2)", r"whose parameters cannot be read; write them by name"),
+        ("soft_maps:Soft(share=__import__('os'))", r"whose parameters cannot be read"),
+        ("soft_maps:Soft(shar=1)", r"which cannot be made: .*shar.*; mend its parameters"),
+        ("soft_maps:Sof", "but the module soft_maps has no Sof; check the name after the colon"),
+        ("no_such_module:Soft", "but importing no_such_module fails"),
+        ("a b:c", "write module:Class"),
+    ],
+)
+def test_what_cannot_be_imported_gets_a_sentence(folder: Path, text: str, sentence: str) -> None:
+    with pytest.raises(cordcal.Refusal, match=sentence):
+        Imported.of(text).make()
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ('[calibrator.ts]\nclass = "soft_maps:Soft"', "there is a calibrator 'ts' already"),
+        ("[calibrator.mine]\nshare = 1", r'write \[calibrator.mine\] and class = "module:Class"'),
+        ('[calibrator.mine]\nclass = "os:sep"', "which has neither fit nor predict_proba"),
+    ],
+)
+def test_tables_of_a_study_are_checked(folder: Path, lines: str, sentence: str) -> None:
+    (folder / "study.toml").write_text(f'{lines}\n[[set]]\nfile = "s.npz"\n')
+    with pytest.raises(ValueError, match=sentence):
+        read_study("study.toml", allow_import=True)
