@@ -252,7 +252,7 @@ def test_the_page_says_who_wins_where_and_what_became_of_the_claims(tmp_path: Pa
     assert cells(standings, "PHI NLL")[0] == "0.8000"
     assert "SMS" not in cells(standings, "Report")
     assert cells(tables["standings-all"], "TPCR (%)").count("10.00") == 2
-    assert cells(tables["duels-blend+lift"], "Against")[0] != "Blend + lift"
+    assert cells(tables["duels-blend-lift"], "Against")[0] != "Blend + lift"
     leader = "Blend + lift among those that keep every decision"
     assert any(leader in each for each in chapter.paragraphs)
     pytest.importorskip("matplotlib")

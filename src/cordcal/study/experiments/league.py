@@ -155,10 +155,10 @@ def _claims(verdicts: Sequence[Verdict]) -> Table:
         lines.append(
             (
                 text(claim.text),
-                text(shown_as(claim.measure).name),
+                text(verdict.outcome, strong=verdict.outcome == "holds"),
+                text(shown_as(claim.measure).name.split(" (")[0]),
                 text(f"{len(verdict.duels) - below} of {len(verdict.duels)}"),
                 text(shown),
-                text(verdict.outcome, strong=verdict.outcome == "holds"),
             )
         )
     return Table(
@@ -167,7 +167,7 @@ def _claims(verdicts: Sequence[Verdict]) -> Table:
         "won more than half the time. Hardest: the duel won least often. A claim holds where "
         "every duel is won with an interval above one half; on average where an interval "
         f"reaches one half, or where fewer than {FEWEST} sources give none.",
-        ("Claim", "By", "Won", "Hardest", "Outcome"),
+        ("Claim", "Outcome", "By", "Won", "Hardest"),
         tuple(lines),
     )
 
@@ -252,7 +252,7 @@ def _duels(name: str, losses: Mapping[str, Losses], kept: set[Report]) -> Table:
             lines.append(tuple(entries))
     shown = name if own is None else report_name(own)
     return Table(
-        f"duels-{name.replace(' ', '')}",
+        f"duels-{name.replace(' + ', '-')}",
         f"How often {shown} has the lower loss, in percent with 95 % intervals over sources. "
         "Reports in bold changed no decision; rates in bold are clearly above one half.",
         ("Against", *(shown_as(measure).name.split(" (")[0] for measure in losses)),
