@@ -103,7 +103,10 @@ def compare(
             features=found.features if other is None else None,
             progress=advance,
         )
-    step = comparison.next_step(scores, options=tuple(chain(*where.given().items())))
+    given = where.given()
+    if other is not None and evaluation is None:
+        given["--key"] = found.key  # of an experiment, the rows to fit on
+    step = comparison.next_step(scores, options=tuple(chain(*given.items())))
     present(comparison, report, source=Path(found.path).name, json=json, force=force, step=step)
     if strict and comparison.concerns:
         raise typer.Exit(1)

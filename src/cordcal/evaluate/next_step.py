@@ -63,9 +63,26 @@ def next_step(
         ),
         python=(
             "import cordcal",
-            f"rows = cordcal.files.read_scores({scores!r})",
+            f"rows = cordcal.files.read_scores({', '.join([repr(scores), *_arguments(options)])})",
             f"model = cordcal.Preserved({', '.join(arguments)}).fit(rows.values, rows.labels)",
             f"cordcal.save(model, {model!r})",
             f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values)",
         ),
     )
+
+
+def _arguments(options: tuple[str, ...]) -> list[str]:
+    """Return the options of the command as arguments of the function.
+
+    Examples
+    --------
+    >>> _arguments(("--key", "probs", "--labels-column", "y"))
+    ["key='probs'", "labels_column='y'"]
+    """
+    pairs = zip(options[::2], options[1::2], strict=True)
+    # The command reads class names from a file, the function takes them as they are.
+    return [
+        f"{name.lstrip('-').replace('-', '_')}={value!r}"
+        for name, value in pairs
+        if name != "--class-names"
+    ]
