@@ -66,6 +66,7 @@ class AuditStream:
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self._columns: dict[str, list[npt.NDArray[Any]]] = {}
         self._measured = {name: MeasuresStream() for name in _REPORTS}
+        self._reports: dict[str, MeasuredReport] = {}
         # The order of the first K - 1 classes is the whole order.
         shown = min(_TOP, cord.n_classes_ - 1)
         self._topk = {name: TopkChangesStream(shown) for name in _REPORTS[1:]}
@@ -165,8 +166,8 @@ class AuditStream:
         labels, weight = columns.get("labels"), columns.get("weight")
         return columns, ChangedRows(columns["kept"], columns["moved_to"], labels, weight, names)
 
-    def pictures(self, found: Audit, class_names: Sequence[str] | None = None) -> Pictures:
-        """Return what a report draws of the rows seen, of which ``found`` is the audit."""
+    def pictures(self, class_names: Sequence[str] | None = None) -> Pictures:
+        """Return what a report draws of the rows seen, once `result` has measured them."""
         from cordcal.evaluate._pictures import Pictures
 
         columns, changed = self._together(class_names)
@@ -176,7 +177,8 @@ class AuditStream:
             "repaired": columns["repaired"],
         }
         masses = {name: columns[name] for name in _REPORTS}
-        return Pictures.of_rows(changed, masses, confidences, found.reliability, columns.get("row"))
+        rows = columns.get("row")
+        return Pictures.of_rows(changed, masses, confidences, self._reports, rows)
 
     def result(
         self,
@@ -197,6 +199,7 @@ class AuditStream:
         if changed.labels is not None:
             measured = {name: stream.result() for name, stream in self._measured.items()}
             comparisons = _compare(measured, level, resamples, seed)
+        self._reports = measured
         found = [*_underflow(self.dtypes, measured), *noticed]
         for message in found:
             warnings.warn(message, UserWarning, stacklevel=arrays.stacklevel_outside_package())
@@ -273,9 +276,38 @@ class ChangedRows:
         row_numbers: Classes | None = None,
     ) -> tuple[ChangedRow, ...]:
         """Tell the rows whose direct report prefers its own decision most."""
+        found = self._most_decided(masses, direct_confidence)[:most]
+        return self._told(found, masses, direct_confidence, row_numbers)
+
+    def spread(
+        self,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        most: int,
+        row_numbers: Classes | None = None,
+    ) -> tuple[ChangedRow, ...]:
+        """Tell such rows of every move from class to class, before a second one of any."""
+        found = self._most_decided(masses, direct_confidence)
+        move = self.kept[found] * len(self.names) + self.moved_to[found]
+        by_move = np.argsort(move, kind="stable")
+        _, starts, counts = np.unique(move[by_move], return_index=True, return_counts=True)
+        turn = np.empty(len(found), dtype=np.intp)
+        turn[by_move] = np.arange(len(found)) - np.repeat(starts, counts)
+        chosen = np.sort(np.argsort(turn, kind="stable")[:most])
+        return self._told(found[chosen], masses, direct_confidence, row_numbers)
+
+    def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
         moved = np.flatnonzero(self.kept != self.moved_to)
-        confidence = direct_confidence[moved]
-        order = np.argsort(masses["direct"][moved] - confidence, kind="stable")[:most]
+        lead = masses["direct"][moved] - direct_confidence[moved]
+        return moved[np.argsort(lead, kind="stable")]
+
+    def _told(
+        self,
+        rows: Classes,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        row_numbers: Classes | None,
+    ) -> tuple[ChangedRow, ...]:
         return tuple(
             ChangedRow(
                 row=int(row if row_numbers is None else row_numbers[row]),
@@ -285,9 +317,9 @@ class ChangedRows:
                 original_mass=float(masses["original"][row]),
                 direct_mass=float(masses["direct"][row]),
                 repaired_mass=float(masses["repaired"][row]),
-                direct_confidence=float(top),
+                direct_confidence=float(direct_confidence[row]),
             )
-            for row, top in zip(moved[order], confidence[order], strict=True)
+            for row in rows
         )
 
 

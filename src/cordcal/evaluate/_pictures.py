@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,23 +12,16 @@ import numpy.typing as npt
 from cordcal._door.types import Classes
 from cordcal.evaluate._audit_result import ChangedRow
 from cordcal.evaluate._audit_rows import ChangedRows
+from cordcal.evaluate._class_table import ClassTable, Move, moves_of
+from cordcal.evaluate.groups import GroupReport, Groups, by_group
+from cordcal.evaluate.selective import Selection
 from cordcal.metrics import Reliability
+from cordcal.metrics._all import MeasuredReport
 from cordcal.preserved import Reports
 
 # What a page can show; the counts of everything are in the decision changes.
 MOST_ROWS = 100
-MOST_CLASSES = 40
 HISTOGRAM_BINS = 20
-
-
-@dataclass(frozen=True)
-class ClassChanges:
-    """How one class fares: rows decided for it, rows that leave it and rows that join it."""
-
-    name: str
-    decided: int
-    left: int
-    joined: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +32,26 @@ class Pictures:
     ----------
     reliability : dict of str to Reliability
         The bins of the diagrams of every report, the original's first; empty without labels.
+    selection : Selection or None
+        Risk against coverage of every report; None without labels.
     histogram : dict
         Edges, and the counts of confidences: original, direct and repaired.
-    classes : tuple of ClassChanges
-        The classes with most changes, most first.
+    classes : ClassTable
+        How each class fares.
+    moves : tuple of Move
+        Where changed decisions go, the most frequent first.
+    groups : tuple of GroupReport
+        Groups of rows, the worst first; empty where none are given.
     rows : tuple of ChangedRow
-        The changed rows, the most decided change first.
+        Changed rows, the most decided change first; of every move the most decided ones.
     """
 
     reliability: dict[str, Reliability]
+    selection: Selection | None
     histogram: dict[str, list[float]]
-    classes: tuple[ClassChanges, ...]
+    classes: ClassTable
+    moves: tuple[Move, ...]
+    groups: tuple[GroupReport, ...]
     rows: tuple[ChangedRow, ...]
 
     @classmethod
@@ -57,10 +60,11 @@ class Pictures:
         original: npt.NDArray[Any],
         reports: Reports,
         names: list[str],
-        reliability: dict[str, Reliability],
+        measured: Mapping[str, MeasuredReport],
         *,
         labels: Classes | None = None,
         row_numbers: Classes | None = None,
+        groups: Groups | None = None,
     ) -> Pictures:
         """Gather the pictures' numbers; ``row_numbers`` are the rows' places in the file."""
         all_reports = {"original": original, "direct": reports.direct, "repaired": reports.repaired}
@@ -71,8 +75,9 @@ class Pictures:
             ),
             {name: report[here, reports.decision] for name, report in all_reports.items()},
             {name: report.max(axis=1) for name, report in all_reports.items()},
-            reliability,
+            measured,
             row_numbers,
+            groups,
         )
 
     @classmethod
@@ -81,23 +86,32 @@ class Pictures:
         changed: ChangedRows,
         masses: dict[str, npt.NDArray[Any]],
         confidences: dict[str, npt.NDArray[Any]],
-        reliability: dict[str, Reliability],
+        measured: Mapping[str, MeasuredReport],
         row_numbers: Classes | None = None,
+        groups: Groups | None = None,
     ) -> Pictures:
         """Gather them from what each report puts on the decision, and on its own first class."""
+        rows = {name: each.rows for name, each in measured.items()}
+        bins = {name: each.classes for name, each in measured.items() if each.classes is not None}
         return cls(
-            reliability=reliability,
+            reliability={name: each.reliability() for name, each in measured.items()},
+            selection=Selection.of(rows) if rows else None,
             histogram=_histogram(confidences),
-            classes=_class_changes(changed),
-            rows=changed.largest(masses, confidences["direct"], MOST_ROWS, row_numbers),
+            classes=ClassTable.of(changed, bins),
+            moves=moves_of(changed),
+            groups=() if groups is None else by_group(groups, rows, changed.kept),
+            rows=changed.spread(masses, confidences["direct"], MOST_ROWS, row_numbers),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python values."""
+    def to_dict(self, *, whole: bool = True) -> dict[str, Any]:
+        """Return everything as plain Python values; of many classes all if ``whole``."""
         return {
             "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
+            "selection": None if self.selection is None else self.selection.to_dict(),
             "histogram": self.histogram,
-            "classes": [asdict(each) for each in self.classes],
+            "classes": self.classes.to_list(whole=whole),
+            "moves": [asdict(each) for each in self.moves],
+            "groups": [each.to_dict() for each in self.groups],
             "rows": [each.to_dict() for each in self.rows],
         }
 
@@ -110,18 +124,3 @@ def _histogram(confidences: dict[str, npt.NDArray[Any]]) -> dict[str, list[float
         for name, each in confidences.items()
     }
     return {"edges": edges.tolist(), **counts}
-
-
-def _class_changes(changed: ChangedRows) -> tuple[ClassChanges, ...]:
-    before, after, names = changed.kept, changed.moved_to, changed.names
-    moved = after != before
-    decided, left, joined = (
-        np.bincount(classes, minlength=len(names))
-        for classes in (before, before[moved], after[moved])
-    )
-    busiest = np.argsort(-(left + joined), kind="stable")[:MOST_CLASSES]
-    return tuple(
-        ClassChanges(names[index], int(decided[index]), int(left[index]), int(joined[index]))
-        for index in busiest
-        if left[index] + joined[index] > 0
-    )

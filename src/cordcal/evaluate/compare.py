@@ -32,6 +32,8 @@ from cordcal.evaluate.comparison import Comparison, Entry, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.given import Given
+from cordcal.evaluate.groups import Groups, few_groups
+from cordcal.evaluate.needed import calibration_tests
 from cordcal.evaluate.price import Price, price_of_keeping, share_at_end
 from cordcal.evaluate.trust import Concern, concerns_about, overlap
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
@@ -54,6 +56,7 @@ class _Split:
     labels: Labels
     features: npt.NDArray[Any] | None
     rows: Classes
+    groups: Groups | None
 
     @functools.cached_property
     def workshop(self) -> Workshop:
@@ -80,6 +83,7 @@ class _Fitted:
     size: Any
     price: Price | None
     at_bound: float
+    shares: dict[str, float]
 
     def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
         """Return the rows to resample; a map that keeps decisions has one report, not three."""
@@ -103,6 +107,7 @@ def compare(
     preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
     features: Any = None,
+    groups: Any = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Fit calibrators on one part of the rows and compare their reports on the other.
@@ -135,6 +140,9 @@ def compare(
         One name a column, for tables and reports.
     features : array_like of shape (n, D), optional
         Penultimate features of the rows of ``scores``, for ``adats``.
+    groups : array_like of shape (n,), optional
+        A group of each row, such as a region: reports are then also measured group by group.
+        Where ``evaluation`` are rows of their own, it is their groups.
     progress : callable, optional
         Called with a calibrator's key before it is fitted.
 
@@ -166,7 +174,7 @@ def compare(
     chosen = _chosen(calibrators, input)
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
-    parts, population = _splits(whole, truth, features, evaluation, splits, seed)
+    parts, population = _splits(whole, truth, features, evaluation, splits, seed, groups)
     original = [_measured(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[_Fitted] = []
@@ -202,6 +210,7 @@ def compare(
         fingerprint=str(Fingerprint.of(given)),
         seconds=time.perf_counter() - started,
         checks=_checks(parts[0], classes, names),
+        needed=calibration_tests(parts[0].workshop, [each.key for each in fitted]),
         evidence=evidence,
     )
 
@@ -221,6 +230,7 @@ def _fit(
     pictures: list[Pictures] = []
     prices: list[Price | None] = []
     bounds: list[float] = []
+    shares: dict[str, float] = {}
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     given = candidate if isinstance(candidate, Given) else None
@@ -248,8 +258,11 @@ def _fit(
         changes.add(reports.decision, first_argmax(reports.direct), split.labels)
         if not pictures:
             prices.append(_price(model, reports, split))
-            measured = {"original": original, "direct": direct[0], "repaired": repaired[0]}
+            measured = {"original": original, "direct": direct[0]}
+            if not _keeps_decisions(model):
+                measured["repaired"] = repaired[0]
             measured |= {"lift": lift[0]} if lift else {}
+            shares = _shares(model)
             pictures.append(_pictures(split, reports, columns, measured))
     return _Fitted(
         key=name,
@@ -266,6 +279,7 @@ def _fit(
         size=getattr(model.calibrator_, "size", None),
         price=prices[0],
         at_bound=float(np.mean(bounds)) if bounds else 0.0,
+        shares=shares,
     )
 
 
@@ -324,6 +338,14 @@ def _keeps_decisions(model: Preserved) -> bool:
     return bool(getattr(model.calibrator_, "keeps_argmax", False))
 
 
+def _shares(model: Preserved) -> dict[str, float]:
+    """Return what a blend is made of, the largest share first."""
+    if not isinstance(model.calibrator_, Blend):
+        return {}
+    members = zip(model.calibrator_.members_, model.calibrator_.weights_.tolist(), strict=True)
+    return dict(sorted(members, key=lambda member: -member[1]))
+
+
 def _price(model: Preserved, reports: Reports, split: _Split) -> Price | None:
     """Return what keeping the decisions costs, where the map does not keep them anyway."""
     if _keeps_decisions(model):
@@ -367,6 +389,7 @@ def _entry(
         notes=fitted.notes,
         price=fitted.price,
         at_bound=fitted.at_bound,
+        shares=fitted.shares,
         pictures=fitted.pictures,
     )
 
@@ -381,9 +404,10 @@ def _pictures(
         split.original.probabilities,
         reports,
         columns,
-        {name: each.reliability() for name, each in measured.items()},
+        measured,
         labels=split.labels,
         row_numbers=split.rows,
+        groups=split.groups,
     )
 
 
@@ -466,6 +490,7 @@ def _splits(
     evaluation: float | tuple[Any, Any],
     splits: int,
     seed: int,
+    groups: Any,
 ) -> tuple[list[_Split], int]:
     """Return the splits, and how many rows a resample draws from."""
     if splits < 1:
@@ -494,12 +519,14 @@ def _splits(
         truth = check_labels(evaluation[1], *test.shape)
         rows = np.arange(len(truth))
         original = Original.of(test, scores.kind)
-        return [_Split(scores, labels, None, original, truth, None, rows)], len(truth)
+        by = None if groups is None else few_groups(groups, len(truth))
+        return [_Split(scores, labels, None, original, truth, None, rows, by)], len(truth)
     if not 0.0 < evaluation < 1.0:
         raise Refusal(
             "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
         )
     count = len(labels)
+    by = None if groups is None else few_groups(groups, count)
     held_out = min(max(1, round(evaluation * count)), count - 1)
     if count < 2:
         raise Refusal("scores", "has one row", "at least two are needed to fit and to evaluate")
@@ -517,6 +544,7 @@ def _splits(
                 labels[test_rows],
                 None if held is None else held[test_rows],
                 test_rows,
+                None if by is None else by[test_rows],
             )
         )
     return parts, count

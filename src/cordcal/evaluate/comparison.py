@@ -16,6 +16,7 @@ from cordcal.evaluate import advice
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import percentile_interval
 from cordcal.evaluate.evidence import ORIGINAL, Evidence, Report
+from cordcal.evaluate.needed import LikelihoodRatio, reading
 from cordcal.evaluate.next_step import NextStep, next_step
 from cordcal.evaluate.price import Price
 from cordcal.evaluate.trust import Concern
@@ -80,6 +81,8 @@ class Entry:
         What the constraint itself costs; None where the map keeps decisions anyway.
     at_bound : float
         The share of rows that lift would report on less surely, did it not keep the decision.
+    shares : mapping of str to float
+        What a blend is made of; empty for other maps.
     pictures : Pictures
         What a report draws, from the first split.
     """
@@ -98,10 +101,11 @@ class Entry:
     notes: tuple[str, ...]
     price: Price | None
     at_bound: float
+    shares: Measures
     pictures: Pictures = field(repr=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain Python values."""
+    def to_dict(self, *, whole: bool = True) -> dict[str, Any]:
+        """Return the entry as plain Python values; of many classes all if ``whole``."""
         return {
             "key": self.key,
             "name": self.name,
@@ -116,7 +120,8 @@ class Entry:
             "notes": list(self.notes),
             "price": None if self.price is None else self.price.to_dict(),
             "at_bound": self.at_bound,
-            **self.pictures.to_dict(),
+            "shares": dict(self.shares),
+            **self.pictures.to_dict(whole=whole),
         }
 
 
@@ -153,6 +158,8 @@ class Comparison:
         Time the comparison took.
     checks : tuple of Concern
         What the rows and labels give reason to doubt.
+    needed : tuple of LikelihoodRatio
+        Tests of whether calibration is needed at all.
     evidence : Evidence
         The rows of every report, and their resampled measures.
     """
@@ -171,6 +178,7 @@ class Comparison:
     fingerprint: str
     seconds: float
     checks: tuple[Concern, ...]
+    needed: tuple[LikelihoodRatio, ...]
     evidence: Evidence = field(repr=False)
 
     def __getitem__(self, key: str) -> Entry:
@@ -289,7 +297,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain Python values, pictures included."""
-        step = self.next_step()
+        step, focus = self.next_step(), self._focus()
         return {
             "n_calibration": self.n_calibration,
             "n_evaluation": self.n_evaluation,
@@ -305,7 +313,10 @@ class Comparison:
             "seconds": self.seconds,
             "has_labels": True,
             "uncalibrated": dict(self.uncalibrated),
-            "calibrators": [entry.to_dict() for entry in self.entries],
+            "calibrators": [entry.to_dict(whole=entry.key == focus) for entry in self.entries],
+            "focus": focus,
+            "needed": [test.to_dict() for test in self.needed],
+            "need": reading(self.needed),
             "left_out": dict(self.left_out),
             "best": {measure: asdict(best) for measure, best in self.best.items()},
             "concerns": [concern.to_dict() for concern in self.concerns],
@@ -313,6 +324,14 @@ class Comparison:
             "reading": advice.sentences(self),
             "next_step": None if step is None else step.to_dict(),
         }
+
+    def _focus(self) -> str | None:
+        """Return the calibrator to look at first: the advised one, or the best by NLL."""
+        advised = self.recommendation.key
+        if advised in self.keys():
+            return advised
+        best = min(self.entries, key=lambda entry: entry.repaired["nll"], default=None)
+        return None if best is None else best.key
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row a report."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._door.types import Classes, Vector
 from cordcal.evaluate.bootstrap import Replicates, resampled
@@ -70,7 +68,7 @@ class Evidence:
         """Return reports' NLL, and its replicates, on the other rows alone."""
         kept = [~np.isin(split, left_out) for split in self.splits]
         rows = {
-            name: [_chosen(part, keep) for part, keep in zip(self.rows[name], kept, strict=True)]
+            name: [part.take(keep) for part, keep in zip(self.rows[name], kept, strict=True)]
             for name in reports
         }
         splits = [split[keep] for split, keep in zip(self.splits, kept, strict=True)]
@@ -80,11 +78,3 @@ class Evidence:
             for name, parts in rows.items()
         }
         return estimates, {name: values["nll"] for name, values in drawn.items()}
-
-
-def _chosen(rows: LabelledRows, keep: npt.NDArray[np.bool_]) -> LabelledRows:
-    def column(name: str) -> Any:
-        values = getattr(rows, name)
-        return None if values is None else values[keep]
-
-    return LabelledRows(*(column(field.name) for field in fields(rows)))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
 from cordcal.evaluate.bootstrap import resampled
+from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
 from cordcal.metrics import MEASURES, decision_changes
 from cordcal.metrics._rows import LabelledRows, Report
 
@@ -23,8 +24,6 @@ Over = Literal["all", "class", "group", "increase"]
 Outcome = Literal["passed", "failed", "not evaluated"]
 
 TPCR = "tpcr"
-# A measure of fewer rows says more about chance than about a class or a group.
-FEWEST_ROWS = 30
 # Half the width of a 95 % interval in standard errors.
 _NORMAL = 1.959964
 _BASELINE_FORMAT = 1
@@ -307,17 +306,9 @@ class _Evaluated:
         if gate.over == "group":
             if self.groups is None:
                 raise _NotThere("groups")
-            by = np.asarray(self.groups)
-            if by.shape != (len(self.report),):
-                raise Refusal(
-                    "groups",
-                    f"has shape {by.shape} but there are {len(self.report)} rows",
-                    "pass one group for each row",
-                )
+            yield from parts_of(as_groups(self.groups, len(self.report)))
         else:
-            by = self.report.argmax(axis=1)
-        for name in np.unique(by).tolist():
-            yield str(name), np.flatnonzero(by == name)
+            yield from parts_of(self.report.argmax(axis=1))
 
     def _increase(self, gate: Gate) -> tuple[float, str]:
         """Return the upper end of how much worse the report is than the baseline."""

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from cordcal._door.types import Labels, Vector
 from cordcal.metrics._bins import Reliability, ReliabilityStream
+from cordcal.metrics._classwise import CLASSWISE_ECE, ClassBins, ClasswiseECEStream
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
 from cordcal.metrics._registry import MEASURES
@@ -46,10 +47,14 @@ class Measures:
 
 @dataclass(frozen=True)
 class MeasuredReport:
-    """A report's measures, with the rows they were computed from."""
+    """A report's measures, with the rows they were computed from, and the bins of its classes.
+
+    ``classes`` is None where another measure has taken the place of classwise ECE.
+    """
 
     measures: Measures
     rows: LabelledRows
+    classes: ClassBins | None
 
     def reliability(self) -> Reliability:
         """Return the bins of the report's diagram."""
@@ -90,7 +95,9 @@ class MeasuresStream(Stream):
             key: self._whole[key].result() if key in self._whole else measure.value(rows)
             for key, measure in MEASURES.items()
         }
-        return MeasuredReport(Measures(len(rows), values), rows)
+        classwise = self._whole.get(CLASSWISE_ECE.key)
+        classes = classwise.by_class() if isinstance(classwise, ClasswiseECEStream) else None
+        return MeasuredReport(Measures(len(rows), values), rows, classes)
 
 
 def measure_report(report: Report, labels: Labels, weight: Vector | None) -> MeasuredReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +13,38 @@ from cordcal._door.types import Classes, Vector
 from cordcal.metrics._bins import BINS, bin_index, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
-from cordcal.metrics._measure import Measure
+from cordcal.metrics._measure import Matrix, Measure
 from cordcal.metrics._stream import BlockStream, require_rows, unlike
+
+
+@dataclass(frozen=True, eq=False)
+class ClassBins:
+    """Every class's probability in bins; each field is an array of bins by classes.
+
+    Attributes
+    ----------
+    weight : ndarray
+        Rows that give the class a probability in the bin; their weight, where they have one.
+    mass, hits : ndarray
+        The probabilities summed, and how many of the rows are of the class.
+    """
+
+    weight: Matrix
+    mass: Matrix
+    hits: Matrix
+
+    @property
+    def ece(self) -> Vector:
+        """Each class's gap between probability and frequency, weighted by rows."""
+        return np.asarray(np.abs(self.mass - self.hits).sum(axis=0) / self.weight[:, 0].sum())
+
+    def of(self, index: int) -> list[tuple[float, float, float]]:
+        """Return mean probability, frequency and rows of one class in each bin that has rows."""
+        filled = np.flatnonzero(self.weight[:, index] > 0.0)
+        weight, mass, hits = (each[filled, index] for each in (self.weight, self.mass, self.hits))
+        return list(
+            zip((mass / weight).tolist(), (hits / weight).tolist(), weight.tolist(), strict=True)
+        )
 
 
 class ClasswiseECEStream(BlockStream):
@@ -33,56 +64,59 @@ class ClasswiseECEStream(BlockStream):
 
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
-        self._weight = 0.0
-        # By bin and class: Σ w (p − 1[y = class]).
-        self._gaps: Vector | None = None
+        # By bin and class: Σ w, Σ w p and Σ w 1[y = class]; the first bin of the former two is
+        # what the others leave of all rows, and of all their probabilities.
+        self._sums: npt.NDArray[np.float64] | None = None
 
     def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
         """Add a checked block, as given and in float64."""
         classes = block.shape[1]
-        gaps = self._sized(classes)
-        # Among many classes nearly every entry is small: whole rows go to the first bin, and
-        # the few entries beyond its edge are moved on.  The edge rounded to a narrow dtype
-        # lets some of the first bin's own entries through, which then move nowhere.
-        gaps[0] += weight @ wide
+        rows, masses, hits = self._sized(classes)
+        rows[0] += weight.sum()
+        masses[0] += weight @ wide
+        # Among many classes nearly every entry is small: only the few beyond the first bin are
+        # looked at.  The edge rounded to a narrow dtype lets some of its own entries through.
         large = np.flatnonzero(block >= block.dtype.type(1.0 / self.bins))
         row = large // classes
-        column = large - row * classes
         mass = wide.ravel()[large]
-        moved = weight[row] * mass
-        # One flat index: the fast path of ufunc.at is for one dimension.
-        flat = gaps.reshape(-1)
-        np.add.at(flat, bin_index(mass, self.bins) * classes + column, moved)
-        np.subtract.at(flat, column, moved)
+        place = bin_index(mass, self.bins) * classes + (large - row * classes)
+        of_row = weight[row]
+        for sums, values in ((rows, of_row), (masses, of_row * mass)):
+            found = np.bincount(place, values, minlength=sums.size).reshape(sums.shape)
+            sums[1:] += found[1:]
         true_mass = wide[np.arange(len(wide)), labels]
-        np.subtract.at(flat, bin_index(true_mass, self.bins) * classes + labels, weight)
-        self._weight += float(weight.sum())
+        # One flat index: the fast path of ufunc.at is for one dimension.
+        np.add.at(hits.reshape(-1), bin_index(true_mass, self.bins) * classes + labels, weight)
 
-    def _sized(self, classes: int) -> Vector:
-        if self._gaps is None:
-            self._gaps = np.zeros((self.bins, classes))
-        elif classes and self._gaps.shape[1] != classes:
+    def _sized(self, classes: int) -> npt.NDArray[np.float64]:
+        if self._sums is None:
+            self._sums = np.zeros((3, self.bins, classes))
+        elif classes and self._sums.shape[2] != classes:
             raise Refusal(
                 "probabilities",
-                f"has {classes} classes but earlier blocks had {self._gaps.shape[1]}",
+                f"has {classes} classes but earlier blocks had {self._sums.shape[2]}",
                 "pass the same columns in every block",
             )
-        return self._gaps
+        return self._sums
 
     def merge(self, other: Self) -> Self:
         """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
             raise unlike(f"{self.bins} and {other.bins} bins")
-        if other._gaps is not None:
-            self._sized(other._gaps.shape[1])[:] += other._gaps
-            self._weight += other._weight
+        if other._sums is not None:
+            self._sized(other._sums.shape[2])[:] += other._sums
         return self
+
+    def by_class(self) -> ClassBins:
+        """Return the bins of every class of all rows seen so far."""
+        sums = self._sized(0).copy()
+        require_rows(sums[0, 0].max(initial=0.0))
+        sums[:2, 0] -= sums[:2, 1:].sum(axis=1)
+        return ClassBins(*sums)
 
     def result(self) -> float:
         """Return the classwise ECE of all rows seen so far."""
-        require_rows(self._weight)
-        gaps = self._sized(0)
-        return float(np.abs(gaps).sum() / (gaps.shape[1] * self._weight))
+        return float(self.by_class().ece.mean())
 
 
 @documented

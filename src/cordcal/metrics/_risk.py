@@ -94,6 +94,34 @@ def _area(covered: Vector, failed: Vector, kept: Vector, wrong: Vector) -> float
     return float((rate * kept + excess * (digamma(covered + 1.0) - digamma(before + 1.0))).sum())
 
 
+def aurc_influence(rows: LabelledRows) -> Vector:
+    """Return what each row adds to the area under the curve, times the number of rows.
+
+    Weights of a little more on one row move the area by its own error, by the ranks that
+    it pushes down, and by the mean: with u the coverage and F the errors so far, the area is
+    −∫ log u dF, and a row at u_j moves it by −e_j log u_j − ∫_{u_j} dF/u + F(1) − area.
+    Rows of one confidence share their ranks.  The mean over the rows is zero, and their root
+    mean square over √n is the standard error.
+    """
+    from scipy.special import xlogy
+
+    _, group = np.unique(-rows.confidence, return_inverse=True)
+    share = rows.weights / rows.weights.sum()
+    kept: Vector = np.bincount(group, share).astype(np.float64)
+    failed: Vector = np.bincount(group, share * ~rows.correct).astype(np.float64)
+    after = np.cumsum(kept)
+    before = np.concatenate([[0.0], after[:-1]])
+    size = np.where(kept > 0.0, kept, 1.0)  # a group of weight zero has no rows to move
+    rate = failed / size
+    with np.errstate(divide="ignore"):
+        step = np.where(before > 0.0, np.log(after / np.where(before > 0.0, before, 1.0)), 0.0)
+    height = 1.0 - (xlogy(after, after) - xlogy(before, before)) / size
+    later = np.concatenate([np.cumsum((rate * step)[::-1])[::-1][1:], [0.0]])
+    own = rate * (1.0 - before / size * step)
+    area = float(failed @ height)
+    return np.asarray(~rows.correct * height[group] - area + failed.sum() - (later + own)[group])
+
+
 def risk_coverage(
     probabilities: Any,
     labels: Any,

@@ -51,6 +51,18 @@ class LabelledRows:
     def __len__(self) -> int:
         return int(self.labels.shape[0])
 
+    def take(self, chosen: npt.NDArray[Any]) -> LabelledRows:
+        """Return some of the rows, by their numbers or by a mask."""
+        weight = None if self.weight is None else self.weight[chosen]
+        return LabelledRows(
+            self.confidence[chosen],
+            self.prediction[chosen],
+            self.true_mass[chosen],
+            self.squared_error[chosen],
+            self.labels[chosen],
+            weight,
+        )
+
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
         """Whether each prediction is the label."""

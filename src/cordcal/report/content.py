@@ -53,6 +53,8 @@ def audit_data(
         "seconds": None,
         "notes": [],
         "price": None,
+        "lift": None,
+        "shares": {},
         **pictures.to_dict(),
     }
     reading = audit.interpret().splitlines()
@@ -70,6 +72,9 @@ def audit_data(
         "has_labels": labelled,
         "uncalibrated": values("original") if labelled else None,
         "calibrators": [entry],
+        "focus": name,
+        "needed": [],
+        "need": [],
         "left_out": {},
         "best": {},
         "concerns": [],

@@ -142,4 +142,4 @@ def audited_files(
         resamples=resamples,
         seed=seed,
     )
-    return AuditedFiles(found, total.pictures(found, class_names), str(total.fingerprint), skipped)
+    return AuditedFiles(found, total.pictures(class_names), str(total.fingerprint), skipped)

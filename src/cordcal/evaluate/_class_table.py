@@ -1,0 +1,131 @@
+"""How each class fares: its rows, its changes, its reliability, and the moves between classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cordcal._door.types import Classes
+from cordcal.evaluate._audit_rows import ChangedRows
+from cordcal.metrics import decision_flows
+from cordcal.metrics._bins import BINS
+from cordcal.metrics._classwise import ClassBins
+
+# Up to so many classes every one has its own diagram in every bin.
+MOST_DIAGRAMS = 12
+# What a page can show of many classes, where it shows a few of them.
+MOST_CLASSES = 40
+# Up to so many classes all moves make a picture; beyond, the largest make a list.
+MOST_SQUARES = 30
+MOST_MOVES = 40
+# Bins of the diagrams of many classes, each of which has few rows beyond the first.
+_COARSE = 5
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """The classes of one calibrator's reports; vectors have one entry a class.
+
+    Attributes
+    ----------
+    names : list of str
+        Their names.
+    rows : ndarray of int or None
+        Rows of the class; None without labels.
+    decided, left, joined : ndarray of int
+        Rows decided for it by the classifier, and those that the direct report moves.
+    bins : mapping of str to ClassBins
+        Each report's probabilities of the classes; empty without labels.
+    """
+
+    names: Sequence[str]
+    rows: Classes | None
+    decided: Classes
+    left: Classes
+    joined: Classes
+    bins: Mapping[str, ClassBins]
+
+    @classmethod
+    def of(cls, changed: ChangedRows, bins: Mapping[str, ClassBins]) -> ClassTable:
+        """Count the classes of rows."""
+        moved = changed.moved_to != changed.kept
+
+        def count(classes: Classes) -> Classes:
+            return np.bincount(classes, minlength=len(changed.names))
+
+        return cls(
+            changed.names,
+            None if changed.labels is None else count(changed.labels),
+            count(changed.kept),
+            count(changed.kept[moved]),
+            count(changed.moved_to[moved]),
+            bins,
+        )
+
+    def to_list(self, *, whole: bool) -> list[dict[str, Any]]:
+        """Return the classes as plain Python values, those with most changes first.
+
+        Where there are many and not the ``whole`` is wanted, a few that change, and no diagrams.
+        """
+        busy = self.left + self.joined
+        order = np.argsort(-busy, kind="stable")
+        few = len(self.names) <= MOST_DIAGRAMS
+        if not (whole or few):
+            order = order[busy[order] > 0][:MOST_CLASSES]
+        gaps = {report: bins.ece for report, bins in self.bins.items()}
+        drawn = {report: bins if few else _coarse(bins) for report, bins in self.bins.items()}
+        found = []
+        for index in order.tolist():
+            each = {
+                "name": self.names[index],
+                "rows": None if self.rows is None else int(self.rows[index]),
+                "decided": int(self.decided[index]),
+                "left": int(self.left[index]),
+                "joined": int(self.joined[index]),
+                "ece": {report: float(gap[index]) for report, gap in gaps.items()},
+                "bins": {},
+            }
+            if whole or few:
+                each["bins"] = {report: bins.of(index) for report, bins in drawn.items()}
+            found.append(each)
+        return found
+
+
+def _coarse(bins: ClassBins) -> ClassBins:
+    """Join neighbouring bins."""
+
+    def joined(sums: Any) -> Any:
+        return sums.reshape(_COARSE, BINS // _COARSE, -1).sum(axis=1)
+
+    return ClassBins(joined(bins.weight), joined(bins.mass), joined(bins.hits))
+
+
+@dataclass(frozen=True)
+class Move:
+    """Rows whose decision goes from one class to another, and what that makes of them."""
+
+    source: str
+    target: str
+    count: int
+    gained: int | None
+    lost: int | None
+
+
+def moves_of(changed: ChangedRows) -> tuple[Move, ...]:
+    """Return the moves between classes, the most frequent first; all if the classes are few."""
+    names = changed.names
+    flows = decision_flows(changed.kept, changed.moved_to)
+    most = len(flows.count) if len(names) <= MOST_SQUARES else MOST_MOVES
+    found = []
+    for source, target, count in zip(
+        flows.source[:most], flows.target[:most], flows.count[:most], strict=True
+    ):
+        gained = lost = None
+        if changed.labels is not None:
+            true = changed.labels[(changed.kept == source) & (changed.moved_to == target)]
+            gained, lost = int(np.sum(true == target)), int(np.sum(true == source))
+        found.append(Move(names[source], names[target], int(count), gained, lost))
+    return tuple(found)
