@@ -286,15 +286,15 @@ class ChangedRows:
         most: int,
         row_numbers: Classes | None = None,
     ) -> tuple[ChangedRow, ...]:
-        """Tell such rows of every move from class to class, before a second one of any."""
+        """Tell such a row of every move from class to class, then a second one, and so on."""
         found = self._most_decided(masses, direct_confidence)
         move = self.kept[found] * len(self.names) + self.moved_to[found]
         by_move = np.argsort(move, kind="stable")
         _, starts, counts = np.unique(move[by_move], return_index=True, return_counts=True)
         turn = np.empty(len(found), dtype=np.intp)
         turn[by_move] = np.arange(len(found)) - np.repeat(starts, counts)
-        chosen = np.sort(np.argsort(turn, kind="stable")[:most])
-        return self._told(found[chosen], masses, direct_confidence, row_numbers)
+        chosen = found[np.argsort(turn, kind="stable")[:most]]
+        return self._told(chosen, masses, direct_confidence, row_numbers)
 
     def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
         moved = np.flatnonzero(self.kept != self.moved_to)

@@ -14,14 +14,14 @@ from cordcal.metrics import decision_flows
 from cordcal.metrics._bins import BINS
 from cordcal.metrics._classwise import ClassBins
 
-# Up to so many classes every one has its own diagram in every bin.
+# Up to so many classes every one has its own diagram in every comparison.
 MOST_DIAGRAMS = 12
 # What a page can show of many classes, where it shows a few of them.
 MOST_CLASSES = 40
 # Up to so many classes all moves make a picture; beyond, the largest make a list.
 MOST_SQUARES = 30
 MOST_MOVES = 40
-# Bins of the diagrams of many classes, each of which has few rows beyond the first.
+# Bins of the diagrams: a class has few rows beyond the first, and more bins show chance.
 _COARSE = 5
 
 
@@ -66,17 +66,17 @@ class ClassTable:
         )
 
     def to_list(self, *, whole: bool) -> list[dict[str, Any]]:
-        """Return the classes as plain Python values, those with most changes first.
+        """Return the classes as plain Python values: a dozen in their order, more by their changes.
 
         Where there are many and not the ``whole`` is wanted, a few that change, and no diagrams.
         """
         busy = self.left + self.joined
-        order = np.argsort(-busy, kind="stable")
         few = len(self.names) <= MOST_DIAGRAMS
+        order = np.arange(len(busy)) if few else np.argsort(-busy, kind="stable")
         if not (whole or few):
             order = order[busy[order] > 0][:MOST_CLASSES]
         gaps = {report: bins.ece for report, bins in self.bins.items()}
-        drawn = {report: bins if few else _coarse(bins) for report, bins in self.bins.items()}
+        drawn = {report: _coarse(bins) for report, bins in self.bins.items()}
         found = []
         for index in order.tolist():
             each = {
@@ -89,7 +89,12 @@ class ClassTable:
                 "bins": {},
             }
             if whole or few:
-                each["bins"] = {report: bins.of(index) for report, bins in drawn.items()}
+                each["bins"] = {
+                    report: [
+                        (round(p, 4), round(share, 4), rows) for p, share, rows in bins.of(index)
+                    ]
+                    for report, bins in drawn.items()
+                }
             found.append(each)
         return found
 

@@ -43,7 +43,7 @@ class Pictures:
     groups : tuple of GroupReport
         Groups of rows, the worst first; empty where none are given.
     rows : tuple of ChangedRow
-        Changed rows, the most decided change first; of every move the most decided ones.
+        Changed rows: the most decided one of every move between classes, then the second ones.
     """
 
     reliability: dict[str, Reliability]

@@ -176,7 +176,7 @@ def _about_classifier(comparison: Comparison) -> str:
     measures = comparison.uncalibrated
     return (
         f"On {comparison.n_evaluation:,} evaluation rows the classifier is right in "
-        f"{measures['accuracy']:.1%}, and its confidence misses its accuracy by "
+        f"{measures['accuracy']:.2%}, and its confidence misses its accuracy by "
         f"{100 * measures['ece']:.2f} points on average (ECE)."
     )
 

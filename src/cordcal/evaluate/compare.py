@@ -28,7 +28,7 @@ from cordcal.calibrators._registry import is_network, takes_features
 from cordcal.calibrators.blend import Blend
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import Replicates
-from cordcal.evaluate.comparison import Comparison, Entry, interval_of
+from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.given import Given
@@ -369,8 +369,16 @@ def _entry(
     fitted: _Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int
 ) -> Entry:
     direct, repaired = _means(fitted.direct), _means(fitted.repaired)
+    lift = _means(fitted.lift) if fitted.lift else None
     first = replicates[fitted.key, "direct"]
-    second = first if fitted.keeps_decisions else replicates[fitted.key, "repaired"]
+
+    def gain(report: str, measures: Mapping[str, float]) -> dict[str, Interval]:
+        second = replicates.get((fitted.key, report), first)
+        return {
+            measure: interval_of(direct[measure] - measures[measure], values - second[measure])
+            for measure, values in first.items()
+        }
+
     return Entry(
         key=fitted.key,
         name=fitted.name,
@@ -378,12 +386,10 @@ def _entry(
         numbers=math.inf if fitted.size is None else float(fitted.size.at(classes)),
         direct=direct,
         repaired=repaired,
-        lift=_means(fitted.lift) if fitted.lift else None,
+        lift=lift,
         changes=fitted.changes,
-        gain={
-            measure: interval_of(direct[measure] - repaired[measure], values - second[measure])
-            for measure, values in first.items()
-        },
+        gain=gain("repaired", repaired),
+        lift_gain={} if lift is None else gain("lift", lift),
         fit_seconds=fitted.fit_seconds,
         apply_seconds=fitted.apply_seconds,
         notes=fitted.notes,

@@ -73,6 +73,8 @@ class Entry:
         What the direct report does to the decisions.
     gain : mapping of str to Interval
         Direct minus repaired, paired: above zero the repair is better, but for accuracy.
+    lift_gain : mapping of str to Interval
+        The same for the report repaired by Lift; empty without one.
     fit_seconds, apply_seconds : float
         Time to fit calibrator and repair, and to compute both reports of the evaluation rows.
     notes : tuple of str
@@ -96,6 +98,7 @@ class Entry:
     lift: Measures | None
     changes: DecisionChanges
     gain: Mapping[str, Interval]
+    lift_gain: Mapping[str, Interval]
     fit_seconds: float
     apply_seconds: float
     notes: tuple[str, ...]
@@ -116,6 +119,7 @@ class Entry:
             "lift": None if self.lift is None else dict(self.lift),
             "changes": self.changes.to_dict(),
             "gain": {name: interval.to_dict() for name, interval in self.gain.items()},
+            "lift_gain": {name: interval.to_dict() for name, interval in self.lift_gain.items()},
             "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
             "notes": list(self.notes),
             "price": None if self.price is None else self.price.to_dict(),

@@ -16,7 +16,7 @@ from cordcal.metrics._rows import LabelledRows
 # Confidences that people abstain below.
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 # Points of a curve that a picture can tell apart.
-_POINTS = 50
+_POINTS = 25
 # Half the width of a 95 % interval in standard errors.
 _NORMAL = 1.959964
 

@@ -6,13 +6,17 @@ Colours are CSS classes, so that the same drawing serves light, dark and print.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
 # Room for tick labels and axis titles, in the drawing's own units.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
+# Above this ratio of largest to smallest, a linear axis hides everything but the largest.
+_LOG_RATIO = 8.0
+# Values further than this many interquartile ranges from the quartiles would stretch an axis.
+_FENCE = 3.0
 # About the width of a letter and the height of a line in a label.
 _LETTER, _LINE = 6.5, 12
 
@@ -34,6 +38,17 @@ class Axis:
             return cls(title, low / 1.15, high * 1.15, log=True)
         air = 0.08 * (high - low) or 0.05 * abs(high) or 0.5
         return cls(title, low - air, high + air)
+
+    @classmethod
+    def robust(cls, title: str, values: Sequence[float]) -> Axis:
+        """Return an axis for the bulk of the values; what lies beyond is pinned to its edge."""
+        inside = _bulk(values)
+        log = min(inside) > 0 and max(inside) > _LOG_RATIO * min(inside)
+        return cls.around(title + (", log scale" if log else ""), inside, log=log)
+
+    def pinned(self, value: float) -> float:
+        """Return a value, or the end of the axis where it lies beyond."""
+        return min(max(value, self.low), self.high)
 
     def place(self, value: float) -> float:
         """Return where a value lies, from 0 at the low end to 1 at the high end."""
@@ -64,6 +79,46 @@ class Axis:
         return f"{value:,.{digits}f}".replace("-", "−")
 
 
+_SHAPES = {
+    "circle": '<circle class="mark {}" cx="{}" cy="{}"{}/>',
+    "square": '<path class="mark {}" d="M{} {}m-4 -4h8v8h-8z"{}/>',
+    "cross": '<path class="mark {}" d="M{} {}m-4.5 -4.5l9 9m0 -9l-9 9"{}/>',
+    # Pinned to an edge: the value lies beyond.
+    "up": '<path class="mark {}" d="M{} {}m-5 4h10l-5 -9z"{}/>',
+    "down": '<path class="mark {}" d="M{} {}m-5 -4h10l-5 9z"{}/>',
+    "right": '<path class="mark {}" d="M{} {}m-4 -5v10l9 -5z"{}/>',
+}
+
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
+
+
+def _bulk(values: Sequence[float]) -> list[float]:
+    """Return the values within the fences of their quartiles, and those near them.
+
+    What would no more than double the range stays inside.
+    """
+    ordered = sorted(values)
+    low, high = ordered[len(ordered) // 4], ordered[(3 * len(ordered)) // 4]
+    reach = _FENCE * (high - low)
+    inside = [value for value in ordered if low - reach <= value <= high + reach]
+    span = inside[-1] - inside[0] or abs(inside[0]) or 1.0
+    return [value for value in ordered if inside[0] - span <= value <= inside[-1] + span]
+
+
+def _around(across: float, down: float, wide: float) -> Iterator[tuple[float, float]]:
+    """Yield places for a text around a point, the nearest first: its left end and its middle."""
+    for step in (0, 1, -1, 2, -2, 3, -3):
+        yield across + 9, down + step * _LINE
+        yield across - 9 - wide, down + step * _LINE
+    for step in (1.2, -1.2):
+        yield across - wide / 2, down + step * _LINE
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
 class Drawing:
     """Marks on two axes, in the order they were added."""
 
@@ -71,6 +126,7 @@ class Drawing:
         self.x, self.y = x, y
         self.width, self.height = width, height
         self._parts: list[Markup] = []
+        self._marks: list[tuple[float, float]] = []
         self._grid()
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -82,14 +138,15 @@ class Drawing:
     def _grid(self) -> None:
         floor, ceiling = self.height - _BOTTOM, _TOP
         wall = self.width - _RIGHT
-        for tick in self.x.ticks():
-            across, _ = self.at(tick, self.y.low)
-            self._line((across, floor), (across, ceiling), "grid")
-            self._text(across, floor + 15, self.x.write(tick), "tick middle")
-        for tick in self.y.ticks():
-            _, down = self.at(self.x.low, tick)
-            self._line((_LEFT, down), (wall, down), "grid")
-            self._text(_LEFT - 6, down + 3.5, self.y.write(tick), "tick end")
+        across = [(self.at(tick, self.y.low)[0], self.x.write(tick)) for tick in self.x.ticks()]
+        down = [(self.at(self.x.low, tick)[1], self.y.write(tick)) for tick in self.y.ticks()]
+        lines = [f"M{at} {floor}V{ceiling}" for at, _ in across]
+        lines += [f"M{_LEFT} {at}H{wall}" for at, _ in down]
+        self._parts.append(Markup('<path class="grid" d="{}"/>').format("".join(lines)))
+        for at, text in across:
+            self._text(at, floor + 15, text, "middle")
+        for at, text in down:
+            self._text(_LEFT - 6, at + 3.5, text, "end")
         self._text((_LEFT + wall) / 2, self.height - 6, self.x.title, "title middle")
         turned = Markup(
             '<text class="title middle" transform="translate(12 {}) rotate(-90)">{}</text>'
@@ -109,31 +166,40 @@ class Drawing:
         self._line(self.at(*start), self.at(*end), kind)
 
     def labels(self, texts: Sequence[tuple[float, float, str]]) -> None:
-        """Write beside points of the data, each text at the nearest height that is free."""
-        taken: list[tuple[float, float, float]] = []
+        """Write beside points of the data, where neither a text nor a mark is in the way.
+
+        A text that finds no room is left out: its mark still tells it.
+        """
+        taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in self._marks]
         for x, y, text in sorted(texts, key=lambda label: -label[1]):
             across, down = self.at(x, y)
-            flip = across > self.width * 0.7
-            start = across - 8 - _LETTER * len(text) if flip else across + 8
-            end = start + _LETTER * len(text)
-            for step in range(2 * len(texts) + 1):  # 0, then one up, one down, two up, ...
-                height = down + _LINE * (step // 2 + step % 2) * (-1 if step % 2 else 1)
-                inside = _TOP <= height <= self.height - _BOTTOM
-                clash = any(
-                    start < right and left < end and abs(height - other) < _LINE
-                    for left, right, other in taken
-                )
-                if inside and not clash:
+            wide = _LETTER * len(text)
+            for left, middle in _around(across, down, wide):
+                box = (left, middle - _LINE / 2, left + wide, middle + _LINE / 2)
+                if self._holds(box) and not any(_meet(box, other) for other in taken):
+                    taken.append(box)
+                    self._text(left, middle + 3.5, text, "label")
                     break
-            taken.append((start, end, height))
-            kind = "label end" if flip else "label"
-            self._text(across + (-8 if flip else 8), height + 3.5, text, kind)
+
+    def _holds(self, box: Box) -> bool:
+        left, top, right, bottom = box
+        inside = left >= _LEFT and right <= self.width - 2
+        return inside and top >= 0 and bottom <= self.height - _BOTTOM
 
     def path(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """Draw a line through points of the data."""
         if points:
             steps = " L".join("{} {}".format(*self.at(*point)) for point in points)
             self._parts.append(Markup('<path class="{}" d="M{}"/>').format(kind, steps))
+
+    def steps(self, edges: Sequence[float], heights: Sequence[float], kind: str) -> None:
+        """Draw a line that keeps each height from one edge to the next."""
+        start, first = self.at(edges[0], heights[0])
+        moves = [f"M{start} {first}"]
+        for edge, height in zip(edges[1:], heights, strict=True):
+            across, down = self.at(edge, height)
+            moves.append(f"V{down}H{across}")
+        self._parts.append(Markup('<path class="{}" d="{}"/>').format(kind, "".join(moves)))
 
     def area(
         self, low: Sequence[tuple[float, float]], high: Sequence[tuple[float, float]], kind: str
@@ -153,26 +219,36 @@ class Drawing:
             shape.format(kind, left, _TOP, round(right - left, 1), self.height - _TOP - _BOTTOM)
         )
 
-    def bar(self, low: float, high: float, top: float, kind: str, tip: str) -> None:
-        """Draw a bar from the floor to ``top``."""
-        left, ceiling = self.at(low, top)
-        right, floor = self.at(high, self.y.low)
-        shape = Markup('<rect class="mark {}" x="{}" y="{}" width="{}" height="{}" data-tip="{}"/>')
-        self._parts.append(
-            shape.format(
-                kind, left, ceiling, round(right - left, 1), round(floor - ceiling, 1), tip
-            )
-        )
+    def point(
+        self, x: float, y: float, kind: str, tip: str | None = None, *, shape: str = "circle"
+    ) -> None:
+        """Draw a mark that shows ``tip`` on hover and to arrow keys.
 
-    def point(self, x: float, y: float, kind: str, tip: str, *, shape: str = "circle") -> None:
-        """Draw a mark that shows ``tip`` on hover and on keyboard focus."""
+        Without one, the row of a table in the same figure is shown.
+        """
         across, down = self.at(x, y)
-        shapes = {
-            "circle": '<circle class="mark {}" cx="{}" cy="{}" r="4.5" data-tip="{}"/>',
-            "square": '<path class="mark {}" d="M{} {}m-4 -4h8v8h-8z" data-tip="{}"/>',
-            "cross": '<path class="mark {}" d="M{} {}m-4.5 -4.5l9 9m0 -9l-9 9" data-tip="{}"/>',
-        }
-        self._parts.append(Markup(shapes[shape]).format(kind, across, down, tip))
+        self._marks.append((across, down))
+        told = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
+        self._parts.append(Markup(_SHAPES[shape]).format(kind, across, down, told))
+
+    def slots(self, words: str, values: Mapping[str, Sequence[str]]) -> None:
+        """Tell values of several lines at even steps of x; the script makes the hover texts.
+
+        ``words`` is what is said of a step, with {} for its ends.
+        """
+        box = (_LEFT, _TOP, self.width - _LEFT - _RIGHT, self.height - _TOP - _BOTTOM)
+        told = ";".join(f"{name}:{','.join(each)}" for name, each in values.items())
+        shape = Markup('<g class="slots" data-box="{}" data-words="{}" data-values="{}"></g>')
+        self._parts.append(shape.format(" ".join(map(str, box)), words, told))
+
+    def shared(self, name: str) -> Markup:
+        """Return what was drawn so far for other drawings to `reuse`, and no more."""
+        drawn = Markup('<svg class="shared" aria-hidden="true"><g id="{}">{}</g></svg>')
+        return drawn.format(name, Markup("").join(self._parts))
+
+    def reuse(self, name: str) -> None:
+        """Draw what another drawing shared, grid and all, instead of an own grid."""
+        self._parts = [Markup('<use href="#{}"/>').format(name)]
 
     def markup(self, description: str) -> Markup:
         """Return the SVG element; ``description`` is what a screen reader says."""
@@ -180,4 +256,30 @@ class Drawing:
         return frame.format(self.width, self.height, description, Markup("").join(self._parts))
 
 
-__all__ = ["Axis", "Drawing", "Markup", "escape"]
+# Side of a small diagram, in its own units: the script draws in the same.
+PANEL = 100
+
+
+def panel(
+    lines: Mapping[str, Sequence[tuple[float, float]]], description: str, tip: str | None = None
+) -> Markup:
+    """Return a small square diagram from 0 to 1 with a diagonal and lines through points."""
+    told = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
+    paths = Markup("").join(
+        Markup('<path class="line {}" d="M{}"/>').format(
+            kind, " L".join(f"{PANEL * x:.1f} {PANEL * (1 - y):.1f}" for x, y in points)
+        )
+        for kind, points in lines.items()
+        if points
+    )
+    frame = Markup(
+        '<svg class="panel" viewBox="-2 -2 {edge} {edge}" data-size="{size}" role="img" '
+        'aria-label="{description}" tabindex="0"{told}>'
+        '<path class="frame" d="M0 0H{size}V{size}H0Z"/>'
+        '<path class="diagonal" d="M0 {size}L{size} 0"/>'
+        '<g class="lines">{paths}</g></svg>'
+    )
+    return frame.format(edge=PANEL + 4, size=PANEL, description=description, told=told, paths=paths)
+
+
+__all__ = ["Axis", "Drawing", "Markup", "escape", "panel"]

@@ -1,72 +1,64 @@
-"""The report's pictures, drawn from the plain dict of a result.  Nothing is computed here."""
+"""The pictures of one calibrator, drawn from the plain dict of a result: nothing is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cordcal.metrics import MEASURES
 from cordcal.report._svg import Axis, Drawing, Markup
-from cordcal.report.words import number
 
-# Above this ratio of largest to smallest, a linear axis hides everything but the largest.
-_LOG_RATIO = 8.0
-_REPORTS = ("direct", "repaired")
-
-
-def metric_versus_tpcr(data: Mapping[str, Any], measure: str) -> Markup:
-    """Draw a measure against TPCR, each direct report joined to its repair."""
-    spec = MEASURES[measure]
-    entries = data["calibrators"]
-    values = [entry[report][measure] for entry in entries for report in _REPORTS]
-    values.append(data["uncalibrated"][measure])
-    scaled = [spec.scale * value for value in values]
-    log = min(scaled) > 0 and max(scaled) > _LOG_RATIO * min(scaled)
-    widest = max(100 * entry["changes"]["tpcr"] for entry in entries)
-    x = Axis("decisions changed (TPCR, %)", -0.04 * (widest or 1), 1.06 * (widest or 1))
-    y = Axis.around(spec.axis + (", log scale" if log else ""), scaled, log=log)
-    drawing = Drawing(x, y)
-    drawing.band(x.low, -x.low, "zero-band")
-    for entry in entries:
-        direct, repaired = (spec.scale * entry[report][measure] for report in _REPORTS)
-        tpcr = 100 * entry["changes"]["tpcr"]
-        if tpcr > 0:
-            drawing.line((tpcr, direct), (0, repaired), "pair")
-    labels: list[tuple[float, float, str]] = []
-    for entry in entries:
-        direct, repaired = (spec.scale * entry[report][measure] for report in _REPORTS)
-        tpcr = 100 * entry["changes"]["tpcr"]
-        if tpcr == 0:
-            value = number(measure, entry["direct"][measure])
-            tip = f"{entry['name']} keeps every decision: {spec.short} {value}"
-            drawing.point(0, direct, "rival", tip, shape="square")
-            continue
-        drawing.point(0, repaired, "repaired", _tip(entry, "repaired", measure))
-        drawing.point(tpcr, direct, "direct", _tip(entry, "direct", measure))
-        labels.append((tpcr, direct, entry["key"]))
-    drawing.labels(labels)
-    base = data["uncalibrated"][measure]
-    tip = f"uncalibrated: {spec.short} {number(measure, base)}"
-    drawing.point(0, spec.scale * base, "original", tip, shape="cross")
-    return drawing.markup(
-        f"{spec.name} against the share of decisions changed, {len(entries)} calibrators; "
-        f"the table above holds the same numbers"
-    )
+# Of a reliability diagram, in the drawing's units.
+_HEIGHT = 360
+# A bin of fewer rows has a smaller mark: its accuracy is mostly chance.
+_FEW = 10
+_REPORTS = ("original", "direct", "repaired")
 
 
-def _tip(entry: Mapping[str, Any], report: str, measure: str) -> str:
-    value = number(measure, entry[report][measure])
-    changed = 0.0 if report == "repaired" else entry["changes"]["tpcr"]
-    return f"{entry['name']}, {report}: {MEASURES[measure].short} {value}, TPCR {changed:.2%}"
+def reliability_ground(data: Mapping[str, Any]) -> Markup:
+    """Return what all diagrams of a page have in common: axes, diagonal, the original report."""
+    for entry in data["calibrators"]:
+        if "original" in entry["reliability"]:
+            return _ground(entry, _HEIGHT).shared("ground")
+    return Markup("")
 
 
 def reliability(entry: Mapping[str, Any]) -> Markup:
-    """Draw accuracy against confidence of each report, with bands of 95 % intervals."""
-    drawing = Drawing(
-        Axis("confidence", 0.0, 1.0), Axis("accuracy", 0.0, 1.0), width=380, height=360
-    )
+    """Draw accuracy against confidence of each report, with bands of 95 % intervals.
+
+    The marks take their hover texts from the table below the picture, row by row.
+    """
+    drawing = _diagram(_HEIGHT)
+    drawing.reuse("ground")
+    shown = [name for name in reliability_reports(entry) if name != "original"]
+    _add(drawing, entry, shown)
+    said = ", ".join(["original", *shown])
+    return drawing.markup(f"Reliability diagram of {entry['name']}: {said}")
+
+
+def reliability_of(entry: Mapping[str, Any], report: str) -> Markup:
+    """Draw one report's diagram by itself, smaller."""
+    drawing = _diagram(_HEIGHT - 60)
     drawing.line((0, 0), (1, 1), "diagonal")
-    shown = {name: filled(entry["reliability"][name]) for name in reliability_reports(entry)}
+    _add(drawing, entry, [report], told=True)
+    return drawing.markup(f"Reliability diagram of {entry['name']}: {report}")
+
+
+def _diagram(height: int) -> Drawing:
+    return Drawing(Axis("confidence", 0.0, 1.0), Axis("accuracy", 0.0, 1.0), height=height)
+
+
+def _ground(entry: Mapping[str, Any], height: int) -> Drawing:
+    drawing = _diagram(height)
+    drawing.line((0, 0), (1, 1), "diagonal")
+    _add(drawing, entry, ["original"])
+    return drawing
+
+
+def _add(
+    drawing: Drawing, entry: Mapping[str, Any], reports: Sequence[str], *, told: bool = False
+) -> None:
+    """Draw reports: all bands, then the lines with their marks."""
+    shown = {name: filled(entry["reliability"][name]) for name in reports}
     for report, bins in shown.items():
         low, high = (
             [(each["confidence"], each[end]) for each in bins]
@@ -76,12 +68,16 @@ def reliability(entry: Mapping[str, Any]) -> Markup:
     for report, bins in shown.items():
         drawing.path([(each["confidence"], each["accuracy"]) for each in bins], f"line {report}")
         for each in bins:
-            tip = (
-                f"{report}: confidence {each['confidence']:.3f}, accuracy {each['accuracy']:.3f} "
-                f"[{each['accuracy_low']:.3f}, {each['accuracy_high']:.3f}], {each['count']:,} rows"
-            )
-            drawing.point(each["confidence"], each["accuracy"], report, tip)
-    return drawing.markup(f"Reliability diagram of {entry['name']}: {', '.join(shown)}")
+            tip = _bin_tip(report, each) if told else None
+            few = " few" if each["count"] < _FEW else ""
+            drawing.point(each["confidence"], each["accuracy"], report + few, tip)
+
+
+def _bin_tip(report: str, each: Mapping[str, Any]) -> str:
+    return (
+        f"{report}: confidence {each['confidence']:.3f}, accuracy {each['accuracy']:.3f} "
+        f"[{each['accuracy_low']:.3f}, {each['accuracy_high']:.3f}], {each['count']:,} rows"
+    )
 
 
 def reliability_reports(entry: Mapping[str, Any]) -> list[str]:
@@ -106,19 +102,38 @@ def histogram(entry: Mapping[str, Any]) -> Markup:
     """Draw how many rows have which confidence: original, direct and repaired."""
     counts = entry["histogram"]
     edges = counts["edges"]
-    reports = ("original", *_REPORTS)
+    # A map that keeps decisions has one report, not two.
+    reports = [name for name in _REPORTS if name != "repaired" or not entry["keeps_decisions"]]
     most = max(max(counts[report]) for report in reports)
     drawing = Drawing(Axis("confidence", 0.0, 1.0), Axis("rows", 0.0, 1.06 * most), height=300)
-    for low, high, *bars in zip(
-        edges[:-1], edges[1:], *(counts[name] for name in reports), strict=True
-    ):
-        tip = f"confidence {low:.2f} to {high:.2f}: " + ", ".join(
-            f"{name} {count:,}" for name, count in zip(reports, bars, strict=True)
-        )
-        drawing.bar(low, high, max(bars), "hover", tip)
     for report in reports:
-        steps: list[tuple[float, float]] = []
-        for low, high, count in zip(edges[:-1], edges[1:], counts[report], strict=True):
-            steps += [(low, count), (high, count)]
-        drawing.path(steps, f"line {report}")
+        drawing.steps(edges, counts[report], f"line {report}")
+    told = {name: [str(count) for count in counts[name]] for name in reports}
+    drawing.slots("confidence {} to {}", told)
     return drawing.markup(f"Histogram of confidence for {entry['name']}")
+
+
+def risk_coverage(entry: Mapping[str, Any]) -> Markup:
+    """Draw the share of wrong decisions among the most confident rows, for every share kept."""
+    curves = entry["selection"]["reports"]
+    highest = max(max(curve["risk"]) for curve in curves.values())
+    y = Axis("wrong among them (%)", 0.0, 106.0 * highest or 1.0)
+    drawing = Drawing(Axis("rows kept (%)", 0.0, 100.0), y, height=300)
+    for report, curve in curves.items():
+        points = [(100 * x, 100 * y) for x, y in zip(curve["coverage"], curve["risk"], strict=True)]
+        drawing.path(points, f"line {report}")
+    told = {
+        name: [f"{100 * _risk_at(curve, tenth / 10):.2f} %" for tenth in range(1, 11)]
+        for name, curve in curves.items()
+    }
+    drawing.slots("wrong among the share {1} that is most confident", told)
+    return drawing.markup(f"Risk against coverage of {entry['name']}: {', '.join(curves)}")
+
+
+def _risk_at(curve: Mapping[str, Sequence[float]], coverage: float) -> float:
+    """Return the risk of the first point that keeps so many rows."""
+    return next(
+        risk
+        for kept, risk in zip(curve["coverage"], curve["risk"], strict=True)
+        if kept >= coverage - 1e-9
+    )

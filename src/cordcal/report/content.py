@@ -50,6 +50,7 @@ def audit_data(
             for each in audit.measures
             if each.low is not None and each.high is not None
         },
+        "lift_gain": {},
         "seconds": None,
         "notes": [],
         "price": None,
