@@ -53,6 +53,14 @@ PreserveOption = Annotated[
 ReportOption = Annotated[
     Path | None, typer.Option("--report", help="Write the report to this HTML file.")
 ]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option("--groups", metavar="FILE", help="A file with the group of each row."),
+]
+GroupsColumnOption = Annotated[
+    str | None,
+    typer.Option("--groups-column", metavar="NAME", help="Column or key of the groups."),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 AllowImportOption = Annotated[
@@ -169,6 +177,13 @@ def open_file(
     if classes is None:
         _say_columns(found, where)
     return found
+
+
+def read_groups(path: str | None, column: str | None, scores: str) -> Any:
+    """Return the group of each row: of a file of their own, or of a column of the scores'."""
+    from cordcal.files._scores import read_vector
+
+    return None if path is None and column is None else read_vector(path or scores, column)
 
 
 def open_pair(

@@ -14,11 +14,14 @@ from cordcal.cli._command import add_command
 from cordcal.cli._console import note, say, show_json
 from cordcal.cli._options import (
     ForceOption,
+    GroupsColumnOption,
+    GroupsOption,
     InputOption,
     JsonOption,
     check_output,
     check_pair,
     read,
+    read_groups,
 )
 from cordcal.cli._where import NOWHERE, Where, reading
 
@@ -60,14 +63,8 @@ def check(
     gates: Annotated[
         Path | None, typer.Option("--gates", help="A TOML file with tables [max] and [min].")
     ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option("--groups", metavar="FILE", help="A file with the group of each row."),
-    ] = None,
-    groups_column: Annotated[
-        str | None,
-        typer.Option("--groups-column", metavar="NAME", help="Column or key of the groups."),
-    ] = None,
+    groups: GroupsOption = None,
+    groups_column: GroupsColumnOption = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", help="What an earlier check wrote.")
     ] = None,
@@ -103,7 +100,7 @@ def check(
         scores.labels,
         gates=wanted,
         original=None if before is None else before.values,
-        groups=_groups(groups, groups_column, report),
+        groups=read_groups(groups, groups_column, report),
         baseline=None if baseline is None else _baseline(baseline),
     )
     if write_baseline is not None:
@@ -125,12 +122,6 @@ def _probabilities(scores: Scores) -> Any:
     if scores.kind == "logits":
         return original_probabilities(scores.values, "logits")
     return scores.values
-
-
-def _groups(path: str | None, column: str | None, report: str) -> Any:
-    from cordcal.files._scores import read_vector
-
-    return None if path is None and column is None else read_vector(path or report, column)
 
 
 def _gates(path: Path | None, most: list[str], least: list[str]) -> list[Gate]:

@@ -13,6 +13,8 @@ from cordcal.cli._console import headline, progress, say, show, show_json
 from cordcal.cli._options import (
     AllowImportOption,
     ForceOption,
+    GroupsColumnOption,
+    GroupsOption,
     InputOption,
     JsonOption,
     PreserveOption,
@@ -22,6 +24,7 @@ from cordcal.cli._options import (
     need_labels,
     parse_preserve,
     read,
+    read_groups,
 )
 from cordcal.cli._where import NOWHERE, Where, reading
 
@@ -65,6 +68,8 @@ def compare(
     ] = 0.5,
     splits: Annotated[int, typer.Option("--splits", help="Random splits to average.")] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the splits.")] = 0,
+    groups: GroupsOption = None,
+    groups_column: GroupsColumnOption = None,
     where: Where = NOWHERE,
     input: InputOption = None,
     preserve: PreserveOption = "1",
@@ -101,13 +106,17 @@ def compare(
             preserve=depth,
             class_names=found.class_names,
             features=found.features if other is None else None,
+            groups=read_groups(groups, groups_column, evaluation or scores),
             progress=advance,
         )
     given = where.given()
     if other is not None and evaluation is None:
         given["--key"] = found.key  # of an experiment, the rows to fit on
     step = comparison.next_step(scores, options=tuple(chain(*given.items())))
-    present(comparison, report, source=Path(found.path).name, json=json, force=force, step=step)
+    source = Path(found.path).name
+    if evaluation is not None:
+        source = f"{source}, evaluated on {Path(evaluation).name}"
+    present(comparison, report, source=source, json=json, force=force, step=step)
     if strict and comparison.concerns:
         raise typer.Exit(1)
 

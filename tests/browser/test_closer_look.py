@@ -1,0 +1,262 @@
+"""What a reader chooses: a calibrator in the table, a move, a class, a point, in Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal._numeric.rows import softmax
+from cordcal.report import write_html
+
+from .conftest import opened
+
+# Names in many scripts, right to left among them, with marks that combine and with markup.
+NAMES = [
+    "кот",
+    "犬",
+    "قطة",
+    "कुत्ता",
+    "Ελάφι",
+    "חתול",
+    "ตัวต่อ",
+    "e\u0301lan",
+    "<b>&amp;",
+    "🦉 owl",
+    "노루",
+]
+
+
+def written(folder: Path, found: Any, name: str) -> Path:
+    path = folder / f"{name}.html"
+    write_html(found.to_dict(), path, title=f"Report {name}", source="scores.npz")
+    return path
+
+
+def scores(classes: int, rows: int, *, sharp: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(classes)
+    labels = rng.integers(classes, size=rows)
+    slope = np.linspace(-0.7, 0.7, classes)
+    return sharp * np.eye(classes)[labels] + 1.8 * rng.normal(size=(rows, classes)) + slope, labels
+
+
+def shifted(fit_scores: np.ndarray, fit_labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Take back most of the slope, which changes some decisions at once."""
+    return softmax(0.9 * logits - np.linspace(-0.5, 0.5, logits.shape[1]))
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    logits, labels = scores(len(NAMES), 1400)
+    groups = np.array(["Nord", "南", "جنوب"])[np.arange(1400) % 3]
+    blend = cordcal.calibrators.make("blend", members=("ts", "irova"))
+    maps = {"ts": "ts", "irova": "irova", "blend": blend}
+    found = cordcal.compare(logits, labels, maps, class_names=NAMES, groups=groups)
+    return found, written(tmp_path_factory.mktemp("named"), found, "named")
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Any, Path]]:
+    folder = tmp_path_factory.mktemp("sizes")
+    made = {}
+    for classes, rows, sharp in ((2, 600, 2.0), (100, 1500, 6.0), (1000, 1200, 8.0)):
+        logits, labels = scores(classes, rows, sharp=sharp)
+        found = cordcal.compare(logits, labels, {"ts": "ts", "shift": shifted})
+        made[classes] = found, written(folder, found, str(classes))
+    return made
+
+
+@pytest.fixture
+def page(browser: Any, named: tuple[Any, Path]) -> Iterator[Any]:
+    with opened(browser, named[1]) as page:
+        yield page
+
+
+def test_opens_on_the_advised_report_with_before_and_after(page: Any, named: Any) -> None:
+    found = named[0]
+    advised = found.recommendation
+    assert page.locator(".detail:visible").get_attribute("aria-label") == found[advised.key].name
+    before, after = page.locator("#pair figure").all()
+    assert f"ECE {100 * found.uncalibrated['ece']:.2f} %" in before.inner_text()
+    measures = found.measures(advised.key, advised.report)
+    assert f"ECE {100 * measures['ece']:.2f} %" in after.inner_text()
+    after.locator("circle").last.hover()
+    assert page.inner_text("#tip").startswith(f"{advised.report}: confidence")
+
+
+def test_the_detail_follows_the_choice_in_the_table(page: Any, named: Any) -> None:
+    for place, key in enumerate(named[0].keys()):
+        page.locator("#calibrators a.look", has_text=key).first.click()
+        detail = page.locator(".detail:visible")
+        assert detail.count() == 1
+        assert detail.get_attribute("data-entry") == str(place)
+        assert page.locator("#picker").input_value() == str(place)
+        assert page.locator("#calibrators tr.looked a.look").inner_text() == key
+        assert (
+            page.evaluate("document.querySelector('#detail-title').getBoundingClientRect().top")
+            < 200
+        )
+    page.select_option("#picker", "0")
+    assert page.locator("#calibrators tr.looked a.look").inner_text() == named[0].keys()[0]
+
+
+def test_a_move_leads_to_its_rows(page: Any, named: Any) -> None:
+    page.select_option("#picker", str(named[0].keys().index("irova")))
+    detail = page.locator(".detail:visible")
+    pictures = named[0]["irova"].pictures
+    moves = pictures.moves
+    assert detail.locator("svg.heat .move").count() == len(moves)
+    shown = detail.locator("table.rows tbody tr:visible")
+    all_rows = shown.count()
+    for move in (moves[0], moves[-1]):
+        rows = [
+            r
+            for r in pictures.rows
+            if (r.decision, r.direct_decision) == (move.source, move.target)
+        ]
+        square = detail.locator(f'.move[data-from="{move.source}"][data-to="{move.target}"]')
+        square.hover()
+        tip = page.inner_text("#tip")
+        assert tip.startswith(f"{move.source} → {move.target}: {move.count} row")
+        assert f"{move.gained} become right, {move.lost} wrong" in tip
+        square.click()
+        assert shown.count() == len(rows) > 0
+        assert detail.locator(".move-chosen").inner_text() == f"{move.source} → {move.target} ✕"
+    detail.locator(".move-chosen").click()
+    assert shown.count() == all_rows
+    heat = detail.locator("svg.heat")
+    heat.focus()
+    heat.press("ArrowRight")
+    heat.press("Enter")
+    assert detail.locator(".move-chosen").is_visible()
+
+
+def test_every_class_has_its_diagram_and_counts(page: Any, named: Any) -> None:
+    page.select_option("#picker", str(named[0].keys().index("irova")))
+    panels = page.locator(".detail:visible .multiples figure")
+    classes = named[0]["irova"].pictures.classes.to_list(whole=True)
+    assert panels.count() == len(NAMES)
+    for panel, each in zip(panels.all(), classes, strict=True):
+        text = panel.locator("figcaption").inner_text()
+        assert each["name"] in text
+        assert f"{each['rows']:,} rows, {each['decided']:,} decided for it" in text
+        assert panel.locator("path.line").count() == len(each["bins"])
+    panels.first.locator("svg").focus()
+    assert "ECE of the class: original" in page.inner_text("#tip")
+
+
+def test_abstention_groups_and_shares_tell_the_results_numbers(page: Any, named: Any) -> None:
+    found = named[0]
+    page.select_option("#picker", str(found.keys().index("blend")))
+    detail = page.locator(".detail:visible")
+    for report, each in found["blend"].pictures.selection.reports.items():
+        row = detail.locator(".areas tbody tr", has_text=report).first.inner_text()
+        assert f"{each.aurc:.4f}" in row
+        assert f"{each.low:.4f}–{each.high:.4f}" in row
+    confidence, coverage, accuracy = found["blend"].pictures.selection.reports["original"].at[0]
+    first = detail.locator(".thresholds tbody tr").first.inner_text()
+    assert f"{100 * accuracy:.2f} %" in first
+    assert f"{100 * coverage:.1f} % kept" in first
+    assert first.startswith(f"{confidence}")
+    groups = detail.locator(".groups tbody tr")
+    assert [row.locator("th").inner_text() for row in groups.all()] == [
+        group.name for group in found["blend"].pictures.groups
+    ]
+    shares = detail.locator(".shares i")
+    assert shares.count() == len(found["blend"].shares)
+    shares.first.hover()
+    member, part = next(iter(found["blend"].shares.items()))
+    assert page.inner_text("#tip") == f"{member}: {100 * part:.1f} % of the mixture"
+
+
+def test_the_reading_asks_whether_calibration_is_needed(page: Any, named: Any) -> None:
+    text = page.inner_text(".lead")
+    for sentence in named[0].to_dict()["need"]:
+        assert sentence in text
+
+
+def test_every_point_of_a_scatter_plot_is_told(page: Any, named: Any) -> None:
+    found = named[0]
+    picture = page.locator("section[aria-labelledby=tradeoff-title] svg").first
+    picture.focus()
+    told = set()
+    for _ in range(picture.locator(".mark").count()):
+        picture.press("ArrowRight")
+        told.add(page.inner_text("#tip"))
+    for entry in found:
+        reports = ["direct"] if entry.keeps_decisions else ["direct", "repaired", "lift"]
+        for report in reports:
+            value = f"NLL {found.measures(entry.key, report)['nll']:.4f}"
+            assert any(entry.name in tip and value in tip for tip in told)
+    marks = picture.locator(".mark")
+    for mark in marks.all():
+        own = mark.get_attribute("data-tip")
+        mark.hover(force=True)
+        assert own in page.inner_text("#tip")
+
+
+@pytest.mark.parametrize("classes", [2, 100, 1000])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_any_number_of_classes_fits(
+    browser: Any, sizes: Any, classes: int, width: int, scheme: str
+) -> None:
+    found, path = sizes[classes]
+    assert path.stat().st_size < 7e5
+    size = {"width": width, "height": 900}
+    with opened(browser, path, viewport=size, color_scheme=scheme) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if classes == 2:
+            return
+        page.select_option("#picker", str(found.keys().index(found.to_dict()["focus"])))
+        detail = page.locator(".detail:visible")
+        rows = detail.locator("table.classes tbody tr")
+        assert rows.count() == classes
+        wanted = rows.nth(7).locator("th").inner_text()
+        detail.locator(".find-class").fill(wanted)
+        shown = detail.locator("table.classes tbody tr:visible")
+        names = shown.locator("th").all_inner_texts()
+        assert names
+        assert all(wanted in name for name in names)
+        assert detail.locator(".classes-shown").inner_text() == f"{len(names)} of {classes} classes"
+        shown.locator("button", has_text=wanted).first.click()
+        assert wanted in detail.locator(".class-name").inner_text()
+        assert detail.locator(".class-chosen path.line").count() >= 2
+
+
+def test_a_narrow_screen_shows_nll_and_ece_first_and_says_that_it_scrolls(
+    browser: Any, named: Any
+) -> None:
+    with opened(browser, named[1], viewport={"width": 390, "height": 900}) as page:
+        heads = page.locator("#calibrators thead th")
+        for place in (1, 2):
+            box = heads.nth(place).bounding_box()
+            assert box["x"] + box["width"] <= 390
+        assert page.locator(".sideways").is_visible()
+        scroll = page.locator("#calibrators").locator("xpath=..")
+        assert "more" in scroll.get_attribute("class")
+        scroll.evaluate("(place) => { place.scrollLeft = 9999; }")
+        page.wait_for_function(
+            "!document.querySelector('#calibrators').parentElement.matches('.more')"
+        )
+        # The first column stays, with its lines.
+        first = page.locator("#calibrators tbody th").nth(1)
+        assert first.bounding_box()["x"] >= 0
+        assert first.evaluate("(cell) => getComputedStyle(cell).borderBottomWidth") == "1px"
+
+
+def test_no_table_is_cut_on_paper(browser: Any, named: Any, sizes: Any) -> None:
+    for path in (named[1], sizes[100][1]):
+        # A4 without its margins, in CSS pixels.
+        with opened(browser, path, viewport={"width": 718, "height": 1000}) as page:
+            page.emulate_media(media="print")
+            cut = page.evaluate(
+                """() => [...document.querySelectorAll('table, svg, pre')]
+                    .filter((each) => each.getClientRects().length)
+                    .filter((each) => each.getBoundingClientRect().right > 719)
+                    .map((each) => each.className.baseVal ?? each.className)"""
+            )
+            assert cut == []

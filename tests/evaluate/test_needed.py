@@ -1,0 +1,64 @@
+"""Whether calibration is needed: the tests' law, their figures, and when they keep quiet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import cordcal
+from cordcal._door.original import Original
+from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop
+from cordcal.evaluate.needed import calibration_tests, reading
+
+
+def workshop(logits: np.ndarray, labels: np.ndarray) -> Workshop:
+    return Workshop(Original.of(logits, "logits"), labels, None, Folds.of(labels, FOLDS, seed=0))
+
+
+def drawn(seed: int, rows: int = 800, sharpness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits whose softmax, taken ``sharpness`` times less sharp, the labels follow."""
+    rng = np.random.default_rng(seed)
+    logits = 1.5 * rng.normal(size=(rows, 3))
+    noise = rng.gumbel(size=(rows, 3))
+    return sharpness * logits, (logits + noise).argmax(axis=1)
+
+
+def test_the_statistic_is_twice_the_gain_in_log_likelihood() -> None:
+    logits, labels = drawn(0, sharpness=1.3)
+    (ts, _) = calibration_tests(workshop(logits, labels), ["vs"])
+
+    def loss(inverse: float) -> float:
+        z = inverse * logits
+        lse = np.log(np.exp(z).sum(axis=1))
+        return float((lse - z[np.arange(len(z)), labels]).sum())
+
+    best = optimize.minimize_scalar(loss, bounds=(0.1, 3.0), options={"xatol": 1e-10}).fun
+    assert ts.statistic == pytest.approx(2 * (loss(1.0) - best), abs=1e-6)
+    assert ts.p_value == pytest.approx(stats.chi2.sf(ts.statistic, 1))
+    assert ts.needed
+    assert "Calibration is needed" in reading([ts])[0]
+
+
+def test_p_values_are_uniform_where_nothing_is_needed() -> None:
+    found = [calibration_tests(workshop(*drawn(seed)), ["vs"]) for seed in range(60)]
+    for place, freedom in enumerate((1, 5)):
+        values = [tests[place].p_value for tests in found]
+        assert {tests[place].freedom for tests in found} == {freedom}
+        assert stats.kstest(values, "uniform").pvalue > 0.01
+
+
+def test_too_few_rows_or_a_class_without_labels_leave_a_test_out() -> None:
+    logits, labels = drawn(1, rows=45)
+    assert [test.key for test in calibration_tests(workshop(logits, labels), ["vs"])] == ["ts"]
+    logits, labels = drawn(1)
+    two = np.where(labels == 2, 1, labels)
+    assert [test.key for test in calibration_tests(workshop(logits, two), ["vs"])] == ["ts"]
+
+
+def test_a_comparison_carries_them() -> None:
+    found = cordcal.compare(*drawn(2, sharpness=2.0), ["irova"])
+    assert [test.key for test in found.needed] == ["ts"]
+    data = found.to_dict()
+    assert data["needed"][0]["needed"] is True
+    assert "p < " in data["need"][0] or "p = " in data["need"][0]

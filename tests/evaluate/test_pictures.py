@@ -1,0 +1,154 @@
+"""What a report draws: classes, moves, groups and abstention, against plain counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal import Refusal, metrics
+from cordcal.evaluate.groups import FEWEST_ROWS
+from cordcal.metrics._risk import aurc_influence, curve_of
+from cordcal.metrics._rows import Report
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(5, size=900)
+    logits = 2.0 * np.eye(5)[labels] + 1.6 * rng.normal(size=(900, 5)) + [0.8, 0, 0, 0, -0.8]
+    groups = np.array(["north", "south", "öst"])[rng.integers(3, size=900)]
+    groups[:4] = "rare"
+    return logits, labels, groups
+
+
+@pytest.fixture(scope="module")
+def comparison(rows):
+    logits, labels, groups = rows
+    return cordcal.compare(
+        logits[:450],
+        labels[:450],
+        ["ts", "irova"],
+        evaluation=(logits[450:], labels[450:]),
+        groups=np.where(np.arange(450) < 4, "rare", groups[450:]),
+        class_names=list("abcde"),
+    )
+
+
+@pytest.fixture(scope="module")
+def reports(rows):
+    """The irova reports of the comparison, fitted again by hand."""
+    logits, labels, _ = rows
+    model = cordcal.Preserved("irova").fit(logits[:450], labels[:450])
+    return model.reports(logits[450:]), labels[450:]
+
+
+def test_classes_are_counted_and_measured(comparison, reports) -> None:
+    both, labels = reports
+    classes = comparison["irova"].pictures.classes.to_list(whole=True)
+    assert [each["name"] for each in classes] == list("abcde")
+    moved = both.direct.argmax(axis=1)
+    for index, each in enumerate(classes):
+        assert each["rows"] == np.sum(labels == index)
+        assert each["decided"] == np.sum(both.decision == index)
+        assert each["left"] == np.sum((both.decision == index) & (moved != index))
+        assert each["joined"] == np.sum((both.decision != index) & (moved == index))
+        for report, values in (("direct", both.direct), ("repaired", both.repaired)):
+            found = metrics.class_reliability(values, labels, index)
+            assert each["ece"][report] == pytest.approx(found.ece, abs=1e-12)
+            coarse = metrics.class_reliability(values, labels, index, bins=5)
+            filled = coarse.count > 0
+            bins = np.array(each["bins"][report])
+            assert bins[:, 2] == pytest.approx(coarse.count[filled])
+            assert bins[:, 0] == pytest.approx(coarse.confidence[filled], abs=1e-4)
+            assert bins[:, 1] == pytest.approx(coarse.accuracy[filled], abs=1e-4)
+    mean = np.mean([each["ece"]["repaired"] for each in classes])
+    assert mean == pytest.approx(comparison["irova"].repaired["classwise_ece"], abs=1e-12)
+
+
+def test_moves_are_the_changes_and_each_has_a_row(comparison) -> None:
+    pictures, changes = comparison["irova"].pictures, comparison["irova"].changes
+    assert sum(move.count for move in pictures.moves) == changes.n_changed
+    assert sum(move.gained for move in pictures.moves) == changes.n_gained
+    assert sum(move.lost for move in pictures.moves) == changes.n_lost
+    counts = [move.count for move in pictures.moves]
+    assert counts == sorted(counts, reverse=True)
+    told = {(row.decision, row.direct_decision) for row in pictures.rows[: len(counts)]}
+    assert told == {(move.source, move.target) for move in pictures.moves}
+
+
+def test_abstention_is_the_curve(comparison, reports) -> None:
+    both, labels = reports
+    selection = comparison["irova"].pictures.selection
+    for report, values in (("direct", both.direct), ("repaired", both.repaired)):
+        curve, found = metrics.risk_coverage(values, labels), selection.reports[report]
+        assert found.aurc == curve.aurc
+        assert found.low < found.aurc < found.high
+        assert found.at[3][1:] == curve.at(0.9)
+        assert found.risk[-1] == pytest.approx(np.mean(values.argmax(axis=1) != labels))
+    estimate, low, high = selection.change["repaired"]
+    assert estimate == selection.reports["repaired"].aurc - selection.reports["direct"].aurc
+    assert low < estimate < high
+    assert "repaired" not in comparison["ts"].pictures.selection.reports
+
+
+@pytest.mark.parametrize("digits", [16, 1])
+def test_the_error_of_the_area_is_the_bootstraps(digits: int) -> None:
+    rng = np.random.default_rng(5)
+    top = np.round(rng.beta(4, 1, 400), digits)
+    report = Report.of(np.column_stack([top, 1 - top]), "report")
+    labels = (rng.random(400) > top).astype(np.intp)
+    rows = report.labelled(labels)
+    influence = aurc_influence(rows)
+    assert influence.mean() == pytest.approx(0.0, abs=1e-12)
+    draws = [curve_of(rows.take(rng.integers(400, size=400))).aurc for _ in range(1000)]
+    assert influence.std() / 20 == pytest.approx(np.std(draws), rel=0.1)
+
+
+def test_groups_are_measured_the_worst_first(comparison, reports, rows) -> None:
+    both, labels = reports
+    groups = np.where(np.arange(450) < 4, "rare", rows[2][450:])
+    found = comparison["irova"].pictures.groups
+    assert found[-1].name == "rare"
+    assert found[-1].small
+    assert found[-1].n < FEWEST_ROWS
+    values = [group.measures["repaired"]["nll"] for group in found[:-1]]
+    assert values == sorted(values, reverse=True)
+    for group in found:
+        inside = groups == group.name
+        assert group.n == inside.sum()
+        moved = both.direct[inside].argmax(axis=1) != both.decision[inside]
+        assert group.tpcr == pytest.approx(moved.mean())
+        expected = metrics.ece(both.repaired[inside], labels[inside])
+        assert group.measures["repaired"]["ece"] == pytest.approx(expected)
+    assert sum(group.n for group in found) == 450
+
+
+def test_groups_that_are_no_groups_are_refused(rows) -> None:
+    logits, labels, groups = rows
+    with pytest.raises(Refusal, match="has 900 different values"):
+        cordcal.compare(logits, labels, ["ts"], groups=np.arange(900))
+    with pytest.raises(Refusal, match="pass one group for each row"):
+        cordcal.compare(logits, labels, ["ts"], groups=groups[1:])
+
+
+def test_many_classes_are_whole_only_where_the_page_looks_first() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(40, size=1200)
+    logits = 4.0 * np.eye(40)[labels] + 1.5 * rng.normal(size=(1200, 40))
+    found = cordcal.compare(logits, labels, ["vs", "irova"])
+    data = found.to_dict()
+    by_key = {entry["key"]: entry for entry in data["calibrators"]}
+    focus = by_key.pop(data["focus"])
+    assert len(focus["classes"]) == 40
+    assert focus["classes"][0]["bins"]
+    (other,) = by_key.values()
+    assert all(each["left"] + each["joined"] and not each["bins"] for each in other["classes"])
+
+
+def test_a_blend_tells_its_shares(rows) -> None:
+    logits, labels, _ = rows
+    found = cordcal.compare(logits, labels, {"blend": "blend"})["blend"]
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
+    assert found.lift_gain["nll"].estimate == pytest.approx(found.direct["nll"] - found.lift["nll"])
