@@ -10,9 +10,9 @@ import numpy as np
 
 from cordcal._door.types import Classes
 from cordcal.evaluate._audit_rows import ChangedRows
-from cordcal.metrics import decision_flows
 from cordcal.metrics._bins import BINS
 from cordcal.metrics._classwise import ClassBins
+from cordcal.metrics._flows import flows_between
 
 # Up to so many classes every one has its own diagram in every comparison.
 MOST_DIAGRAMS = 12
@@ -122,7 +122,7 @@ class Move:
 def moves_of(changed: ChangedRows) -> tuple[Move, ...]:
     """Return the moves between classes, the most frequent first; all if the classes are few."""
     names = changed.names
-    flows = decision_flows(changed.kept, changed.moved_to)
+    flows = flows_between(changed.kept, changed.moved_to, len(names))
     most = len(flows.count) if len(names) <= MOST_SQUARES else MOST_MOVES
     found = []
     for source, target, count in zip(

@@ -75,7 +75,11 @@ def decision_flows(original: Any, report: Any) -> Flows:
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
     before, after, known = decision_pair(original, report)
-    classes = known or int(max(before.max(), after.max())) + 1
+    return flows_between(before, after, known or int(max(before.max(), after.max())) + 1)
+
+
+def flows_between(before: Classes, after: Classes, classes: int) -> Flows:
+    """Count the moves between decisions that were read already."""
     moved = before != after
     moves, count = np.unique(before[moved] * classes + after[moved], return_counts=True)
     order = np.argsort(-count, kind="stable")

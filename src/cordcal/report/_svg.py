@@ -111,8 +111,8 @@ def _around(across: float, down: float, wide: float) -> Iterator[tuple[float, fl
     for step in (0, 1, -1, 2, -2, 3, -3):
         yield across + 9, down + step * _LINE
         yield across - 9 - wide, down + step * _LINE
-    for step in (1.2, -1.2):
-        yield across - wide / 2, down + step * _LINE
+    yield across - wide / 2, down + 1.2 * _LINE
+    yield across - wide / 2, down - 1.2 * _LINE
 
 
 def _meet(one: Box, other: Box) -> bool:
