@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal._door.types import Classes, Vector
+from cordcal._door.types import Classes, Matrix, Vector
 from cordcal.metrics._bins import BINS, bin_index, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
-from cordcal.metrics._measure import Matrix, Measure
+from cordcal.metrics._measure import Measure
 from cordcal.metrics._stream import BlockStream, require_rows, unlike
 
 
