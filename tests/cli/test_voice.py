@@ -37,6 +37,17 @@ def test_quiet_keeps_warnings_and_errors(call, folder: Path) -> None:
     assert "does not exist" in call("fit", "nowhere.npz", "--quiet")[2]
 
 
+def test_compare_takes_keys_with_commas_and_skips_rows(call, folder: Path) -> None:
+    compare = ("compare", "holes.npz", "--calibrator", "ts,platt", "--calibrator", "vs", "--json")
+    assert call(*compare)[0] == 2
+    code, out, errors = call(*compare, "--on-error", "skip")
+    assert code == 0
+    found = json.loads(out)
+    assert [entry["key"] for entry in found["calibrators"]] == ["ts", "platt", "vs"]
+    assert found["n_calibration"] + found["n_evaluation"] == 398
+    assert "skipped 2 rows" in errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -69,6 +69,9 @@ AllowImportOption = Annotated[
         "--allow-import", help="Import calibrators named module:Class, which runs their code."
     ),
 ]
+WideOption = Annotated[
+    bool, typer.Option("--wide", help="Print all columns, however narrow the terminal.")
+]
 OnErrorOption = Annotated[
     str,
     typer.Option(
@@ -130,6 +133,17 @@ def read(path: str, where: Where, *, role: str = "scores", kind: InputKind | Non
 
     found = read_scores(path, role=role, input=_kind(kind), **where.places())
     _say_columns(found, where)
+    return found
+
+
+def read_rows(path: str, where: Where, on_error: OnError, **options: Any) -> Scores:
+    """Read calibration rows, without those that are to be skipped."""
+    if on_error == "stop":
+        return read(path, where, **options)
+    from cordcal.serving._refusals import read_sound
+
+    found, skipped = read_sound(open_file(path, where, **options))
+    say_skipped(skipped)
     return found
 
 

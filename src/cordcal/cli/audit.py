@@ -16,6 +16,7 @@ from cordcal.cli._options import (
     OnErrorOption,
     ReportOption,
     SchedulerOption,
+    WideOption,
     check_on_error,
     check_output,
     open_pair,
@@ -55,6 +56,7 @@ def audit(
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
+    wide: WideOption = False,
 ) -> None:
     """Count the decisions a calibrator changes, and measure its report before and after repair."""
     if report is not None:
@@ -79,7 +81,7 @@ def audit(
     if json:
         show_json(found.audit.to_dict())
         return
-    show(found.audit)
+    show(found.audit, wide=wide)
     if report is not None:
         say(f"report: {report}")
 

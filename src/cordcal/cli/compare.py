@@ -17,19 +17,23 @@ from cordcal.cli._options import (
     GroupsOption,
     InputOption,
     JsonOption,
+    OnErrorOption,
     PreserveOption,
     ReportOption,
+    WideOption,
     check_names,
+    check_on_error,
     check_output,
     need_labels,
     parse_preserve,
-    read,
     read_groups,
+    read_rows,
 )
 from cordcal.cli._where import NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.files import Scores
+    from cordcal.serving._refusals import OnError
 
 TITLE = "Which calibrator, and what it does to decisions"
 
@@ -54,8 +58,7 @@ def compare(
         list[str] | None,
         typer.Option(
             "--calibrator",
-            help="A key, or module:Class with --allow-import; repeat it for more. All where left "
-            "out.",
+            help="Keys, as in ts,svs, or module:Class with --allow-import; all where left out.",
         ),
     ] = None,
     allow_import: AllowImportOption = False,
@@ -73,9 +76,11 @@ def compare(
     where: Where = NOWHERE,
     input: InputOption = None,
     preserve: PreserveOption = "1",
+    on_error: OnErrorOption = "stop",
     report: ReportOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
+    wide: WideOption = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if there is anything to check first.")
     ] = False,
@@ -85,15 +90,17 @@ def compare(
     if report is not None:
         check_output(report, force=force)
     headline(f"cordcal compare: {scores}")
-    found, other = _parts(scores, evaluation, where, kind=input)
+    treatment = check_on_error(on_error)
+    found, other = _parts(scores, evaluation, where, treatment, kind=input)
     truth = need_labels(found)
     held_out: Any = share if other is None else (other.values, need_labels(other))
     from cordcal import calibrators
 
-    chosen = [_calibrator(each, allow_import) for each in calibrator or ()]
+    named = [key for given in calibrator or () for key in given.split(",") if key]
+    chosen = [_calibrator(each, allow_import) for each in named]
     from cordcal.evaluate.compare import compare as run
 
-    keys = calibrator or calibrators.available()
+    keys = chosen or calibrators.available()
     with progress("comparing", len(keys) + 1) as advance:
         comparison = run(
             found.values,
@@ -116,13 +123,13 @@ def compare(
     source = Path(found.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"
-    present(comparison, report, source=source, json=json, force=force, step=step)
+    present(comparison, report, source=source, json=json, force=force, wide=wide, step=step)
     if strict and comparison.concerns:
         raise typer.Exit(1)
 
 
 def _parts(
-    scores: str, evaluation: str | None, where: Where, *, kind: Any
+    scores: str, evaluation: str | None, where: Where, on_error: OnError, *, kind: Any
 ) -> tuple[Scores, Scores | None]:
     """Read the rows to fit on, and those to evaluate on where a file gives them."""
     if evaluation is None and set(where.given()) <= {"--key"} and scores != "-":
@@ -131,10 +138,10 @@ def _parts(
         pair = read_experiment(scores, where.key)
         if pair is not None:
             return pair
-    found = read(scores, where, kind=kind)
+    found = read_rows(scores, where, on_error, kind=kind)
     if evaluation is None:
         return found, None
-    other = read(evaluation, where, kind=kind)
+    other = read_rows(evaluation, where, on_error, kind=kind)
     check_names(found.class_names, scores, other.class_names, evaluation)
     return found, other
 
@@ -157,6 +164,7 @@ def present(
     source: str,
     json: bool,
     force: bool,
+    wide: bool,
     step: Any = None,
 ) -> None:
     """Print a comparison, and write its report where one is wanted."""
@@ -168,7 +176,8 @@ def present(
     if json:
         show_json(data)
         return
-    show(comparison, comparison.interpret())
+    show(comparison, wide=wide)
+    show(comparison.interpret())
     for key, reason in comparison.left_out.items():
         say(f"not run: {key}: {reason}")
     if report is not None:

@@ -9,7 +9,7 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import headline, progress
-from cordcal.cli._options import JsonOption, check_output
+from cordcal.cli._options import JsonOption, WideOption, check_output
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def demo(
         Path, typer.Option("--report", help="Where the report goes; replaced on every run.")
     ] = Path("cordcal-demo.html"),
     json: JsonOption = False,
+    wide: WideOption = False,
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
     check_output(report, force=True)
@@ -53,7 +54,8 @@ def demo(
             progress=advance,
         )
     step = comparison.next_step()  # as it would be with scores in a file
-    present(comparison, report, source="scikit-learn's digits", json=json, force=True, step=step)
+    source = "scikit-learn's digits"
+    present(comparison, report, source=source, json=json, force=True, wide=wide, step=step)
 
 
 def _scores() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -20,10 +20,9 @@ from cordcal.cli._options import (
     check_on_error,
     check_output,
     need_labels,
-    open_file,
     open_pair,
     parse_preserve,
-    read,
+    read_rows,
     refuse_with_pair,
     say_skipped,
 )
@@ -112,7 +111,7 @@ def fit(
             _check_key(calibrator)
         wanted: Any = repair
         cordcal.Preserved(calibrator, repair=wanted, preserve=depth)._new_repair()  # refuses others
-        found = _rows(scores, where, treatment, kind=input)
+        found = read_rows(scores, where, treatment, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
         check_output(output, force=force)
@@ -136,17 +135,6 @@ def fit(
     if measures is not None:
         say(str(measures))
     say(f"model: {output}")
-
-
-def _rows(path: str, where: Where, on_error: OnError, **options: Any) -> Scores:
-    """Read the calibration rows, without those that are to be skipped."""
-    if on_error == "stop":
-        return read(path, where, **options)
-    from cordcal.serving._refusals import read_sound
-
-    found, skipped = read_sound(open_file(path, where, **options))
-    say_skipped(skipped)
-    return found
 
 
 def _calibrator(

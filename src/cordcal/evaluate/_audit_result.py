@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordcal._door.errors import Refusal
+from cordcal.evaluate._fitting_table import Column, FittingTable
 from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
-    from rich.table import Table
 
 # Measures of two reports that differ by less have been rounded, not improved.
 _ROUNDING = 1e-12
@@ -306,38 +306,39 @@ class Audit:
             parts += ["", self._groups_table("original decision", worst)]
         return Group(*parts)
 
-    def _measures_table(self) -> Table:
-        from rich.table import Table
-
-        table = Table(title="Measures (change: repaired − direct)", title_justify="left")
-        table.add_column("measure")
-        for heading in ("original", "direct", "repaired", "change"):
-            table.add_column(heading, justify="right")
-        table.add_column(f"{self.level:.0%} interval", no_wrap=True)
+    def _measures_table(self) -> FittingTable:
+        table = FittingTable(
+            [
+                Column("measure", words=True),
+                Column("original", goes=1),
+                Column("direct"),
+                Column("repaired"),
+                Column("change", goes=2),
+                Column(f"{self.level:.0%} interval", goes=3),
+            ],
+            title="Measures (change: repaired − direct)",
+        )
         for each in self.measures:
-            interval = "–" if each.low is None else f"[{each.low:+.5f}, {each.high:+.5f}]"
-            table.add_row(
+            table.add(
                 MEASURES[each.measure].short,
                 *(f"{value:.5f}" for value in (each.original, each.direct, each.repaired)),
                 f"{each.difference:+.5f}",
-                # A bracket opens a style in rich's own markup.
-                interval.replace("[", r"\["),
+                "–" if each.low is None else f"[{each.low:+.5f}, {each.high:+.5f}]",
             )
         return table
 
-    def _groups_table(self, heading: str, groups: Sequence[GroupChanges]) -> Table:
-        from rich.table import Table
-
+    def _groups_table(self, heading: str, groups: Sequence[GroupChanges]) -> FittingTable:
         labelled = self.changes.delta_accuracy is not None
-        table = Table(title=f"Changes by {heading}", title_justify="left")
-        table.add_column(heading)
-        for name in ("rows", "changed", "share", *(("C⁺", "C⁻", "C⁰") if labelled else ())):
-            table.add_column(name, justify="right")
+        parts = [Column(name, goes=1) for name in (("C⁺", "C⁻", "C⁰") if labelled else ())]
+        counts = [Column("rows", goes=2), Column("changed"), Column("share")]
+        table = FittingTable(
+            [Column(heading, words=True), *counts, *parts], title=f"Changes by {heading}"
+        )
         for each in groups:
             found = each.changes
             split = (found.n_gained, found.n_lost, found.n_neutral) if labelled else ()
-            table.add_row(
-                each.group.replace("[", r"\["),
+            table.add(
+                each.group,
                 f"{found.n:,}",
                 f"{found.n_changed:,}",
                 f"{found.tpcr:.2%}",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cordcal.evaluate._fitting_table import Column, FittingTable
 from cordcal.metrics import MEASURES
 from cordcal.metrics._registry import leading
 
 _PARTS = ("gained", "lost", "neutral")
+# On a narrow terminal NLL stays and ECE goes last; other measures go before accuracy.
+_MEASURES_GO = {"nll": 0, "ece": 5}
 
 
 def comparison_table(data: Mapping[str, Any]) -> Any:
@@ -19,18 +22,22 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     data : mapping
         What `Comparison.to_dict` returns.
     """
-    from rich.table import Table
     from rich.text import Text
 
     # What fits beside the changes on a terminal; the HTML report has all measures.
     main = leading()
-    table = Table(caption="percent, but for NLL and Brier; green: best that keeps every decision")
-    table.add_column("calibrator")
-    table.add_column("report")
-    headings = ("accuracy", "TPCR", "C+", "C−", "C0", *(MEASURES[name].short for name in main))
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    table.add_column("fit, s", justify="right")
+    table = FittingTable(
+        [
+            Column("calibrator", words=True),
+            Column("report", words=True),
+            Column("accuracy", goes=4),
+            Column("TPCR"),
+            *(Column(name, goes=2) for name in ("C+", "C−", "C0")),
+            *(Column(MEASURES[name].short, goes=_MEASURES_GO.get(name, 3)) for name in main),
+            Column("fit, s", goes=1),
+        ],
+        caption="percent, but for NLL and Brier; green: best that keeps every decision",
+    )
 
     def add(key: str, report: str, measures: Mapping[str, float], changes: Any, fit: str) -> None:
         parts = [0.0] * 4 if changes is None else [changes[name] for name in ("tpcr", *_PARTS)]
@@ -39,7 +46,7 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
             best = data["best"][name]
             style = "bold green" if (best["key"], best["report"]) == (key, report) else ""
             cells.append(Text(MEASURES[name].write(measures[name]), style=style))
-        table.add_row(Text(key), Text(report), *cells, fit)
+        table.add(key, report, *cells, fit)
 
     add("uncalibrated", "original", data["uncalibrated"], None, "")
     for entry in data["calibrators"]:
