@@ -130,3 +130,21 @@ def test_a_file_without_experiments_is_named_by_line(folder: Path, tmp_path: Pat
     (tmp_path / "study.toml").write_text('[[calarena]]\nfile = "a.npz"\n', encoding="utf-8")
     with pytest.raises(ValueError, match=r"line 2: a\.npz holds no groups with probas_cal"):
         read_study(tmp_path / "study.toml")
+
+
+def test_the_ready_study_file_takes_all_seven_benchmarks(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    names = [f"{name}-binary" for name in ("tabrepo", "tabarena", "cv")]
+    names += [f"{name}-multiclass" for name in ("tabrepo", "tabarena", "cv", "imagenet")]
+    for name in names:
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            for part in ("cal", "test"):
+                file[f"d/CatBoost/probas_{part}"] = np.full((4, 2), 0.5)
+                file[f"d/CatBoost/labels_{part}"] = np.arange(4) % 2
+    study = read_study(Path(__file__).parents[2] / "docs" / "calarena.toml", data=tmp_path)
+    assert sorted(spec.group for spec in study.sets) == sorted(names)
+    assert {spec.family for spec in study.sets} == {"boosting"}
+    assert study.experiments == ("league",)
+    assert study.league is not None
+    assert study.league.rows == ("all",)
+    assert len(study.league.claims) == 3

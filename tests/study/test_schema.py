@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,3 +157,18 @@ def test_lines_of_nested_tables() -> None:
     assert lines["set", 1, "file"] == 6
     assert lines["a", "b", "c"] == 8
     assert line_of(lines, ("set", 1, "missing")) == 5
+
+
+def test_the_projects_own_study_is_whole() -> None:
+    data = os.environ.get("CORDCAL_TEST_DATA")
+    if data is None:
+        pytest.skip("CORDCAL_TEST_DATA names no folder of real outputs")
+    study = read_study(Path(__file__).parents[2] / "docs" / "results" / "study.toml", data=data)
+    playing = [spec for spec in study.sets if spec.league]
+    # Every classifier plays once, and each says what its rows are and what kind it is.
+    assert len({(spec.file, spec.scale) for spec in playing}) == len(playing) == 32
+    assert "not stated" not in {spec.family for spec in study.sets}
+    assert len({spec.source for spec in playing}) == 13
+    assert study.answers == ("language models",)
+    assert study.league is not None
+    assert {claim.report for claim in study.league.claims} >= {"blend + lift", "blend"}
