@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_indices
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_contents
+from cordcal.files._hdf5 import MAGIC
+from cordcal.files._opening import open_regular
 from cordcal.files._scores import Scores, _check_values
 
 _PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
@@ -49,8 +52,13 @@ def read_experiment(
     parts : tuple of Scores, or None
         None where the file is none of this layout, or ``name`` is a data set of its own.
     """
+    if not Path(path).is_file():
+        return None  # stdin, or a pattern: whoever reads it says what it is
+    with open_regular(path) as file:
+        if file.read(len(MAGIC)) != MAGIC:  # a table would be read whole to learn that
+            return None
     contents = open_contents(path)
-    known = experiments_in(contents) if contents.format == "hdf5" else ()
+    known = experiments_in(contents)
     if not known or (name is not None and name in contents.shapes):
         return None
     if name is None and len(known) == 1:
@@ -60,14 +68,18 @@ def read_experiment(
         near = difflib.get_close_matches(name or "", known, n=1) or known[:1]
         raise Refusal(contents.path, reason, "name one, as in {setting}", setting=("key", near[0]))
     assert name is not None
+    return parts_of(contents, name)
+
+
+def parts_of(contents: Contents, name: str) -> tuple[Scores, Scores]:
+    """Read the calibration and the test part of an experiment that a file is known to hold."""
     return _part(contents, name, "cal"), _part(contents, name, "test")
 
 
 def _part(contents: Contents, name: str, part: str) -> Scores:
     key = f"{name}/probas_{part}"
-    held: npt.NDArray[Any] = (contents.vectors if key in contents.vectors else contents.matrices)[
-        key
-    ]
+    alone = key in contents.vectors
+    held: npt.NDArray[Any] = contents.vectors[key] if alone else contents.matrices[key]
     if held.ndim == 1 or held.shape[1] == 1:  # the second class of two
         held = held.reshape(-1, 1)
         held = np.concatenate([1 - held, held], axis=1)

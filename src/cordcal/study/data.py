@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cordcal._door.types import Kind
 from cordcal.files import Scores, read_scores
-from cordcal.files._calarena import read_experiment
+from cordcal.files._calarena import parts_of
 from cordcal.files._columns import FEATURE_NAMES
 from cordcal.files._formats import open_contents
 from cordcal.files._scores import is_file
@@ -174,12 +174,16 @@ def load_set(spec: SetSpec) -> SetData:
     return SetData(kind, rows, evaluation, shifted)
 
 
+# A file of hundreds of experiments is listed once; its arrays are read when they are asked for.
+_opened = lru_cache(maxsize=1)(open_contents)
+
+
 def _load_experiment(spec: SetSpec) -> SetData:
+    assert spec.experiment is not None
     try:
-        parts = read_experiment(spec.file, spec.experiment)
+        parts = parts_of(_opened(spec.file), spec.experiment)
     except ValueError as error:
         raise ValueError(f"{spec.place}: {error}") from None
-    assert parts is not None
     rows, evaluation = (_rows(spec, spec.file, part, None) for part in parts)
     _check_classes(spec, spec.file, rows, evaluation)
     return SetData(parts[0].kind, rows, evaluation, {})
