@@ -424,6 +424,11 @@ class Preserved(Estimator):
         than = "fit" if self.class_names is None else "class_names"
         check_same_columns(column_names(scores), "scores", self.columns_, than)
 
+    def _parts(self) -> dict[str, Any]:
+        if not hasattr(self, "repair_"):
+            return {}
+        return {"calibrator": self.calibrator_, "repair": self.repair_}
+
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
         self._check_fitted("repair_")

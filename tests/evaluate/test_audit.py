@@ -80,6 +80,9 @@ def test_forms(found) -> None:
     assert json.loads(json.dumps(plain))["changes"]["n_changed"] == found.changes.n_changed
     pytest.importorskip("pandas")
     assert list(found.to_frame()["measure"])[:2] == ["accuracy", "nll"]
+    notebook = found._repr_html_()
+    assert f"<td>{found.measures[1].repaired:.4f}</td>" in notebook
+    assert notebook.count("<tr>") == 1 + len(found.measures)
     assert found.to_frame("by_class")["n"].sum() == 600
     assert len(found.to_frame("rows")) == 10
     with pytest.raises(ValueError, match="use one of measures, by_class"):

@@ -204,11 +204,35 @@ def test_results_are_plain(comparison) -> None:
     json.dumps(comparison.to_dict(), allow_nan=False)
     frame = comparison.to_frame()
     lifts = sum(entry.lift is not None for entry in comparison)
-    assert len(frame) == 1 + 2 * len(comparison) + lifts
+    kept = sum(entry.keeps_decisions for entry in comparison)
+    assert len(frame) == 1 + 2 * len(comparison) - kept + lifts
+    assert set(frame.columns) >= {"nll", "nll_low", "nll_high", "tpcr"}
+    for measure in ("accuracy", "nll", "brier", "ece", "ece_equal_mass"):
+        inside = frame[f"{measure}_low"].le(frame[measure]) & frame[measure].le(
+            frame[f"{measure}_high"]
+        )
+        assert inside.all(), measure
     assert frame.loc[frame.report == "repaired", "tpcr"].eq(0).all()
     assert repr(comparison).startswith("Comparison of 3 calibrators on 750 rows × 4 classes: Use ")
     with pytest.raises(KeyError, match="'ms' was not compared; there are ts, vs, irova"):
         comparison["ms"]
+
+
+def test_tables_for_papers_and_notebooks(comparison) -> None:
+    markdown = comparison.to_markdown(["nll"], intervals=False)
+    best = comparison.best["nll"]
+    assert f"| {best.key} | {best.report} | 0.00 | **{best.value:.4f}** |" in markdown
+    assert markdown.count("\n| ts |") == 1  # one report, since it keeps decisions
+    assert r"\textbf{" in comparison.to_latex()
+    drawn = comparison.replicates("vs", "direct", "nll")
+    centred = drawn - drawn.mean() + comparison["vs"].direct["nll"]
+    low, high = np.quantile(centred, [0.025, 0.975])
+    assert f"[{low:.4f}, {high:.4f}]" in comparison.to_html(["nll"])
+    notebook = comparison._repr_html_()
+    assert comparison.recommendation.headline in notebook
+    assert "<table>" in notebook
+    with pytest.raises(ValueError, match="measures has 'loss'; use some of accuracy, nll"):
+        comparison.to_markdown(["loss"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
+from cordcal._door.diagram import diagram
+
 
 class Estimator:
     """An object whose constructor only stores its keyword parameters.
@@ -86,6 +88,14 @@ class Estimator:
             if repr(value) != repr(defaults[name])
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        """Return the diagram that notebooks show."""
+        return diagram(self, self._parts(), getattr(self, "construction_", None))
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the fitted estimators this one is made of, by what they do."""
+        return {}
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags

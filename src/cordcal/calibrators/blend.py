@@ -144,6 +144,12 @@ class Blend(Calibrator):
     def _read(self, given: npt.NDArray[Any], *, fitting: bool = False) -> npt.NDArray[Any]:
         return given  # each member reads the scores in its own way
 
+    def _parts(self) -> dict[str, Any]:
+        if not hasattr(self, "members_"):
+            return {}
+        shares = zip(self.weights_.tolist(), self.members_.items(), strict=True)
+        return {f"{share:.1%} {key}": member for share, (key, member) in shares}
+
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         self._fit_from(self._workshop(Original.of(working, self.input), labels, weight))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cordcal._door.errors import Refusal
+from cordcal.evaluate import tables
 from cordcal.evaluate._fitting_table import Column, FittingTable
 from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
 
@@ -292,6 +294,26 @@ class Audit:
             f"{self.changes.n_changed:,} decision{'' if self.changes.n_changed == 1 else 's'} "
             f"changed, {self.changes.tpcr:.2%})"
         )
+
+    def _repr_html_(self) -> str:
+        said = f"<p>{escape(self.interpret())}</p>"
+        return said + tables.html(self._paper_table()) if self.measures else said
+
+    def _paper_table(self) -> tables.Table:
+        """Return the measures as a table for a page."""
+        rows = []
+        for each in self.measures:
+            measure = MEASURES[each.measure]
+            values = (each.original, each.direct, each.repaired)
+            change = measure.write(each.difference, signed=True)
+            if each.low is not None and each.high is not None:
+                low, high = (measure.write(end, signed=True) for end in (each.low, each.high))
+                change = f"{change} [{low}, {high}]"
+            cells = [measure.axis, *map(measure.write, values), change]
+            rows.append(tuple((tables.Part(cell),) for cell in cells))
+        header = ("", "Original", "Direct", "Repaired", "Change, repaired − direct")
+        caption = f"{self.n:,} rows, {self.n_classes} classes; {self.level:.0%} intervals."
+        return tables.Table("audit", caption, header, tuple(rows))
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.types import Kind
-from cordcal.evaluate import advice
+from cordcal.evaluate import _tabulated, advice, tables
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import percentile_interval
 from cordcal.evaluate.evidence import ORIGINAL, Evidence, Report
@@ -227,13 +228,18 @@ class Comparison:
         )
 
     def _drawn(self, report: Report, measure: str) -> npt.NDArray[np.float64]:
-        """Return a measure's replicates; a map that keeps decisions has one report, not two."""
+        return self.evidence.replicates[self._only(report)][measure]
+
+    def replicates(self, key: str, report: str, measure: str) -> npt.NDArray[np.float64] | None:
+        """Return a measure's bootstrap replicates; None where it is not resampled."""
+        return self.evidence.replicates[self._only((key, report))].get(measure)
+
+    def _only(self, report: Report) -> Report:
+        """Return the report itself; a map that keeps decisions has one, not two."""
         key = report[0]
         if key == ORIGINAL[0]:
-            report = ORIGINAL
-        elif self[key].keeps_decisions:
-            report = (key, "direct")
-        return self.evidence.replicates[report][measure]
+            return ORIGINAL
+        return (key, "direct") if self[key].keeps_decisions else report
 
     @property
     def best(self) -> dict[str, Best]:
@@ -338,24 +344,52 @@ class Comparison:
         return None if best is None else best.key
 
     def to_frame(self) -> Any:
-        """Return a pandas data frame with one row a report."""
+        """Return a pandas data frame with one row a report.
+
+        Every measure has three columns, ``nll``, ``nll_low`` and ``nll_high``: its value and
+        its 95 % bootstrap interval, moved by the bias of the resamples (binned errors have
+        one).  A map that keeps decisions by itself is one row.
+        """
         import pandas
 
-        rows = [{"calibrator": "uncalibrated", "report": "original", **self.uncalibrated}]
-        for entry in self.entries:
-            changes = entry.changes
-            direct = {
-                "tpcr": changes.tpcr,
-                "gained": changes.gained,
-                "lost": changes.lost,
-                "neutral": changes.neutral,
-            }
-            rows.append({"calibrator": entry.key, "report": "direct", **entry.direct, **direct})
-            kept = dict.fromkeys(direct, 0.0)
-            rows.append({"calibrator": entry.key, "report": "repaired", **entry.repaired, **kept})
-            if entry.lift is not None:
-                rows.append({"calibrator": entry.key, "report": "lift", **entry.lift, **kept})
-        return pandas.DataFrame(rows).fillna(dict.fromkeys(direct, 0.0) if self.entries else {})
+        return pandas.DataFrame(_tabulated.frame_rows(self))
+
+    def to_markdown(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
+        """Return the comparison as a Markdown table.
+
+        Parameters
+        ----------
+        measures : sequence of str, optional
+            Which measures to show; by default accuracy and the leading ones.
+        intervals : bool
+            Show each value with its 95 % bootstrap interval.
+        """
+        return tables.markdown(_tabulated.table_of(self, measures, intervals))
+
+    def to_latex(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
+        """Return the comparison as a LaTeX table, for the packages booktabs and amssymb.
+
+        Parameters
+        ----------
+        measures, intervals
+            As for `to_markdown`.
+        """
+        return tables.latex(_tabulated.table_of(self, measures, intervals))
+
+    def to_html(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
+        """Return the comparison as an HTML table; `cordcal.write_html` makes a whole report.
+
+        Parameters
+        ----------
+        measures, intervals
+            As for `to_markdown`.
+        """
+        return tables.html(_tabulated.table_of(self, measures, intervals))
+
+    def _repr_html_(self) -> str:
+        said = [concern.ended for concern in self.concerns]
+        said += [f"{self.recommendation.headline}.", self.recommendation.reason]
+        return f"<p>{escape(' '.join(said))}</p>{self.to_html(intervals=False)}"
 
     def __rich__(self) -> Any:
         from rich.console import Group

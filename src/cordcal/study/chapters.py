@@ -7,46 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cordcal.calibrators._registry import short_name
+from cordcal.evaluate.tables import Entry as Entry
+from cordcal.evaluate.tables import Part as Part
+from cordcal.evaluate.tables import Table as Table
 from cordcal.metrics import MEASURES
 from cordcal.study.tidy import Result, Row
 
 FigureKind = Literal["changes", "tradeoff", "reliability", "curves", "ranks"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One number of a table, with its emphasis.
-
-    Attributes
-    ----------
-    text : str
-        The number as it is printed.
-    strong : bool
-        Whether it is printed in bold.
-    mark : {"", "better", "worse"}
-        A triangle: the repair lowers or raises the value.
-    stars : str
-        Asterisks of a test, or a dagger for one that goes the other way.
-    """
-
-    text: str
-    strong: bool = False
-    mark: Literal["", "better", "worse"] = ""
-    stars: str = ""
-
-
-Entry = tuple[Part, ...]
-"""One place of a table; several parts are printed with slashes between them."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table in the paper's form."""
-
-    name: str
-    caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordcal._version import __version__
+from cordcal.evaluate.tables import SIGNS, latex, markdown
 from cordcal.files import replacing
 from cordcal.files._arrow import import_arrow
 from cordcal.report.html import environment, own_file
 from cordcal.study.figures import save_figure
-from cordcal.study.tables import SIGNS, latex, markdown
 
 if TYPE_CHECKING:
     from cordcal.study import StudyResult

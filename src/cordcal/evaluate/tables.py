@@ -1,12 +1,11 @@
-"""A study's tables as Markdown and as LaTeX."""
+"""Tables for papers and pages: what they hold, and how Markdown, LaTeX and HTML write it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cordcal.study.chapters import Entry, Part, Table
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
 
 SIGNS = {"": "", "better": "▼", "worse": "▲"}
 _LATEX_SIGNS = {
@@ -45,12 +44,47 @@ _LATEX = {
 }
 
 
+@dataclass(frozen=True)
+class Part:
+    """One number of a table, with its emphasis.
+
+    Attributes
+    ----------
+    text : str
+        The number as it is printed.
+    strong : bool
+        Whether it is printed in bold.
+    mark : {"", "better", "worse"}
+        A triangle: the repair lowers or raises the value.
+    stars : str
+        Asterisks of a test, or a dagger for one that goes the other way.
+    """
+
+    text: str
+    strong: bool = False
+    mark: Literal["", "better", "worse"] = ""
+    stars: str = ""
+
+
+Entry = tuple[Part, ...]
+"""One place of a table; several parts are printed with slashes between them."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in the paper's form."""
+
+    name: str
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+
+
 def markdown(table: Table) -> str:
     """Return a table as Markdown, its caption below.
 
     Examples
     --------
-    >>> from cordcal.study.chapters import Part, Table
     >>> print(markdown(Table("t", "A caption.", ("a", "b"), (((Part("x"),), (Part("1", True),)),))))
     | a | b |
     | --- | --- |
@@ -94,7 +128,6 @@ def latex(table: Table) -> str:
 
     Examples
     --------
-    >>> from cordcal.study.chapters import Part, Table
     >>> rows = (((Part("a"),), (Part("1", stars="*"),)), ((Part("a"),), (Part("2"),)))
     >>> print(latex(Table("t", "50 %.", ("set", "x"), rows)).splitlines()[5])
     a & 1$^{*}$ \\
@@ -138,3 +171,35 @@ def _latex_text(text: str) -> str:
         done += _LATEX.get(piece, piece)
         rest = rest[len(piece) :]
     return done
+
+
+def html(table: Table) -> str:
+    """Return a table as HTML without scripts or classes, for notebooks and pages of one's own.
+
+    Examples
+    --------
+    >>> print(html(Table("t", "A < B.", ("a", "b"), (((Part("x"),), (Part("1", True),)),))))
+    <table>
+    <caption>A &lt; B.</caption>
+    <thead><tr><th>a</th><th>b</th></tr></thead>
+    <tbody>
+    <tr><td>x</td><td><strong>1</strong></td></tr>
+    </tbody>
+    </table>
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
+    lines = ["<table>", f"<caption>{escape(table.caption)}</caption>"]
+    lines += [f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    for row in table.rows:
+        cells = "".join(f"<td>{' / '.join(map(_html_part, entry))}</td>" for entry in row)
+        lines.append(f"<tr>{cells}</tr>")
+    return "\n".join([*lines, "</tbody>", "</table>"])
+
+
+def _html_part(part: Part) -> str:
+    body = escape(part.text)
+    if part.strong:
+        body = f"<strong>{body}</strong>"
+    stars = f"<sup>{escape(part.stars)}</sup>" if part.stars else ""
+    sign = SIGNS[part.mark]
+    return f"{body}{stars}{' ' + sign if sign else ''}"

@@ -1,9 +1,9 @@
-"""A study's tables as Markdown and LaTeX: emphasis, signs, and what must be escaped."""
+"""Tables as Markdown, LaTeX and HTML: emphasis, signs, and what must be escaped."""
 
 from __future__ import annotations
 
-from cordcal.study.chapters import Part, Table, change, number, text
-from cordcal.study.tables import latex, markdown
+from cordcal.evaluate.tables import Part, Table, html, latex, markdown
+from cordcal.study.chapters import change, number, text
 
 TABLE = Table(
     "t",
@@ -47,3 +47,11 @@ def test_a_change_that_prints_as_zero_has_no_sign() -> None:
     assert change(-0.006, 2) == Part("−0.01", mark="worse")
     assert change(0.006, 2, strong=True) == Part("0.01", True, "better")
     assert number(-0.0001, 2, signed=True).text == "0.00"
+
+
+def test_html_escapes_names_and_keeps_emphasis() -> None:
+    evil = Table("t", "<b>", ("<i>",), (((Part("<script>", True, "better", "**"),),),))
+    written = html(evil)
+    assert "<script>" not in written
+    assert "<td><strong>&lt;script&gt;</strong><sup>**</sup> ▼</td>" in written
+    assert "<th>&lt;i&gt;</th>" in written
