@@ -45,14 +45,19 @@ def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
 
 
 def _bases(results: Sequence[Result]) -> list[str]:
-    """Return the maps that were repaired."""
-    return list(dict.fromkeys(each.calibrator for each in results if each.repair == CORDS))
+    """Return the maps that may change answers and were repaired."""
+    keys = dict.fromkeys(each.calibrator for each in results if each.repair == CORDS)
+    return [key for key in keys if calibrator_class(key).role == "base"]
 
 
 def _scalers(values: Values, name: str) -> list[str]:
-    """Return the maps that keep decisions by construction and ran on a set."""
+    """Return the rivals, which keep answers by design, that changed none of a set."""
     keys = dict.fromkeys(key for at, key, _, _ in values if at == name and key != UNCALIBRATED)
-    return [key for key in keys if calibrator_class(key).keeps_argmax]
+    return [
+        key
+        for key in keys
+        if calibrator_class(key).role == "rival" and values[name, key, DIRECT, "tpcr"] == 0.0
+    ]
 
 
 def _best_scaler(values: Values, name: str, measure: str) -> tuple[float, str]:
