@@ -286,6 +286,8 @@ def test_the_account_of_answers_says_what_the_figures_say(
     assert words in account
     lost = repaired["ece"] > 0.5
     assert ("no vector with that argmax can say so" in account) == lost
+    assert "there is one source, and no interval" in account
+    assert f"NLL from {repaired['nll']:.3f} to {repaired['nll']:.3f}" in account
     won = chapter.tables[0]
     assert cells(won, "CORD: NLL") == ["2/2", "2/2"]
     assert cells(won, "lift: ECE") == (["0/2", "0/2"] if lost else ["2/2", "2/2"])

@@ -31,10 +31,11 @@ def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
     values = means(results, "set", "calibrator", "repair", "measure")
     sets = list(dict.fromkeys(each.set for each in results))
     bases = _bases(results)
+    sources = len({each.source for each in results})
     return Chapter(
         key="answers",
         title="Answers of language models",
-        paragraphs=tuple(_account(values, sets, bases)) if bases else (),
+        paragraphs=tuple(_account(values, sets, bases, sources)) if bases else (),
         tables=(
             _counts(values, sets, bases),
             _complete(values, sets, bases),
@@ -73,7 +74,9 @@ def _won(values: Values, sets: Sequence[str], base: str, repair: str, measure: s
     ]
 
 
-def _account(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Iterator[str]:
+def _account(
+    values: Values, sets: Sequence[str], bases: Sequence[str], sources: int
+) -> Iterator[str]:
     """Say what the figures say, and nothing that they do not."""
     accuracy = fmean(values[name, UNCALIBRATED, DIRECT, "accuracy"] for name in sets)
     tpcr = fmean(values[name, key, DIRECT, "tpcr"] for name in sets for key in bases)
@@ -81,8 +84,12 @@ def _account(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Itera
         f"{len(sets)} models, right in {100 * accuracy:.0f} % of their answers on average; the "
         f"maps that may change answers change {100 * tpcr:.0f} % of them. Each repaired map is "
         "set against the best of all scalers that keep the answer, chosen for every set and "
-        "measure by its value on the evaluation rows: that favours the scalers. The sets ask "
-        "the same questions, so they are one source, and there are no intervals."
+        "measure by its value on the evaluation rows: that favours the scalers."
+        + (
+            " All models answer the same questions, so there is one source, and no interval."
+            if sources == 1
+            else ""
+        )
     )
     shares: dict[tuple[str, str], float] = {}
     for repair in (CORDS, LIFT):
@@ -131,10 +138,25 @@ def _reason(
     if lost and there > 0 and there >= _MOST * whole:
         told += (
             " Where the kept answer is probably wrong, no vector with that argmax can say so: the "
-            "second answer already has as much. Lift with a cap takes mass from the others "
-            "instead, and pays in NLL."
+            "second answer already has as much."
         )
     yield told
+    yield from _capped(values, [place for place in places if (*place, CAPPED, "nll") in values])
+
+
+def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Say what lift gains and pays if it takes mass from the other answers instead."""
+    if not places:
+        return
+    errors, losses = (
+        [fmean(values[*place, repair, measure] for place in places) for repair in (LIFT, CAPPED)]
+        for measure in ("ece", "nll")
+    )
+    yield (
+        f"With a cap, lift takes mass from the other answers instead of raising the kept one: ECE "
+        f"goes from {100 * errors[0]:.1f} to {100 * errors[1]:.1f} %, NLL from {losses[0]:.3f} to "
+        f"{losses[1]:.3f}."
+    )
 
 
 def _counts(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Table:
