@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import cordcal
 from cordcal._numeric.rows import softmax
@@ -13,6 +14,8 @@ from cordcal.cli import main
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.files import _sources, open_scores
+from cordcal.metrics._all import measure_report
+from cordcal.metrics._rows import Report
 from cordcal.preserved import Reports
 from cordcal.serving._pairs import construct_from_files
 from cordcal.serving.auditing import audit_files
@@ -83,12 +86,29 @@ def test_the_pictures_are_those_in_memory(
     )
     audited = audit_files(*opened(tmp_path), resamples=2)  # type: ignore[arg-type]
     names = [str(index) for index in range(direct.shape[1])]
-    bins = audited.pictures.reliability
-    assert list(bins) == ["original", "direct", "repaired"]
+    reports = {"original": original, "direct": direct, "repaired": repaired}
+    measured = {
+        name: measure_report(Report.of(values, name), labels, None)
+        for name, values in reports.items()
+    }
     wanted = Pictures.of(
-        original, Reports(direct, repaired, decision), names, bins, labels=labels
+        original, Reports(direct, repaired, decision), names, measured, labels=labels
     ).to_dict()
-    assert audited.pictures.to_dict() == wanted
+    found = audited.pictures.to_dict()
+    for part in ("histogram", "moves", "groups", "rows"):
+        assert found[part] == wanted[part]
+    # Sums over blocks round elsewhere.
+    for part in ("reliability", "selection", "classes"):
+        assert_allclose(flat(found[part]), flat(wanted[part]), rtol=1e-9, atol=1e-12)
+
+
+def flat(found: object) -> list[float]:
+    """Return the numbers of nested results, in their order."""
+    if isinstance(found, dict):
+        return [number for each in found.values() for number in flat(each)]
+    if isinstance(found, list | tuple):
+        return [number for each in found for number in flat(each)]
+    return [float(found)] if isinstance(found, int | float) else []
 
 
 def test_a_repair_fitted_on_these_rows_is_noticed(

@@ -232,7 +232,7 @@ class Audit:
             ("unclear", f"At {self.level:.0%} there is no clear difference in"),
         ):
             found = [
-                f"{MEASURES[each.measure].short} ({each.direct:.4g} to {each.repaired:.4g})"
+                _changed(each)
                 for each in self.measures
                 if each.verdict == verdict and each.low is not None
             ]
@@ -367,6 +367,13 @@ class Audit:
                 *(f"{count:,}" for count in split),
             )
         return table
+
+
+def _changed(each: MeasureComparison) -> str:
+    """Write a measure before and after, in the digits of every table."""
+    spec = MEASURES[each.measure]
+    unit = f" {spec.unit}" if spec.unit else ""
+    return f"{spec.short} ({spec.write(each.direct)} to {spec.write(each.repaired)}{unit})"
 
 
 def _listed(items: Sequence[str]) -> str:
