@@ -180,3 +180,51 @@ def test_the_classifier_takes_calibrator_objects() -> None:
         np.testing.assert_array_equal(proba.argmax(axis=1), model.predict(scores))
     with pytest.raises(cordcal.Refusal, match="method is a int"):
         PreservingCalibratedClassifierCV(GaussianNB(), method=3).fit(scores, labels)
+
+
+def test_the_classifier_repairs_with_lift(tmp_path) -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    from cordcal.sklearn import PreservingCalibratedClassifierCV
+
+    scores, labels = rows(600)
+    words = np.array(["ant", "bee", "cow", "dog"])[labels]
+    found = {}
+    for repair in ("cord", "lift", cordcal.Lift(mode="cap")):
+        for ensemble in (False, True):
+            model = PreservingCalibratedClassifierCV(
+                GaussianNB(), method="svs", repair=repair, ensemble=ensemble, cv=3
+            ).fit(scores, words)
+            proba = model.predict_proba(scores)
+            np.testing.assert_array_equal(
+                model.classes_[proba.argmax(axis=1)], model.predict(scores)
+            )
+            found[str(repair), ensemble] = proba
+    assert isinstance(model.repair_, cordcal.Lift)
+    assert model.repair_.mode == "cap"
+    assert not np.allclose(found["cord", False], found["lift", False])
+    cordcal.save(model.repair_, tmp_path / "lift.safetensors")
+    loaded = cordcal.load(tmp_path / "lift.safetensors")
+    reports = softmax(scores), model.direct_proba(scores)
+    decision = scores.argmax(axis=1)
+    np.testing.assert_array_equal(
+        loaded.transform(*reports, decision=decision),
+        model.repair_.transform(*reports, decision=decision),
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"repair": "lfit"}, "repair is 'lfit'; write 'cord', 'lift' or Lift"),
+        ({"repair": "lift", "preserve": 2}, "preserve is 2 but Lift learns how sure to be of one"),
+    ],
+)
+def test_the_classifier_refuses_other_repairs(settings: dict[str, object], sentence: str) -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    from cordcal.sklearn import PreservingCalibratedClassifierCV
+
+    scores, labels = rows()
+    with pytest.raises(cordcal.Refusal, match=sentence):
+        PreservingCalibratedClassifierCV(GaussianNB(), **settings).fit(scores, labels)

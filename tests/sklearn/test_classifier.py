@@ -265,7 +265,7 @@ class TestEnsemble:
         assert len(model.calibrated_classifiers_) == 4
         assert np.array_equal(model.classes_, [0, 1, 2])
         assert model.n_features_in_ == X.shape[1]
-        assert model.cord_.construction_.n == len(y)
+        assert model.repair_.construction_.n == len(y)
         jobs = calibrated(GaussianNB(), cv=4, ensemble=True, n_jobs=2).fit(X, y)
         assert np.array_equal(jobs.predict_proba(X), model.predict_proba(X))
 

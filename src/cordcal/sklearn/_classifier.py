@@ -24,8 +24,10 @@ from cordcal import calibrators
 from cordcal._door import arrays
 from cordcal._door.types import Kind
 from cordcal.calibrators import Calibrator
+from cordcal.calibrators._crossfit import FOLDS, Folds
 from cordcal.calibrators._foreign import adapted
-from cordcal.repair import CORD
+from cordcal.preserved import Preserved
+from cordcal.repair import CORD, Lift
 from cordcal.sklearn._folds import (
     SKLEARN_METHODS,
     Fold,
@@ -74,6 +76,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         scikit-learn, or the key of a calibrator of cordcal such as ``"svs"``.  Cordcal's read
         decision values as logits, and probabilities as such.  Calibrator objects too, as
         `cordcal.compare` takes them; each member gets a copy.
+    repair : {"cord", "lift"} or Lift
+        `cordcal.CORD`, or `cordcal.Lift`, which learns from the labels how sure to be of each
+        decision, on reports of calibrators that had not seen the rows.
     preserve : int or "ranking"
         How many of the first ranks the repair keeps, as for `cordcal.CORD`.
     cv : int, splitter or iterable, optional
@@ -91,7 +96,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     calibrated_classifiers_ : list
         One member a fold, or one alone: each has ``estimator``, ``calibrator``, ``predict``
         and ``predict_proba`` (the direct report).
-    cord_ : CORD
+    repair_ : CORD or Lift
         The fitted repair.
     n_features_in_, feature_names_in_
         As the estimator has them.
@@ -111,13 +116,14 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     classes_: npt.NDArray[Any]
     calibrated_classifiers_: list[Member]
-    cord_: CORD
+    repair_: CORD | Lift
 
     def __init__(
         self,
         estimator: Any = None,
         *,
         method: Any = "isotonic",
+        repair: Literal["cord", "lift"] | Lift = "cord",
         preserve: int | Literal["ranking"] = 1,
         cv: Any = None,
         n_jobs: int | None = None,
@@ -125,6 +131,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     ) -> None:
         self.estimator = estimator
         self.method = method
+        self.repair = repair
         self.preserve = preserve
         self.cv = cv
         self.n_jobs = n_jobs
@@ -188,9 +195,16 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             final = estimator if prefit else clone(estimator).fit(X, y, **fit_kwargs)
             members = [self._member(final, folds, classes, labels, weight)]
             direct = [members[0].direct(fold.scores) for fold in folds]
-        cord = CORD(self.preserve).fit(
+        repair = self._new_repair()
+        if isinstance(repair, Lift):
+            groups = [[fold] for fold in folds] if ensemble else [folds]
+            response = members[0].response
+            direct = [self._unseen(group, labels, weight, response) for group in groups]
+        taught = (labels[rows],) if isinstance(repair, Lift) else ()
+        repair.fit(
             np.concatenate([members[0].original(fold.scores) for fold in folds]),
             normalised(np.concatenate(direct)),
+            *taught,
             decision=np.concatenate([fold.decision for fold in folds]),
             sample_weight=pooled,
         )
@@ -200,7 +214,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             if hasattr(members[0].estimator, name)
         }
         # In one step: a fit that is interrupted leaves the one before whole.
-        self.__dict__.update(classes_=classes, cord_=cord, calibrated_classifiers_=members, **seen)
+        self.__dict__.update(
+            classes_=classes, repair_=repair, calibrated_classifiers_=members, **seen
+        )
         return self
 
     def predict_proba(self, X: Any) -> Matrix:
@@ -221,7 +237,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         original = self._mean(member.original(s) for member, (s, _) in self._each(outputs))
         direct = self._mean(member.direct(s) for member, (s, _) in self._each(outputs))
         decision = vote([decided for _, decided in outputs], original)
-        repaired: Matrix = self.cord_.transform(original, normalised(direct), decision=decision)
+        repaired: Matrix = self.repair_.transform(original, normalised(direct), decision=decision)
         return repaired
 
     def direct_proba(self, X: Any) -> Matrix:
@@ -276,6 +292,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             raise ValueError(
                 f"there is no method {self.method!r} here; choose one of {', '.join(allowed)}"
             )
+        self._new_repair()  # refuses others
         if not (isinstance(self.ensemble, bool | np.bool_) or self.ensemble == "auto"):
             raise ValueError(f'ensemble is {self.ensemble!r}; pass True, False or "auto"')
         if not any(hasattr(estimator, name) for name in ("decision_function", "predict_proba")):
@@ -334,15 +351,43 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         order = np.argsort(rows, kind="stable")
         rows, scores = rows[order], np.concatenate([fold.scores for fold in folds])[order]
         response = response_of(estimator)
-        extra = {} if weight is None else {"sample_weight": weight[rows]}
+        own = None if weight is None else weight[rows]
+        calibrator = self._calibrated(scores, labels[rows], own, response)
+        return Member(estimator, calibrator, classes, response)
+
+    def _unseen(
+        self, folds: list[Fold], labels: Indices, weight: Matrix | None, response: str
+    ) -> Matrix:
+        """Return reports of the folds' rows by calibrators that had not seen them."""
+        rows = np.concatenate([fold.rows for fold in folds])
+        scores = np.concatenate([fold.scores for fold in folds])
+        dealt = Folds.of(labels[rows], FOLDS, seed=0)
+        report = np.empty(scores.shape)
+        for number in range(dealt.count):
+            out = dealt.number == number
+            own = None if weight is None else weight[rows][~out]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the fit on all rows has said what there is to say
+                calibrator = self._calibrated(scores[~out], labels[rows][~out], own, response)
+            report[out] = calibrator.predict_proba(readable(scores[out], calibrator))
+        return report
+
+    def _calibrated(
+        self, scores: Matrix, labels: Indices, weight: Matrix | None, response: str
+    ) -> Any:
+        """Return a new calibrator, fitted on scores."""
         calibrator: Any
         if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
             calibrator = ScikitMap(self.method, response)
         else:
             kind: Kind = "logits" if response == "decision_function" else "probabilities"
             calibrator = self._own_map(kind)
-        calibrator.fit(readable(scores, calibrator), labels[rows], **extra)
-        return Member(estimator, calibrator, classes, response)
+        extra = {} if weight is None else {"sample_weight": weight}
+        calibrator.fit(readable(scores, calibrator), labels, **extra)
+        return calibrator
+
+    def _new_repair(self) -> CORD | Lift:
+        return Preserved("", repair=self.repair, preserve=self.preserve)._new_repair()
 
     def _own_map(self, kind: Kind) -> Any:
         """Return a new calibrator of cordcal, or a copy of the caller's."""
