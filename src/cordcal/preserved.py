@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.estimator import Estimator
-from cordcal._door.labels import as_indices
+from cordcal._door.labels import as_columns
 from cordcal._door.names import check_class_names, check_same_columns, column_names
 from cordcal._door.original import Original
 from cordcal._door.scores import as_scores, check_kind, check_scores
@@ -211,7 +211,7 @@ class Preserved(Estimator):
 
     def _labels(self, labels: Any, shape: tuple[int, ...]) -> Any:
         """Return checked labels; a foreign calibrator checks its own."""
-        found = _as_indices(labels, shape, self.class_names)
+        found = as_columns(labels, shape, self.class_names)
         if found is None or not isinstance(self.calibrator, str | Calibrator | None):
             return found
         return check_labels(found, *shape)
@@ -476,11 +476,3 @@ class Preserved(Estimator):
         names = meta["class_names"]
         model.columns_ = None if names is None else [str(name) for name in names]
         return model
-
-
-def _as_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None) -> Any:
-    """Return labels that are class names as column indices; others as they are."""
-    if labels is None or names is None or arrays.to_numpy(labels).dtype.kind in "iufb":
-        return labels
-    words = tuple(str(name) for name in names)
-    return as_indices(arrays.to_numpy(labels), shape, words, "labels")

@@ -192,7 +192,7 @@ def test_direct_report_with_weights_and_a_class_missing_from_a_test_fold() -> No
     assert without
     assert all((y[train] == 2).any() for train, _ in splits)
     for method in SKLEARN_METHODS:
-        arguments = {"method": method, "cv": splits}
+        arguments = {"method": method, "cv": splits, "ensemble": True}
         ours = calibrated(GaussianNB(), **arguments).fit(X, y, sample_weight=weight)
         theirs = CalibratedClassifierCV(GaussianNB(), **arguments)
         theirs.fit(X, y, sample_weight=weight)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
 
 Names = tuple[str, ...]
@@ -52,6 +54,20 @@ def as_indices(
     # Columns headed 1..K: the labels are headings, not positions.
     told = labels if words else np.array([f"{value:g}" for value in labels])
     return _looked_up(told, names, where)
+
+
+def as_columns(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None) -> Any:
+    """Return labels that are class names as column indices; others, and none, as they are.
+
+    Examples
+    --------
+    >>> as_columns(["cat", "dog"], (2, 2), ["dog", "cat"])
+    array([1, 0])
+    """
+    if labels is None or names is None or to_numpy(labels).dtype.kind in "iufb":
+        return labels
+    words = tuple(str(name) for name in names)
+    return as_indices(to_numpy(labels), shape, words, "labels")
 
 
 def _looked_up(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDArray[np.int64]:

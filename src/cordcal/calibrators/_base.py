@@ -27,6 +27,7 @@ from cordcal._door.scores import (
     read_scores,
     tame_weights,
 )
+from cordcal._door.seeds import as_seed
 from cordcal._door.types import Array, Domain, Kind, Labels, Matrix, Vector
 from cordcal._door.vectors import check_labels, check_variety, check_weights
 from cordcal._numeric.blas import one_blas_thread
@@ -139,7 +140,10 @@ class Calibrator(Estimator, ABC):
     @contextmanager
     def _fitting(self, classes: int) -> Iterator[Self]:
         """Yield a copy to fit, and become it at the end: a fit that fails changes nothing."""
-        learner = type(self)(**self.get_params(deep=False))
+        params = self.get_params(deep=False)
+        if "seed" in params:  # a generator's number is kept, so that model files can hold it
+            params["seed"] = as_seed(params["seed"])
+        learner = type(self)(**params)
         learner.n_classes_, learner.log_floor_ = classes, LOG_FLOOR
         yield learner
         own = {name: value for name, value in vars(self).items() if not name.endswith("_")}

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from cordcal._door import dense, lazy
 from cordcal._door.errors import Refusal
+from cordcal._door.labels import as_columns
 from cordcal._door.reports import as_matrix, check_same_shape
+from cordcal._door.seeds import as_seed
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate._audit_rows import AuditStream, names_or_numbers
 from cordcal.repair import CORD, Lift
@@ -28,7 +32,7 @@ def audit(
     axis: int | None = None,
     level: float = 0.95,
     resamples: int = 1000,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
 ) -> Audit:
     """Find out what a calibrator does to a classifier's decisions, and what the repair does.
 
@@ -42,7 +46,8 @@ def audit(
     original, direct : array_like of shape (n, K)
         The classifier's and the calibrator's probabilities for the same rows.
     labels : array_like of int, optional
-        The true class of each row; without them only decisions are compared.
+        The true class of each row, as column indices, or as names where ``class_names`` are
+        given; without them only decisions are compared.
     class_names : sequence of str, optional
         Names of the columns, for tables and words.
     decision : array_like of int, optional
@@ -59,8 +64,8 @@ def audit(
         Level of the paired bootstrap intervals.
     resamples : int
         Bootstrap resamples.
-    seed : int
-        Seed of the resampling.
+    seed : int or numpy.random.Generator
+        Seed of the resampling; a generator is asked for one.
 
     Returns
     -------
@@ -93,6 +98,7 @@ def audit(
         raise Refusal("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
     if resamples < 1:
         raise Refusal("resamples", f"is {resamples}", "pass at least 1")
+    seed = as_seed(seed)
     if cord is not None:
         cord = _repair_of(cord, decision)
     (original, direct), (labels, decision, sample_weight) = dense.flat_rows(
@@ -110,6 +116,7 @@ def audit(
         )
         check_same_shape(original, "original", direct, "direct")
         names_or_numbers(class_names, direct.shape[1])
+        labels = as_columns(labels, direct.shape, class_names)
     repair = CORD().fit(original, direct, **given) if cord is None else cord
     stream = audited(repair, original, direct, labels, **given)
     noticed = []

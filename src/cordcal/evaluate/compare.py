@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 from cordcal._door.arrays import first_argmax
 from cordcal._door.errors import Refusal
+from cordcal._door.labels import as_columns
 from cordcal._door.names import check_class_names
 from cordcal._door.original import Original
 from cordcal._door.scores import as_scores, check_kind
+from cordcal._door.seeds import as_seed
 from cordcal._door.types import Classes, Kind, Labels
 from cordcal._door.vectors import check_labels
 from cordcal.calibrators import available, calibrator_class
@@ -39,7 +41,7 @@ from cordcal.evaluate.trust import Concern, concerns_about, overlap
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics._all import MeasuredReport, measure_report
 from cordcal.metrics._rows import LabelledRows, Report
-from cordcal.preserved import Preserved, Reports, _as_indices
+from cordcal.preserved import Preserved, Reports
 from cordcal.repair import Lift
 from cordcal.repair._clock import Stopwatch
 from cordcal.repair._lift import Masses
@@ -165,12 +167,11 @@ def compare(
     given = as_scores(scores)
     rows, classes = given.shape
     names = _checked_names(class_names, classes)
-    truth = check_labels(_as_indices(labels, given.shape, names), rows, classes)
+    truth = check_labels(as_columns(labels, given.shape, names), rows, classes)
     whole = Original.of(given, input, fitting=True)
-    if isinstance(seed, np.random.Generator):
-        seed = int(seed.integers(2**32))
+    seed = as_seed(seed)
     if isinstance(evaluation, tuple) and names is not None:
-        evaluation = evaluation[0], _as_indices(evaluation[1], np.shape(evaluation[0]), names)
+        evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), names)
     chosen = _chosen(calibrators, input)
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()

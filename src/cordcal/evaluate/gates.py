@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
+from cordcal._door.labels import as_columns
+from cordcal._door.seeds import as_seed
 from cordcal.evaluate.bootstrap import resampled
 from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
 from cordcal.metrics import MEASURES, decision_changes
@@ -179,7 +181,8 @@ def check(
     original: Any = None,
     groups: Any = None,
     baseline: Mapping[str, Any] | None = None,
-    seed: int = 0,
+    class_names: Sequence[str] | None = None,
+    seed: int | np.random.Generator = 0,
 ) -> Checked:
     """Check a report against gates.
 
@@ -198,8 +201,10 @@ def check(
         The group of each row, for gates over groups.
     baseline : mapping, optional
         What `Checked.to_dict` returned for an earlier report.
-    seed : int
-        Seed of the resampling.
+    class_names : sequence of str, optional
+        Names of the columns; labels may then be names.
+    seed : int or numpy.random.Generator
+        Seed of the resampling; a generator is asked for one.
 
     Returns
     -------
@@ -213,8 +218,9 @@ def check(
     ('failed', 'tpcr is 0.5, above 0')
     """
     read = Report.of(report, "report")
+    labels = as_columns(labels, read.values.shape, class_names)
     truth = None if labels is None else read.beside(labels, None)[0]
-    measures = {} if truth is None else _measured(read.labelled(truth), seed)
+    measures = {} if truth is None else _measured(read.labelled(truth), as_seed(seed))
     before = None if original is None else _same_rows(original, read.rows)
     evaluated = _Evaluated(read.values, truth, measures, before, groups, baseline)
     verdicts = tuple(evaluated.verdict(gate) for gate in gates)

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from cordcal._door.errors import Refusal
 from cordcal._version import __version__
 from cordcal.files import replacing
 from cordcal.metrics import MEASURES
@@ -61,6 +62,12 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
     source : str, optional
         Where the scores came from, such as a file's name.
     """
+    if not isinstance(data, Mapping) or "calibrators" not in data:
+        raise Refusal(
+            "data",
+            f"is a {type(data).__name__}, not what to_dict returns",
+            "pass comparison.to_dict(), or cordcal.report.audit_data of an audit",
+        )
     script = _script()
     page = (
         environment()
@@ -96,6 +103,12 @@ def write_html(
     overwrite: bool = True,
 ) -> None:
     """Write the report to ``path``, whole or not at all."""
+    if not isinstance(path, str | os.PathLike):
+        raise Refusal(
+            "path",
+            f"is a {type(path).__name__}",
+            'pass the data first and then the file: write_html(result.to_dict(), "report.html", …)',
+        )
     page = render(data, title=title, source=source)
     with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_text(page, encoding="utf-8")
