@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,6 +150,11 @@ def test_the_next_step_runs_as_it_is_printed(folder) -> None:
     shell = [line.strip() for line in lines if line.startswith("  cordcal ")]
     python = [line.strip() for line in lines if not line.startswith("  cordcal ")]
     assert len(shell) == 2
+    assert_the_same(shell, python)
+
+
+def assert_the_same(shell: Sequence[str], python: Sequence[str]) -> None:
+    """Run the lines of both kinds; they report the same."""
     for line in shell:
         done = CliRunner().invoke(app, shlex.split(line)[1:])
         assert done.exit_code == 0, done.output
@@ -156,6 +163,39 @@ def test_the_next_step_runs_as_it_is_printed(folder) -> None:
     Path("step.py").write_text("\n".join(python))
     by_python = runpy.run_path("step.py")["repaired"]
     np.testing.assert_allclose(by_command, by_python, rtol=1e-12)
+
+
+@pytest.mark.parametrize("key", ["svs", "blend"])
+def test_the_next_step_of_a_lift_runs_as_it_is_printed(folder, key: str) -> None:
+    with np.load("scores.npz") as held:
+        found = cordcal.compare(held["logits"], held["labels"], [key])
+    found.__dict__["recommendation"] = replace(found.recommendation, key=key, report="lift")
+    step = found.next_step("scores.npz")
+    assert "--repair lift" in step.shell[0]
+    assert_the_same(step.shell, step.python)
+    assert isinstance(cordcal.load("model.safetensors").repair_, cordcal.Lift)
+
+
+def test_an_object_of_ones_own_has_no_lines_to_paste() -> None:
+    found = cordcal.compare(*simulated(0), [Fixed("mine", 1, 2.0)])
+    found.__dict__["recommendation"] = replace(found.recommendation, key="mine", report="direct")
+    assert found.next_step() is None
+
+
+def test_an_audit_is_strict_too(folder) -> None:
+    with np.load("scores.npz") as held:
+        logits, labels = held["logits"], held["labels"]
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.savez("p.npz", probs=p, labels=(labels + 1) % p.shape[1])
+    np.savez("q.npz", probs=p)
+    run = ["audit", "--original", "p.npz", "--direct", "q.npz"]
+    assert CliRunner().invoke(app, run).exit_code == 0
+    shown = CliRunner().invoke(app, [*run, "--strict"])
+    assert shown.exit_code == 1
+    assert shown.output.splitlines()[1].startswith("! accuracy")
+    told = CliRunner().invoke(app, [*run, "--strict", "--json"])
+    assert told.exit_code == 1
+    assert json.loads(told.stdout[told.stdout.index("{") :])["concerns"][0]["key"] == "labels"
 
 
 def test_strict_fails_on_what_is_to_be_checked_and_only_then(folder) -> None:

@@ -11,7 +11,7 @@ import pytest
 import cordcal
 from cordcal import Preserved, compare, metrics
 from cordcal._numeric.rows import softmax
-from cordcal.calibrators import available
+from cordcal.calibrators import available, make
 from cordcal.evaluate.compare import _chosen
 
 
@@ -274,6 +274,53 @@ def test_lift_is_a_third_report_of_maps_that_change_decisions() -> None:
     model = Preserved(input="logits").fit(logits[fit], labels[fit])
     expected = metrics.nll(model.predict_proba(logits[rest]), labels[rest])
     assert found["blend"].lift["nll"] == pytest.approx(expected, rel=1e-12)
+
+
+class Doubling:
+    """A map of one's own that changes decisions: it doubles the second class's odds."""
+
+    def __init__(self, fewest: int = 0) -> None:
+        self.fewest = fewest
+
+    def fit(self, scores, labels, features=None):
+        if len(labels) < self.fewest:
+            raise ValueError("it wants more rows")
+        self.shift = 0.0 if features is None else float(np.mean(features))
+        return self
+
+    def predict_proba(self, scores, features=None):
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        p[:, 1] *= 2.0
+        return p / p.sum(axis=1, keepdims=True)
+
+
+def test_objects_and_maps_of_features_are_lifted_too() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=400)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3))
+    features = rng.normal(size=(400, 2))
+    maps = {"own": Doubling(), "vs": make("vs"), "greedy": Doubling(fewest=200)}
+    found = compare(logits, labels, maps, features=features)
+    for key in ("own", "vs"):
+        assert found[key].lift["accuracy"] == found.uncalibrated["accuracy"]
+    by_key = compare(logits, labels, ["vs"])
+    assert found["vs"].lift == by_key["vs"].lift
+    # Where rows cannot be held out there is none, and the notes say why.
+    assert found["greedy"].lift is None
+    assert any("no lift" in note and "wants more rows" in note for note in found["greedy"].notes)
+
+
+def test_the_price_stands_beside_what_the_repairs_reach() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=400)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(400, 3)) * [1.0, 2.0, 3.0]
+    found = compare(logits, labels, ["vs"])
+    price = found["vs"].price
+    assert price.cord == pytest.approx(found["vs"].repaired["nll"], rel=1e-12)
+    assert price.lift == pytest.approx(found["vs"].lift["nll"], rel=1e-12)
+    words = found.interpret()
+    assert f"CORD is {price.cord - price.kept:.4f}" in words
+    assert f"lift is {price.lift - price.kept:.4f}" in words
 
 
 def test_networks_are_tried_only_with_every() -> None:

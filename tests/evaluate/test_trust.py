@@ -58,6 +58,29 @@ def test_columns_in_another_order_than_their_names_suggest() -> None:
     assert concerns(logits, labels, 12, names) == []
 
 
+def test_a_data_frames_names_suggest_an_order() -> None:
+    pd = pytest.importorskip("pandas")
+    logits, labels = rows(classes=12)
+    names = [str(index) for index in range(12)]
+    encoded = np.argsort(np.argsort(names))[labels]
+    found = cordcal.compare(pd.DataFrame(logits, columns=names), encoded, ["ts"])
+    assert found.concerns[0].key == "columns"
+
+
+def test_an_audit_says_first_what_to_check() -> None:
+    logits, labels = rows()
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    sound = cordcal.audit(p, p**0.5 / (p**0.5).sum(axis=1, keepdims=True), labels)
+    assert sound.concerns == ()
+    wrong = cordcal.audit(p, p, (labels + 1) % 5)
+    assert wrong.concerns[0].key == "labels"
+    assert wrong.interpret().startswith("Check first: accuracy")
+    assert wrong.to_dict()["concerns"][0]["figures"]["shift"] == -1
+    few = cordcal.audit(p[:30], p[:30], labels[:30])
+    assert few.concerns[0].sentence.startswith("too few rows to judge a report by: 30")
+    assert cordcal.audit(p[:30], p[:30]).concerns == ()
+
+
 def test_accuracy_at_chance_is_doubted() -> None:
     logits, labels = rows()
     (found,) = concerns(logits, (labels + 2) % 5)

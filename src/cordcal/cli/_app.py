@@ -18,7 +18,7 @@ from cordcal.cli._problems import complain, problem_of, problem_of_usage
 
 EXIT_CODES = {
     0: "done",
-    1: "a gate of check failed, or compare --strict has something to check first",
+    1: "a gate of check failed, or audit or compare --strict has something to check first",
     2: "the input or an option is wrong (one sentence on stderr, nothing written), or a gate could "
     "not be evaluated",
     130: "interrupted (one line says what was kept)",

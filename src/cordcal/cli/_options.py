@@ -72,6 +72,9 @@ AllowImportOption = Annotated[
 WideOption = Annotated[
     bool, typer.Option("--wide", help="Print all columns, however narrow the terminal.")
 ]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Exit with 1 if there is anything to check first.")
+]
 OnErrorOption = Annotated[
     str,
     typer.Option(

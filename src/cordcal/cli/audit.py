@@ -16,6 +16,7 @@ from cordcal.cli._options import (
     OnErrorOption,
     ReportOption,
     SchedulerOption,
+    StrictOption,
     WideOption,
     check_on_error,
     check_output,
@@ -57,6 +58,7 @@ def audit(
     force: ForceOption = False,
     json: JsonOption = False,
     wide: WideOption = False,
+    strict: StrictOption = False,
 ) -> None:
     """Count the decisions a calibrator changes, and measure its report before and after repair."""
     if report is not None:
@@ -80,10 +82,12 @@ def audit(
         _write_report(found, report, first.path, second.path, names, force=force)
     if json:
         show_json(found.audit.to_dict())
-        return
-    show(found.audit, wide=wide)
-    if report is not None:
-        say(f"report: {report}")
+    else:
+        show(found.audit, wide=wide)
+        if report is not None:
+            say(f"report: {report}")
+    if strict and found.audit.concerns:
+        raise typer.Exit(1)
 
 
 def _write_report(

@@ -20,6 +20,7 @@ from cordcal.cli._options import (
     OnErrorOption,
     PreserveOption,
     ReportOption,
+    StrictOption,
     WideOption,
     check_names,
     check_on_error,
@@ -81,9 +82,7 @@ def compare(
     force: ForceOption = False,
     json: JsonOption = False,
     wide: WideOption = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 if there is anything to check first.")
-    ] = False,
+    strict: StrictOption = False,
 ) -> None:
     """Fit every calibrator on one part of the rows and compare their reports on the other."""
     depth = parse_preserve(preserve)

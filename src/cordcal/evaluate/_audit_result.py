@@ -12,6 +12,7 @@ import numpy as np
 from cordcal._door.errors import Refusal
 from cordcal.evaluate import tables
 from cordcal.evaluate._fitting_table import Column, FittingTable
+from cordcal.evaluate.trust import Concern
 from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ class Audit:
         How the intervals were made.
     warnings : tuple of str
         What makes the numbers less than they seem.
+    concerns : tuple of Concern
+        What to look at before believing any of it: labels that a shift would mend, too few rows.
     """
 
     n: int
@@ -167,11 +170,17 @@ class Audit:
     resamples: int
     seed: int
     warnings: tuple[str, ...]
+    concerns: tuple[Concern, ...] = ()
 
     def interpret(self) -> str:
-        """Return a short reading in plain words."""
+        """Return a short reading in plain words, what to check first in front."""
+        doubts = [f"Check first: {concern.ended}" for concern in self.concerns]
+        return "\n".join([*doubts, *self._reading()])
+
+    def _reading(self) -> list[str]:
+        """Return the sentences of `interpret` without those about what to check first."""
         lines = [*self._read_changes(), *self._read_order(), *self._read_measures()]
-        return "\n".join([*lines, *self.warnings])
+        return [*lines, *self.warnings]
 
     def _read_changes(self) -> list[str]:
         changes = self.changes
@@ -265,6 +274,7 @@ class Audit:
             "resamples": self.resamples,
             "seed": self.seed,
             "warnings": list(self.warnings),
+            "concerns": [each.to_dict() for each in self.concerns],
             "interpretation": self.interpret(),
         }
 
@@ -319,7 +329,10 @@ class Audit:
         from rich.console import Group
         from rich.text import Text
 
-        parts: list[RenderableType] = [Text(self.interpret())]
+        from cordcal.evaluate._table import concerns_text
+
+        loud = concerns_text(each.sentence for each in self.concerns)
+        parts: list[RenderableType] = [*loud, Text("\n".join(self._reading()))]
         if self.measures:
             parts += ["", self._measures_table()]
         if self.changes.n_changed:

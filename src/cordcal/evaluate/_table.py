@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cordcal.evaluate._fitting_table import Column, FittingTable
@@ -60,14 +60,8 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     return table
 
 
-def concerns_text(data: Mapping[str, Any]) -> list[Any]:
-    """Return what to check before any advice, one line each, loud.
-
-    Parameters
-    ----------
-    data : mapping
-        What `Comparison.to_dict` returns.
-    """
+def concerns_text(sentences: Iterable[str]) -> list[Any]:
+    """Return what to check before any advice, one line each, loud."""
     from rich.text import Text
 
-    return [Text(f"! {each['sentence']}", style="bold red") for each in data["concerns"]]
+    return [Text(f"! {sentence}", style="bold red") for sentence in sentences]

@@ -297,11 +297,14 @@ def _about_price(comparison: Comparison) -> list[str]:
     if not priced:
         return []
     entry, price = max(priced, key=lambda pair: pair[1].cost)
-    left = entry.repaired["nll"] - price.kept
+    repairs = {"CORD": price.cord, "lift": price.lift}
+    left = [
+        f"{name} is {_signed(nll - price.kept)}" for name, nll in repairs.items() if nll is not None
+    ]
     return [
         f"The constraint itself costs at most {max(price.cost, 0.0):.4f} nats ({entry.key}: "
         f"{price.kept:.4f} against {price.free:.4f} for the best monotone repairs, fitted on "
-        f"these very rows); CORD is {_signed(left)} from the former."
+        f"these very rows); {' and '.join(left)} from the former."
     ]
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cordcal._door.arrays import first_argmax
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
-from cordcal._door.names import check_class_names
+from cordcal._door.names import check_class_names, column_names
 from cordcal._door.original import Original
 from cordcal._door.scores import as_scores, check_kind
 from cordcal._door.seeds import as_seed
@@ -27,7 +27,7 @@ from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop, direct_of
 from cordcal.calibrators._foreign import adapted
 from cordcal.calibrators._registry import is_network, takes_features
-from cordcal.calibrators.blend import Blend
+from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
@@ -210,7 +210,7 @@ def compare(
         preserve=preserve,
         fingerprint=str(Fingerprint.of(given)),
         seconds=time.perf_counter() - started,
-        checks=_checks(parts[0], classes, names),
+        checks=_checks(parts[0], classes, names or column_names(scores)),
         needed=calibration_tests(parts[0].workshop, [each.key for each in fitted]),
         evidence=evidence,
     )
@@ -258,11 +258,11 @@ def _fit(
         repaired.append(_measured(reports.repaired, split, "repaired"))
         changes.add(reports.decision, first_argmax(reports.direct), split.labels)
         if not pictures:
-            prices.append(_price(model, reports, split))
             measured = {"original": original, "direct": direct[0]}
             if not _keeps_decisions(model):
                 measured["repaired"] = repaired[0]
             measured |= {"lift": lift[0]} if lift else {}
+            prices.append(_price(model, reports, split, measured))
             shares = _shares(model)
             pictures.append(_pictures(split, reports, columns, measured))
     return _Fitted(
@@ -321,15 +321,23 @@ def _lifted(
     with_features: bool,
 ) -> npt.NDArray[Any] | None:
     """Return the report repaired by Lift; None where rows cannot be held out."""
-    masses: Masses | None = None
-    if isinstance(model.calibrator_, Blend):
-        masses = model.calibrator_.held_out_.masses
-    elif isinstance(candidate, str) and not with_features:
+    features = split.fit_features if with_features else None
+    masses: Masses | None
+    if isinstance(candidate, str) and not with_features and candidate != Blend.key:
         found, _ = split.workshop.candidate(candidate)
         masses = None if found is None else found.held_out.masses
+    else:
+        unfitted = Preserved(candidate, input=split.fit.kind)
+        new = functools.partial(unfitted._new_calibrator, split.fit.kind)
+        beside = (None, features)
+        try:
+            masses = masses_held_out(model.calibrator_, new, split.fit, split.fit_labels, *beside)
+        except (ValueError, ArithmeticError, RuntimeError) as error:  # of one's own, anything may
+            warnings.warn(f"no lift: {error}", UserWarning, stacklevel=2)
+            masses = None
     if masses is None:
         return None
-    rows = (split.fit.probabilities, direct_of(model.calibrator_, split.fit))
+    rows = (split.fit.probabilities, direct_of(model.calibrator_, split.fit, features))
     lift = Lift()._fit(*rows, split.fit_labels, split.fit.decision, None, held_out=masses)
     at = split.original
     return lift._transform_rows(at.probabilities, direct, at.decision, np.float64)
@@ -347,14 +355,19 @@ def _shares(model: Preserved) -> dict[str, float]:
     return dict(sorted(members, key=lambda member: -member[1]))
 
 
-def _price(model: Preserved, reports: Reports, split: _Split) -> Price | None:
+def _price(
+    model: Preserved, reports: Reports, split: _Split, measured: Mapping[str, MeasuredReport]
+) -> Price | None:
     """Return what keeping the decisions costs, where the map does not keep them anyway."""
     if _keeps_decisions(model):
         return None
-    return price_of_keeping(reports.direct, reports.decision, split.labels)
+    nll = {name: float(found.measures.values["nll"]) for name, found in measured.items()}
+    return price_of_keeping(
+        reports.direct, reports.decision, split.labels, cord=nll["repaired"], lift=nll.get("lift")
+    )
 
 
-def _checks(split: _Split, classes: int, names: tuple[str, ...] | None) -> tuple[Concern, ...]:
+def _checks(split: _Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:
     """Return what the rows of a split give reason to doubt."""
     about_labels = concerns_about(
         split.original.decision,

@@ -397,7 +397,9 @@ class Comparison:
         from cordcal.evaluate._table import comparison_table, concerns_text
 
         data = self.to_dict()
-        return Group(*concerns_text(data), comparison_table(data))
+        return Group(
+            *concerns_text(each.sentence for each in self.concerns), comparison_table(data)
+        )
 
     def __repr__(self) -> str:
         return (

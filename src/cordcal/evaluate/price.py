@@ -36,17 +36,21 @@ class Price:
         The smallest NLL of a monotone repair that keeps every decision, fitted on these rows.
     free : float
         The same where decisions may change.
+    cord, lift : float or None
+        The NLL of the two repairs on the same rows: above ``kept``, what is left to gain.
     """
 
     kept: float
     free: float
+    cord: float | None = None
+    lift: float | None = None
 
     @property
     def cost(self) -> float:
         """What the constraint itself costs."""
         return self.kept - self.free
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float | None]:
         """Return the record as plain Python values."""
         return {**asdict(self), "cost": self.cost}
 
@@ -78,7 +82,14 @@ def at_end(direct: Floats, repaired: Floats, decision: Classes) -> npt.NDArray[n
     return np.asarray(mass <= end + _AT_END)
 
 
-def price_of_keeping(direct: Floats, decision: Classes, labels: Classes) -> Price:
+def price_of_keeping(
+    direct: Floats,
+    decision: Classes,
+    labels: Classes,
+    *,
+    cord: float | None = None,
+    lift: float | None = None,
+) -> Price:
     """Return the smallest losses with and without the constraint.
 
     Parameters
@@ -87,6 +98,8 @@ def price_of_keeping(direct: Floats, decision: Classes, labels: Classes) -> Pric
         The calibrator's report.
     decision, labels : ndarray of int
         The decisions to keep, and the true classes.
+    cord, lift : float, optional
+        The NLL of the two repairs on these rows, to be told beside it.
     """
     mass, rest, end = lower_end(direct, decision)
     right = decision == labels
@@ -96,7 +109,7 @@ def price_of_keeping(direct: Floats, decision: Classes, labels: Classes) -> Pric
     share = np.where(right, 1.0, np.minimum(share, 1.0))
     kept = smallest_loss(mass, right, share, end)
     free = smallest_loss(mass, right, share, np.zeros(len(end)))
-    return Price(kept, free)
+    return Price(kept, free, cord, lift)
 
 
 def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end: Vector) -> float:

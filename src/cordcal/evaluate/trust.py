@@ -1,4 +1,4 @@
-"""Whether a comparison can be trusted: what to look at before any advice."""
+"""Whether a comparison or an audit can be trusted: what to look at before any advice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def concerns_about(
     decision: Classes,
     labels: Classes,
     *,
-    calibration_labels: Classes,
+    calibration_labels: Classes | None = None,
     classes: int,
     names: Sequence[str] | None,
 ) -> list[Concern]:
@@ -66,17 +66,18 @@ def concerns_about(
     ----------
     decision, labels : ndarray of int
         The classifier's decisions of the evaluation rows, and their true classes.
-    calibration_labels : ndarray of int
-        The true classes of the calibration rows.
+    calibration_labels : ndarray of int, optional
+        The true classes of the calibration rows; an audit has none.
     classes : int
         Number of classes.
     names : sequence of str, optional
         The columns' names.
     """
-    found = [
-        *_mislabelled(decision, labels, classes, names),
-        *_few(len(calibration_labels), len(labels)),
-    ]
+    found = [*_mislabelled(decision, labels, classes, names)]
+    if calibration_labels is None:
+        found += [*_few_audited(len(labels)), *_absent(labels, "audited", classes, names)]
+        return found
+    found += _few(len(calibration_labels), len(labels))
     for rows, where in ((calibration_labels, "calibration"), (labels, "evaluation")):
         found += _absent(rows, where, classes, names)
     return found
@@ -151,6 +152,16 @@ def _few(calibration: int, evaluation: int) -> Iterator[Concern]:
             f"too few rows for advice: {calibration:,} to calibrate on and {evaluation:,} to "
             f"evaluate on, where at least {FEWEST_ROWS} of each are needed",
             {"calibration": calibration, "evaluation": evaluation, "needed": FEWEST_ROWS},
+            withholds=True,
+        )
+
+
+def _few_audited(rows: int) -> Iterator[Concern]:
+    if rows < FEWEST_ROWS:
+        yield Concern(
+            "rows",
+            f"too few rows to judge a report by: {rows:,}, where at least {FEWEST_ROWS} are needed",
+            {"evaluation": rows, "needed": FEWEST_ROWS},
             withholds=True,
         )
 

@@ -58,7 +58,7 @@ def audit_data(
         "shares": {},
         **pictures.to_dict(),
     }
-    reading = audit.interpret().splitlines()
+    reading = audit._reading()
     return {
         "n_calibration": None,
         "n_evaluation": audit.n,
@@ -78,7 +78,7 @@ def audit_data(
         "need": [],
         "left_out": {},
         "best": {},
-        "concerns": [],
+        "concerns": [each.to_dict() for each in audit.concerns],
         "recommendation": None,
         "headline": reading[0],
         "reading": reading[1:],
