@@ -15,7 +15,7 @@ from cordcal.files import _sources, open_scores
 from cordcal.serving.applying import CalibratedRows, apply_model
 
 ROWS, CLASSES = 4000, 20
-SUFFIXES = ("npy", "csv", "parquet")
+SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")
 PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}
 
 

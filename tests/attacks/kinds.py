@@ -6,7 +6,7 @@ import numpy as np
 
 KINDS = {
     "rows": "rows through both engines and three dtypes",
-    "files": "damaged npz, npy, CSV and Parquet files",
+    "files": "damaged files of all eight formats",
     "models": "hostile model files",
     "names": "commands with names that steer terminals",
     "kills": "kills, then resumed",
