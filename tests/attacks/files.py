@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,6 +46,13 @@ def trial(rng: Rng, folder: Path) -> int:
                 if done.code == 0:
                     check_output(output)
     return 1
+
+
+def import_formats() -> None:
+    """Import the libraries of all formats, which are no part of a trial."""
+    for module in ("pyarrow.feather", "pyarrow.parquet", *NEEDS.values()):
+        if find_spec(module) is not None:
+            import_module(module)
 
 
 def write(folder: Path, kind: str, rng: Rng) -> Path:

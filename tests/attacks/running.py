@@ -44,6 +44,8 @@ def work(kind: str, first: int, parent: Connection) -> None:
     attempt(module, kind, 0)  # what the first trial imports
     if kind == "rows":
         module.compile_kernels()
+    if kind == "files":
+        module.import_formats()
     parent.send("ready")
     number = first
     while True:

@@ -77,13 +77,15 @@ def test_columns_are_the_same_for_every_command(call, tables: Path, columns: str
 
 
 def test_a_column_that_only_one_of_two_files_has(call, tables: Path) -> None:
-    pair = ("--original", "s.npz", "--direct", "q.csv")
-    code, _, errors = call("audit", *pair)
-    assert code == 2
-    assert "q.csv has the columns age, importance of numbers, not a class of s.npz" in errors
+    found = [
+        call("audit", "--original", "s.npz", "--direct", "q.csv", "--json", *told)
+        for told in ((), ("--columns", "ant,bee,wasp"))
+    ]
+    assert found[0][0] == 0, found[0][2]
+    assert found[0][1] == found[1][1]
     np.savez(tables / "p.npz", probs=np.full((400, 4), 0.25), class_names=[*NAMES, "fly"])
-    code, _, errors = call("audit", "--original", "p.npz", "--direct", "q.csv")
-    assert "p.npz has shape (400, 4) but q.csv has shape (400, 5)" in errors
+    _, _, errors = call("audit", "--original", "p.npz", "--direct", "q.csv")
+    assert "q.csv has no column of numbers for the class 'fly'; it has key" in errors
 
 
 def test_weights(call, tables: Path, logits: np.ndarray, labels: np.ndarray) -> None:
@@ -124,6 +126,22 @@ def test_class_names_from_a_file(call, tables: Path) -> None:
     (tables / "names.txt").write_text("ant\nbee\n")
     code, _, errors = call("fit", "bare.npy", "--class-names", "names.txt", "--labels", "y.npy")
     assert "--class-names has 2 class names but array has 3 columns" in errors
+
+
+def test_a_repaired_table_against_its_original(call, tables: Path) -> None:
+    assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
+    assert call("apply", "m.safetensors", "s.csv", "--output", "o.csv")[0] == 0
+    gate = ("--max", "tpcr=0")
+    code, _, errors = call("check", "o.csv", "--original", "s.csv", *gate)
+    assert code == 0, errors
+    told = ("--columns", "repaired:*")
+    assert call("check", "o.csv", "--original", "s.csv", *told, *gate)[0] == 0
+
+
+def test_a_column_that_no_label_names_is_named(call, tables: Path) -> None:
+    code, _, errors = call("check", "s.csv", "--labels-column", "truth", "--max", "ece=1")
+    assert "s.csv: no row is labelled age, importance" in errors
+    assert code in (0, 1)
 
 
 def test_groups_in_a_column(call, tables: Path) -> None:

@@ -28,21 +28,21 @@ SOURCE = ROOT / "src"
 CLASSES = 5
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), *sys.path]))
-        session = (
-            sql.SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "2")
-            .getOrCreate()
-        )
-        yield session
-        session.stop()
+    monkeypatch.chdir(tmp_path)  # before Java starts, which then reads and writes here
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), *sys.path]))
+    session = (
+        sql.SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
 
 
 def recipes() -> str:
@@ -54,15 +54,12 @@ def as_lists(matrix: np.ndarray) -> object:
     return arrow.array(matrix.tolist(), arrow.list_(arrow.float32()))
 
 
-def test_the_recipes_of_the_page(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_recipes_of_the_page(spark: Any) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=800)
     logits = (2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(800, CLASSES))).astype(np.float32)
     original, direct = rng.dirichlet(np.ones(CLASSES), (2, 800)).astype(np.float32)
     model = cordcal.Preserved("vs").fit(logits, labels)
-    monkeypatch.chdir(tmp_path)
     cordcal.save(model, "model.safetensors")
     scores = arrow.table({"id": range(800), "logits": as_lists(logits)})
     pairs = arrow.table({"original": as_lists(original), "direct": as_lists(direct)})

@@ -92,7 +92,7 @@ def test_the_classes_of_a_model(tmp_path: Path) -> None:
     found = open_scores(path, classes=("cat", "dog"))
     assert found.class_names == ("cat", "dog")
     np.testing.assert_array_equal(next(iter(found)).values, [[0.2, 0.8]])
-    with pytest.raises(ValueError, match="no column of numbers called 'ant', a class of the model"):
+    with pytest.raises(ValueError, match="no column of numbers for the class 'ant'; it has dog"):
         open_scores(path, classes=("cat", "ant"))
     assert open_scores(path, classes=("x", "y", "z")).classes == 3
 

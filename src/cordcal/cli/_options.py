@@ -130,12 +130,24 @@ def parse_preserve(text: str) -> int | Literal["ranking"]:
     raise Refusal("--preserve", f"is {text!r}", "write 1, another number of classes, or ranking")
 
 
-def read(path: str, where: Where, *, role: str = "scores", kind: InputKind | None = None) -> Scores:
-    """Read scores for a command."""
+def read(
+    path: str,
+    where: Where,
+    *,
+    role: str = "scores",
+    kind: InputKind | None = None,
+    classes: Sequence[str] | None = None,
+) -> Scores:
+    """Read scores for a command; ``classes`` are those of another file of the same rows."""
     from cordcal.files import read_scores
 
-    found = read_scores(path, role=role, input=_kind(kind), **where.places())
+    found = read_scores(path, role=role, input=_kind(kind), classes=classes, **where.places())
     _say_columns(found, where)
+    if found.columns and found.labels is not None and found.class_names is not None:
+        seen = set(found.labels.tolist())
+        absent = [name for at, name in enumerate(found.class_names) if at not in seen]
+        if absent and where.columns is None:
+            note(f"{found.path}: no row is labelled {_listed(absent)}")
     return found
 
 
@@ -214,13 +226,24 @@ def open_pair(
     """Open the original and the direct scores of the same rows, and check that they match."""
     if original == "-" and direct == "-":
         raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
-    first = open_file(original, where, role="original", kind=kind, rest=rest)
-    scores_alone = Where(columns=where.columns, class_names=where.class_names)
-    second = open_file(direct, scores_alone, role="direct", kind=InputKind.probabilities, rest=rest)
+    alone = Where(columns=where.columns, class_names=where.class_names)
+    probabilities: dict[str, Any] = {"role": "direct", "kind": InputKind.probabilities}
+    second = open_file(direct, alone, rest=rest, **probabilities)
+    names = _sure_names(second)
+    first = open_file(original, where, role="original", kind=kind, rest=rest, classes=names)
+    if names is None and _sure_names(first) is not None:
+        second = open_file(direct, alone, rest=rest, classes=first.class_names, **probabilities)
     check_columns(first, second)
     check_pair(first.path, first.shape, second.path, second.shape)
     check_names(first.class_names, first.path, second.class_names, second.path)
     return first, second
+
+
+def _sure_names(file: ScoreFile) -> tuple[str, ...] | None:
+    """Return the classes of a file, unless they are all of a table's columns of numbers."""
+    from cordcal.files._columns import SCORES
+
+    return None if file.columns and file.key == SCORES else file.class_names
 
 
 def check_columns(first: ScoreFile, second: ScoreFile) -> None:
@@ -271,11 +294,6 @@ def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
     """Refuse scores of another number of classes than the model's, before any work is done."""
     if scores.classes == model.n_classes_:
         return
-    known = getattr(model, "class_names", None)
-    names = set(map(str, range(model.n_classes_) if known is None else known))
-    extra = [column for column in scores.columns if column not in names]
-    if scores.classes > model.n_classes_ and len(extra) == scores.classes - model.n_classes_:
-        raise _extra(scores.path, extra, f"a class of {where}")
     listed = f" ({_listed(scores.columns)})" if scores.columns else ""
     raise Refusal(
         scores.path,

@@ -90,9 +90,7 @@ def check(
     from cordcal.evaluate import gates as library
 
     scores = read(report, where, role="repaired", kind=input)
-    before = (
-        None if original is None else read(original, Where(columns=where.columns), role="original")
-    )
+    before = None if original is None else _original(original, where, scores)
     if before is not None:
         check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
     found = library.check(
@@ -114,6 +112,17 @@ def check(
             say(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
         note(f"cordcal check: {found.outcome}")
     raise typer.Exit(_EXIT_CODES[found.outcome])
+
+
+def _original(path: str, where: Where, scores: Scores) -> Scores:
+    """Read the original, whose columns may be called as those of the report or as its classes."""
+    names = scores.class_names
+    try:
+        return read(path, Where(columns=where.columns), role="original", classes=names)
+    except Refusal:
+        if where.columns is None:
+            raise
+        return read(path, NOWHERE, role="original", classes=names)
 
 
 def _probabilities(scores: Scores) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -120,7 +120,7 @@ def _model_scores(sorts: Mapping[str, Sort], places: Places, where: str) -> dict
     if len(missing) < len(classes) and any(not name.isdecimal() for name in classes):
         raise Refusal(
             where,
-            f"has no column of numbers called {missing[0]!r}, a class of the model",
+            f"has no column of numbers for the class {missing[0]!r}",
             f"it has {told(list(sorts))}; name the columns with {{setting}}",
             setting=("columns", "a,b,…"),
         )
@@ -147,9 +147,3 @@ def _by_heading(
     if groups or not alone or len(loose) < 2:  # one column of numbers is labels, not scores
         return groups
     return {SCORES: {heading: heading for heading in loose}}
-
-
-def extra_columns(columns: Sequence[str], classes: int, names: Sequence[str] | None) -> list[str]:
-    """Return the columns that are likely no classes of a model."""
-    known = set(names or map(str, range(classes)))
-    return [heading for heading in columns if heading not in known]

@@ -78,6 +78,7 @@ def read_scores(
     weights_column: str | None = None,
     class_names: Sequence[str] | None = None,
     input: Kind | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Scores:
     """Read the scores of a file.
 
@@ -102,6 +103,8 @@ def read_scores(
         One name a column, for a file that has none.
     input : {"logits", "probabilities"}, optional
         The kind, where the file does not make it plain.
+    classes : sequence of str, optional
+        The classes of a model: columns of these names are the scores, in this order.
 
     Returns
     -------
@@ -118,6 +121,7 @@ def read_scores(
         weights,
         weights_column,
         None if class_names is None else tuple(class_names),
+        None if classes is None else tuple(classes),
     )
     contents = open_contents(path, places)
     chosen = choose(contents, places.key, role, input)

@@ -113,7 +113,7 @@ def _short(error: BaseException) -> str:
     text = str(error)
     mark = "WeightsUnpickler error:"
     told = text.partition(mark)[2].strip() if mark in text else text
-    return first_line(Exception(told))[:200]
+    return first_line(Exception(told)).split(". Please")[0][:200]
 
 
 def _import_torch() -> Any:
