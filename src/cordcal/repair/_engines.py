@@ -140,7 +140,8 @@ def engine_for(job: Job, work: int, *arrays: npt.NDArray[Any]) -> Engine:
     if setting == "array":
         return _array_engine
     if not kernels.installed():
-        _hint(setting, work)
+        _done.add(work)
+        _hint(setting)
         return _array_engine
     dtypes = tuple([array.dtype for array in arrays])
     if setting == "compiled":
@@ -160,11 +161,11 @@ def engine_setting() -> str:
     return setting
 
 
-def _hint(setting: str, work: int) -> None:
+def _hint(setting: str) -> None:
     """Say once that numba would help, where it would, or that it was asked for in vain."""
     if setting == "compiled" and not kernels.disabled():
         raise Refusal(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
-    if work >= COMPILE_WORK and not kernels.disabled():
+    if _done.worth == "compile" and not kernels.disabled():
         _hint_at_numba()
 
 
