@@ -11,8 +11,11 @@ KINDS = {
     "names": "commands with names that steer terminals",
     "kills": "kills, then resumed",
     "races": "races of two writers",
+    "rankings": "rows with two ranks or all of them kept",
+    "lifts": "rows through Lift, raised and capped",
+    "libraries": "rows as torch tensors and Dask arrays",
 }
-"""Each kind's module, and what it counts."""
+"""Each kind's module, and what it counts; new ones at the end, as places are seeds."""
 
 
 def generator(kind: str, number: int) -> np.random.Generator:

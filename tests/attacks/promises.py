@@ -128,3 +128,21 @@ def strictly_top(report: np.ndarray, decision: np.ndarray) -> bool:
     """Tell whether each row's decision is its one largest entry, and every entry a number."""
     mass = np.take_along_axis(report, decision[:, None], axis=1)
     return bool(((report >= mass).sum(axis=1) == 1).all() and np.isfinite(report).all())
+
+
+def in_order(
+    report: np.ndarray, original: np.ndarray, levels: int, *, strict: bool | None = None
+) -> bool:
+    """Tell whether the first ranks are the original's and lie above all that follow.
+
+    Half precision has room for a strict first rank only.
+    """
+    if strict is None:
+        strict = report.dtype.itemsize > 2
+    order = np.argsort(-original, axis=1, kind="stable")
+    ranked = np.take_along_axis(report, order, axis=1)
+    # The largest of the ranks behind each.
+    behind = np.maximum.accumulate(ranked[:, ::-1], axis=1)[:, ::-1][:, 1 : levels + 1]
+    ahead = ranked[:, :levels]
+    kept = ahead > behind if strict else ahead >= behind
+    return bool(kept.all() and (ahead[:, 0] > behind[:, 0]).all() and np.isfinite(report).all())

@@ -42,7 +42,7 @@ def work(kind: str, first: int, parent: Connection) -> None:
     """Run trials from a number on, and report each."""
     module = import_module(f"attacks.{kind}")
     attempt(module, kind, 0)  # what the first trial imports
-    if kind == "rows":
+    if hasattr(module, "compile_kernels"):
         module.compile_kernels()
     if kind == "files":
         module.import_formats()

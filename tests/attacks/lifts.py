@@ -1,0 +1,41 @@
+"""Hostile rows through Lift, raised and capped: strict decisions, sums and proportions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from attacks.promises import Rng, hold, strictly_top
+from attacks.rows import UNIT, check_ratios, nudged, report
+from cordcal import Lift
+
+ENTRIES = 40_000
+
+
+def trial(rng: Rng, folder: Path) -> int:
+    """Learn from labels of any quality and repair the same rows."""
+    classes = int(rng.choice([2, 3, 5, 8, 10, 17, 64, 100, 257]))
+    rows = int(rng.integers(2, 2 + ENTRIES // classes))
+    dtype = np.dtype(rng.choice(list(UNIT)))
+    original, direct = (report(rng, rows, classes, dtype) for _ in range(2))
+    if rng.random() < 0.3:
+        direct = nudged(original, rng)
+    told = rng.random() < 0.3
+    decision = rng.integers(classes, size=rows) if told else original.argmax(axis=1)
+    labels = np.where(rng.random(rows) < rng.random(), decision, rng.integers(classes, size=rows))
+    mode = str(rng.choice(["raise", "cap"]))
+    given = {"decision": decision} if told else {}
+    lift = Lift(mode).fit(original, direct, labels, **given)
+    repaired = lift.transform(original, direct, **given)
+    hold(repaired.dtype == dtype, f"{repaired.dtype} came out of {dtype}")
+    hold((repaired >= 0).all(), "a negative probability")
+    hold(strictly_top(repaired, decision), f"a decision that is not strictly the largest, {mode}")
+    off = np.abs(repaired.sum(axis=1, dtype=np.float64) - 1.0)
+    # Roundings to the dtype, of the cap K times; and entries that are next to nothing.
+    bound = (8 + classes / 8) * (UNIT[dtype.name] if mode == "cap" else UNIT["float64"])
+    bound += 3 * UNIT[dtype.name] + classes * float(np.finfo(dtype).smallest_subnormal)
+    hold((off <= bound).all(), f"a sum is off by {off.max():.3g}, {dtype}, {mode}")
+    if mode == "raise":
+        check_ratios(repaired, direct, decision, dtype)
+    return rows
