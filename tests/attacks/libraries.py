@@ -1,4 +1,4 @@
-"""Hostile rows as torch tensors, bfloat16 among them, and as Dask arrays: NumPy's own bits."""
+"""Hostile rows as torch tensors, bfloat16 among them, and as Dask arrays: what NumPy gives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def trial(rng: Rng, folder: Path) -> int:
         twin = CORD(preserve).fit(*plain)
         expected = twin.transform(*plain)
         hold(np.array_equal(cord.eta_, twin.eta_), "torch's shared scalars differ")
-        hold(repaired.numpy().tobytes() == expected.tobytes(), "torch's repaired rows differ")
+        # torch rounds to half precision by way of float32: a step more or less.
+        spare = np.spacing(expected) if name == "float16" else 0.0
+        off = np.abs(repaired.numpy() - expected)
+        hold((off <= spare).all(), "torch's repaired rows differ")
         chunk = int(rng.integers(1, rows + 1))
         lazy = [dask.array.from_array(each, chunks=(chunk, -1)) for each in plain]
         if rows // chunk < 20:  # each chunk is a task of its own

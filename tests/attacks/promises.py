@@ -50,7 +50,8 @@ def command(*arguments: object) -> Done:
             ) from None
     done = Done(code, out.getvalue(), err.getvalue())
     hold(code in (0, 2), f"{arguments}: exit code {code}")
-    hold(code == 0 or done.err.startswith("cordcal: "), f"{arguments}: {done.err!r}")
+    last = done.err.splitlines()[-1:]  # notes may come before it
+    hold(code == 0 or "".join(last).startswith("cordcal: "), f"{arguments}: {done.err!r}")
     for text in (done.out, done.err):
         wild = {each for each in text if not each.isprintable() and each != "\n"}
         hold(not wild, f"{arguments}: printed {wild!r}")
