@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -119,3 +121,17 @@ def test_in_place_repairs_warn_too() -> None:
     cord, direct = CORD().fit(P, Q), Q * (1.0 + 1e-5)
     with pytest.warns(UserWarning, match="direct: some rows sum to one only within"):
         cord.transform(P, direct, out=direct)
+
+
+def test_naive_bayes_is_not_reproached_with_its_roundings() -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 10
+    rows = rng.normal(size=(300, 64)) * 5.0 + labels[:, None]
+    proba = GaussianNB().fit(rows, labels).predict_proba(rows)
+    assert 0.0 < np.abs(proba.sum(axis=1) - 1.0).max() < 1e-9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CORD().fit(proba, proba)
+        calibrators.make("ts", input="probabilities").fit(proba, labels)
