@@ -151,3 +151,21 @@ def test_groups_in_a_column(call, tables: Path) -> None:
     )
     assert code == 0, errors
     assert "✓" in printed
+
+
+def test_a_column_groups_the_rows_and_the_evaluation_file_is_named(call, tables: Path) -> None:
+    read = ("--columns", "score_*", "--labels-column", "truth", *TS)
+    code, printed, _ = call(
+        "compare", "scored.csv", *read, "--groups-column", "importance", "--json"
+    )
+    assert code == 0
+    groups = json.loads(printed)["calibrators"][0]["groups"]
+    assert sorted(group["name"] for group in groups) == ["1", "2", "3"]
+    for name in ("s.npz", "t.npz"):
+        truth = np.load(tables / "y.npy")
+        np.savez(tables / name, logits=np.load(tables / "bare.npy"), truth=truth)
+    files = ("t.npz", "--evaluation", "s.npz", "--groups", "y.npy", "--report", "r.html")
+    assert call("compare", *files, "--labels-column", "truth", *TS)[0] == 0
+    page = (tables / "r.html").read_text()
+    assert "t.npz, evaluated on s.npz" in page
+    assert "Group by group" in page

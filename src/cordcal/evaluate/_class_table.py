@@ -72,7 +72,8 @@ class ClassTable:
         """
         busy = self.left + self.joined
         few = len(self.names) <= MOST_DIAGRAMS
-        order = np.arange(len(busy)) if few else np.argsort(-busy, kind="stable")
+        # Of classes that change as much, those with most decisions first.
+        order = np.arange(len(busy)) if few else np.lexsort((-self.decided, -busy))
         if not (whole or few):
             order = order[busy[order] > 0][:MOST_CLASSES]
         gaps = {report: bins.ece for report, bins in self.bins.items()}

@@ -75,6 +75,8 @@ def as_groups(groups: Any, rows: int) -> npt.NDArray[Any]:
             f"has shape {by.shape} but there are {rows} rows",
             "pass one group for each row",
         )
+    if by.dtype.kind == "f" and np.all(by == np.rint(by)):
+        by = by.astype(np.int64)  # whole numbers of a table of floats: region 1, not 1.0
     return by
 
 
