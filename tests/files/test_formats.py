@@ -133,6 +133,7 @@ def test_parts_are_one_input(
     np.testing.assert_array_equal(whole.labels, labels)
     np.testing.assert_array_equal(rows_of(opened), logits)
     assert opened.shape == (ROWS, 3)
+    assert f"{ROWS} rows × 3 classes" in [each["shape"] for each in inspect(where)["entries"]]
     assert [batch.first for batch in opened] == [start for start, _ in opened.spans]
     np.testing.assert_array_equal(rows_of(opened.batches(1)), logits[opened.spans[1][0] :])
 

@@ -21,6 +21,7 @@ from cordcal.files._kinds import ROWS_THAT_TELL, check_whole_vectors, sum_deviat
 from cordcal.files._models import is_model, load
 from cordcal.files._numpy import read_header
 from cordcal.files._opening import open_regular
+from cordcal.files._parts import parts_of
 from cordcal.files._places import Places
 from cordcal.files._sources import Source
 
@@ -35,7 +36,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     Parameters
     ----------
     path : path or "-"
-        A file of scores, a model, an ONNX graph or a report.
+        A file of scores, a folder or a pattern of them, a model, an ONNX graph or a report.
 
     Returns
     -------
@@ -43,7 +44,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
         ``file``, ``format``, then what the format has to tell, and ``problems``, a list of
         sentences.
     """
-    if str(path) != "-":
+    if str(path) != "-" and parts_of(os.fspath(path)) is None:
         with open_regular(path) as file:
             head = file.read(4096)
         if is_model(path):
