@@ -91,6 +91,8 @@ def shares(maps: list[Fixed]) -> dict[str, float]:
 
 
 def known_truth() -> None:
+    # Clearly worse is by five standard errors of a draw: a rule under which an equal map passes
+    # in nineteen draws of twenty must let some pass that are worse by two to three.
     worse, true = Fixed("simple", 1, 3.6), Fixed("true", 9, 2.0)
     print(f"a simpler map that is worse by {standard_errors([worse, true]):.1f} standard errors:")
     print(f"  advised: {shares([worse, true])}   (simple: below 5 %)", flush=True)
