@@ -12,9 +12,7 @@ from _style import plt, write
 
 import cordcal
 from cordcal import plots
-from cordcal.cli.demo import _CALIBRATION, _scores
-
-KEYS = ("vs", "svs", "ms", "sms", "dir-odir", "irova", "irova-ts")
+from cordcal.cli.demo import _CALIBRATION, _SHOWN, _scores
 
 
 def main() -> None:
@@ -23,13 +21,14 @@ def main() -> None:
     comparison = cordcal.compare(
         logits[:_CALIBRATION],
         labels[:_CALIBRATION],
-        KEYS,
+        _SHOWN,
         evaluation=(logits[_CALIBRATION:], labels[_CALIBRATION:]),
     )
     figure, axes = plt.subplots(figsize=(7.2, 3.0))
     plots.decision_changes(comparison, axes)
-    axes.set_title("Decisions each calibrator changes, and the net change of accuracy", loc="left")
-    axes.legend(loc="lower right", title=None, fontsize="small")
+    axes.set_title(
+        "Decisions each calibrator changes, and the net change of accuracy", loc="left", pad=26
+    )
     write(figure, Path(__file__).parents[1] / "_static" / "decision-changes.svg")
 
 
