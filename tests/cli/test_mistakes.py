@@ -168,7 +168,7 @@ def test_an_interrupt_leaves_the_old_report(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cordcal.evaluate.compare._fit", stop)
+    monkeypatch.setattr("cordcal.evaluate.compare.fit_and_measure", stop)
     code, _, errors = call("compare", "s.npz", *TS, "--report", "there.html", "--force")
     assert code == 130
     assert errors == "cordcal: interrupted; nothing was written\n"

@@ -12,7 +12,7 @@ import cordcal
 from cordcal import Preserved, compare, metrics
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators import available, make
-from cordcal.evaluate.compare import _chosen
+from cordcal.evaluate._choice import choose
 
 
 def rows(count: int, classes: int = 4, *, seed: int = 0, bias: float = 0.0):
@@ -101,7 +101,7 @@ def test_splits_are_averaged_and_resampled_together(data) -> None:
 
 
 def test_all_leaves_out_what_cannot_run() -> None:
-    from cordcal.evaluate.compare import left_out_by
+    from cordcal.evaluate._choice import left_out_by
 
     keys = dict.fromkeys(["ts", "ms", "sms", "dir-odir", "mcct-i", "adats"])
     if find_spec("torch") is None:  # adats is trained with torch
@@ -324,5 +324,5 @@ def test_the_price_stands_beside_what_the_repairs_reach() -> None:
 
 
 def test_networks_are_tried_only_with_every() -> None:
-    assert "adats" not in _chosen("all", "logits").maps
-    assert set(_chosen("every", "logits").maps) == set(available())
+    assert "adats" not in choose("all", "logits").maps
+    assert set(choose("every", "logits").maps) == set(available())

@@ -2,99 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from cordcal._door.arrays import first_argmax
-from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
-from cordcal._door.names import check_class_names, column_names
+from cordcal._door.names import column_names
 from cordcal._door.original import Original
 from cordcal._door.scores import as_scores, check_kind
 from cordcal._door.seeds import as_seed
-from cordcal._door.types import Classes, Kind, Labels
+from cordcal._door.types import Kind
 from cordcal._door.vectors import check_labels
-from cordcal.calibrators import available, calibrator_class
-from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop, direct_of
-from cordcal.calibrators._foreign import adapted
-from cordcal.calibrators._registry import is_network, takes_features
-from cordcal.calibrators.blend import Blend, masses_held_out
-from cordcal.evaluate._pictures import Pictures
+from cordcal.evaluate._choice import choose, left_out_by
+from cordcal.evaluate._fitting import Fitted, fit_and_measure, means, measure_on
+from cordcal.evaluate._splits import Split, checked_names, make_splits
 from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint
-from cordcal.evaluate.given import Given
-from cordcal.evaluate.groups import Groups, few_groups
 from cordcal.evaluate.needed import calibration_tests
-from cordcal.evaluate.price import Price, price_of_keeping, share_at_end
 from cordcal.evaluate.trust import Concern, concerns_about, overlap
-from cordcal.metrics import DecisionChanges, DecisionChangesStream
-from cordcal.metrics._all import MeasuredReport, measure_report
-from cordcal.metrics._rows import LabelledRows, Report
-from cordcal.preserved import Preserved, Reports
-from cordcal.repair import Lift
-from cordcal.repair._clock import Stopwatch
-from cordcal.repair._lift import Masses
-
-
-@dataclass(frozen=True, eq=False)
-class _Split:
-    """Rows to fit on, rows to evaluate on, and which rows of the resamples those are."""
-
-    fit: Original
-    fit_labels: Labels
-    fit_features: npt.NDArray[Any] | None
-    original: Original
-    labels: Labels
-    features: npt.NDArray[Any] | None
-    rows: Classes
-    groups: Groups | None
-
-    @functools.cached_property
-    def workshop(self) -> Workshop:
-        """The rows to fit on, and what was fitted on them: blend and lift share it."""
-        folds = Folds.of(self.fit_labels, FOLDS, seed=0)
-        return Workshop(self.fit, self.fit_labels, None, folds)
-
-
-@dataclass(frozen=True, eq=False)
-class _Fitted:
-    """One calibrator, fitted and measured on every split."""
-
-    key: str
-    name: str
-    keeps_decisions: bool
-    direct: list[MeasuredReport]
-    repaired: list[MeasuredReport]
-    lift: list[MeasuredReport]
-    changes: DecisionChanges
-    fit_seconds: float
-    apply_seconds: float
-    notes: tuple[str, ...]
-    pictures: Pictures
-    size: Any
-    price: Price | None
-    at_bound: float
-    shares: dict[str, float]
-
-    def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
-        """Return the rows to resample; a map that keeps decisions has one report, not three."""
-        rows = {(self.key, "direct"): [measured.rows for measured in self.direct]}
-        if not self.keeps_decisions:
-            rows[self.key, "repaired"] = [measured.rows for measured in self.repaired]
-        if self.lift:
-            rows[self.key, "lift"] = [measured.rows for measured in self.lift]
-        return rows
 
 
 def compare(
@@ -166,26 +96,28 @@ def compare(
     check_kind(input)
     given = as_scores(scores)
     rows, classes = given.shape
-    names = _checked_names(class_names, classes)
+    names = checked_names(class_names, classes)
     truth = check_labels(as_columns(labels, given.shape, names), rows, classes)
     whole = Original.of(given, input, fitting=True)
     seed = as_seed(seed)
     if isinstance(evaluation, tuple) and names is not None:
         evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), names)
-    chosen = _chosen(calibrators, input)
+    chosen = choose(calibrators, input)
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
-    parts, population = _splits(whole, truth, features, evaluation, splits, seed, groups)
-    original = [_measured(part.original.probabilities, part, "original") for part in parts]
+    parts, population = make_splits(whole, truth, features, evaluation, splits, seed, groups)
+    original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
-    fitted: list[_Fitted] = []
+    fitted: list[Fitted] = []
     for name, candidate in chosen.maps.items():
         if name in left_out:
             continue
         if progress is not None:
             progress(name)
         try:
-            fitted.append(_fit(name, candidate, parts, input, preserve, columns, original[0]))
+            fitted.append(
+                fit_and_measure(name, candidate, parts, input, preserve, columns, original[0])
+            )
         except ValueError as error:
             if chosen.explicit:
                 raise
@@ -198,7 +130,7 @@ def compare(
     evidence = Evidence.of(reports, [part.rows for part in parts], population, seed)
     return Comparison(
         entries=tuple(_entry(each, evidence.replicates, classes) for each in fitted),
-        uncalibrated=_means(original),
+        uncalibrated=means(original),
         left_out=left_out,
         n_calibration=len(parts[0].fit_labels),
         n_evaluation=len(parts[0].labels),
@@ -216,158 +148,7 @@ def compare(
     )
 
 
-def _fit(
-    name: str,
-    candidate: Any,
-    parts: list[_Split],
-    input: Kind,
-    preserve: int | Literal["ranking"],
-    columns: list[str],
-    original: MeasuredReport,
-) -> _Fitted:
-    """Fit one calibrator on every split and measure its reports."""
-    changes = DecisionChangesStream()
-    direct, repaired, lift = [], [], []
-    pictures: list[Pictures] = []
-    prices: list[Price | None] = []
-    bounds: list[float] = []
-    shares: dict[str, float] = {}
-    fit_seconds, apply_seconds = 0.0, 0.0
-    notes: list[str] = []
-    given = candidate if isinstance(candidate, Given) else None
-    with_features = given is None and takes_features(candidate)
-    for split in parts:
-        if given is not None:
-            candidate = given.between(split.fit.given, split.original.given)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model, seconds, told = _model(candidate, split, input, preserve, with_features)
-            watch = Stopwatch()
-            features = split.features if with_features else None
-            reports = model._reports_of(split.original, features)
-            fit_seconds += seconds
-            apply_seconds += watch.seconds()
-            lifted = None
-            if preserve == 1 and given is None and not _keeps_decisions(model):
-                lifted = _lifted(candidate, model, split, reports.direct, with_features)
-        notes += [*told, *(str(warning.message) for warning in caught)]
-        if lifted is not None:
-            lift.append(_measured(lifted, split, "lift"))
-            bounds.append(share_at_end(reports.direct, lifted, reports.decision))
-        direct.append(_measured(reports.direct, split, "direct"))
-        repaired.append(_measured(reports.repaired, split, "repaired"))
-        changes.add(reports.decision, first_argmax(reports.direct), split.labels)
-        if not pictures:
-            measured = {"original": original, "direct": direct[0]}
-            if not _keeps_decisions(model):
-                measured["repaired"] = repaired[0]
-            measured |= {"lift": lift[0]} if lift else {}
-            prices.append(_price(model, reports, split, measured))
-            shares = _shares(model)
-            pictures.append(_pictures(split, reports, columns, measured))
-    return _Fitted(
-        key=name,
-        name=str(getattr(model.calibrator_, "title", name)),
-        keeps_decisions=_keeps_decisions(model),
-        direct=direct,
-        repaired=repaired,
-        lift=lift if len(lift) == len(parts) else [],
-        changes=changes.result(),
-        fit_seconds=fit_seconds / len(parts),
-        apply_seconds=apply_seconds / len(parts),
-        notes=tuple(dict.fromkeys(notes)),
-        pictures=pictures[0],
-        size=getattr(model.calibrator_, "size", None),
-        price=prices[0],
-        at_bound=float(np.mean(bounds)) if bounds else 0.0,
-        shares=shares,
-    )
-
-
-def _model(
-    candidate: Any,
-    split: _Split,
-    input: Kind,
-    preserve: int | Literal["ranking"],
-    with_features: bool,
-) -> tuple[Preserved, float, tuple[str, ...]]:
-    """Return a model with CORD, the seconds that fitting took, and what that told."""
-    watch = Stopwatch()
-    told: tuple[str, ...] = ()
-    if not isinstance(candidate, str) or with_features:
-        model = Preserved(candidate, input=input, preserve=preserve)
-        features = split.fit_features if with_features else None
-        model._fit_original(split.fit, split.fit_labels, None, features)
-        return model, watch.seconds(), told
-    fitted: Any
-    if candidate == Blend.key:
-        fitted = Blend(input=input)
-        fitted._fit_from(split.workshop)
-        before = fitted.seconds_
-    else:
-        made = split.workshop.fit(candidate)
-        fitted, told, before = made.model, made.warnings, made.seconds
-    watch = Stopwatch()
-    model = Preserved(fitted, input=input, preserve=preserve, prefit=True)
-    model._fit_original(split.fit, split.fit_labels, None)
-    return model, before + watch.seconds(), told
-
-
-def _lifted(
-    candidate: Any,
-    model: Preserved,
-    split: _Split,
-    direct: npt.NDArray[Any],
-    with_features: bool,
-) -> npt.NDArray[Any] | None:
-    """Return the report repaired by Lift; None where rows cannot be held out."""
-    features = split.fit_features if with_features else None
-    masses: Masses | None
-    if isinstance(candidate, str) and not with_features and candidate != Blend.key:
-        found, _ = split.workshop.candidate(candidate)
-        masses = None if found is None else found.held_out.masses
-    else:
-        unfitted = Preserved(candidate, input=split.fit.kind)
-        new = functools.partial(unfitted._new_calibrator, split.fit.kind)
-        beside = (None, features)
-        try:
-            masses = masses_held_out(model.calibrator_, new, split.fit, split.fit_labels, *beside)
-        except (ValueError, ArithmeticError, RuntimeError) as error:  # of one's own, anything may
-            warnings.warn(f"no lift: {error}", UserWarning, stacklevel=2)
-            masses = None
-    if masses is None:
-        return None
-    rows = (split.fit.probabilities, direct_of(model.calibrator_, split.fit, features))
-    lift = Lift()._fit(*rows, split.fit_labels, split.fit.decision, None, held_out=masses)
-    at = split.original
-    return lift._transform_rows(at.probabilities, direct, at.decision, np.float64)
-
-
-def _keeps_decisions(model: Preserved) -> bool:
-    return bool(getattr(model.calibrator_, "keeps_argmax", False))
-
-
-def _shares(model: Preserved) -> dict[str, float]:
-    """Return what a blend is made of, the largest share first."""
-    if not isinstance(model.calibrator_, Blend):
-        return {}
-    members = zip(model.calibrator_.members_, model.calibrator_.weights_.tolist(), strict=True)
-    return dict(sorted(members, key=lambda member: -member[1]))
-
-
-def _price(
-    model: Preserved, reports: Reports, split: _Split, measured: Mapping[str, MeasuredReport]
-) -> Price | None:
-    """Return what keeping the decisions costs, where the map does not keep them anyway."""
-    if _keeps_decisions(model):
-        return None
-    nll = {name: float(found.measures.values["nll"]) for name, found in measured.items()}
-    return price_of_keeping(
-        reports.direct, reports.decision, split.labels, cord=nll["repaired"], lift=nll.get("lift")
-    )
-
-
-def _checks(split: _Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:
+def _checks(split: Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:
     """Return what the rows of a split give reason to doubt."""
     about_labels = concerns_about(
         split.original.decision,
@@ -379,11 +160,9 @@ def _checks(split: _Split, classes: int, names: Sequence[str] | None) -> tuple[C
     return (*about_labels, *overlap(split.fit.given, split.original.given))
 
 
-def _entry(
-    fitted: _Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int
-) -> Entry:
-    direct, repaired = _means(fitted.direct), _means(fitted.repaired)
-    lift = _means(fitted.lift) if fitted.lift else None
+def _entry(fitted: Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int) -> Entry:
+    direct, repaired = means(fitted.direct), means(fitted.repaired)
+    lift = means(fitted.lift) if fitted.lift else None
     first = replicates[fitted.key, "direct"]
 
     def gain(report: str, measures: Mapping[str, float]) -> dict[str, Interval]:
@@ -412,163 +191,3 @@ def _entry(
         shares=fitted.shares,
         pictures=fitted.pictures,
     )
-
-
-def _pictures(
-    split: _Split,
-    reports: Reports,
-    columns: list[str],
-    measured: Mapping[str, MeasuredReport],
-) -> Pictures:
-    return Pictures.of(
-        split.original.probabilities,
-        reports,
-        columns,
-        measured,
-        labels=split.labels,
-        row_numbers=split.rows,
-        groups=split.groups,
-    )
-
-
-def _measured(report: npt.NDArray[Any], split: _Split, name: str) -> MeasuredReport:
-    return measure_report(Report.of(report, name), split.labels, None)
-
-
-def _means(measured: Sequence[MeasuredReport]) -> dict[str, float]:
-    """Return each measure's mean over the splits."""
-    values = [each.measures.values for each in measured]
-    return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The calibrators to run by name, and whether the caller named them."""
-
-    maps: dict[str, Any]
-    explicit: bool
-
-
-def _chosen(calibrators: Any, input: Kind) -> _Chosen:
-    if isinstance(calibrators, str) and calibrators in ("all", "every"):
-        keys = [key for key in available() if calibrators == "every" or not is_network(key)]
-        return _Chosen({key: key for key in keys}, explicit=False)
-    maps: dict[str, Any] = {}
-    for name, each in _named(calibrators):
-        if name in maps:
-            raise Refusal("calibrators", f"names {name!r} twice", "name each once")
-        if isinstance(each, str):
-            calibrator_class(each)  # refuses an unknown key before anything is fitted
-        elif not isinstance(each, Given):
-            each = adapted(each, input, f"calibrators[{name!r}]")
-        maps[name] = each
-    return _Chosen(maps, explicit=True)
-
-
-def _named(calibrators: Any) -> list[tuple[str, Any]]:
-    """Return the calibrators with their names; objects without one are called as their class."""
-    if isinstance(calibrators, Mapping):
-        pairs = [(str(name), each) for name, each in calibrators.items()]
-    else:
-        single = isinstance(calibrators, str) or not isinstance(calibrators, Iterable)
-        wanted = [calibrators] if single else list(calibrators)
-        pairs = [each if _is_pair(each) else ("", each) for each in wanted]
-    if not pairs:
-        raise Refusal("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
-    counts = Counter(_own_name(each) for name, each in pairs if not name)
-    numbers: Counter[str] = Counter()
-    named = []
-    for name, each in pairs:
-        own = name or _own_name(each)
-        if not name and counts[own] > 1 and not isinstance(each, str):
-            numbers[own] += 1
-            own = f"{own} {numbers[own]}"
-        named.append((own, each))
-    return named
-
-
-def _is_pair(each: Any) -> bool:
-    return isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
-
-
-def _own_name(each: Any) -> str:
-    if isinstance(each, str):
-        return each
-    return str(getattr(each, "key", getattr(each, "__name__", type(each).__name__)))
-
-
-def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
-    """Return the calibrators that the data do not allow, each with the reason."""
-    reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in maps}
-    return {key: reason for key, reason in reasons.items() if reason is not None}
-
-
-def _splits(
-    scores: Original,
-    labels: Labels,
-    features: Any,
-    evaluation: float | tuple[Any, Any],
-    splits: int,
-    seed: int,
-    groups: Any,
-) -> tuple[list[_Split], int]:
-    """Return the splits, and how many rows a resample draws from."""
-    if splits < 1:
-        raise Refusal("splits", f"is {splits}", "pass 1 or more")
-    held = None if features is None else np.asarray(features)
-    if isinstance(evaluation, tuple):
-        if splits > 1:
-            raise Refusal(
-                "splits",
-                "is above 1 but the evaluation rows are given",
-                "there is one way to split: pass 1",
-            )
-        if held is not None:
-            raise Refusal(
-                "features",
-                "cannot be used with evaluation rows of their own",
-                "pass all rows together and a share as evaluation",
-            )
-        test = as_scores(evaluation[0])
-        if test.shape[1] != scores.classes:
-            raise Refusal(
-                "evaluation",
-                f"has {test.shape[1]} classes but scores has {scores.classes}",
-                "pass the same columns in both",
-            )
-        truth = check_labels(evaluation[1], *test.shape)
-        rows = np.arange(len(truth))
-        original = Original.of(test, scores.kind)
-        by = None if groups is None else few_groups(groups, len(truth))
-        return [_Split(scores, labels, None, original, truth, None, rows, by)], len(truth)
-    if not 0.0 < evaluation < 1.0:
-        raise Refusal(
-            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
-        )
-    count = len(labels)
-    by = None if groups is None else few_groups(groups, count)
-    held_out = min(max(1, round(evaluation * count)), count - 1)
-    if count < 2:
-        raise Refusal("scores", "has one row", "at least two are needed to fit and to evaluate")
-    generator = np.random.default_rng(seed)
-    parts = []
-    for _ in range(splits):
-        order = generator.permutation(count)
-        fit, test_rows = np.sort(order[held_out:]), np.sort(order[:held_out])
-        parts.append(
-            _Split(
-                scores.take(fit),
-                labels[fit],
-                None if held is None else held[fit],
-                scores.take(test_rows),
-                labels[test_rows],
-                None if held is None else held[test_rows],
-                test_rows,
-                None if by is None else by[test_rows],
-            )
-        )
-    return parts, count
-
-
-def _checked_names(names: Sequence[str] | None, classes: int) -> tuple[str, ...] | None:
-    return None if names is None else check_class_names(names, classes)
