@@ -78,6 +78,17 @@ first = (folder / "repaired.jsonl").read_text().splitlines()[0]
 print(json.loads(first)["repaired"])
 
 # %%
+# The same from the command line, on files of such lines. ``--answers`` says where the probability
+# of unlisted tokens goes; ``--variants`` (``loose``, ``spaces``, ``exact``) which tokens are one;
+# ``--options`` names options that the lines do not. Questions may have different numbers of
+# options: those that one lacks are masked.
+#
+# .. code-block:: console
+#
+#    $ cordcal fit answers.jsonl --answers even --calibrator svs --output model.safetensors
+#    $ cordcal apply model.safetensors new.jsonl --answers even --output repaired.jsonl
+#    $ cordcal check repaired.jsonl --answers even --original new.jsonl --max tpcr=0
+#
 # What it can and cannot do
 # -------------------------
 # The repaired confidence is honest on average over questions like those it was fitted on. It

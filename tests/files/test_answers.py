@@ -188,3 +188,17 @@ def test_more_options_than_letters(tmp_path: Path) -> None:
     answers = read_answers(written(tmp_path, {"logprobs": [-float(at) for at in range(1, 31)]}))
     assert answers.names[25:] == ("Z", "26", "27", "28", "29")
     write_answers(tmp_path / "out.jsonl", answers, {"repaired": np.exp(answers.scores)})
+
+
+def test_what_lies_on_masked_options_is_shared_among_a_questions_own(tmp_path: Path) -> None:
+    lines = [{"options": LETTERS[:count], "logprobs": [-1.0] * count} for count in (2, 3)]
+    answers = read_answers(written(tmp_path, *lines))
+    third = np.nextafter(0.3, 1.0)
+    report = np.array([[0.3, third, 1.0 - 0.3 - third], [0.2, 0.3, 0.5]])
+    write_answers(tmp_path / "out.jsonl", answers, {"repaired": report})
+    found = [
+        json.loads(line)["repaired"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
+    ]
+    assert sum(found[0].values()) == pytest.approx(1.0, abs=1e-12)
+    assert found[0]["B"] > found[0]["A"]  # the decision, by one rounding
+    assert found[1] == {"A": 0.2, "B": 0.3, "C": 0.5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cordcal._door.errors import Refusal
+from cordcal.cli._answers import answer_file, answer_scores
 from cordcal.cli._console import alarm, note
 from cordcal.cli._where import Where
 
@@ -139,6 +141,8 @@ def read(
     classes: Sequence[str] | None = None,
 ) -> Scores:
     """Read scores for a command; ``classes`` are those of another file of the same rows."""
+    if where.answers is not None:
+        return answer_scores(path, where, role=role)
     from cordcal.files import read_scores
 
     found = read_scores(path, role=role, input=_kind(kind), classes=classes, **where.places())
@@ -155,6 +159,8 @@ def read_rows(path: str, where: Where, on_error: OnError, **options: Any) -> Sco
     """Read calibration rows, without those that are to be skipped."""
     if on_error == "stop":
         return read(path, where, **options)
+    if where.answers is not None:
+        raise Refusal("--on-error", "skip is not served with --answers", "mend or drop such lines")
     from cordcal.serving._refusals import read_sound
 
     found, skipped = read_sound(open_file(path, where, **options))
@@ -199,6 +205,8 @@ def open_file(
     rest: bool = False,
 ) -> ScoreFile:
     """Open scores for reading in batches; ``classes`` are those of a model, if there is one."""
+    if where.answers is not None:
+        return answer_file(path, where, role=role)
     from cordcal.files import open_scores
 
     places = where.places()
@@ -226,7 +234,7 @@ def open_pair(
     """Open the original and the direct scores of the same rows, and check that they match."""
     if original == "-" and direct == "-":
         raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
-    alone = Where(columns=where.columns, class_names=where.class_names)
+    alone = replace(where.of_answers(), columns=where.columns, class_names=where.class_names)
     probabilities: dict[str, Any] = {"role": "direct", "kind": InputKind.probabilities}
     second = open_file(direct, alone, rest=rest, **probabilities)
     names = _sure_names(second)

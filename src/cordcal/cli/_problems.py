@@ -18,12 +18,13 @@ _OPTIONS = {
     "calibrators": "--calibrator",
     "evaluation": "--share",
     "input": "--input",
-    "missing": "--missing",
+    "missing": "--answers",
     "preserve": "--preserve",
     "repair": "--repair",
     "scheduler": "--scheduler",
     "splits": "--splits",
     "class_names": "--class-names",
+    "variants": "--variants",
     "features": "the key features",
 }
 # Settings of the library that are switches here.
@@ -84,7 +85,8 @@ def in_command(name: str, value: str) -> str:
     >>> in_command("input", "logits"), in_command("overwrite", "True")
     ('--input logits', '--force')
     """
-    return _SWITCHES.get(name, f"--{name.replace('_', '-')} {value}")
+    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    return _SWITCHES.get(name, f"{option} {value}")
 
 
 def problem_of(error: BaseException) -> Problem:

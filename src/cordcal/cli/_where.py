@@ -62,6 +62,27 @@ class Where:
         str | None,
         typer.Option("--weights-column", metavar="NAME", help="Column or key of the weights."),
     ] = None
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            "--answers",
+            metavar="even|other|refuse",
+            help="The files are JSONL with a language model's answers; says where the probability "
+            "of tokens goes that are not listed.",
+        ),
+    ] = None
+    options: Annotated[
+        str | None,
+        typer.Option("--options", help="Of --answers whose lines list none: A,B,…"),
+    ] = None
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            "--variants",
+            metavar="loose|spaces|exact",
+            help="Which variants of a token in --answers are one; loose where left out.",
+        ),
+    ] = None
 
     def given(self) -> dict[str, str]:
         """Return the options that were used, as they are written."""
@@ -74,11 +95,19 @@ class Where:
     def places(self, *names: str) -> dict[str, Any]:
         """Return what the library calls them; all, or only some."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ANSWERS:
+            del found[name]
         if self.class_names is not None:
             found["class_names"] = read_names(self.class_names)
         return {name: found[name] for name in names or found}
 
+    def of_answers(self) -> Where:
+        """Return only what says how to read answers, for another file of the same kind."""
+        return Where(**{name: getattr(self, name) for name in ANSWERS})
 
+
+ANSWERS = ("answers", "options", "variants")
+"""The options of files with answers of language models."""
 NOWHERE = Where()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal._door.errors import Refusal
+from cordcal.cli._answers import apply_to_answers
 from cordcal.cli._command import add_command
 from cordcal.cli._console import alarm, detail, note, row_progress, show_json
 from cordcal.cli._options import (
@@ -29,7 +30,7 @@ from cordcal.cli._options import (
     say_skipped,
 )
 from cordcal.cli._parts import apply_in_parts, is_for_parts
-from cordcal.cli._where import NOWHERE, Where, reading
+from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "features", "features_columns")
+@reading("key", "columns", "class_names", "features", "features_columns", *ANSWERS)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -133,6 +134,12 @@ def apply(
                 "pass the rows' scores, not --original and --direct (--with-direct writes the "
                 "direct report too)",
             )
+        if where.answers is not None:
+            _refuse_with_answers(resume=resume, explain=explain, scheduler=scheduler)
+            apply_to_answers(
+                fitted, where, scores, output, with_direct=with_direct, force=force, json=json
+            )
+            return
         rows, names = _with_calibrator(fitted, model, scores, where, input, options, rest=rest)
     else:
         if original is None or direct is None or scores is not None:
@@ -169,6 +176,12 @@ def apply(
         f"{place}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
         f"{done.changed:,} decisions ({share:.2%}), the repaired one changes none"
     )
+
+
+def _refuse_with_answers(**options: Any) -> None:
+    for name, value in options.items():
+        if value:
+            raise Refusal(f"--{name}", "is not served with --answers", "leave it out")
 
 
 def _say_discarded(output: str) -> None:

@@ -24,7 +24,7 @@ from cordcal.cli._options import (
     say_skipped,
 )
 from cordcal.cli._parts import audit_in_parts
-from cordcal.cli._where import NOWHERE, Where, reading
+from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 TITLE = "What the calibrator does to decisions"
 
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("columns", "class_names", "labels", "labels_column", "weights", "weights_column")
+@reading("columns", "class_names", "labels", "labels_column", "weights", "weights_column", *ANSWERS)
 def audit(
     original: Annotated[
         str, typer.Option("--original", help="The classifier's own scores: a file, or - for stdin.")

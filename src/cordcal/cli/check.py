@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsons
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from cordcal.cli._options import (
     read,
     read_groups,
 )
-from cordcal.cli._where import NOWHERE, Where, reading
+from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.evaluate.gates import Gate
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "labels", "labels_column")
+@reading("key", "columns", "class_names", "labels", "labels_column", *ANSWERS)
 def check(
     report: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
     original: Annotated[
@@ -118,7 +119,9 @@ def _original(path: str, where: Where, scores: Scores) -> Scores:
     """Read the original, whose columns may be called as those of the report or as its classes."""
     names = scores.class_names
     try:
-        return read(path, Where(columns=where.columns), role="original", classes=names)
+        return read(
+            path, replace(where.of_answers(), columns=where.columns), role="original", classes=names
+        )
     except Refusal:
         if where.columns is None:
             raise

@@ -30,7 +30,7 @@ from cordcal.cli._options import (
     read_groups,
     read_rows,
 )
-from cordcal.cli._where import NOWHERE, Where, reading
+from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.files import Scores
@@ -52,6 +52,7 @@ def register(app: typer.Typer) -> None:
     "labels_column",
     "features",
     "features_columns",
+    *ANSWERS,
 )
 def compare(
     scores: Annotated[str, typer.Argument(help="Scores with labels; - reads stdin.")],
@@ -118,7 +119,9 @@ def compare(
     given = where.given()
     if other is not None and evaluation is None:
         given["--key"] = found.key  # of an experiment, the rows to fit on
-    step = comparison.next_step(scores, options=tuple(chain(*given.items())))
+    step = None  # its lines of Python read score files, not answers
+    if where.answers is None:
+        step = comparison.next_step(scores, options=tuple(chain(*given.items())))
     source = Path(found.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"

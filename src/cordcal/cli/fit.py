@@ -26,7 +26,7 @@ from cordcal.cli._options import (
     refuse_with_pair,
     say_skipped,
 )
-from cordcal.cli._where import NOWHERE, Where, reading
+from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.evaluate.held_out import HeldOutMeasures
@@ -55,6 +55,7 @@ def register(app: typer.Typer) -> None:
     "features_columns",
     "weights",
     "weights_column",
+    *ANSWERS,
 )
 def fit(
     scores: Annotated[

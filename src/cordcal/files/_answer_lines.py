@@ -38,6 +38,21 @@ def plain_token(token: str) -> str:
     return token.replace("Ġ", " ").replace("▁", " ").strip(" \t\r\n()[]{}.:,*\"'`").casefold()
 
 
+def spaceless_token(token: str) -> str:
+    """Bring ``" A"`` and ``"A"`` to one form, and nothing else.
+
+    Examples
+    --------
+    >>> [spaceless_token(token) for token in (" A", "a", "(A)", "ĠA")]
+    ['A', 'a', '(A)', 'A']
+    """
+    return token.replace("Ġ", " ").replace("▁", " ").strip()
+
+
+RULES: dict[str, Rule] = {"loose": plain_token, "spaces": spaceless_token, "exact": str}
+"""Rules for token variants by name."""
+
+
 @dataclass(frozen=True)
 class Listed:
     """What a line says about its options.
@@ -107,8 +122,13 @@ def index_of(answer: Any, options: Sequence[str], names: Mapping[str, int], rule
     return found
 
 
-def listed_of(line: Json, names: Mapping[str, int] | None, rule: Rule) -> Listed | None:
-    """Return the numbers of a line, wherever it keeps them, or None."""
+def listed_of(
+    line: Json, names: Mapping[str, int] | None, rule: Rule, field: str | None = None
+) -> Listed | None:
+    """Return the numbers of a line, in the field that is named or wherever it keeps them."""
+    if field is not None:
+        own = _numbers(line.get(field))
+        return None if own is None else Listed(_logs(own), "stated")
     body = line.get("response", line)
     body = body.get("body", body) if isinstance(body, Mapping) else line
     for place in (line, body):

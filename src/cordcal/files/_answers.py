@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from cordcal._door.errors import Refusal
 from cordcal.files._answer_lines import (
     LETTERS,
+    RULES,
     Json,
     Listed,
     Rule,
@@ -23,7 +25,6 @@ from cordcal.files._answer_lines import (
     label_of,
     listed_of,
     options_of,
-    plain_token,
 )
 from cordcal.files._opening import read_whole
 from cordcal.files._replacing import replacing
@@ -32,6 +33,8 @@ Missing = Literal["even", "other", "refuse"]
 OTHER = "other"
 # An option that was never listed is unlikely, not impossible; 1e-12 is the floor of the NLL.
 _LEAST = 1e-12
+# Reports of float32 rows sum to one about as closely.
+_SUM = 1e-6
 # Stated vectors further from one than this are rescaled, and counted.
 _LOOSE = 1e-3
 
@@ -70,6 +73,24 @@ class AnswersRecord:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        told = [f"{self.n:,} questions"]
+        if self.n_incomplete:
+            told.append(
+                f"{self.n_incomplete:,} do not list every option (unseen: {self.mean_unseen:.2%} "
+                f"on average, at most {self.largest_unseen:.2%})"
+            )
+        if self.mean_stray:
+            told.append(f"{self.mean_stray:.2%} lies on tokens that are no option")
+        for count, what in (
+            (self.n_merged, "with variants of a token added up"),
+            (self.n_rescaled, "with probabilities that did not sum to one, rescaled"),
+            (self.n_tied, "with a tie, for the earlier option"),
+        ):
+            if count:
+                told.append(f"{count:,} {what}")
+        return "; ".join(told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +135,12 @@ class _Settings:
     name: str
     options: tuple[str, ...] | None
     label: str | None
+    field: str | None
     missing: Missing
     rule: Rule
 
-    def refusal(self, at: int, reason: str, remedy: str) -> Refusal:
-        return Refusal(self.name, reason, remedy, rows=[at])
+    def refusal(self, at: int, reason: str, remedy: str, **more: Any) -> Refusal:
+        return Refusal(self.name, reason, remedy, rows=[at], **more)
 
 
 @dataclass(frozen=True)
@@ -140,8 +162,9 @@ def read_answers(
     *,
     options: Sequence[str] | None = None,
     label: str | None = None,
+    field: str | None = None,
     missing: Missing = "even",
-    variants: Rule | None = None,
+    variants: Rule | Literal["loose", "spaces", "exact"] = "loose",
 ) -> Answers:
     """Read a language model's answers from a JSONL file.
 
@@ -160,13 +183,17 @@ def read_answers(
     label : str, optional
         The field of the right answer: an index, a letter, or an option's text.  Found by name
         where left out.
+    field : str, optional
+        The field of a probability vector to read, such as ``"repaired"`` in what `write_answers`
+        wrote.  Where left out, what the model's interface said.
     missing : {"even", "other", "refuse"}
         Where the probability of unlisted tokens goes: to the missing options in equal parts,
         none above the least likely listed token; to a column ``other`` of its own, together
         with tokens that are no option; or nowhere, and the line is refused.
-    variants : callable, optional
-        Brings the variants of a token to one form; tokens of one form are added up.  By default
-        spaces, brackets, punctuation and case are nothing.
+    variants : {"loose", "spaces", "exact"} or callable
+        Brings the variants of a token to one form; tokens of one form are added up.  ``"loose"``
+        overlooks spaces, brackets, punctuation and case, ``"spaces"`` only spaces, ``"exact"``
+        nothing.
 
     Returns
     -------
@@ -177,7 +204,10 @@ def read_answers(
         raise Refusal("missing", f"is {missing!r}", "pass 'even', 'other' or 'refuse'")
     name, lines = _lines(path)
     given = None if options is None else tuple(options)
-    settings = _Settings(name, given, label, missing, variants or plain_token)
+    rule = RULES.get(variants) if isinstance(variants, str) else variants
+    if rule is None:
+        raise Refusal("variants", f"is {variants!r}", f"pass one of {', '.join(RULES)}, or a rule")
+    settings = _Settings(name, given, label, field, missing, rule)
     rows = [_row(line, at, settings) for at, line in enumerate(lines)]
     names = _names([row.options for row in rows])
     scores = np.full((len(rows), len(names)), -math.inf)
@@ -223,7 +253,13 @@ def _lines(path: str | os.PathLike[str]) -> tuple[str, list[Json]]:
 def _row(line: Json, at: int, settings: _Settings) -> _Row:
     options = options_of(line) or settings.options
     names = None if options is None else aliases(options, settings.rule)
-    listed = listed_of(line, names, settings.rule)
+    listed = listed_of(line, names, settings.rule, settings.field)
+    if listed is None and settings.field is not None:
+        raise settings.refusal(
+            at,
+            f"has no probabilities under {settings.field!r}",
+            "name the field that holds them",
+        )
     if listed is None:
         raise settings.refusal(
             at,
@@ -284,13 +320,19 @@ def _positional(
     return _stated(listed, list(logs), options, label)
 
 
-def _stated(listed: Listed, logs: list[float], options: tuple[str, ...], label: int | None) -> _Row:
+def _stated(
+    listed: Listed,
+    logs: list[float],
+    options: tuple[str, ...],
+    label: int | None,
+    stray: float = 0.0,
+) -> _Row:
     """Return a row that says all there is; a stated zero is unlikely, not impossible."""
     if listed.kind == "likelihoods":
         return _Row(options, tuple(logs), label)
-    total = math.fsum(math.exp(each) for each in logs)
+    total = math.fsum((stray, *(math.exp(each) for each in logs)))
     floored = tuple(max(each, math.log(_LEAST)) for each in logs)
-    return _Row(options, floored, label, rescaled=abs(total - 1.0) > _LOOSE)
+    return _Row(options, floored, label, stray=stray, rescaled=abs(total - 1.0) > _LOOSE)
 
 
 def _by_name(
@@ -315,14 +357,15 @@ def _by_name(
         )
     shares = [math.fsum(masses.get(index, ())) for index in range(len(options))]
     if listed.kind == "stated":
-        return _stated(listed, [_log(share) for share in shares], options, label)
+        return _stated(listed, [_log(share) for share in shares], options, label, math.fsum(stray))
     lacking = [index for index in range(len(options)) if index not in masses]
     unseen = max(0.0, 1.0 - math.fsum((*shares, *stray)))
     if lacking and settings.missing == "refuse":
         raise settings.refusal(
             at,
             f"does not list {', '.join(repr(options[index]) for index in lacking)}",
-            "ask for more top log-probabilities, or pass missing='even' or missing='other'",
+            "ask for more top log-probabilities, or write {setting}",
+            setting=("missing", "even"),
         )
     if settings.missing == "even":
         # A token that is not listed is no likelier than the least likely one that is.
@@ -383,13 +426,14 @@ def write_answers(
 
     Parameters
     ----------
-    path : path
-        A JSONL file.
+    path : path or "-"
+        A JSONL file; ``-`` is stdout.
     answers : Answers
         What `read_answers` returned.
     reports : mapping of str to ndarray of shape (n, K)
         What to add to each line, such as ``{"repaired": model.predict_proba(answers.scores)}``:
-        a mapping of the question's own options to probabilities.
+        a mapping of the question's own options to probabilities.  What a map puts on options
+        that a question lacks is shared among its own in proportion.
     overwrite : bool
         Whether a file of that name may be replaced.
     """
@@ -400,18 +444,39 @@ def write_answers(
                 f"has shape {np.shape(report)} but the answers have {answers.scores.shape}",
                 "pass reports of these answers",
             )
+    if str(path) == "-":
+        sys.stdout.writelines(_written(answers, reports))
+        return
     with (
         replacing(path, overwrite=overwrite) as temporary,
         temporary.open("w", encoding="utf-8") as file,
     ):
-        for at, line in enumerate(answers.lines):
-            own = {name: _beside(answers, at, report[at]) for name, report in reports.items()}
-            file.write(json.dumps({**line, **own}, ensure_ascii=False) + "\n")
+        file.writelines(_written(answers, reports))
+
+
+def _written(answers: Answers, reports: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
+    for at, line in enumerate(answers.lines):
+        own = {name: _beside(answers, at, report[at]) for name, report in reports.items()}
+        yield json.dumps({**line, **own}, ensure_ascii=False) + "\n"
 
 
 def _beside(answers: Answers, at: int, row: npt.NDArray[Any]) -> dict[str, float]:
     options: Sequence[str] = answers.options[at]
     if len(set(options)) < len(options):  # letters tell options of the same text apart
         options = _letters(len(options))
-    found = {option: float(row[index]) for index, option in enumerate(options)}
-    return {**found, OTHER: float(row[-1])} if answers.has_other else found
+    names = [*options, OTHER] if answers.has_other else options
+    places = [*range(len(options)), -1][: len(names)]
+    return dict(zip(names, _own_part(row[places]).tolist(), strict=True))
+
+
+def _own_part(row: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return a question's part of a row as a report; some maps put mass on masked options."""
+    part = row.astype(np.float64)
+    total = math.fsum(part)
+    if abs(total - 1.0) <= _SUM or total <= 0.0:
+        return part
+    top = int(part.argmax())
+    part /= total
+    if np.count_nonzero(part == part[top]) > np.count_nonzero(row == row[top]):
+        part[top] = np.nextafter(part[top], 1.0)  # a division may round two entries to one
+    return part

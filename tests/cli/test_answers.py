@@ -1,0 +1,126 @@
+"""Answers of language models in the command: JSONL in, the same JSONL out with vectors beside."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+LETTERS = "ABCDE"
+ANSWERS = ("--answers", "even")
+
+
+def reply(rng: np.random.Generator, count: int) -> dict[str, Any]:
+    """Return a question of some options as a chat interface answers it, four tokens listed."""
+    truth = int(rng.integers(count))
+    evidence = 2.5 * (rng.normal(size=count) + 1.2 * np.eye(count)[truth])
+    masses = np.exp(evidence) / np.exp(evidence).sum()
+    tokens = {f" {LETTERS[index]}": 0.9 * mass for index, mass in enumerate(masses)}
+    tokens["A"] = 0.04 * masses[0]
+    top = sorted(tokens.items(), key=lambda item: -item[1])[:4]
+    listed = [{"token": token, "logprob": math.log(mass)} for token, mass in top]
+    first = {**listed[0], "top_logprobs": listed}
+    return {
+        "id": f"question {rng.integers(10**6)}",
+        "choices": [{"logprobs": {"content": [first]}}],
+        "options": list(LETTERS[:count]),
+        "answer": LETTERS[truth],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name, counts in (("cal", (3, 4, 5)), ("new", (3, 4))):
+        lines = [reply(rng, int(rng.choice(counts))) for _ in range(300)]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("missing", ["even", "other"])
+def test_the_same_lines_come_back_with_a_vector_that_keeps_the_answer(
+    call, folder: Path, missing: str
+) -> None:
+    how = ("--answers", missing)
+    code, _, errors = call("fit", "cal.jsonl", *how, "--calibrator", "svs")
+    assert code == 0, errors
+    assert "300 questions; " in errors
+    assert "do not list every option" in errors
+    code, _, errors = call(
+        "apply", "model.safetensors", "new.jsonl", *how, "--output", "out.jsonl", "--with-direct"
+    )
+    assert code == 0, errors
+    given, found = (
+        [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        for name in ("new.jsonl", "out.jsonl")
+    )
+    for before, after in zip(given, found, strict=True):
+        beside = {name: after.pop(name) for name in ("repaired", "direct")}
+        assert after == before
+        for report in beside.values():  # masked: only the question's own options, and all mass
+            other = ["other"] if missing == "other" else []
+            assert list(report) == [*before["options"], *other]
+            assert sum(report.values()) == pytest.approx(1.0, abs=1e-6)
+    code, out, errors = call("check", "out.jsonl", *how, "--original", "new.jsonl", "--max=tpcr=0")
+    assert (code, out) == (0, "✓ tpcr is 0, within 0\n"), errors
+
+
+def test_check_and_audit_read_the_vectors_beside(call, folder: Path) -> None:
+    call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "svs")
+    output = ("--output", "out.jsonl", "--with-direct")
+    call("apply", "model.safetensors", "new.jsonl", *ANSWERS, *output)
+    pair = ("--original", "new.jsonl", "--direct", "out.jsonl")
+    code, out, errors = call("audit", *ANSWERS, *pair, "--json")
+    assert code == 0, errors
+    changed = json.loads(out)["changes"]["n_changed"]
+    assert changed > 0
+    limits = ("--original", "new.jsonl", "--max", "tpcr=0", "--key")
+    assert call("check", "out.jsonl", *ANSWERS, *limits, "direct")[0] == 1
+    assert call("check", "out.jsonl", *ANSWERS, *limits, "repaired")[0] == 0
+    code, out, _ = call("apply", "model.safetensors", "new.jsonl", *ANSWERS)
+    assert len(out.splitlines()) == 300
+    assert "repaired" in json.loads(out.splitlines()[0])
+
+
+def test_compare_reads_answers(call, folder: Path) -> None:
+    code, out, errors = call("compare", "cal.jsonl", *ANSWERS, "--calibrator", "ts,svs")
+    assert code == 0, errors
+    assert "next step" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "cal.jsonl", "--answers", "refuse"), "or write --answers even"),
+        (("fit", "cal.jsonl", "--answers", "odd"), "--answers is 'odd'; pass 'even', 'other'"),
+        (("fit", "cal.jsonl", *ANSWERS, "--variants", "some"), "--variants is 'some'; pass one of"),
+        (("fit", "cal.jsonl", *ANSWERS, "--on-error", "skip"), "is not served with --answers"),
+        (("apply", "m.safetensors", "cal.jsonl", *ANSWERS), "options but the model was fitted on"),
+        (("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "o.csv"), "name a .jsonl"),
+        (
+            ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--resume", "--output", "o.jsonl"),
+            "--resume is not served with --answers",
+        ),
+        (
+            ("check", "new.jsonl", *ANSWERS, "--key", "mine", "--max", "nll=1"),
+            "row 0 has no probabilities under 'mine'",
+        ),
+    ],
+)
+def test_one_sentence(call, folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    call("fit", "new.jsonl", *ANSWERS, "--calibrator", "ts", "--output", "m.safetensors")
+    code, _, errors = call(*arguments)
+    assert code == 2
+    assert message in errors
+
+
+def test_variants_as_they_are_named(call, folder: Path) -> None:
+    merged = "with variants of a token added up"
+    fit = ("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--force")
+    assert merged in call(*fit, "--variants", "spaces")[2]
+    assert merged not in call(*fit, "--variants", "exact")[2]
