@@ -131,6 +131,14 @@ def list_calibrators(app, config):
     (folder / "calibrators.rst").write_text(text, encoding="utf-8")
 
 
+def write_command_reference(app, config):
+    """Write the page of the command from the command itself."""
+    page = runpy.run_path(str(HERE / "command_reference.py"))["page"]
+    folder = HERE / "api" / "generated"
+    folder.mkdir(exist_ok=True)
+    (folder / "command.rst").write_text(page(), encoding="utf-8")
+
+
 def skip_foreign(app, what, name, obj, skip, options):
     """Leave out what a class inherits from scikit-learn or torch; those document it."""
     home = getattr(getattr(obj, "fget", obj), "__module__", None) or "cordcal"
@@ -169,6 +177,7 @@ def setup(app):
     """Register what this site adds to Sphinx."""
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("config-inited", list_calibrators)
+    app.connect("config-inited", write_command_reference)
     app.connect("builder-inited", draw_pictures)
     app.connect("source-read", title_table)
     app.connect("include-read", place_links)

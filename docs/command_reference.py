@@ -1,0 +1,102 @@
+"""The page of the command, written from the command itself: every option, every exit code."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+
+from cordcal.cli._app import EXIT_CODES, app
+
+
+def page() -> str:
+    """Return the page as reStructuredText."""
+    group: Any = typer.main.get_command(app)
+    parts = [_heading("The command", "="), f"{group.help}\n", _exit_codes()]
+    kinds = {
+        each.callback.__name__: each.callback.__annotations__ for each in app.registered_commands
+    }
+    parts += [_command(name, group.commands[name], kinds[name]) for name in sorted(kinds)]
+    return "\n".join(parts)
+
+
+def _heading(text: str, line: str) -> str:
+    return f"{text}\n{line * len(text)}\n"
+
+
+def _exit_codes() -> str:
+    rows = [(str(code), what) for code, what in EXIT_CODES.items()]
+    errors = (
+        'With ``--json`` an error is one object on stdout, ``{"error": {…}}``, with ``sentence``, '
+        "``argument``, ``option``, ``rows`` (the first hundred, from 0), ``n_rows``, ``reason``, "
+        "``remedy`` and ``exit_code``; the sentence is on stderr all the same.\n"
+    )
+    return _heading("Exit codes", "-") + "\n" + _table(("code", "meaning"), rows) + "\n" + errors
+
+
+def _command(name: str, command: Any, kinds: dict[str, Any]) -> str:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    usage = " ".join(_usage(each) for each in arguments)
+    parts = [
+        _heading(f"cordcal {name}", "-"),
+        _text(command.help),
+        f".. code-block:: console\n\n   $ cordcal {name} {usage} [options]\n",
+    ]
+    rows = [(f"``{each.name}``", _text(each.help)) for each in arguments]
+    rows += [(_written(each, kinds.get(each.name)), _said(each)) for each in options]
+    parts.append(_table(("option", "meaning"), rows))
+    examples = [line for line in (command.epilog or "").splitlines() if line.strip()]
+    parts += [_text(line) for line in examples if not line.startswith("Example: ")]
+    shown = [line.removeprefix("Example: ") for line in examples if line.startswith("Example: ")]
+    lines = "\n".join(f"   $ {line}" for line in shown)
+    parts.append(f".. code-block:: console\n\n{lines}\n")
+    return "\n".join(parts)
+
+
+def _usage(argument: Any) -> str:
+    name = argument.name.upper()
+    return name if argument.required else f"[{name}]"
+
+
+def _written(option: Any, kind: Any) -> str:
+    names = ", ".join(f"``{name}``" for name in (*option.opts, *option.secondary_opts))
+    if option.is_flag:
+        return names
+    return f"{names} ``{option.metavar or _value(kind)}``"
+
+
+def _value(kind: Any) -> str:
+    """Return what a value is: one of some words, a file, a number or text."""
+    wanted = {kind, *get_args(kind), *(part for each in get_args(kind) for part in get_args(each))}
+    for each in wanted:
+        if isinstance(each, type) and issubclass(each, Enum):
+            return "|".join(str(choice.value) for choice in each)
+    named = {Path: "FILE", int: "NUMBER", float: "NUMBER"}
+    return next((word for each, word in named.items() if each in wanted), "TEXT")
+
+
+def _said(option: Any) -> str:
+    default = option.default
+    told = _text(option.help)
+    if option.required:
+        return f"{told} Required."
+    if default in (None, False, True) or callable(default):
+        return told
+    return f"{told} By default ``{getattr(default, 'value', default)}``."
+
+
+def _text(text: str | None) -> str:
+    # A star begins an emphasis in this markup, and a bar a substitution.
+    plain = (text or "").replace("*", "\\*").replace("|", "\\|")
+    return "\n".join(line.strip() for line in plain.splitlines()) + ("\n" if "\n" in plain else "")
+
+
+def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
+    cells = [
+        f"   * - {first}\n     - {' '.join(second.split())}" for first, second in (head, *rows)
+    ]
+    lead = ".. list-table::\n   :header-rows: 1\n   :widths: 35 65\n\n"
+    return lead + "\n".join(cells) + "\n"

@@ -1,0 +1,35 @@
+"""The page of the command names every option, and every exit code."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import typer
+
+from cordcal.cli._app import EXIT_CODES, app
+
+PAGE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "command_reference.py"))["page"]()
+SECTIONS = dict(re.findall(r"^cordcal (\w+)\n-+\n(.*?)(?=^cordcal \w+\n-+$|\Z)", PAGE, re.M | re.S))
+COMMANDS = typer.main.get_command(app).commands
+
+
+def test_every_command_has_a_section() -> None:
+    assert set(SECTIONS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_named_with_its_help(name: str) -> None:
+    section = SECTIONS[name]
+    for parameter in COMMANDS[name].params:
+        for written in (*parameter.opts, *parameter.secondary_opts):
+            assert f"``{written}``" in section
+    assert "``--quiet``, ``-q``" in section
+    assert "$ cordcal " in section
+
+
+def test_every_exit_code_is_explained() -> None:
+    for code, meaning in EXIT_CODES.items():
+        assert re.search(rf"^   \* - {code}\n     - {re.escape(meaning)}$", PAGE, re.M)
