@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
@@ -15,9 +16,8 @@ def page() -> str:
     """Return the page as reStructuredText."""
     group: Any = typer.main.get_command(app)
     parts = [_heading("The command", "="), f"{group.help}\n", _exit_codes()]
-    kinds = {
-        each.callback.__name__: each.callback.__annotations__ for each in app.registered_commands
-    }
+    callbacks = [each.callback for each in app.registered_commands]
+    kinds = {each.__name__: each.__annotations__ for each in callbacks}
     parts += [_command(name, group.commands[name], kinds[name]) for name in sorted(kinds)]
     return "\n".join(parts)
 
@@ -29,9 +29,10 @@ def _heading(text: str, line: str) -> str:
 def _exit_codes() -> str:
     rows = [(str(code), what) for code, what in EXIT_CODES.items()]
     errors = (
-        'With ``--json`` an error is one object on stdout, ``{"error": {…}}``, with ``sentence``, '
-        "``argument``, ``option``, ``rows`` (the first hundred, from 0), ``n_rows``, ``reason``, "
-        "``remedy`` and ``exit_code``; the sentence is on stderr all the same.\n"
+        'With ``--json`` an error is one object on stdout, ``{"error": {…}}``, with '
+        "``sentence``, ``argument``, ``option``, ``rows`` (the first hundred, from 0), "
+        "``n_rows``, ``reason``, ``remedy`` and ``exit_code``; the sentence is on stderr all the "
+        "same.\n"
     )
     return _heading("Exit codes", "-") + "\n" + _table(("code", "meaning"), rows) + "\n" + errors
 
@@ -42,14 +43,14 @@ def _command(name: str, command: Any, kinds: dict[str, Any]) -> str:
     usage = " ".join(_usage(each) for each in arguments)
     parts = [
         _heading(f"cordcal {name}", "-"),
-        _text(command.help),
+        _text(command.help) + "\n",
         f".. code-block:: console\n\n   $ cordcal {name} {usage} [options]\n",
     ]
     rows = [(f"``{each.name}``", _text(each.help)) for each in arguments]
     rows += [(_written(each, kinds.get(each.name)), _said(each)) for each in options]
     parts.append(_table(("option", "meaning"), rows))
     examples = [line for line in (command.epilog or "").splitlines() if line.strip()]
-    parts += [_text(line) for line in examples if not line.startswith("Example: ")]
+    parts += [_text(line) + "\n" for line in examples if not line.startswith("Example: ")]
     shown = [line.removeprefix("Example: ") for line in examples if line.startswith("Example: ")]
     lines = "\n".join(f"   $ {line}" for line in shown)
     parts.append(f".. code-block:: console\n\n{lines}\n")
@@ -83,20 +84,18 @@ def _said(option: Any) -> str:
     told = _text(option.help)
     if option.required:
         return f"{told} Required."
-    if default in (None, False, True) or callable(default):
+    if default is None or isinstance(default, bool) or callable(default):
         return told
     return f"{told} By default ``{getattr(default, 'value', default)}``."
 
 
 def _text(text: str | None) -> str:
-    # A star begins an emphasis in this markup, and a bar a substitution.
-    plain = (text or "").replace("*", "\\*").replace("|", "\\|")
-    return "\n".join(line.strip() for line in plain.splitlines()) + ("\n" if "\n" in plain else "")
+    # These begin an emphasis, a substitution and a target in this markup.
+    plain = re.sub(r"([*|_])", r"\\\1", text or "")
+    return "\n".join(line.strip() for line in plain.splitlines())
 
 
 def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
-    cells = [
-        f"   * - {first}\n     - {' '.join(second.split())}" for first, second in (head, *rows)
-    ]
+    cells = [f"   * - {name}\n     - {' '.join(said.split())}" for name, said in (head, *rows)]
     lead = ".. list-table::\n   :header-rows: 1\n   :widths: 35 65\n\n"
     return lead + "\n".join(cells) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from cordcal import metrics
 from cordcal.evaluate.gates import Gate, check
+from cordcal.metrics import MEASURES
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +138,27 @@ def test_labels_are_checked_and_lists_will_do(rows) -> None:
     assert check([[0.7, 0.3]], [0], gates=[Gate("nll", 9.0)]).outcome == "passed"
     with pytest.raises(ValueError, match=r"outside 0..2"):
         check(report, labels + 1, gates=[Gate("nll", 9.0)])
+
+
+def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> None:
+    """Neither max nor min sees NaN: the gate over groups must, wherever it stands."""
+    report, labels = rows
+    groups = np.repeat(["a", "b", "c"], 200)
+    whole = MEASURES["nll"]
+
+    def broken(p: np.ndarray, y: np.ndarray) -> float:
+        middle = len(y) == 200 and (y == labels[200:400]).all()
+        return float("nan") if middle else whole.function(p, y)
+
+    monkeypatch.setitem(MEASURES, "nll", replace(whole, function=broken))
+    for bound, limit in (("max", 99.0), ("min", 0.0)):
+        found = check(report, labels, gates=[Gate("nll", limit, bound, "group")], groups=groups)
+        assert found.outcome == "not evaluated"
+
+
+def test_groups_that_are_too_small_are_counted_aloud(rows) -> None:
+    groups = np.array(["many"] * 580 + ["few"] * 20)
+    found = check(*rows, gates=[Gate("nll", 9.0, over="group")], groups=groups)
+    assert "for the group many (580 rows; 1 smaller not held against it)" in (
+        found.verdicts[0].reading
+    )

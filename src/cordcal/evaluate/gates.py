@@ -298,15 +298,18 @@ class _Evaluated:
 
     def _worst(self, gate: Gate) -> tuple[float, str]:
         """Return the worst part's value and its name."""
-        found = []
-        for name, chosen in self._parts(gate):
-            if len(chosen) >= FEWEST_ROWS:
-                found.append((self._of(gate, chosen), name, len(chosen)))
-        if not found:
+        parts = list(self._parts(gate))
+        large = [(name, chosen) for name, chosen in parts if len(chosen) >= FEWEST_ROWS]
+        if not large:
             raise _NotThere(f"a {gate.over} of at least {FEWEST_ROWS} rows")
+        found = [(self._of(gate, chosen), name, len(chosen)) for name, chosen in large]
         pick = max if gate.bound == "max" else min
-        value, name, count = pick(found)
-        return value, f" for the {gate.over} {name} ({count:,} rows)"
+        # What is no number is smaller and larger than nothing: it must not hide behind others.
+        unknown = [each for each in found if not math.isfinite(each[0])]
+        value, name, count = unknown[0] if unknown else pick(found)
+        small = len(parts) - len(large)
+        beside = f"; {small:,} smaller not held against it" if small else ""
+        return value, f" for the {gate.over} {name} ({count:,} rows{beside})"
 
     def _parts(self, gate: Gate) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
         if gate.over == "group":
