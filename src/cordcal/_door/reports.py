@@ -114,10 +114,10 @@ def sum_tolerance(dtype: Any) -> float:
 def sum_warning_level(dtype: Any, classes: int) -> float:
     """Return the deviation from one above which rounding alone no longer explains it."""
     # K roundings of random sign add up to about u·√K; 32 leaves room for a softmax's own error.
-    rounding = 32.0 * UNIT_ROUNDOFF[dtype_name(dtype)] * float(np.sqrt(classes))
-    # exp of log-probabilities in the hundreds, as naive Bayes makes them, is off by as many units
-    # more; nobody can mend that, and below 1e-9 nobody should.
-    return max(rounding, 1e-9)
+    # Wide reports are often float32 ones that were stored so, and exp of large log-probabilities,
+    # as naive Bayes takes it, loses more than one unit: float32's is the finest that is reproached.
+    unit = max(UNIT_ROUNDOFF[dtype_name(dtype)], UNIT_ROUNDOFF["float32"])
+    return 32.0 * unit * float(np.sqrt(classes))
 
 
 def check_report(report: Array, totals: Array, name: str, dtype: Any) -> float:
