@@ -8,20 +8,20 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays, dense
+from cordcal._door import arrays
 from cordcal._door.errors import Refusal
-from cordcal._door.estimator import Estimator
 from cordcal._door.types import Decisions, Vector
 from cordcal._numeric.exact import moderated
 from cordcal.repair import _explain, _foreign, _fronts, _ranked_rows
-from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
+from cordcal.repair._arguments import check_fitted
 from cordcal.repair._engines import RANKED_WORK, engine_for, row_work
+from cordcal.repair._fitted import FittedRepair
 from cordcal.repair._results import Construction, Explanation, RankingConstruction
 from cordcal.repair._state import SPILL_BYTES, ConstructionState
 from cordcal.repair._threads import default_threads
 
 
-class CORD(Estimator):
+class CORD(FittedRepair):
     """Repair a calibrator's reports so that the classifier's decisions are kept.
 
     `fit` reads the original and the direct reports of the calibration rows and finds
@@ -234,53 +234,6 @@ class CORD(Estimator):
             raise Refusal("threads", f"is {self.threads!r}", "pass a positive integer or None")
         return int(self.threads)
 
-    def transform(
-        self,
-        original: Any,
-        direct: Any,
-        *,
-        decision: Any = None,
-        dtype: Any = None,
-        out: npt.NDArray[Any] | None = None,
-        axis: int | None = None,
-    ) -> Any:
-        """Repair reports with the fitted scalar.
-
-        Parameters
-        ----------
-        original, direct : array_like of shape (n, K) or (K,)
-            The classifier's and the calibrator's probabilities.
-        decision : array_like of int, optional
-            The class to keep in each row; required if `fit` was given one.
-        dtype : dtype, optional
-            float64, float32 or float16; by default that of ``direct``.  The decision is
-            strictly the largest entry in this dtype.
-        out : ndarray, optional
-            Where to write; may be ``direct`` itself.  If a row is refused, the rows
-            before it have been written.
-        axis : int, optional
-            The dimension of the classes, for dense reports such as (B, K, H, W).
-
-        Returns
-        -------
-        repaired : ndarray
-            The repaired probabilities, ``out`` if that was given; lazy for dask collections.
-        """
-        check_fitted(self)
-        return _fronts.transform(self, original, direct, decision, dtype, out, axis)
-
-    def _transform_rows(
-        self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
-        decision: Decisions,
-        dtype: npt.DTypeLike,
-    ) -> npt.NDArray[Any]:
-        """Repair a pair of matrices whose decisions were checked already."""
-        out = output_array(direct, dtype, None, False)
-        self._repair_rows(original, direct, decision, out)
-        return out
-
     def _repair_rows(
         self,
         original: npt.NDArray[Any],
@@ -303,37 +256,8 @@ class CORD(Estimator):
             return _ranked_rows.repair_foreign(original, direct, decision, scalars, dtype)
         return _foreign.repair(original, direct, decision, self.eta_, dtype)
 
-    def explain(
-        self, original: Any, direct: Any, *, decision: Any = None, axis: int | None = None
-    ) -> Explanation:
-        """Tell each row's story: decision, masses, interval, and what the repair did.
-
-        Parameters
-        ----------
-        original, direct, decision, axis
-            As for `transform`; one row alone is a table of one row, and of dense reports every
-            position is a row.
-
-        Returns
-        -------
-        explanation : Explanation
-            Vectors with one entry a row; matrices with a column for each rank that is kept,
-            where those are more than one.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> original, direct = np.array([[0.6, 0.4]]), np.array([[0.3, 0.7]])
-        >>> CORD().fit(original, direct).explain(original, direct).changed
-        array([ True])
-        """
-        check_fitted(self)
-        (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
-        p, q = report_pair(original, direct, allow_row=True)
-        if q.ndim == 1:
-            p, q = p[None, :], q[None, :]
-        keep = check_against_fit(self.construction_, q, decision)
-        return _explain.explain(p, q, keep, self.eta_)
+    def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
+        return _explain.explain(original, direct, decision, self.eta_)
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return what a model file holds: the shared scalar, and how it was found."""

@@ -12,19 +12,17 @@ import numpy.typing as npt
 from cordcal._door import arrays, dense
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal
-from cordcal._door.estimator import Estimator
 from cordcal._door.reports import check_same_shape
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights
-from cordcal.repair import _array, _foreign, _fronts, _rows
+from cordcal.repair import _array, _foreign, _rows
 from cordcal.repair import _lift_rule as rule
 from cordcal.repair._arguments import (
-    check_against_fit,
     check_fitted,
-    output_array,
     report_pair,
 )
 from cordcal.repair._array import RowState, Split
+from cordcal.repair._fitted import FittedRepair
 from cordcal.repair._lift_fit import fit_curve
 from cordcal.repair._lift_results import LiftConstruction
 from cordcal.repair._lift_rule import Curve, Mode
@@ -39,7 +37,7 @@ class Masses:
     rest: Vector
 
 
-class Lift(Estimator):
+class Lift(FittedRepair):
     """Repair a calibrator's reports with labels: learn how sure to be of each decision.
 
     Like `CORD` it keeps the classifier's decision strictly on top and the direct
@@ -193,53 +191,6 @@ class Lift(Estimator):
         )
         return self
 
-    def transform(
-        self,
-        original: Any,
-        direct: Any,
-        *,
-        decision: Any = None,
-        dtype: Any = None,
-        out: npt.NDArray[Any] | None = None,
-        axis: int | None = None,
-    ) -> Any:
-        """Repair reports with the fitted numbers.
-
-        Parameters
-        ----------
-        original, direct : array_like of shape (n, K) or (K,)
-            The classifier's and the calibrator's probabilities.
-        decision : array_like of int, optional
-            The class to keep in each row; required if `fit` was given one.
-        dtype : dtype, optional
-            float64, float32 or float16; by default that of ``direct``.  The decision is
-            strictly the largest entry in this dtype.
-        out : ndarray, optional
-            Where to write; may be ``direct`` itself.  If a row is refused, the rows
-            before it have been written.
-        axis : int, optional
-            The dimension of the classes, for dense reports such as (B, K, H, W).
-
-        Returns
-        -------
-        repaired : ndarray
-            The repaired probabilities, ``out`` if that was given; lazy for dask collections.
-        """
-        check_fitted(self)
-        return _fronts.transform(self, original, direct, decision, dtype, out, axis)
-
-    def _transform_rows(
-        self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
-        decision: Decisions,
-        dtype: npt.DTypeLike,
-    ) -> npt.NDArray[Any]:
-        """Repair a pair of matrices whose decisions were checked already."""
-        out = output_array(direct, dtype, None, False)
-        self._repair_rows(original, direct, decision, out)
-        return out
-
     def _repair_rows(
         self,
         original: npt.NDArray[Any],
@@ -260,35 +211,14 @@ class Lift(Estimator):
         mass, rest = rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
         return rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
 
-    def explain(
-        self, original: Any, direct: Any, *, decision: Any = None, axis: int | None = None
-    ) -> Explanation:
-        """Tell each row's story: decision, masses, interval, and what the repair did.
-
-        Parameters
-        ----------
-        original, direct, decision, axis
-            As for `transform`; one row alone is a table of one row, and of dense reports every
-            position is a row.
-
-        Returns
-        -------
-        explanation : Explanation
-            Vectors with one entry a row; ``reference`` is the confidence before any bound.
-        """
-        check_fitted(self)
-        (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
-        p, q = report_pair(original, direct, allow_row=True)
-        if q.ndim == 1:
-            p, q = p[None, :], q[None, :]
-        keep = check_against_fit(self.construction_, q, decision)
-        states = [arrays_of(state) for state in _states(p, q, keep)]
+    def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
+        states = [arrays_of(state) for state in _states(original, direct, decision)]
         told = {
             field.name: np.concatenate([getattr(state, field.name) for state in states])
             for field in fields(RowState)
         }
         reference, rest = rule.confidence(self.curve_, told["direct_mass"], told["direct_rest"])
-        lower = _lower(self.mode, told["lower"], q.shape[1])
+        lower = _lower(self.mode, told["lower"], direct.shape[1])
         mass, _, low, high = rule.into_interval(reference, rest, lower)
         return Explanation(
             told["decision"],

@@ -1,0 +1,122 @@
+"""What every repair does once it is fitted: take reports however they come, and explain rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy.typing as npt
+
+from cordcal._door import dense
+from cordcal._door.estimator import Estimator
+from cordcal._door.types import Decisions
+from cordcal.repair import _fronts
+from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
+from cordcal.repair._results import Explanation
+
+
+class FittedRepair(Estimator, ABC):
+    """A rule for rows, and the ways in which rows come; `fit` is the subclass's own."""
+
+    construction_: Any
+    n_classes_: int
+
+    def transform(
+        self,
+        original: Any,
+        direct: Any,
+        *,
+        decision: Any = None,
+        dtype: Any = None,
+        out: npt.NDArray[Any] | None = None,
+        axis: int | None = None,
+    ) -> Any:
+        """Repair reports with what `fit` found.
+
+        Parameters
+        ----------
+        original, direct : array_like of shape (n, K) or (K,)
+            The classifier's and the calibrator's probabilities.
+        decision : array_like of int, optional
+            The class to keep in each row; required if `fit` was given one.
+        dtype : dtype, optional
+            float64, float32 or float16; by default that of ``direct``.  The decision is
+            strictly the largest entry in this dtype.
+        out : ndarray, optional
+            Where to write; may be ``direct`` itself.  If a row is refused, the rows
+            before it have been written.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W).
+
+        Returns
+        -------
+        repaired : ndarray
+            The repaired probabilities, ``out`` if that was given; lazy for dask collections.
+        """
+        check_fitted(self)
+        return _fronts.transform(self, original, direct, decision, dtype, out, axis)
+
+    def explain(
+        self, original: Any, direct: Any, *, decision: Any = None, axis: int | None = None
+    ) -> Explanation:
+        """Tell each row's story: decision, masses, interval, and what the repair did.
+
+        Parameters
+        ----------
+        original, direct, decision, axis
+            As for `transform`; one row alone is a table of one row, and of dense reports every
+            position is a row.
+
+        Returns
+        -------
+        explanation : Explanation
+            Vectors with one entry a row; matrices with a column for each rank that is kept,
+            where those are more than one.  For a lift, ``reference`` is the confidence before
+            any bound.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cordcal import CORD
+        >>> original, direct = np.array([[0.6, 0.4]]), np.array([[0.3, 0.7]])
+        >>> CORD().fit(original, direct).explain(original, direct).changed
+        array([ True])
+        """
+        check_fitted(self)
+        (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
+        p, q = report_pair(original, direct, allow_row=True)
+        if q.ndim == 1:
+            p, q = p[None, :], q[None, :]
+        return self._explain(p, q, check_against_fit(self.construction_, q, decision))
+
+    def _transform_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions,
+        dtype: npt.DTypeLike,
+    ) -> npt.NDArray[Any]:
+        """Repair a pair of matrices whose decisions were checked already."""
+        out = output_array(direct, dtype, None, False)
+        self._repair_rows(original, direct, decision, out)
+        return out
+
+    @abstractmethod
+    def _repair_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Write repaired NumPy rows to ``out``, which may be an input but overlaps none."""
+
+    @abstractmethod
+    def _repair_foreign(
+        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
+    ) -> Any:
+        """Return repaired rows of another library, where they live."""
+
+    @abstractmethod
+    def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
+        """Tell the story of rows whose decisions were checked already."""
