@@ -168,7 +168,7 @@ def test_masked_logits_leave_out_members_that_cannot_take_them() -> None:
     scores, labels = rows()
     masked = scores.copy()
     masked[np.arange(len(labels)), (labels + 1) % 4] = -np.inf
-    blend = Blend().fit(masked, labels)
+    blend = Blend(("ts", "vs", "irova-ts")).fit(masked, labels)
     assert "irova-ts" in blend.members_
     assert "contains −inf" in blend.notes_["vs"]
     assert np.isfinite(blend.predict_proba(masked)).all()
