@@ -46,7 +46,7 @@ print(np.abs(kept.direct_proba(X_test) - usual.predict_proba(X_test)).max() < 1e
 
 # %%
 # What differs from scikit-learn
-# -----------------------------
+# ------------------------------
 # .. list-table::
 #    :header-rows: 1
 #

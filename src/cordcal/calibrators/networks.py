@@ -171,7 +171,8 @@ class NetworkTemperature(Calibrator):
 class ParametrizedTemperature(NetworkTemperature):
     """PTS: a network turns a row's largest logits, in order, into its temperature.
 
-    T = |network(the ten largest logits)| with two hidden layers of five units.  The
+    The temperature is the size of the network's answer to the ten largest logits; it has two
+    hidden layers of five units.  The
     published code minimises the squared error and leaves its ridge at 0; with a few thousand
     rows that overfits, so here the loss is the cross-entropy, with a ridge, unless you ask
     otherwise.  The result depends on the seed.  Needs torch to fit.
