@@ -136,10 +136,6 @@ def test_mistakes(call, folder: Path) -> None:
         ((*apply, "out"), "out holds parts already; pass --force to replace them"),
         ((*apply, "file"), "file is a file; name a folder for the parts"),
         (
-            (*apply, "x", "--scheduler", "tcp://127.0.0.1:1"),
-            "--scheduler is 'tcp://127.0.0.1:1', w",
-        ),
-        (
             ("apply", "m.safetensors", "s.parquet", "--output", "out"),
             "out is a folder; name a file",
         ),
@@ -186,3 +182,11 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(each.name for each in (folder / "out").iterdir()) == ["a.parquet", "day=2"]
     model = cordcal.load(folder / "m.safetensors")
     assert model.n_classes_ == 3
+
+
+def test_a_cluster_that_does_not_answer_is_named(call, folder: Path) -> None:
+    pytest.importorskip("distributed")
+    given = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")
+    code, _, errors = call(*given)
+    assert code == 2
+    assert "--scheduler is 'tcp://127.0.0.1:1', w" in errors

@@ -85,8 +85,10 @@ def assert_report(report: np.ndarray, model: object, X: np.ndarray) -> None:
 
 @parametrize_with_checks(
     [
-        PreservingCalibratedClassifierCV(),
-        PreservingCalibratedClassifierCV(LogisticRegression(), method="irova", cv=3, ensemble=True),
+        PreservingCalibratedClassifierCV(ensemble=True),
+        PreservingCalibratedClassifierCV(
+            LogisticRegression(), method="irova", cv=3, ensemble=False
+        ),
     ]
 )
 # One check of scikit-learn 1.6 has a class with fewer rows than folds.

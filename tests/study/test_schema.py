@@ -161,7 +161,7 @@ def test_lines_of_nested_tables() -> None:
 
 def test_the_projects_own_study_is_whole() -> None:
     data = os.environ.get("CORDCAL_TEST_DATA")
-    if data is None:
+    if not data:
         pytest.skip("CORDCAL_TEST_DATA names no folder of real outputs")
     study = read_study(Path(__file__).parents[2] / "docs" / "results" / "study.toml", data=data)
     playing = [spec for spec in study.sets if spec.league]
