@@ -110,7 +110,7 @@ def describe(
     kernel, nothing = _passes.row_pass(name, name).get(), np.empty((0, classes), inputs.dtype)
     reference, reference_rest, lower = np.empty(rows), np.empty(rows), np.empty(rows)
 
-    def work(at: slice) -> tuple[list[ExactSum], Vector, int] | None:
+    def work(at: slice) -> tuple[list[ExactSum], list[float], int] | None:
         summed = np.empty((3, at.stop - at.start))
         worst, changed = np.zeros(2), np.zeros(1, dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at])
@@ -118,19 +118,19 @@ def describe(
         refused = kernel(*reports, 0.0, inputs.limits, nothing, *vectors, summed, worst, changed)
         if refused >= 0:
             return None
-        return exact_sums(summed, _at(weight, at)), worst, int(changed[0])
+        return exact_sums(summed, _at(weight, at)), worst.tolist(), int(changed[0])
 
     totals = [ExactSum()] * 3
-    worst, n_changed = np.zeros(2), 0
+    worst, n_changed = [0.0, 0.0], 0
     for part in run_blocks(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
         if part is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
             return _rows.describe(original, direct, decision, weight)
         totals = list(map(add, totals, part[0]))
-        worst = np.maximum(worst, part[1])
+        worst = list(map(max, worst, part[1]))
         n_changed += part[2]
-    if worst.any():
-        warn_about_pair(worst.tolist(), original, direct)
+    if any(worst):
+        warn_about_pair(worst, original, direct)
     direct_sum, lower_sum, shift = totals
     return Description(
         reference, reference_rest, lower, direct_sum, lower_sum, direct_sum, shift, n_changed
@@ -261,7 +261,7 @@ def _repair_blocks(
     if not contiguous:
         most = min(most, max(1, _COPY_ENTRIES // classes))
 
-    def work(at: slice) -> Vector:
+    def work(at: slice) -> list[float]:
         worst = np.zeros(2)
         shape = (at.stop - at.start, classes)
         target = out[at] if contiguous else np.empty(shape, dtype=out.dtype.newbyteorder("="))
@@ -274,9 +274,12 @@ def _repair_blocks(
                 refused.append(refusal)
         if not contiguous:
             out[at] = target
-        return worst
+        found: list[float] = worst.tolist()
+        return found
 
-    worst = reduce(np.maximum, run_blocks(work, rows, classes, threads, most))
+    worst = [
+        max(each) for each in zip(*run_blocks(work, rows, classes, threads, most), strict=True)
+    ]
     refuse(*gathered(refused))
-    if worst.any():
-        warn_about_pair(worst.tolist(), inputs.original, inputs.direct)
+    if any(worst):
+        warn_about_pair(worst, inputs.original, inputs.direct)
