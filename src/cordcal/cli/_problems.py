@@ -148,7 +148,8 @@ def problem_of_interrupt(error: KeyboardInterrupt) -> Problem:
 
 def complain(problem: Problem) -> int:
     """Say what went wrong, also as JSON where that was asked for; return the exit code."""
-    alarm(f"cordcal: {problem.sentence}")
+    # One line, whatever a file is called.
+    alarm(f"cordcal: {' '.join(problem.sentence.split())}")
     if VOICE.json:
         show_json({"error": problem.to_dict()})
     return problem.exit_code
