@@ -185,7 +185,7 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_cluster_that_does_not_answer_is_named(call, folder: Path) -> None:
-    pytest.importorskip("distributed")
+    pytest.importorskip("distributed", reason="a cluster needs Dask")
     given = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")
     code, _, errors = call(*given)
     assert code == 2

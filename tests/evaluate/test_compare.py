@@ -212,6 +212,7 @@ def test_results_are_plain(comparison) -> None:
             frame[f"{measure}_high"]
         )
         assert inside.all(), measure
+    assert frame["accuracy_high"].le(1.0).all()
     assert frame.loc[frame.report == "repaired", "tpcr"].eq(0).all()
     assert repr(comparison).startswith("Comparison of 3 calibrators on 750 rows × 4 classes: Use ")
     with pytest.raises(KeyError, match="'ms' was not compared; there are ts, vs, irova"):

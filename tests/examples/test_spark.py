@@ -21,7 +21,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 pytestmark = [
     pytest.mark.slow,
     # Spark's own code warns of much that is to come.
-    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.filterwarnings("ignore"),  # Spark and its Python bridge warn of their own
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
 ]
 SOURCE = ROOT / "src"

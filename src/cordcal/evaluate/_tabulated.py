@@ -90,6 +90,9 @@ def _ends(
         return None
     # Binned errors of resamples are larger than the sample's, whose rows they draw twice: the
     # replicates are moved by that bias, or an ECE would lie below its own interval.
-    centred = drawn - drawn.mean() + comparison.measures(key, report)[measure]
-    low, high = percentile_interval(centred)
-    return max(float(low), 0.0), float(high)
+    value = comparison.measures(key, report)[measure]
+    low, high = map(float, percentile_interval(drawn - drawn.mean() + value))
+    # Moved, an interval must not leave the measure's range: no accuracy above one, and nothing
+    # below zero that never is.
+    low = max(low, 0.0) if drawn.min() >= 0.0 else low
+    return low, min(high, max(float(drawn.max()), value))

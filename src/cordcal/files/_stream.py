@@ -119,7 +119,7 @@ class ScoreFile:
         sample: Contents,
         key: str,
         kind: Kind,
-        places: Places = Places(),  # noqa: B008
+        places: Places = Places(),  # noqa: B008 - it is frozen
     ) -> None:
         values = sample.matrices[key]
         self.path, self.key, self.kind = sample.path, key, kind

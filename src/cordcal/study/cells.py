@@ -177,7 +177,7 @@ def compute(task: Task) -> Cell:
             _measure_missing(task, data, held)
     except (ValueError, ImportError) as error:
         return Cell(failure=str(error))
-    except Exception as error:
+    except Exception as error:  # a class of somebody's own may raise anything
         if task.own is None:
             raise
         return Cell(failure=f"{task.own.path} failed ({type(error).__name__}: {error})")
