@@ -1,6 +1,7 @@
 """Files in and out: score files, reports and models."""
 
-from cordcal.files._answers import Answers, AnswersRecord, read_answers, write_answers
+from cordcal.files._answer_writing import write_answers
+from cordcal.files._answers import Answers, AnswersRecord, read_answers
 from cordcal.files._inspect import inspect
 from cordcal.files._replacing import replacing
 from cordcal.files._scores import Scores, read_labels, read_scores

@@ -26,6 +26,11 @@ _HARNESS_FIELDS = ("filtered_resps", "resps")
 _UNLISTED = -9999.0
 
 
+def letters(count: int) -> tuple[str, ...]:
+    """Return names for options that have none: letters, then numbers."""
+    return tuple(LETTERS[index] if index < len(LETTERS) else str(index) for index in range(count))
+
+
 def plain_token(token: str) -> str:
     """Bring ``" A"``, ``"A"``, ``"a"``, ``"(A)"`` and ``"A."`` to one form.
 

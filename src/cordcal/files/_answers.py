@@ -1,12 +1,11 @@
-"""Answers of language models to questions with options: log-probabilities in, vectors out."""
+"""Answers of language models to questions with options: log-probabilities in, scores out."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -14,29 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
-from cordcal.files._answer_lines import (
-    LETTERS,
-    RULES,
-    Json,
-    Listed,
-    Rule,
-    aliases,
-    index_of,
-    label_of,
-    listed_of,
-    options_of,
-)
+from cordcal.files._answer_lines import RULES, Json, Rule, letters
+from cordcal.files._answer_rows import LEAST, AnswerRow, Missing, Settings, row_of
 from cordcal.files._opening import read_whole
-from cordcal.files._replacing import replacing
 
-Missing = Literal["even", "other", "refuse"]
 OTHER = "other"
-# An option that was never listed is unlikely, not impossible; 1e-12 is the floor of the NLL.
-_LEAST = 1e-12
-# Reports of float32 rows sum to one about as closely.
-_SUM = 1e-6
-# Stated vectors further from one than this are rescaled, and counted.
-_LOOSE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -128,35 +109,6 @@ class Answers:
         return len(self.options)
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """How lines are to be read, and what messages call the file."""
-
-    name: str
-    options: tuple[str, ...] | None
-    label: str | None
-    field: str | None
-    missing: Missing
-    rule: Rule
-
-    def refusal(self, at: int, reason: str, remedy: str, **more: Any) -> Refusal:
-        return Refusal(self.name, reason, remedy, rows=[at], **more)
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One question, read: its options' log-probabilities, and what lies elsewhere."""
-
-    options: tuple[str, ...]
-    logs: tuple[float, ...]
-    label: int | None
-    unseen: float = 0.0
-    stray: float = 0.0
-    incomplete: bool = False
-    merged: bool = False
-    rescaled: bool = False
-
-
 def read_answers(
     path: str | os.PathLike[str],
     *,
@@ -207,14 +159,14 @@ def read_answers(
     rule = RULES.get(variants) if isinstance(variants, str) else variants
     if rule is None:
         raise Refusal("variants", f"is {variants!r}", f"pass one of {', '.join(RULES)}, or a rule")
-    settings = _Settings(name, given, label, field, missing, rule)
-    rows = [_row(line, at, settings) for at, line in enumerate(lines)]
+    settings = Settings(name, given, label, field, missing, rule)
+    rows = [row_of(line, at, settings) for at, line in enumerate(lines)]
     names = _names([row.options for row in rows])
     scores = np.full((len(rows), len(names)), -math.inf)
     for at, row in enumerate(rows):
         scores[at, : len(row.logs)] = row.logs
     if missing == "other":
-        others = [max(row.unseen + row.stray, _LEAST) for row in rows]
+        others = [max(row.unseen + row.stray, LEAST) for row in rows]
         scores = np.column_stack([scores, np.log(others)])
         names = (*names, OTHER)
     found = [row.label for row in rows]
@@ -250,157 +202,15 @@ def _lines(path: str | os.PathLike[str]) -> tuple[str, list[Json]]:
     return name, lines
 
 
-def _row(line: Json, at: int, settings: _Settings) -> _Row:
-    options = options_of(line) or settings.options
-    names = None if options is None else aliases(options, settings.rule)
-    listed = listed_of(line, names, settings.rule, settings.field)
-    if listed is None and settings.field is not None:
-        raise settings.refusal(
-            at,
-            f"has no probabilities under {settings.field!r}",
-            "name the field that holds them",
-        )
-    if listed is None:
-        raise settings.refusal(
-            at,
-            "has no log-probabilities",
-            "ask the interface for them (logprobs, top_logprobs), or store the options' under "
-            "'logprobs' or 'probabilities'",
-        )
-    if any(math.isnan(value) or value == math.inf for value in _values(listed)):
-        raise settings.refusal(at, "has a number that is no probability", "fix or drop such lines")
-    options = options or _own_options(listed, line, at, settings)
-    if len(options) < 2:
-        raise settings.refusal(at, "has one option", "drop it: there is nothing to choose")
-    names = names or aliases(options, settings.rule)
-    label = _label(line, options, names, at, settings)
-    if isinstance(listed.logprobs, tuple):
-        return _positional(listed, options, label, at, settings)
-    return _by_name(listed, options, names, label, at, settings)
-
-
-def _values(listed: Listed) -> Iterable[float]:
-    found = listed.logprobs
-    return found if isinstance(found, tuple) else found.values()
-
-
-def _own_options(listed: Listed, line: Json, at: int, settings: _Settings) -> tuple[str, ...]:
-    """Return the options of a line that only has numbers: their names, else letters."""
-    if isinstance(listed.logprobs, tuple):
-        return _letters(len(listed.logprobs))
-    if listed.kind == "stated" or "choices" not in line:
-        return tuple(listed.logprobs)
-    raise settings.refusal(at, "lists no options", "pass options=['A', 'B', …]")
-
-
-def _label(
-    line: Json, options: tuple[str, ...], names: Mapping[str, int], at: int, settings: _Settings
-) -> int | None:
-    written = label_of(line, settings.label)
-    if written is None:
-        return None
-    index = index_of(written, options, names, settings.rule)
-    if index < 0:
-        raise settings.refusal(
-            at,
-            f"has the answer {written!r}, which is none of its {len(options)} options",
-            "write its index from 0, its letter or its text, or name another field as label",
-        )
-    return index
-
-
-def _positional(
-    listed: Listed, options: tuple[str, ...], label: int | None, at: int, settings: _Settings
-) -> _Row:
-    logs = tuple(_values(listed))
-    if len(logs) != len(options):
-        raise settings.refusal(
-            at, f"has {len(logs)} numbers for {len(options)} options", "give each option one"
-        )
-    return _stated(listed, list(logs), options, label)
-
-
-def _stated(
-    listed: Listed,
-    logs: list[float],
-    options: tuple[str, ...],
-    label: int | None,
-    stray: float = 0.0,
-) -> _Row:
-    """Return a row that says all there is; a stated zero is unlikely, not impossible."""
-    if listed.kind == "likelihoods":
-        return _Row(options, tuple(logs), label)
-    total = math.fsum((stray, *(math.exp(each) for each in logs)))
-    floored = tuple(max(each, math.log(_LEAST)) for each in logs)
-    return _Row(options, floored, label, stray=stray, rescaled=abs(total - 1.0) > _LOOSE)
-
-
-def _by_name(
-    listed: Listed,
-    options: tuple[str, ...],
-    names: Mapping[str, int],
-    label: int | None,
-    at: int,
-    settings: _Settings,
-) -> _Row:
-    masses: dict[int, list[float]] = {}
-    stray: list[float] = []
-    assert not isinstance(listed.logprobs, tuple)
-    for token, value in listed.logprobs.items():
-        index = names.get(settings.rule(token))
-        (stray if index is None else masses.setdefault(index, [])).append(math.exp(value))
-    if not masses:
-        raise settings.refusal(
-            at,
-            "lists none of its options among its tokens",
-            "check the options' names, or give a rule as variants",
-        )
-    shares = [math.fsum(masses.get(index, ())) for index in range(len(options))]
-    if listed.kind == "stated":
-        return _stated(listed, [_log(share) for share in shares], options, label, math.fsum(stray))
-    lacking = [index for index in range(len(options)) if index not in masses]
-    unseen = max(0.0, 1.0 - math.fsum((*shares, *stray)))
-    if lacking and settings.missing == "refuse":
-        raise settings.refusal(
-            at,
-            f"does not list {', '.join(repr(options[index]) for index in lacking)}",
-            "ask for more top log-probabilities, or write {setting}",
-            setting=("missing", "even"),
-        )
-    if settings.missing == "even":
-        # A token that is not listed is no likelier than the least likely one that is.
-        least = min(math.exp(value) for value in listed.logprobs.values())
-        for index in lacking:
-            shares[index] = min(unseen / len(lacking), least)
-    return _Row(
-        options,
-        tuple(_log(max(share, _LEAST)) for share in shares),
-        label,
-        unseen,
-        math.fsum(stray),
-        incomplete=bool(lacking),
-        merged=any(len(each) > 1 for each in masses.values()),
-    )
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0.0 else -math.inf
-
-
 def _names(options: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the columns' names: the options where every question has the same, else letters."""
     first = options[0]
     if all(each == first for each in options):
         return first
-    return _letters(max(map(len, options)))
+    return letters(max(map(len, options)))
 
 
-def _letters(count: int) -> tuple[str, ...]:
-    """Return names for options that have none: letters, then numbers."""
-    return tuple(LETTERS[index] if index < len(LETTERS) else str(index) for index in range(count))
-
-
-def _record(rows: Sequence[_Row], scores: npt.NDArray[np.float64]) -> AnswersRecord:
+def _record(rows: Sequence[AnswerRow], scores: npt.NDArray[np.float64]) -> AnswersRecord:
     top = np.sort(scores, axis=1)[:, -2:]
     count = len(rows)
     return AnswersRecord(
@@ -413,70 +223,3 @@ def _record(rows: Sequence[_Row], scores: npt.NDArray[np.float64]) -> AnswersRec
         n_rescaled=sum(row.rescaled for row in rows),
         n_tied=int(np.count_nonzero(top[:, 0] == top[:, 1])),
     )
-
-
-def write_answers(
-    path: str | os.PathLike[str],
-    answers: Answers,
-    reports: Mapping[str, npt.NDArray[Any]],
-    *,
-    overwrite: bool = True,
-) -> None:
-    """Write the lines as they were read, with reports of their options beside.
-
-    Parameters
-    ----------
-    path : path or "-"
-        A JSONL file; ``-`` is stdout.
-    answers : Answers
-        What `read_answers` returned.
-    reports : mapping of str to ndarray of shape (n, K)
-        What to add to each line, such as ``{"repaired": model.predict_proba(answers.scores)}``:
-        a mapping of the question's own options to probabilities.  What a map puts on options
-        that a question lacks is shared among its own in proportion.
-    overwrite : bool
-        Whether a file of that name may be replaced.
-    """
-    for name, report in reports.items():
-        if np.shape(report) != answers.scores.shape:
-            raise Refusal(
-                name,
-                f"has shape {np.shape(report)} but the answers have {answers.scores.shape}",
-                "pass reports of these answers",
-            )
-    if str(path) == "-":
-        sys.stdout.writelines(_written(answers, reports))
-        return
-    with (
-        replacing(path, overwrite=overwrite) as temporary,
-        temporary.open("w", encoding="utf-8") as file,
-    ):
-        file.writelines(_written(answers, reports))
-
-
-def _written(answers: Answers, reports: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
-    for at, line in enumerate(answers.lines):
-        own = {name: _beside(answers, at, report[at]) for name, report in reports.items()}
-        yield json.dumps({**line, **own}, ensure_ascii=False) + "\n"
-
-
-def _beside(answers: Answers, at: int, row: npt.NDArray[Any]) -> dict[str, float]:
-    options: Sequence[str] = answers.options[at]
-    if len(set(options)) < len(options):  # letters tell options of the same text apart
-        options = _letters(len(options))
-    names = [*options, OTHER] if answers.has_other else options
-    places = [*range(len(options)), -1][: len(names)]
-    return dict(zip(names, _own_part(row[places]).tolist(), strict=True))
-
-
-def _own_part(row: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return a question's part of a row as a report; some maps put mass on masked options."""
-    part = row.astype(np.float64)
-    total = math.fsum(part)
-    if abs(total - 1.0) <= _SUM or total <= 0.0:
-        return part
-    top = int(part.argmax())
-    part /= total
-    if np.count_nonzero(part == part[top]) > np.count_nonzero(row == row[top]):
-        part[top] = np.nextafter(part[top], 1.0)  # a division may round two entries to one
-    return part

@@ -1,0 +1,88 @@
+"""Lines of answers as they were read, with reports of their options beside."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._door.errors import Refusal
+from cordcal.files._answer_lines import letters
+from cordcal.files._answers import OTHER, Answers
+from cordcal.files._replacing import replacing
+
+# Reports of float32 rows sum to one about as closely.
+_SUM = 1e-6
+
+
+def write_answers(
+    path: str | os.PathLike[str],
+    answers: Answers,
+    reports: Mapping[str, npt.NDArray[Any]],
+    *,
+    overwrite: bool = True,
+) -> None:
+    """Write the lines as they were read, with reports of their options beside.
+
+    Parameters
+    ----------
+    path : path or "-"
+        A JSONL file; ``-`` is stdout.
+    answers : Answers
+        What `read_answers` returned.
+    reports : mapping of str to ndarray of shape (n, K)
+        What to add to each line, such as ``{"repaired": model.predict_proba(answers.scores)}``:
+        a mapping of the question's own options to probabilities.  What a map puts on options
+        that a question lacks is shared among its own in proportion.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+    """
+    for name, report in reports.items():
+        if np.shape(report) != answers.scores.shape:
+            raise Refusal(
+                name,
+                f"has shape {np.shape(report)} but the answers have {answers.scores.shape}",
+                "pass reports of these answers",
+            )
+    if str(path) == "-":
+        sys.stdout.writelines(_written(answers, reports))
+        return
+    with (
+        replacing(path, overwrite=overwrite) as temporary,
+        temporary.open("w", encoding="utf-8") as file,
+    ):
+        file.writelines(_written(answers, reports))
+
+
+def _written(answers: Answers, reports: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
+    for at, line in enumerate(answers.lines):
+        own = {name: _beside(answers, at, report[at]) for name, report in reports.items()}
+        yield json.dumps({**line, **own}, ensure_ascii=False) + "\n"
+
+
+def _beside(answers: Answers, at: int, row: npt.NDArray[Any]) -> dict[str, float]:
+    options: Sequence[str] = answers.options[at]
+    if len(set(options)) < len(options):  # letters tell options of the same text apart
+        options = letters(len(options))
+    names = [*options, OTHER] if answers.has_other else options
+    places = [*range(len(options)), -1][: len(names)]
+    return dict(zip(names, _own_part(row[places]).tolist(), strict=True))
+
+
+def _own_part(row: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return a question's part of a row as a report; some maps put mass on masked options."""
+    part = row.astype(np.float64)
+    total = math.fsum(part)
+    if abs(total - 1.0) <= _SUM or total <= 0.0:
+        return part
+    top = int(part.argmax())
+    part /= total
+    if np.count_nonzero(part == part[top]) > np.count_nonzero(row == row[top]):
+        part[top] = np.nextafter(part[top], 1.0)  # a division may round two entries to one
+    return part
