@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from cordcal._door.errors import Refusal
@@ -45,6 +45,29 @@ class Places:
     class_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     rest: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        key: str | None,
+        columns: str | Sequence[str] | None,
+        labels: str | None,
+        labels_column: str | None,
+        features: str | None,
+        features_columns: str | Sequence[str] | None,
+        weights: str | None,
+        weights_column: str | None,
+    ) -> Places:
+        """Return what a public function was told; columns may come in one string."""
+        patterns, codes = as_patterns(columns), as_patterns(features_columns)
+        return cls(key, patterns, labels, labels_column, features, codes, weights, weights_column)
+
+    def named(
+        self, names: Sequence[str] | None, classes: Sequence[str] | None, *, rest: bool = False
+    ) -> Places:
+        """Return the places with the names of the columns, and of a model's classes."""
+        own, others = (None if each is None else tuple(each) for each in (names, classes))
+        return replace(self, class_names=own, classes=others, rest=rest)
 
     @property
     def beside(self) -> set[str]:

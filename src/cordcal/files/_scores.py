@@ -19,7 +19,7 @@ from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_contents
 from cordcal.files._kinds import check_whole_vectors, looks_like
-from cordcal.files._places import Places, as_patterns, told
+from cordcal.files._places import Places, told
 
 _LOGIT_NAMES = ("logits", "logit")
 _PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
@@ -111,18 +111,9 @@ def read_scores(
     scores : Scores
         Checked to be whole vectors of finite numbers.
     """
-    places = Places(
-        key,
-        as_patterns(columns),
-        labels,
-        labels_column,
-        features,
-        as_patterns(features_columns),
-        weights,
-        weights_column,
-        None if class_names is None else tuple(class_names),
-        None if classes is None else tuple(classes),
-    )
+    places = Places.of(
+        key, columns, labels, labels_column, features, features_columns, weights, weights_column
+    ).named(class_names, classes)
     contents = open_contents(path, places)
     chosen = choose(contents, places.key, role, input)
     values = as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")

@@ -20,7 +20,7 @@ from cordcal.files._columns import LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source
 from cordcal.files._kinds import check_whole_vectors
-from cordcal.files._places import Places, as_patterns
+from cordcal.files._places import Places
 from cordcal.files._rest import Rest
 from cordcal.files._rest import joined as joined_rest
 from cordcal.files._sources import Source, Span
@@ -284,19 +284,9 @@ def open_scores(
     >>> scores.shape, scores.kind, [len(batch) for batch in scores]
     ((5, 4), 'probabilities', [5])
     """
-    places = Places(
-        key,
-        as_patterns(columns),
-        labels,
-        labels_column,
-        features,
-        as_patterns(features_columns),
-        weights,
-        weights_column,
-        None if class_names is None else tuple(class_names),
-        None if classes is None else tuple(classes),
-        rest,
-    )
+    places = Places.of(
+        key, columns, labels, labels_column, features, features_columns, weights, weights_column
+    ).named(class_names, classes, rest=rest)
     source = open_source(os.fspath(path), places)
     sample = source.sample()
     chosen = _scores.choose(sample, key, role, input)
