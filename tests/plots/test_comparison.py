@@ -9,7 +9,9 @@ import cordcal
 
 pytest.importorskip("matplotlib").use("agg")
 
-from cordcal import plots  # noqa: E402 - the backend is chosen first
+import matplotlib.pyplot as plt  # noqa: E402 - the backend is chosen first
+
+from cordcal import plots  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,6 @@ def comparison():
 @pytest.fixture(autouse=True)
 def _close():
     yield
-    import matplotlib.pyplot as plt
-
     plt.close("all")
 
 
@@ -67,3 +67,14 @@ def test_given_axes_are_drawn_on(comparison) -> None:
 
     ax = plt.subplots()[1]
     assert plots.confidence_histogram(comparison["ts"], ax) is ax
+
+
+def test_words_beside_bars_and_marks_stay_inside(comparison) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    plots.decision_changes(comparison, ax=left)
+    plots.metric_versus_tpcr(comparison, ax=right)
+    figure.canvas.draw()
+    for ax in (left, right):
+        assert ax.texts
+        for text in ax.texts:
+            assert text.get_window_extent().x1 <= ax.bbox.x1

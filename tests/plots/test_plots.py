@@ -41,8 +41,24 @@ def test_a_diagram_of_several_reports(rows) -> None:
     np.testing.assert_array_equal(line(ax, "repaired").get_ydata(), bins.accuracy[filled])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["original", "repaired"]
     assert line(ax, "original").get_color() == plots.COLOURS["original"]
-    below = ax.figure.axes[1]
+    (below,) = ax.child_axes
     assert below.patches[0].get_data().values.sum() == len(labels)
+
+
+@pytest.mark.parametrize("layout", [None, "constrained", "tight"])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_nothing_of_a_diagram_is_cut(rows, columns: int, layout: str | None) -> None:
+    report, sharper, labels = rows
+    _, places = plt.subplots(1, columns, squeeze=False, layout=layout)
+    for place in places.flat:
+        plots.reliability_diagram({"original": sharper, "repaired": report}, labels, ax=place)
+    own = plots.reliability_diagram({"original": sharper, "repaired": report}, labels)
+    for ax in [*places.flat, own]:
+        ax.figure.canvas.draw()
+        box = ax.get_tightbbox()
+        assert box.y0 >= 0.0
+        assert box.y1 <= ax.figure.bbox.height
+        assert ax.child_axes[0].get_xlabel() == "confidence"
 
 
 def test_a_diagram_of_one_class(rows) -> None:

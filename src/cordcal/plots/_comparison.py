@@ -45,7 +45,7 @@ def decision_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
         ax.annotate(f" {signed(net, 2)} points", (end, place), va="center", fontsize="small")
     ax.set_yticks(places, [entry.key for entry in entries])
     ax.invert_yaxis()
-    ax.margins(x=0.2)
+    ax.margins(x=0.25)  # room for the words beside the longest bar
     ax.set_xlabel("decisions changed (TPCR, %)")
     legend_above(ax)
     return ax
@@ -88,6 +88,7 @@ def metric_versus_tpcr(
             entry.key, (tpcr, direct), xytext=(5, 3), textcoords="offset points", fontsize="small"
         )
     ax.plot(0.0, scale * comparison.uncalibrated[measure], "x", color=COLOURS["original"])
+    ax.margins(x=0.12)  # room for the name beside the last mark
     ax.set_xlabel("decisions changed (TPCR, %)")
     ax.set_ylabel(MEASURES[measure].axis)
     return ax

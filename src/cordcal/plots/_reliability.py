@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# How much of the diagram's height the histogram below it takes.
-_HISTOGRAM_SHARE = "22%"
+# The histogram's height, the gap above it and the words below it, in heights of the diagram.
+_HISTOGRAM, _GAP, _WORDS = 0.22, 0.03, 0.1
 # A single report without a name needs no legend.
 _UNNAMED = "report"
 
@@ -119,13 +119,18 @@ def _draw(ax: Any, bins: Reliability, name: str, colour: Any) -> None:
         alpha=0.15,
         linewidth=0,
     )
-    ax.plot(where, accuracy, "o-", color=colour, markersize=4, linewidth=1.2, label=name)
+    # A mark on the frame is shown whole.
+    style = {"markersize": 4, "linewidth": 1.2, "clip_on": False}
+    ax.plot(where, accuracy, "o-", color=colour, label=name, **style)
 
 
 def _histogram(ax: Any, found: Mapping[str, Reliability]) -> Any:
-    from mpl_toolkits.axes_grid1 import make_axes_locatable  # part of matplotlib
-
-    below = make_axes_locatable(ax).append_axes("bottom", size=_HISTOGRAM_SHARE, pad=0.08)
+    # A layout engine makes room for what hangs below the axes; without one it is made here.
+    if ax.figure.get_layout_engine() is None:
+        box = ax.get_position(original=True)
+        height = box.height / (1.0 + _HISTOGRAM + _GAP + _WORDS)
+        ax.set_position((box.x0, box.y1 - height, box.width, height))
+    below = ax.inset_axes((0.0, -_GAP - _HISTOGRAM, 1.0, _HISTOGRAM))
     for name, colour in colours_of(list(found)).items():
         bins = found[name]
         edges = np.append(bins.lower, bins.upper[-1])
