@@ -45,6 +45,21 @@ print((kept.classes_[proba.argmax(axis=1)] == classifier.predict(X_test)).all())
 print(np.abs(kept.direct_proba(X_test) - usual.predict_proba(X_test)).max() < 1e-12)
 
 # %%
+# Naive Bayes is nearly sure of everything it says: the grey line. Both calibrated reports know
+# better, and only one of them keeps what ``predict`` says.
+import matplotlib.pyplot as plt
+
+from cordcal import plots
+
+reports = {
+    "original": classifier.predict_proba(X_test),
+    "direct": kept.direct_proba(X_test),
+    "repaired": proba,
+}
+plots.reliability_diagram(reports, y_test, bins=6)
+plt.show()
+
+# %%
 # What differs from scikit-learn
 # ------------------------------
 # .. list-table::
