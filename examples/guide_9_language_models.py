@@ -83,6 +83,12 @@ print(json.loads(first)["repaired"])
 # ``--options`` names options that the lines do not. Questions may have different numbers of
 # options: those that one lacks are masked.
 #
+# A line that is no question stops the command with its number. With ``--on-error skip`` such lines
+# are left out and counted by reason, and ``apply`` gives those that it keeps their number in the
+# file as ``row``. ``--explain`` adds each repair's story in a field ``explanation``; its masses
+# are those before what lies on masked options is shared among a question's own. Answers are read
+# and written at once: there is nothing for ``--resume`` to continue.
+#
 # .. code-block:: console
 #
 #    $ cordcal fit answers.jsonl --answers even --calibrator svs --output model.safetensors

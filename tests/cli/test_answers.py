@@ -99,12 +99,25 @@ def test_compare_reads_answers(call, folder: Path) -> None:
         (("fit", "cal.jsonl", "--answers", "refuse"), "or write --answers even"),
         (("fit", "cal.jsonl", "--answers", "odd"), "--answers is 'odd'; pass 'even', 'other'"),
         (("fit", "cal.jsonl", *ANSWERS, "--variants", "some"), "--variants is 'some'; pass one of"),
-        (("fit", "cal.jsonl", *ANSWERS, "--on-error", "skip"), "is not served with --answers"),
+        (
+            ("fit", "cal.jsonl", *ANSWERS, "--labels", "y.npy"),
+            "name its field with --labels-column",
+        ),
+        (("fit", "cal.jsonl", *ANSWERS, "--labels-column", "id"), "as in --labels-column target"),
         (("apply", "m.safetensors", "cal.jsonl", *ANSWERS), "options but the model was fitted on"),
         (("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "o.csv"), "name a .jsonl"),
         (
             ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--resume", "--output", "o.jsonl"),
-            "--resume is not served with --answers",
+            "--resume does not go with --answers, which are read and written at once; leave it out",
+        ),
+        (
+            ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--drop-rest"),
+            "--drop-rest does not go with --answers; leave it out",
+        ),
+        (
+            ("apply", "m.safetensors", "new.jsonl", "--answers", "other"),
+            "but the model has none; read the answers as those that it was fitted on, with "
+            "--answers even",
         ),
         (
             ("check", "new.jsonl", *ANSWERS, "--key", "mine", "--max", "nll=1"),
@@ -124,3 +137,86 @@ def test_variants_as_they_are_named(call, folder: Path) -> None:
     fit = ("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--force")
     assert merged in call(*fit, "--variants", "spaces")[2]
     assert merged not in call(*fit, "--variants", "exact")[2]
+
+
+def spoil(path: Path, *spoilt: tuple[int, str]) -> None:
+    """Replace some lines of a file."""
+    lines = path.read_text().splitlines()
+    for at, text in spoilt:
+        lines[at] = text
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+SPOILT = ((0, '{"id": "cut sh'), (5, '{"id": "no reply"}'))
+LONG = (7, json.dumps({"options": list(LETTERS), "logprobs": [-1.0] * 5, "answer": 0}))
+
+
+def test_bad_lines_are_left_out_and_counted(call, folder: Path) -> None:
+    call("fit", "new.jsonl", *ANSWERS, "--calibrator", "svs", "--output", "m.safetensors")
+    spoil(folder / "new.jsonl", *SPOILT, LONG)
+    apply = ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "out.jsonl", "--force")
+    code, _, errors = call(*apply)
+    assert code == 2
+    assert "new.jsonl: row 0 is no JSON object" in errors
+    code, _, errors = call(*apply, "--on-error", "skip")
+    assert code == 0, errors
+    for line in (
+        "skipped 1 row: is no JSON object",
+        "skipped 1 row: has no log-probabilities",
+        "skipped 1 row: has more options than the model was fitted on",
+        "out.jsonl: 297 questions; ",
+    ):
+        assert line in errors
+    given, found = (
+        [json.loads(line) for line in (folder / name).read_text().splitlines()[1:]]
+        for name in ("new.jsonl", "out.jsonl")
+    )
+    assert [line["row"] for line in found] == [at for at in range(2, 300) if at not in (5, 7)]
+    assert all(line["id"] == given[line["row"] - 1]["id"] for line in found)
+    code, out, _ = call(*apply, "--on-error", "skip", "--json")
+    told = json.loads(out)
+    assert (told["rows"], sum(told["skipped"].values())) == (297, 3)
+
+
+def test_fits_and_comparisons_leave_bad_lines_out(call, folder: Path) -> None:
+    spoil(folder / "cal.jsonl", *SPOILT, (9, '{"logprobs": [-1.0, -2.0, -0.5]}'))
+    for command in (
+        ("fit", "cal.jsonl", "--calibrator", "ts"),
+        ("compare", "cal.jsonl", "--calibrator", "ts"),
+    ):
+        code, _, errors = call(*command, *ANSWERS, "--on-error", "skip")
+        assert code == 0, errors
+        assert "skipped 1 row: does not say which option is right" in errors
+        assert "297 questions" in errors
+    assert call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--force")[0] == 2
+
+
+def test_an_audit_leaves_a_bad_line_out_of_both_files(call, folder: Path) -> None:
+    call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "svs")
+    call(
+        *("apply", "model.safetensors", "new.jsonl", *ANSWERS, "--with-direct"),
+        *("--output", "out.jsonl"),
+    )
+    for name, rows in (("new.jsonl", (0, 5)), ("out.jsonl", (5, 8))):
+        spoil(folder / name, *((at, "no JSON") for at in rows))
+    pair = ("--original", "new.jsonl", "--direct", "out.jsonl")
+    assert call("audit", *ANSWERS, *pair)[0] == 2
+    code, out, errors = call("audit", *ANSWERS, *pair, "--on-error", "skip", "--json")
+    assert code == 0, errors
+    assert "skipped 3 rows: is no JSON object" in errors
+    assert json.loads(out)["changes"]["n"] == 297
+    (folder / "out.jsonl").write_text((folder / "out.jsonl").read_text() + "{}\n")
+    code, _, errors = call("audit", *ANSWERS, *pair, "--on-error", "skip")
+    assert code == 2
+    assert "new.jsonl has 300 lines but out.jsonl has 301; both must hold the same" in errors
+
+
+def test_the_story_of_each_repair_stands_in_one_field(call, folder: Path) -> None:
+    call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts")
+    code, out, errors = call("apply", "model.safetensors", "new.jsonl", *ANSWERS, "--explain")
+    assert code == 0, errors
+    for line in map(json.loads, out.splitlines()):
+        told = line["explanation"]
+        assert "row" not in line
+        assert told["lower"] <= told["repaired_mass"] <= 1.0
+        assert max(line["repaired"].values()) == pytest.approx(told["repaired_mass"])

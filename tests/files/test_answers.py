@@ -11,6 +11,7 @@ import pytest
 
 from cordcal import Preserved
 from cordcal.files import read_answers, write_answers
+from cordcal.files._answers import picked
 
 LETTERS = ["A", "B", "C"]
 
@@ -162,20 +163,28 @@ def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> N
         ({"probabilities": [0.5, -0.5]}, "has a number that is no probability"),
         (chat({"Hmm": -0.1}, sampled="Hmm"), "lists none of its options"),
         ({"logprobs": [-1.0]}, "has one option; drop it"),
+        ({"logprobs": [-math.inf, -math.inf]}, "gives no option a chance"),
+        ({"logprobs": {"A": 1000.0, "B": 0.0}}, "has a number that is no probability"),
+        ({"logprobs": [10**400, -1]}, "has no log-probabilities"),
+        ({"logprobs": [-1.0, -2.0], "answer": "9" * 5000}, "which is none of its 2 options"),
+        ({"choices": [{"logprobs": {"content": "A"}}]}, "has no log-probabilities"),
+        ({"choices": [{"logprobs": {"content": ["A"]}}]}, "has no log-probabilities"),
+        ({"response": {"body": "too many requests"}}, "has no log-probabilities"),
+        (chat({"A": -0.1, "B": -2.0}) | {"options": None}, r"as in options=\"A,B,C,D\""),
         ({"choices": [{"logprobs": {"content": [{"tok": "A"}]}}]}, "has no log-probabilities"),
         ({"choices": [{"logprobs": {"top_logprobs": [{"A": None}]}}]}, "lists none of its options"),
     ],
 )
 def test_mistakes_name_the_line_and_the_remedy(tmp_path: Path, line: dict, words: str) -> None:
-    options = None if "options" in line or "logprobs" in line else ["A", "B"]
+    options = None if "options" in line or "logprobs" in line else "A,B"
     with pytest.raises(ValueError, match=words):
         read_answers(written(tmp_path, line), options=options)
 
 
 def test_a_file_that_is_no_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_text('{"a": 1}\n[1, 2]\n')
-    with pytest.raises(ValueError, match="line 2 is no JSON object"):
+    path.write_text('{"logprobs": [-1, -2]}\n\n[1, 2]\n')
+    with pytest.raises(ValueError, match=r"x\.jsonl: row 1 is no JSON object"):
         read_answers(path)
     path.write_text("\n")
     with pytest.raises(ValueError, match="has no lines"):
@@ -202,3 +211,50 @@ def test_what_lies_on_masked_options_is_shared_among_a_questions_own(tmp_path: P
     assert sum(found[0].values()) == pytest.approx(1.0, abs=1e-12)
     assert found[0]["B"] > found[0]["A"]  # the decision, by one rounding
     assert found[1] == {"A": 0.2, "B": 0.3, "C": 0.5}
+
+
+def test_lines_that_cannot_be_used_are_left_out_and_told(tmp_path: Path) -> None:
+    good = {"logprobs": FULL, "answer": "B"}
+    path = written(tmp_path, good, {"text": "hello"}, {**good, "answer": "Z"}, {"logprobs": FULL})
+    path.write_text("no JSON\n\n" + path.read_text())
+    answers = read_answers(path, on_error="skip")
+    assert answers.rows.tolist() == [1, 4]
+    assert answers.skipped == {
+        0: "is no JSON object",
+        2: "has no log-probabilities",
+        3: "has an answer that is none of its options",
+    }
+    assert answers.labels is None
+    assert "1 without the right option" in str(answers.record)
+    labelled = read_answers(path, on_error="skip", labelled=True)
+    assert labelled.rows.tolist() == [1]
+    assert labelled.labels.tolist() == [1]
+    assert labelled.skipped[4] == "does not say which option is right"
+    with pytest.raises(ValueError, match="row 0 is no JSON object"):
+        read_answers(path)
+    path.write_text("no JSON\n")
+    with pytest.raises(ValueError, match="has no line that can be read; mend the lines"):
+        read_answers(path, on_error="skip")
+    with pytest.raises(ValueError, match="on_error is 'ignore'; pass 'stop' or 'skip'"):
+        read_answers(path, on_error="ignore")  # type: ignore[arg-type]
+
+
+def test_questions_are_picked_with_their_columns(tmp_path: Path) -> None:
+    lines = [{"options": LETTERS[:count], "logprobs": [-1.0] * count} for count in (2, 3, 2)]
+    answers = read_answers(written(tmp_path, *lines), missing="other")
+    two = picked(answers, np.array([True, False, True]))
+    assert two.names == ("A", "B", "other")
+    np.testing.assert_array_equal(two.scores, answers.scores[[0, 2]][:, [0, 1, 3]])
+    assert two.rows.tolist() == [0, 2]
+
+
+def test_line_ends_within_texts_and_a_mark_at_the_head(tmp_path: Path) -> None:
+    answers = read_answers(written(tmp_path, {"q": "a\u2028b\x85c", "logprobs": FULL}))
+    out = tmp_path / "out.jsonl"
+    write_answers(out, answers, {"repaired": np.exp(answers.scores)}, extra={"row": answers.rows})
+    out.write_bytes(b"\xef\xbb\xbf" + out.read_bytes())
+    again = read_answers(out)
+    assert again.lines[0]["q"] == "a\u2028b\x85c"
+    assert again.lines[0]["row"] == 0
+    with pytest.raises(ValueError, match="row 0 has a field 'row', as the output would; rename"):
+        write_answers(out, again, {}, extra={"row": again.rows})

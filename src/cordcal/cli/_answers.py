@@ -1,40 +1,63 @@
-"""Answers of language models in commands: JSONL in, the same JSONL with repaired vectors out."""
+"""Answers of language models in commands: JSONL as scores, and as files of scores."""
 
 from __future__ import annotations
 
-import sys
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordcal._door.errors import Refusal
-from cordcal.cli._console import note, show_json
+from cordcal.cli._console import note, say_skipped
 from cordcal.cli._where import Where
 
 if TYPE_CHECKING:
     from cordcal.files import Answers, ScoreFile, Scores
+    from cordcal.serving._refusals import OnError
 
 # In which field a file has the report that a command asks for, if not where the model's
 # interface left its numbers.
 _FIELDS = {"repaired": "repaired", "direct": "direct"}
+# What says where a table has something, and what to do instead where lines have it all.
+_IN_LINES = {
+    "--columns": "name a field of probabilities with --key",
+    "--class-names": "name the options of all questions with --options",
+    "--labels": "store the right answer in each line, and name its field with --labels-column",
+    "--features": "leave it out",
+    "--features-columns": "leave it out",
+    "--weights": "leave it out",
+    "--weights-column": "leave it out",
+}
 
 
-def read_answers_of(path: str, where: Where, *, role: str = "scores") -> Answers:
+def read_answers_of(
+    path: str,
+    where: Where,
+    *,
+    role: str = "scores",
+    labelled: bool = False,
+    on_error: OnError = "stop",
+) -> Answers:
     """Read answers as the options say, and say what had to be decided."""
     from cordcal.files import read_answers
 
+    for option in where.given():
+        if option in _IN_LINES:
+            raise Refusal(option, "does not go with --answers", _IN_LINES[option])
     missing: Any = where.answers
     variants: Any = where.variants or "loose"
-    options = None if where.options is None else where.options.split(",")
     field = where.key
     if field is None and role in _FIELDS and _has_field(path, _FIELDS[role]):
         field = _FIELDS[role]
     found = read_answers(
         path,
-        options=options,
+        options=where.options,
         label=where.labels_column,
         field=field,
         missing=missing,
         variants=variants,
+        labelled=labelled,
+        on_error=on_error,
     )
     note(f"{path}: {found.record}")
     return found
@@ -44,89 +67,71 @@ def _has_field(path: str, field: str) -> bool:
     if path == "-":
         return False
     with Path(path).open("rb") as file:
-        return f'"{field}":'.encode() in file.readline()
+        # One line would do, if it could not be one to skip.
+        return any(f'"{field}":'.encode() in line for line in islice(file, 16))
 
 
-def answer_scores(path: str, where: Where, *, role: str = "scores") -> Scores:
+def answer_scores(path: str, where: Where, *, role: str = "scores", **options: Any) -> Scores:
+    """Read answers as scores; say which lines were left out."""
+    found = read_answers_of(path, where, role=role, **options)
+    say_skipped(Counter(found.skipped.values()))
+    return as_scores(found, path, role=role)
+
+
+def as_scores(found: Answers, path: str, *, role: str = "scores") -> Scores:
     """Return answers as scores: log-probabilities, or probabilities where a report is asked for."""
     from cordcal._door.scores import original_probabilities
     from cordcal.files import Scores
 
-    found = read_answers_of(path, where, role=role)
     if role not in _FIELDS:
         return Scores(path, "answers", found.scores, "logits", found.labels, found.names)
     report = original_probabilities(found.scores, "logits")
     return Scores(path, role, report, "probabilities", found.labels, found.names)
 
 
-def answer_file(path: str, where: Where, *, role: str) -> ScoreFile:
-    """Return answers as a score file in batches."""
+def as_file(scores: Scores, numbers: Any) -> ScoreFile:
+    """Return scores in memory as a file in batches, whose rows have these numbers."""
     from cordcal.files._contents import Contents
     from cordcal.files._places import Places
     from cordcal.files._sources import Whole
     from cordcal.files._stream import ScoreFile
 
-    found = answer_scores(path, where, role=role)
-    vectors = {} if found.labels is None else {"labels": found.labels}
-    matrices = {found.key: found.values}
-    contents = Contents.of(path, "jsonl", matrices, vectors, found.class_names)
-    return ScoreFile(Whole(contents), contents, found.key, found.kind, Places())
+    vectors = {} if scores.labels is None else {"labels": scores.labels}
+    matrices = {scores.key: scores.values}
+    contents = Contents.of(scores.path, "jsonl", matrices, vectors, scores.class_names)
+    return ScoreFile(Whole(contents), contents, scores.key, scores.kind, Places(), numbers)
 
 
-def apply_to_answers(
-    model: Any,
-    where: Where,
-    path: str,
-    output: str,
-    *,
-    with_direct: bool,
-    force: bool,
-    json: bool,
-) -> None:
-    """Write the lines of answers with the repaired vector of each beside."""
+def answer_pair(
+    original: tuple[str, Where], direct: tuple[str, Where], *, on_error: OnError
+) -> tuple[ScoreFile, ScoreFile]:
+    """Return two files of answers to the same questions; each comes with where things are in it.
+
+    A line that is skipped in one of them is left out of both.
+    """
     import numpy as np
 
-    from cordcal.files import write_answers
+    from cordcal.files._answers import picked
 
-    if output != "-" and Path(output).suffix.lower() not in (".jsonl", ".ndjson"):
-        raise Refusal("--output", f"is {output}", "answers are written as lines: name a .jsonl")
-    found = read_answers_of(path, where)
-    names = None if model.class_names is None else tuple(map(str, model.class_names))
-    if names != found.names and names is not None and sorted(names) == sorted(found.names):
-        raise Refusal(path, "has its options in another order than the model", "sort them alike")
-    scores, kept = _widened(found, model.n_classes_, path)
-    reports = model.reports(scores)
-    beside = {"repaired": reports.repaired[:, kept]}
-    if with_direct:
-        beside["direct"] = reports.direct[:, kept]
-    write_answers(output, found, beside, overwrite=force)
-    changed = int(np.count_nonzero(reports.direct.argmax(axis=1) != reports.decision))
-    if json:
-        told = {"rows": len(found), "changed": changed, "record": found.record.to_dict()}
-        show_json({"output": output, **told})
-        return
-    sys.stdout.flush()
-    note(
-        f"{'stdout' if output == '-' else output}: {len(found):,} questions; the direct report "
-        f"would change {changed:,} answers ({changed / len(found):.2%}), the repaired one changes "
-        f"none"
+    paths, roles = (original[0], direct[0]), ("original", "direct")
+    first, second = (
+        read_answers_of(*each, role=role, on_error=on_error)
+        for each, role in zip((original, direct), roles, strict=True)
     )
-
-
-def _widened(answers: Answers, classes: int, path: str) -> tuple[Any, Any]:
-    """Return the scores with as many columns as the model has, and which of them are theirs."""
-    import numpy as np
-
-    count = answers.scores.shape[1]
-    if count > classes:
+    lines = [len(each) + len(each.skipped) for each in (first, second)]
+    if lines[0] != lines[1]:
         raise Refusal(
-            path,
-            f"has questions with {count} options but the model was fitted on {classes}",
-            "fit it on questions with as many",
+            paths[0],
+            f"has {lines[0]:,} lines but {paths[1]} has {lines[1]:,}",
+            "both must hold the same questions",
         )
-    kept = np.arange(count)
-    if answers.has_other:
-        kept[-1] = classes - 1
-    scores = np.full((len(answers), classes), -np.inf)
-    scores[:, kept] = answers.scores
-    return scores, kept
+    say_skipped(Counter({**second.skipped, **first.skipped}.values()))
+    both = np.intersect1d(first.rows, second.rows)
+    if not both.size:
+        raise Refusal(paths[0], f"and {paths[1]} have no sound line in common", "mend the lines")
+    kept = (picked(each, np.isin(each.rows, both)) for each in (first, second))
+    one, other = (
+        as_file(as_scores(each, path, role=role), both)
+        for each, path, role in zip(kept, paths, roles, strict=True)
+    )
+    return one, other

@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -234,3 +234,9 @@ def _bar() -> Any:
         console=Console(stderr=True),
         transient=True,
     )
+
+
+def say_skipped(skipped: Mapping[str, int]) -> None:
+    """Say how many rows were left out, and why."""
+    for reason, count in skipped.items():
+        alarm(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")

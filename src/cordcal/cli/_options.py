@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cordcal._door.errors import Refusal
-from cordcal.cli._answers import answer_file, answer_scores
-from cordcal.cli._console import alarm, note
+from cordcal.cli._answers import answer_pair, answer_scores
+from cordcal.cli._console import note, say_skipped
 from cordcal.cli._where import Where
 
 if TYPE_CHECKING:
@@ -157,10 +157,10 @@ def read(
 
 def read_rows(path: str, where: Where, on_error: OnError, **options: Any) -> Scores:
     """Read calibration rows, without those that are to be skipped."""
+    if where.answers is not None:
+        return answer_scores(path, where, labelled=True, on_error=on_error)
     if on_error == "stop":
         return read(path, where, **options)
-    if where.answers is not None:
-        raise Refusal("--on-error", "skip is not served with --answers", "mend or drop such lines")
     from cordcal.serving._refusals import read_sound
 
     found, skipped = read_sound(open_file(path, where, **options))
@@ -205,8 +205,6 @@ def open_file(
     rest: bool = False,
 ) -> ScoreFile:
     """Open scores for reading in batches; ``classes`` are those of a model, if there is one."""
-    if where.answers is not None:
-        return answer_file(path, where, role=role)
     from cordcal.files import open_scores
 
     places = where.places()
@@ -230,17 +228,21 @@ def open_pair(
     *,
     kind: InputKind | None = None,
     rest: bool = False,
+    on_error: OnError = "stop",
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open the original and the direct scores of the same rows, and check that they match."""
     if original == "-" and direct == "-":
         raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
     alone = replace(where.of_answers(), columns=where.columns, class_names=where.class_names)
-    probabilities: dict[str, Any] = {"role": "direct", "kind": InputKind.probabilities}
-    second = open_file(direct, alone, rest=rest, **probabilities)
-    names = _sure_names(second)
-    first = open_file(original, where, role="original", kind=kind, rest=rest, classes=names)
-    if names is None and _sure_names(first) is not None:
-        second = open_file(direct, alone, rest=rest, classes=first.class_names, **probabilities)
+    if where.answers is not None:
+        first, second = answer_pair((original, where), (direct, alone), on_error=on_error)
+    else:
+        probabilities: dict[str, Any] = {"role": "direct", "kind": InputKind.probabilities}
+        second = open_file(direct, alone, rest=rest, **probabilities)
+        names = _sure_names(second)
+        first = open_file(original, where, role="original", kind=kind, rest=rest, classes=names)
+        if names is None and _sure_names(first) is not None:
+            second = open_file(direct, alone, rest=rest, classes=first.class_names, **probabilities)
     check_columns(first, second)
     check_pair(first.path, first.shape, second.path, second.shape)
     check_names(first.class_names, first.path, second.class_names, second.path)
@@ -318,12 +320,6 @@ def check_on_error(choice: str) -> OnError:
     if choice not in ("stop", "skip"):
         raise Refusal("--on-error", f"is {choice!r}", "write stop or skip")
     return "skip" if choice == "skip" else "stop"
-
-
-def say_skipped(skipped: Mapping[str, int]) -> None:
-    """Say how many rows were left out, and why."""
-    for reason, count in skipped.items():
-        alarm(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
 
 
 def check_names(

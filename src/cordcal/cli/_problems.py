@@ -18,6 +18,7 @@ _OPTIONS = {
     "calibrators": "--calibrator",
     "evaluation": "--share",
     "input": "--input",
+    "label": "--labels-column",
     "missing": "--answers",
     "preserve": "--preserve",
     "repair": "--repair",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal._door.errors import Refusal
-from cordcal.cli._answers import apply_to_answers
+from cordcal.cli._applied_answers import apply_to_answers, refuse_with_answers
 from cordcal.cli._command import add_command
-from cordcal.cli._console import alarm, detail, note, row_progress, show_json
+from cordcal.cli._console import alarm, detail, note, row_progress, say_skipped, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -27,7 +27,6 @@ from cordcal.cli._options import (
     open_file,
     open_pair,
     refuse_with_pair,
-    say_skipped,
 )
 from cordcal.cli._parts import apply_in_parts, is_for_parts
 from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
@@ -135,10 +134,16 @@ def apply(
                 "direct report too)",
             )
         if where.answers is not None:
-            _refuse_with_answers(resume=resume, explain=explain, scheduler=scheduler)
-            apply_to_answers(
-                fitted, where, scores, output, with_direct=with_direct, force=force, json=json
+            refuse_with_answers(
+                resume=resume,
+                scheduler=scheduler,
+                drop_rest=drop_rest,
+                layout=layout,
+                spreadsheet=spreadsheet,
+                input=input,
             )
+            beside: dict[str, Any] = {"on_error": treatment, "force": force, "json": json}
+            apply_to_answers(fitted, where, scores, output, options, **beside)
             return
         rows, names = _with_calibrator(fitted, model, scores, where, input, options, rest=rest)
     else:
@@ -150,7 +155,7 @@ def apply(
                 "the same rows",
             )
         refuse_with_pair(where, "key", "features", "features_columns")
-        pair = open_pair(original, direct, where, kind=input, rest=rest)
+        pair = open_pair(original, direct, where, kind=input, rest=rest, on_error=treatment)
         rows, names = _with_repair(fitted, model, pair, options)
     writing: dict[str, Any] = {
         "class_names": names,
@@ -176,12 +181,6 @@ def apply(
         f"{place}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
         f"{done.changed:,} decisions ({share:.2%}), the repaired one changes none"
     )
-
-
-def _refuse_with_answers(**options: Any) -> None:
-    for name, value in options.items():
-        if value:
-            raise Refusal(f"--{name}", "is not served with --answers", "leave it out")
 
 
 def _say_discarded(output: str) -> None:

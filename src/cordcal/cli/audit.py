@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cordcal.cli._command import add_command
-from cordcal.cli._console import headline, row_progress, say, show, show_json
+from cordcal.cli._console import headline, row_progress, say, say_skipped, show, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -21,7 +21,6 @@ from cordcal.cli._options import (
     check_on_error,
     check_output,
     open_pair,
-    say_skipped,
 )
 from cordcal.cli._parts import audit_in_parts
 from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
@@ -66,7 +65,7 @@ def audit(
     headline(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    first, second = open_pair(original, direct, where, kind=input)
+    first, second = open_pair(original, direct, where, kind=input, on_error=treatment)
     names = first.class_names or second.class_names
     if scheduler is not None:
         found = audit_in_parts(first, second, where, scheduler, cord=repair, on_error=treatment)

@@ -9,7 +9,16 @@ import typer
 
 from cordcal._door.errors import Refusal
 from cordcal.cli._command import add_command
-from cordcal.cli._console import alarm, detail, note, progress, row_progress, say, show_json
+from cordcal.cli._console import (
+    alarm,
+    detail,
+    note,
+    progress,
+    row_progress,
+    say,
+    say_skipped,
+    show_json,
+)
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -24,7 +33,6 @@ from cordcal.cli._options import (
     parse_preserve,
     read_rows,
     refuse_with_pair,
-    say_skipped,
 )
 from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
@@ -100,7 +108,7 @@ def fit(
                 "pass one of them, but not both",
             )
         refuse_with_pair(where, "key", "labels", "labels_column", "features", "features_columns")
-        pair = _pair(original, direct, where, input)
+        pair = _pair(original, direct, where, input, treatment)
         check_output(output, force=force)
         model, measures = _repair(*pair, depth, treatment), None
     else:
@@ -192,12 +200,12 @@ def _check_key(calibrator: str) -> None:
 
 
 def _pair(
-    original: str | None, direct: str | None, where: Where, input: Any
+    original: str | None, direct: str | None, where: Where, input: Any, on_error: OnError
 ) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise Refusal(missing, "is missing", "the repair needs both reports of the same rows")
-    return open_pair(original, direct, where, kind=input)
+    return open_pair(original, direct, where, kind=input, on_error=on_error)
 
 
 def _repair(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import string
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +25,8 @@ _STATED_FIELDS = ("probabilities", "probs", "stated_probabilities")
 _HARNESS_FIELDS = ("filtered_resps", "resps")
 # Interfaces write this for a token that is too unlikely to have a number.
 _UNLISTED = -9999.0
+# A larger integer is no float.
+_LARGEST = int(sys.float_info.max)
 
 
 def letters(count: int) -> tuple[str, ...]:
@@ -122,8 +125,10 @@ def index_of(answer: Any, options: Sequence[str], names: Mapping[str, int], rule
     if isinstance(answer, int):
         return answer if 0 <= answer < len(options) else -1
     found = names.get(rule(answer), -1)
-    if found < 0 and answer.strip().isdecimal() and int(answer) < len(options):
-        return int(answer)
+    digits = answer.strip()
+    # Python reads no number of thousands of digits.
+    if found < 0 and digits.isdecimal() and len(digits) < 10 and int(digits) < len(options):
+        return int(digits)
     return found
 
 
@@ -136,6 +141,7 @@ def listed_of(
         return None if own is None else Listed(_logs(own), "stated")
     body = line.get("response", line)
     body = body.get("body", body) if isinstance(body, Mapping) else line
+    body = body if isinstance(body, Mapping) else line
     for place in (line, body):
         for field in _STATED_FIELDS:
             stated = _numbers(place.get(field))
@@ -165,6 +171,8 @@ def _numbers(value: Any) -> Mapping[str, float] | tuple[float, ...] | None:
 
 
 def _is_number(value: Any) -> bool:
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return False
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -193,17 +201,21 @@ def _answer_token(
 def _positions(logprobs: Any) -> Iterator[tuple[str, dict[str, float]]]:
     if not isinstance(logprobs, Mapping):
         return
-    for token in logprobs.get("content") or ():  # chat
+    for token in _list(logprobs.get("content")):  # chat
         sampled = _token(token)
-        listed = dict(filter(None, map(_token, token.get("top_logprobs") or ())))
         if sampled is not None:
+            listed = dict(filter(None, map(_token, _list(token.get("top_logprobs")))))
             listed.setdefault(*sampled)
             yield sampled[0], _without_sentinels(listed)
-    tops, tokens = logprobs.get("top_logprobs") or (), logprobs.get("tokens") or ()
-    for index, listed in enumerate(tops):  # completions
+    tokens = _list(logprobs.get("tokens"))
+    for index, listed in enumerate(_list(logprobs.get("top_logprobs"))):  # completions
         if isinstance(listed, Mapping):
             found = {str(name): float(value) for name, value in listed.items() if _is_number(value)}
             yield str(tokens[index]) if index < len(tokens) else "", _without_sentinels(found)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _token(entry: Any) -> tuple[str, float] | None:

@@ -23,6 +23,8 @@ from cordcal.files._answer_lines import (
 Missing = Literal["even", "other", "refuse"]
 # An option that was never listed is unlikely, not impossible; 1e-12 is the floor of the NLL.
 LEAST = 1e-12
+# No log-probability is positive; scores that somebody wrote as such are, and have a power of e.
+_MOST = 700.0
 # Stated vectors further from one than this are rescaled, and counted.
 _LOOSE = 1e-3
 
@@ -37,8 +39,10 @@ class Settings:
     field: str | None
     missing: Missing
     rule: Rule
+    labelled: bool
 
     def refusal(self, at: int, reason: str, remedy: str, **more: Any) -> Refusal:
+        """Return what is wrong with a line; ``reason`` is the same for all of its kind."""
         return Refusal(self.name, reason, remedy, rows=[at], **more)
 
 
@@ -57,6 +61,7 @@ class AnswerRow:
 
 
 def row_of(line: Json, at: int, settings: Settings) -> AnswerRow:
+    """Return the question on a line, whose number in the file is ``at``, or refuse it."""
     options = options_of(line) or settings.options
     names = None if options is None else aliases(options, settings.rule)
     listed = listed_of(line, names, settings.rule, settings.field)
@@ -73,8 +78,11 @@ def row_of(line: Json, at: int, settings: Settings) -> AnswerRow:
             "ask the interface for them (logprobs, top_logprobs), or store the options' under "
             "'logprobs' or 'probabilities'",
         )
-    if any(math.isnan(value) or value == math.inf for value in _values(listed)):
+    values = tuple(_values(listed))
+    if any(math.isnan(value) or value > _MOST for value in values):
         raise settings.refusal(at, "has a number that is no probability", "fix or drop such lines")
+    if values and max(values) == -math.inf:
+        raise settings.refusal(at, "gives no option a chance", "fix or drop such lines")
     options = options or _own_options(listed, line, at, settings)
     if len(options) < 2:
         raise settings.refusal(at, "has one option", "drop it: there is nothing to choose")
@@ -96,21 +104,36 @@ def _own_options(listed: Listed, line: Json, at: int, settings: Settings) -> tup
         return letters(len(listed.logprobs))
     if listed.kind == "stated" or "choices" not in line:
         return tuple(listed.logprobs)
-    raise settings.refusal(at, "lists no options", "pass options=['A', 'B', …]")
+    raise settings.refusal(
+        at,
+        "lists no options",
+        "say what all questions have, as in {setting}",
+        setting=("options", "A,B,C,D"),
+    )
 
 
 def _label(
     line: Json, options: tuple[str, ...], names: Mapping[str, int], at: int, settings: Settings
 ) -> int | None:
     written = label_of(line, settings.label)
+    if written is None and settings.labelled:
+        raise settings.refusal(
+            at,
+            "does not say which option is right",
+            "store it as 'answer', or name the field that holds it, as in {setting}",
+            setting=("label", "target"),
+        )
     if written is None:
         return None
     index = index_of(written, options, names, settings.rule)
     if index < 0:
         raise settings.refusal(
             at,
-            f"has the answer {written!r}, which is none of its {len(options)} options",
-            "write its index from 0, its letter or its text, or name another field as label",
+            "has an answer that is none of its options",
+            "write its index from 0, its letter or its text, or name another field, as in "
+            "{setting}",
+            found=f"has the answer {written!r}, which is none of its {len(options)} options",
+            setting=("label", "target"),
         )
     return index
 
@@ -121,7 +144,10 @@ def _positional(
     logs = tuple(_values(listed))
     if len(logs) != len(options):
         raise settings.refusal(
-            at, f"has {len(logs)} numbers for {len(options)} options", "give each option one"
+            at,
+            "has more or fewer numbers than options",
+            "give each option one",
+            found=f"has {len(logs)} numbers for {len(options)} options",
         )
     return _stated(listed, list(logs), options, label)
 
@@ -169,8 +195,9 @@ def _by_name(
     if lacking and settings.missing == "refuse":
         raise settings.refusal(
             at,
-            f"does not list {', '.join(repr(options[index]) for index in lacking)}",
+            "does not list every option",
             "ask for more top log-probabilities, or write {setting}",
+            found=f"does not list {', '.join(repr(options[index]) for index in lacking)}",
             setting=("missing", "even"),
         )
     if settings.missing == "even":

@@ -26,6 +26,7 @@ def write_answers(
     answers: Answers,
     reports: Mapping[str, npt.NDArray[Any]],
     *,
+    extra: Mapping[str, npt.NDArray[Any]] | None = None,
     overwrite: bool = True,
 ) -> None:
     """Write the lines as they were read, with reports of their options beside.
@@ -40,6 +41,8 @@ def write_answers(
         What to add to each line, such as ``{"repaired": model.predict_proba(answers.scores)}``:
         a mapping of the question's own options to probabilities.  What a map puts on options
         that a question lacks is shared among its own in proportion.
+    extra : mapping of str to ndarray, optional
+        More to add, one value a line.
     overwrite : bool
         Whether a file of that name may be replaced.
     """
@@ -50,20 +53,32 @@ def write_answers(
                 f"has shape {np.shape(report)} but the answers have {answers.scores.shape}",
                 "pass reports of these answers",
             )
+    columns = {name: np.asarray(values).tolist() for name, values in (extra or {}).items()}
+    for at, line in zip(answers.rows.tolist(), answers.lines, strict=True):
+        for name in columns:
+            if name in line:
+                raise Refusal(
+                    "answers", f"has a field {name!r}, as the output would", "rename it", rows=[at]
+                )
     if str(path) == "-":
-        sys.stdout.writelines(_written(answers, reports))
+        sys.stdout.writelines(_written(answers, reports, columns))
         return
     with (
         replacing(path, overwrite=overwrite) as temporary,
         temporary.open("w", encoding="utf-8") as file,
     ):
-        file.writelines(_written(answers, reports))
+        file.writelines(_written(answers, reports, columns))
 
 
-def _written(answers: Answers, reports: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
+def _written(
+    answers: Answers,
+    reports: Mapping[str, npt.NDArray[Any]],
+    columns: Mapping[str, list[Any]],
+) -> Iterator[str]:
     for at, line in enumerate(answers.lines):
         own = {name: _beside(answers, at, report[at]) for name, report in reports.items()}
-        yield json.dumps({**line, **own}, ensure_ascii=False) + "\n"
+        more = {name: values[at] for name, values in columns.items()}
+        yield json.dumps({**line, **own, **more}, ensure_ascii=False) + "\n"
 
 
 def _beside(answers: Answers, at: int, row: npt.NDArray[Any]) -> dict[str, float]:

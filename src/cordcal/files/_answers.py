@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from cordcal._door.errors import Refusal
 from cordcal.files._answer_lines import RULES, Json, Rule, letters
 from cordcal.files._answer_rows import LEAST, AnswerRow, Missing, Settings, row_of
 from cordcal.files._opening import read_whole
+from cordcal.files._places import as_patterns
 
 OTHER = "other"
 
@@ -40,6 +42,8 @@ class AnswersRecord:
         Questions whose stated probabilities did not sum to one.
     n_tied : int
         Questions whose first two options are equally likely; the earlier one is the answer.
+    n_unlabelled : int
+        Questions that do not say which option is right.
     """
 
     n: int
@@ -50,6 +54,7 @@ class AnswersRecord:
     n_merged: int
     n_rescaled: int
     n_tied: int
+    n_unlabelled: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
@@ -71,6 +76,8 @@ class AnswersRecord:
         ):
             if count:
                 told.append(f"{count:,} {what}")
+        if 0 < self.n_unlabelled < self.n:  # where none says it, nobody wants to know
+            told.append(f"{self.n_unlabelled:,} without the right option")
         return "; ".join(told)
 
 
@@ -95,6 +102,10 @@ class Answers:
         What reading them had to decide.
     lines : tuple of mapping
         The lines as they were read.
+    rows : ndarray of int
+        The number of each question in the file, from 0; empty lines do not count.
+    skipped : mapping of int to str
+        The questions that were left out by their numbers, and why.
     """
 
     scores: npt.NDArray[np.float64]
@@ -104,6 +115,8 @@ class Answers:
     has_other: bool
     record: AnswersRecord
     lines: tuple[Json, ...]
+    rows: npt.NDArray[np.intp]
+    skipped: Mapping[int, str]
 
     def __len__(self) -> int:
         return len(self.options)
@@ -112,11 +125,13 @@ class Answers:
 def read_answers(
     path: str | os.PathLike[str],
     *,
-    options: Sequence[str] | None = None,
+    options: str | Sequence[str] | None = None,
     label: str | None = None,
     field: str | None = None,
     missing: Missing = "even",
     variants: Rule | Literal["loose", "spaces", "exact"] = "loose",
+    labelled: bool = False,
+    on_error: Literal["stop", "skip"] = "stop",
 ) -> Answers:
     """Read a language model's answers from a JSONL file.
 
@@ -130,8 +145,9 @@ def read_answers(
     ----------
     path : path or "-"
         The file; ``-`` reads stdin.
-    options : sequence of str, optional
-        The options of all questions, where the lines do not list them.
+    options : str or sequence of str, optional
+        The options of all questions, where the lines do not list them; a string has commas
+        between them.
     label : str, optional
         The field of the right answer: an index, a letter, or an option's text.  Found by name
         where left out.
@@ -146,6 +162,10 @@ def read_answers(
         Brings the variants of a token to one form; tokens of one form are added up.  ``"loose"``
         overlooks spaces, brackets, punctuation and case, ``"spaces"`` only spaces, ``"exact"``
         nothing.
+    labelled : bool
+        Whether a line must say which option is right.
+    on_error : {"stop", "skip"}
+        What to do with a line that cannot be used: stop with its number, or leave it out.
 
     Returns
     -------
@@ -154,52 +174,91 @@ def read_answers(
     """
     if missing not in ("even", "other", "refuse"):
         raise Refusal("missing", f"is {missing!r}", "pass 'even', 'other' or 'refuse'")
-    name, lines = _lines(path)
-    given = None if options is None else tuple(options)
+    if on_error not in ("stop", "skip"):
+        raise Refusal("on_error", f"is {on_error!r}", "pass 'stop' or 'skip'")
+    name, texts = _texts(path)
     rule = RULES.get(variants) if isinstance(variants, str) else variants
     if rule is None:
         raise Refusal("variants", f"is {variants!r}", f"pass one of {', '.join(RULES)}, or a rule")
-    settings = Settings(name, given, label, field, missing, rule)
-    rows = [row_of(line, at, settings) for at, line in enumerate(lines)]
-    names = _names([row.options for row in rows])
+    settings = Settings(name, as_patterns(options), label, field, missing, rule, labelled)
+    read: dict[int, tuple[Json, AnswerRow]] = {}
+    skipped: dict[int, str] = {}
+    for at, text in enumerate(texts):
+        try:
+            line = _object(name, text, at)
+            read[at] = line, row_of(line, at, settings)
+        except Refusal as refusal:
+            if on_error == "stop":
+                raise
+            skipped[at] = refusal.reason
+    if not read:
+        raise Refusal(name, "has no line that can be read", "mend the lines, or pass others")
+    return _answers(read, skipped, has_other=missing == "other")
+
+
+def _texts(path: str | os.PathLike[str]) -> tuple[str, list[bytes]]:
+    """Return what messages call a file, and its lines but for empty ones."""
+    name, data = read_whole(path)
+    # Only bytes are split at line ends alone; text is at some characters within strings, too.
+    texts = [text for text in data.removeprefix(BOM_UTF8).splitlines() if text.strip()]
+    if not texts:
+        raise Refusal(name, "has no lines", "write one question a line as a JSON object")
+    return name, texts
+
+
+def _object(name: str, text: bytes, at: int) -> Json:
+    try:
+        line = json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        line = None
+    if not isinstance(line, Mapping):
+        raise Refusal(name, "is no JSON object", "write one question a line as {…}", rows=[at])
+    return line
+
+
+def _answers(
+    read: Mapping[int, tuple[Json, AnswerRow]], skipped: Mapping[int, str], *, has_other: bool
+) -> Answers:
+    """Put the questions together, by their numbers in the file."""
+    lines, rows = zip(*read.values(), strict=True)
+    options = tuple(row.options for row in rows)
+    names = _names(options)
     scores = np.full((len(rows), len(names)), -math.inf)
     for at, row in enumerate(rows):
         scores[at, : len(row.logs)] = row.logs
-    if missing == "other":
+    if has_other:
         others = [max(row.unseen + row.stray, LEAST) for row in rows]
         scores = np.column_stack([scores, np.log(others)])
-        names = (*names, OTHER)
     found = [row.label for row in rows]
     labels = None if None in found else np.array(found, dtype=np.intp)
     return Answers(
         scores=scores,
         labels=labels,
-        names=names,
-        options=tuple(row.options for row in rows),
-        has_other=missing == "other",
+        names=(*names, OTHER) if has_other else names,
+        options=options,
+        has_other=has_other,
         record=_record(rows, scores),
-        lines=tuple(lines),
+        lines=lines,
+        rows=np.array(list(read), dtype=np.intp),
+        skipped=skipped,
     )
 
 
-def _lines(path: str | os.PathLike[str]) -> tuple[str, list[Json]]:
-    name, data = read_whole(path)
-    lines: list[Json] = []
-    for number, text in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-        if not text.strip():
-            continue
-        try:
-            line = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            line = None
-        if not isinstance(line, Mapping):
-            raise Refusal(
-                f"{name}, line {number}", "is no JSON object", "write one question a line as {…}"
-            )
-        lines.append(line)
-    if not lines:
-        raise Refusal(name, "has no lines", "write one question a line as a JSON object")
-    return name, lines
+def picked(answers: Answers, keep: npt.NDArray[np.bool_]) -> Answers:
+    """Return the questions that are flagged; the record stays that of all that were read."""
+    chosen = np.flatnonzero(keep)
+    options = tuple(answers.options[at] for at in chosen)
+    names = _names(options)
+    columns = [*range(len(names)), -1] if answers.has_other else [*range(len(names))]
+    return replace(
+        answers,
+        scores=answers.scores[chosen][:, columns],
+        labels=None if answers.labels is None else answers.labels[chosen],
+        names=(*names, OTHER) if answers.has_other else names,
+        options=options,
+        lines=tuple(answers.lines[at] for at in chosen),
+        rows=answers.rows[chosen],
+    )
 
 
 def _names(options: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -222,4 +281,5 @@ def _record(rows: Sequence[AnswerRow], scores: npt.NDArray[np.float64]) -> Answe
         n_merged=sum(row.merged for row in rows),
         n_rescaled=sum(row.rescaled for row in rows),
         n_tied=int(np.count_nonzero(top[:, 0] == top[:, 1])),
+        n_unlabelled=sum(row.label is None for row in rows),
     )

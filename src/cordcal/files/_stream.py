@@ -109,6 +109,8 @@ class ScoreFile:
         The columns of a table that hold the scores.
     with_rest : bool
         Whether batches have the other columns of a table too.
+    numbers : ndarray of int or None
+        The number of each row in the file, where a reader has left some out.
     opener : callable
         Opens other files as this one was opened, here or on another machine.
     """
@@ -120,9 +122,10 @@ class ScoreFile:
         key: str,
         kind: Kind,
         places: Places = Places(),  # noqa: B008 - it is frozen
+        numbers: npt.NDArray[np.intp] | None = None,
     ) -> None:
         values = sample.matrices[key]
-        self.path, self.key, self.kind = sample.path, key, kind
+        self.path, self.key, self.kind, self.numbers = sample.path, key, kind, numbers
         self.opener: Callable[[str], ScoreFile] = open_scores
         self.class_names = _scores.names_of(sample, key, values.shape[1], places)
         self.columns = _scores.wide_columns(sample, key)
@@ -203,7 +206,8 @@ class ScoreFile:
                 rows=[start],
             )
         values = values.astype(self.dtype, copy=False)
-        return Batch(start, values, labels, features, None, weights, contents.rest)
+        kept = None if self.numbers is None else self.numbers[start:stop]
+        return Batch(start, values, labels, features, kept, weights, contents.rest)
 
     def _vector(
         self, contents: Contents, key: str | None, apart: Any, start: int, stop: int

@@ -350,6 +350,38 @@ def _apply_at_once(
     **options: Any,
 ) -> Applied:
     """Write what cannot grow: a npz archive, or lines to stdout."""
+    block, done = report_at_once(repairer, output, on_error=on_error, progress=progress)
+    write_reports(
+        output, block.reports, block.decision, extra=block.extra, rest=block.rest, **options
+    )
+    return done
+
+
+def report_at_once(
+    repairer: Repairer,
+    output: str | os.PathLike[str],
+    *,
+    on_error: OnError = "stop",
+    progress: Progress | None = None,
+) -> tuple[ReportBlock, Applied]:
+    """Return the reports of all rows in memory, and what was done.
+
+    Parameters
+    ----------
+    repairer : CalibratedRows or RepairedRows
+        The model and its input.
+    output : path
+        What errors call that which nothing is left for.
+    on_error, progress
+        As for `apply_model`.
+
+    Returns
+    -------
+    block : ReportBlock
+        The rows; ``extra`` has their numbers under ``"row"`` where some may be skipped.
+    applied : Applied
+        Counts of what was done.
+    """
     work = _Worker(repairer, lambda block: block, on_error)
     done = list(overlapped(_hands(repairer.batches(0, progress)), work))
     blocks = [each.encoded for each in done if len(each.encoded)]
@@ -360,19 +392,17 @@ def _apply_at_once(
         parts = list(columns)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    write_reports(
-        output,
+    whole = ReportBlock(
         together(block.reports for block in blocks),
         np.concatenate([block.decision for block in blocks]),
-        extra=together(block.extra for block in blocks),
-        rest=joined([block.rest for block in blocks]),
-        **options,
+        together(block.extra for block in blocks),
+        joined([block.rest for block in blocks]),
     )
     records = [
         {"rows": len(each.encoded), "changed": each.changed, "skipped": each.skipped}
         for each in done
     ]
-    return _summary(records, repairer.classes, 0)
+    return whole, _summary(records, repairer.classes, 0)
 
 
 def _summary(records: list[Record], classes: int, there: int) -> Applied:
