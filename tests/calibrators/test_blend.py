@@ -11,7 +11,7 @@ from cordcal._door.original import Original
 from cordcal.calibrators import Calibrator, make, register, unregister
 from cordcal.calibrators._crossfit import Folds, Workshop, cross_fit
 from cordcal.calibrators._mixing import best_shares
-from cordcal.calibrators.blend import Blend, _prior
+from cordcal.calibrators.blend import Blend, _prior, _rating
 from cordcal.calibrators.temperature import TemperatureScaling
 
 
@@ -70,6 +70,33 @@ def test_few_errors_favour_the_simplest_members() -> None:
     np.testing.assert_allclose(_prior(simple, 100.0), [1.0, 1.0, 0.5, 0.5])
     assert _prior(simple, 0.0).sum() == pytest.approx(22.0)
     np.testing.assert_allclose(_prior(~simple & simple, 5.0), 0.5)
+
+
+def test_what_does_well_alone_is_rated_by_the_root_of_its_likelihood() -> None:
+    likelihood = np.array([[0.5, 0.5], [0.5, 0.125], [0.0, 0.5]])
+    rating = _rating(likelihood, np.ones(2))
+    assert rating[0] / rating[1] == pytest.approx(2.0)
+    assert 0.0 < rating[2] < 1e-5  # a zero costs what the floor says, and is no end
+    assert rating.sum() == pytest.approx(1.0)
+    weighed = _rating(likelihood, np.array([1.9, 0.1]))
+    assert weighed[0] / weighed[1] == pytest.approx(4.0**0.05)
+
+
+def test_with_few_rows_the_shares_lean_to_what_does_well_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(7)
+    labels = rng.integers(4, size=60)
+    # A bias for each class is what is wrong here, and svs learns it from few rows.
+    logits = 3.0 * np.eye(4)[labels] + rng.normal(size=(60, 4)) + [2.0, 0.0, -2.0, 0.0]
+
+    def share() -> float:
+        blend = Blend(members=("ts", "irova", "svs")).fit(logits, labels)
+        return float(blend.weights_[list(blend.members_).index("svs")])
+
+    rated = share()
+    monkeypatch.setattr("cordcal.calibrators.blend._RATED_ROWS", 0.0)
+    assert rated > 2.0 * share()
 
 
 # The folds.
