@@ -142,11 +142,25 @@ def table(title: str, cells: list[dict[str, object]]) -> None:
 
 
 def shares(title: str, cells: list[dict[str, object]]) -> None:
-    """Print how often the blend is below sms, and its lift below ts."""
-    here = [cell["reports"] for cell in cells]
-    against_ts = np.array([r["blend + lift"]["nll"] / r["ts"]["nll"] for r in here])
-    against_sms = np.array([r["blend"]["nll"] / r["sms"]["nll"] for r in here if "sms" in r])
-    print(f"\n{title}, {len(here)} cells")
+    """Print how often the blend is below sms, and its lift below ts.
+
+    A set with a size counts once, by its mean over the seeds.
+    """
+    here: dict[tuple[object, object], list[dict[str, dict[str, float]]]] = {}
+    for cell in cells:
+        here.setdefault((cell["set"], cell["size"]), []).append(cell["reports"])
+
+    def ratio(own: str, other: str) -> np.ndarray:
+        return np.array(
+            [
+                sum(r[own]["nll"] for r in seeds) / sum(r[other]["nll"] for r in seeds)
+                for seeds in here.values()
+                if other in seeds[0]
+            ]
+        )
+
+    against_ts, against_sms = ratio("blend + lift", "ts"), ratio("blend", "sms")
+    print(f"\n{title}, {len(here)} of set × size, {len(cells)} cells")
     print(f"  blend below sms in {np.mean(against_sms < 1):.1%}")
     print(
         f"  blend + lift below ts in {np.mean(against_ts < 1):.1%}; more than 2 % above in "
