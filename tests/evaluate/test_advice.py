@@ -88,6 +88,18 @@ def test_a_handful_of_rows_at_the_floor_do_not_decide(monkeypatch) -> None:
     assert advice._chosen(found, only, [("simple", "direct"), *only]) == (only[0], 0)
 
 
+def test_what_is_worse_than_the_original_is_passed_over_within_chance_or_not() -> None:
+    # Wild rows make chance so wide that nothing speaks clearly against the simple map.
+    simple, good = Fixed("simple", 1, 2.0, wild=40), Fixed("good", 9, 2.0)
+    found = cordcal.compare(*simulated(3), [simple, good])
+    both = [("simple", "direct"), ("good", "direct")]
+    assert found.measures("simple", "direct")["nll"] > found.uncalibrated["nll"]
+    assert advice._chosen(found, both, both) == (("good", "direct"), 0)
+    # Where nothing else is left, it is not the answer either.
+    left = [("uncalibrated", "original"), ("simple", "direct")]
+    assert advice._chosen(found, left, both[:1]) == (left[0], 0)
+
+
 def test_where_the_scores_disagree_the_simplest_by_nll_is_advised() -> None:
     maps = [Fixed("simple", 1, 2.1), Fixed("other", 5, 2.0), Fixed("third", 9, 1.9)]
     found = cordcal.compare(*simulated(4), maps)

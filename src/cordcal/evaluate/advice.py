@@ -68,7 +68,8 @@ def recommend(comparison: Comparison) -> Recommendation:
     score: proper scores, which no report improves by saying less than it knows, as a low ECE
     can be had.  The simplest report in both is advised.  If all that speaks against a simpler
     one of Brier's is the NLL of a handful of rows at its floor, it is that one; if none is in
-    both, the simplest by NLL.
+    both, the simplest by NLL.  A report that is worse than the original one on these rows is
+    passed over, however wide chance is.
     """
     withheld = [concern for concern in comparison.concerns if concern.withholds]
     if withheld:
@@ -115,15 +116,26 @@ def _chosen(
     """Return the advised report, and how many rows at the floor were disregarded for it."""
     evidence, keepers = comparison.evidence, comparison.keepers()
     most = min(HANDFUL, _HANDFUL_RATE * comparison.n_evaluation)
-    for report in sorted(by_brier, key=lambda report: simplicity(comparison, report)):
-        if report in by_nll:
+
+    def simplest_first(reports: Sequence[Report]) -> list[Report]:
+        return sorted(reports, key=lambda report: simplicity(comparison, report))
+
+    for report in simplest_first([each for each in by_brier if _helps(comparison, each, "brier")]):
+        if report in by_nll and _helps(comparison, report, "nll"):
             return report, 0
         at_floor = evidence.at_floor(report)
         if 0 < len(at_floor) <= most:
             losses, drawn = evidence.nll_without(at_floor, keepers)
-            if report in _not_below_best(losses, drawn, confidence_set(losses, drawn)):
+            unbeaten = _not_below_best(losses, drawn, confidence_set(losses, drawn))
+            if report in unbeaten and losses[report] <= losses[ORIGINAL]:
                 return report, len(at_floor)
-    return min(by_nll, key=lambda report: simplicity(comparison, report)), 0
+    # The lowest NLL is always left: it is in its set, and not above the original's.
+    return simplest_first([each for each in by_nll if _helps(comparison, each, "nll")])[0], 0
+
+
+def _helps(comparison: Comparison, report: Report, measure: str) -> bool:
+    """Tell whether a report's loss is not above the original's on these very rows."""
+    return comparison.measures(*report)[measure] <= comparison.measures(*ORIGINAL)[measure]
 
 
 def simplicity(comparison: Comparison, report: Report) -> tuple[bool, float, int, float]:
