@@ -124,6 +124,42 @@ def test_a_row_is_refused_on_a_cluster(
     assert "skipped 1 row: contains NaN" in errors
 
 
+def spoil(path: Path) -> None:
+    """Make every row of a part one that is no report."""
+    table = parquet.read_table(path, partitioning=None)
+    parquet.write_table(table.set_column(1, "ant", arrow.array([np.nan] * len(table))), path)
+
+
+@pytest.mark.parametrize("job", list(JOBS))
+def test_a_part_of_which_every_row_is_refused(call, folder: Path, job: str) -> None:
+    apply = ("apply", *JOBS[job], "--output", "out", "--on-error", "skip")
+    assert call(*apply)[0] == 0
+    for name in ("s", "p"):
+        spoil(folder / name / "a.parquet")  # the first, whose rows tell what the scores are
+    code, _, errors = call(*apply, "--force")
+    assert code == 0, errors
+    assert "skipped 150 rows: contains NaN" in errors
+    assert "out: 250 rows × 3 classes" in errors
+    assert table_of(folder / "out").num_rows == 250  # and nothing of the run before
+    for name in ("s", "p"):
+        spoil(folder / name / "day=2" / "a.parquet")
+    code, _, errors = call(*apply, "--force")
+    assert code == 2
+    assert "would be empty, because no row of the input can be used" in errors
+
+
+def test_an_audit_of_a_part_of_which_every_row_is_refused(
+    call, folder: Path, scheduler: str
+) -> None:
+    spoil(folder / "q" / "a.parquet")
+    pair = ("--original", "p", "--direct", "q", "--json", "--on-error", "skip")
+    found = [
+        json.loads(call("audit", *pair, *more)[1]) for more in ((), ("--scheduler", scheduler))
+    ]
+    assert found[0]["changes"]["n"] == 250
+    assert found[1]["changes"] == found[0]["changes"]
+
+
 def test_mistakes(call, folder: Path) -> None:
     (folder / "full").mkdir()
     (folder / "full" / "notes.txt").write_text("mine")

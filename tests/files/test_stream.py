@@ -186,3 +186,12 @@ def test_a_look_in_pieces_finds_what_one_at_the_whole_does(
     assert inspect(path.with_name("s.npz"))["problems"] == told["problems"]
     found[1000, 2] = np.nan
     assert inspect(write(name, found, group=100))["problems"][0].endswith("row 1000 has NaN")
+
+
+def test_rows_that_are_none_do_not_tell_what_the_scores_are(
+    tmp_path: Path, matrix: np.ndarray
+) -> None:
+    report = np.tile(softmax(matrix, axis=1), (6, 1))
+    report[: _sources.SAMPLE_ROWS + 5] = np.nan
+    np.save(tmp_path / "s.npy", report)
+    assert open_scores(tmp_path / "s.npy").kind == "probabilities"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,10 +23,28 @@ from cordcal.files._replacing import check_free, naming, publish, target_of
 Record = dict[str, Any]
 
 
-def nothing_left(output: str | os.PathLike[str]) -> Refusal:
-    """Say that every row was refused."""
+class NothingLeft(Refusal):
+    """Every row was refused, which is fine for one of several parts.
+
+    Attributes
+    ----------
+    skipped : Counter
+        How many rows were, by reason.
+    """
+
+    skipped: Counter[str]
+
+
+def nothing_left(
+    output: str | os.PathLike[str], skipped: Iterable[Mapping[str, int]]
+) -> NothingLeft:
+    """Say that every row was refused; each block has counted its own by reason."""
     why = "would be empty, because no row of the input can be used"
-    return Refusal(os.fspath(output), why, "mend the rows, or pass others")
+    refusal = NothingLeft(os.fspath(output), why, "mend the rows, or pass others")
+    refusal.skipped = Counter()
+    for counts in skipped:
+        refusal.skipped.update(counts)
+    return refusal
 
 
 class GrowingFile:
@@ -72,7 +91,7 @@ class GrowingFile:
     def finish(self) -> None:
         """End the file."""
         if not self.rows:
-            raise nothing_left(self._name)
+            raise nothing_left(self._name, (record.get("skipped", {}) for record in self.records))
         parts = [
             (record["start"], base64.b64decode(record["footer"]))
             for record in self.records

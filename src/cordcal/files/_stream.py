@@ -23,7 +23,7 @@ from cordcal.files._kinds import check_whole_vectors
 from cordcal.files._places import Places
 from cordcal.files._rest import Rest
 from cordcal.files._rest import joined as joined_rest
-from cordcal.files._sources import Source, Span
+from cordcal.files._sources import SAMPLE_ROWS, Source, Span
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,8 +295,9 @@ def open_scores(
     sample = source.sample()
     chosen = _scores.choose(sample, key, role, input)
     values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
-    # Rows with a NaN are found when they are used; here they must not decide anything.
-    sound = values[np.isfinite(values).all(axis=1)]
+    sound = _sound(values)
+    if not len(sound):
+        sound = _first_sound(source, chosen, values)
     if len(sound):
         check_whole_vectors(sound, f"{sample.path} ({chosen})")
     kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
@@ -304,6 +305,21 @@ def open_scores(
     told = {name: value for name, value in vars(places).items() if value is not None}
     file.opener = partial(open_scores, role=role, input=kind, **told)
     return file
+
+
+def _sound(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the rows without a NaN; the others must not decide what a file holds."""
+    found: npt.NDArray[Any] = values[np.isfinite(values).all(axis=1)]
+    return found
+
+
+def _first_sound(source: Source, key: str, none: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return sound rows of the first piece that has any, where the first rows of a file do not."""
+    for piece in source.pieces(0, [key]):
+        found = _sound(as_matrix(piece.matrices[key], f"{piece.path} ({key})"))
+        if len(found):
+            return found[:SAMPLE_ROWS]
+    return none[:0]
 
 
 def joined(parts: list[Batch]) -> Batch:

@@ -386,7 +386,7 @@ def report_at_once(
     done = list(overlapped(_hands(repairer.batches(0, progress)), work))
     blocks = [each.encoded for each in done if len(each.encoded)]
     if not blocks:
-        raise nothing_left(output)
+        raise nothing_left(output, (each.skipped for each in done))
 
     def together(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
         parts = list(columns)

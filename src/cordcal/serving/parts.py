@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from cordcal._door.errors import Interrupted, Refusal
 from cordcal.evaluate._audit_rows import AuditStream
+from cordcal.files._growing import NothingLeft, nothing_left
 from cordcal.files._locks import open_locked
 from cordcal.files._opening import NoRows
 from cordcal.files._stream import ScoreFile
@@ -88,16 +89,22 @@ class PartWork:
     resume: bool = False
 
     def __call__(self, part: tuple[tuple[str, ...], str]) -> Applied:
-        """Repair a part: its inputs, and its output.  One without rows has no output."""
+        """Repair a part: its inputs, and its output.  One without sound rows has no output."""
         paths, output = part
+        skipped: Counter[str] = Counter()
         try:
             files = [reader(path) for reader, path in zip(self.readers, paths, strict=True)]
+            kind: Any = CalibratedRows if len(files) == 1 else RepairedRows
+            Path(output).parent.mkdir(parents=True, exist_ok=True)
+            rows = kind(self.model, *files, **self.options)
+            return apply_model(rows, output, resume=self.resume, **self.writing)
+        except NothingLeft as refusal:
+            skipped = refusal.skipped
         except NoRows:
-            return Applied(0, self.model.n_classes_, 0)
-        kind: Any = CalibratedRows if len(files) == 1 else RepairedRows
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        rows = kind(self.model, *files, **self.options)
-        return apply_model(rows, output, resume=self.resume, **self.writing)
+            pass
+        # What an earlier run wrote there would be taken for this one's.
+        Path(output).unlink(missing_ok=True)
+        return Applied(0, self.model.n_classes_, 0, dict(skipped))
 
 
 def apply_parts(
@@ -150,7 +157,10 @@ def apply_parts(
                 "the same command with {setting} does the others",
                 setting=("resume", "True"),
             ) from error
-        return _summed(journal.done.values(), work.model.n_classes_, there)
+        total = _summed(journal.done.values(), work.model.n_classes_, there)
+        if not total.rows:
+            raise nothing_left(folder, [total.skipped])
+        return total
 
 
 def _check_suffixes(names: Sequence[str]) -> None:
