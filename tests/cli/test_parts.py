@@ -107,6 +107,27 @@ def test_an_audit_on_a_cluster(call, folder: Path, scheduler: str, model: tuple)
                 assert one[report] == pytest.approx(other[report], rel=1e-12)
 
 
+def test_labels_and_weights_of_their_own_on_a_cluster(
+    call, folder: Path, scheduler: str, labels: np.ndarray
+) -> None:
+    rng = np.random.default_rng(3)
+    other = [NAMES[label] for label in rng.permutation(labels)]  # not those of the column
+    np.save(folder / "y.npy", other)
+    np.save(folder / "w.npy", rng.random(400))
+    pair = ("--original", "p", "--direct", "q", "--json")
+    own = ("--labels", "y.npy", "--weights", "w.npy")
+    cluster = ("--scheduler", scheduler)
+    local, there, column = (
+        json.loads(call("audit", *pair, *more)[1]) for more in (own, (*own, *cluster), cluster)
+    )
+    assert there["changes"] == local["changes"]
+    for one, same, others in zip(
+        *(each["measures"] for each in (there, local, column)), strict=True
+    ):
+        assert one["repaired"] == pytest.approx(same["repaired"], rel=1e-12)
+        assert one["original"] != others["original"]
+
+
 def test_a_row_is_refused_on_a_cluster(
     call, folder: Path, scheduler: str, logits: np.ndarray
 ) -> None:
@@ -166,7 +187,7 @@ def test_mistakes(call, folder: Path) -> None:
     apply = ("apply", "m.safetensors", "s", "--output")
     assert call(*apply, "out")[0] == 0
     (folder / "file").write_text("mine")
-    np.save(folder / "y.npy", np.zeros(400, int))
+    np.save(folder / "y.npy", np.zeros(399, int))
     for arguments, words in (
         ((*apply, "full"), "full holds other files (notes.txt); name a new or an empty folder"),
         ((*apply, "out"), "out holds parts already; pass --force to replace them"),
@@ -177,7 +198,7 @@ def test_mistakes(call, folder: Path) -> None:
         ),
         (
             ("audit", "--original", "p", "--direct", "q", "--labels", "y.npy", "--scheduler", "x"),
-            "--labels is a file of all rows, of which a cluster's workers read only parts",
+            "y.npy has 399 labels but there are 400 rows of scores",
         ),
     ):
         code, _, errors = call(*arguments)

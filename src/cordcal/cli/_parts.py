@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from cordcal._door.errors import Refusal
 from cordcal.cli._console import counted_progress
-from cordcal.cli._where import Where
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile
@@ -55,19 +54,16 @@ def apply_in_parts(
 
 
 def audit_in_parts(
-    original: ScoreFile, direct: ScoreFile, where: Where, scheduler: str, **options: Any
+    original: ScoreFile, direct: ScoreFile, scheduler: str, **options: Any
 ) -> AuditedFiles:
-    """Audit the parts of two folders on a cluster."""
-    from cordcal.serving.parts import audit_parts
+    """Audit the parts of two folders on a cluster; files of labels and weights are read here."""
+    from cordcal.serving.parts import AuditPart, audit_parts
 
-    for name in ("--labels", "--weights"):
-        if name in where.given():
-            raise Refusal(
-                name,
-                "is a file of all rows, of which a cluster's workers read only parts",
-                f"store a column in each part, and name it with {name}-column",
-            )
-    inputs = _inputs([original, direct])
+    paths = _inputs([original, direct])
+    inputs = [
+        AuditPart(first, second, vectors)
+        for (first, second), vectors in zip(paths, original.vectors_apart(), strict=True)
+    ]
     readers = original.opener, direct.opener
     with _running("auditing", scheduler) as run:
         return audit_parts(readers, inputs, run=run, **options)

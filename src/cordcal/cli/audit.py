@@ -68,7 +68,7 @@ def audit(
     first, second = open_pair(original, direct, where, kind=input, on_error=treatment)
     names = first.class_names or second.class_names
     if scheduler is not None:
-        found = audit_in_parts(first, second, where, scheduler, cord=repair, on_error=treatment)
+        found = audit_in_parts(first, second, scheduler, cord=repair, on_error=treatment)
     else:
         from cordcal.serving.auditing import audit_files
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from cordcal._door.errors import Refusal
@@ -95,6 +96,11 @@ class Parts(Source):
                 part, f"has no {matrix!r}, as the parts before it have", "pass parts of one kind"
             )
         return source.spans_of(matrix)
+
+    def part_rows(self, matrix: str) -> list[int]:
+        """Return how many rows of a matrix each part has."""
+        spans = iter(self.spans_of(matrix))
+        return [sum(stop - start for start, stop in islice(spans, count)) for count in self._counts]
 
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False

@@ -52,6 +52,10 @@ class Source(ABC):
         """Return the spans of the rows of a matrix."""
         return self.spans
 
+    def part_rows(self, matrix: str) -> list[int]:
+        """Return how many rows of a matrix each file has; most sources are one."""
+        return [self.spans_of(matrix)[-1][1]]
+
     @abstractmethod
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -112,7 +112,8 @@ class ScoreFile:
     numbers : ndarray of int or None
         The number of each row in the file, where a reader has left some out.
     opener : callable
-        Opens other files as this one was opened, here or on another machine.
+        Opens other files as this one was opened, here or on another machine; files of labels
+        or weights belong to the rows of this one, and are left out.
     """
 
     def __init__(
@@ -184,6 +185,24 @@ class ScoreFile:
             ]
             yield joined(parts)
             held = [batch for batch in held if batch.first + len(batch) > stop]
+
+    def vectors_apart(self) -> list[dict[str, npt.NDArray[Any]]]:
+        """Return labels and weights that lie in files of their own, part by part."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        if self._label_file is not None:
+            where = self._places.labels or self.path
+            as_indices(self._label_file, self.shape, self.class_names, where)  # refuses bad ones
+            found["labels"] = self._label_file
+        if self._weight_file is not None:
+            found["weights"] = self._weight_file
+        edges = np.cumsum(self._source.part_rows(self.key))[:-1]
+        parts = {name: np.split(vector, edges) for name, vector in found.items()}
+        return [{name: each[at] for name, each in parts.items()} for at in range(len(edges) + 1)]
+
+    def attach(self, vectors: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take labels and weights that somebody else has read for those of the file."""
+        self._label_file = vectors.get("labels", self._label_file)
+        self._weight_file = vectors.get("weights", self._weight_file)
 
     def _batch(
         self, contents: Contents, start: int, stop: int, features: npt.NDArray[Any] | None
@@ -302,7 +321,11 @@ def open_scores(
         check_whole_vectors(sound, f"{sample.path} ({chosen})")
     kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
     file = ScoreFile(source, sample, chosen, kind, places)
-    told = {name: value for name, value in vars(places).items() if value is not None}
+    apart = [name for name in ("labels", "weights") if getattr(places, name) is not None]
+    own = {*apart, *(f"{name}_column" for name in apart)}
+    told = {
+        name: value for name, value in vars(places).items() if value is not None and name not in own
+    }
     file.opener = partial(open_scores, role=role, input=kind, **told)
     return file
 

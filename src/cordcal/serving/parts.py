@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import numpy.typing as npt
+
 from cordcal._door.errors import Interrupted, Refusal
 from cordcal.evaluate._audit_rows import AuditStream
 from cordcal.files._growing import NothingLeft, nothing_left
@@ -283,6 +285,23 @@ def _read(
 # Audits.
 
 
+@dataclass(frozen=True, eq=False)
+class AuditPart:
+    """A part of what is audited.
+
+    Attributes
+    ----------
+    original, direct : str
+        The files of its reports.
+    vectors : mapping of str to ndarray
+        ``labels`` and ``weights`` of its rows, where they lie in files of their own.
+    """
+
+    original: str
+    direct: str
+    vectors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class _Described:
     """What an audit needs of a part before the repair is known: its rows and its state."""
@@ -298,8 +317,8 @@ class _Describe:
     on_error: OnError
     with_state: bool
 
-    def __call__(self, paths: tuple[str, str]) -> _Described:
-        files = _opened(self.readers, paths)
+    def __call__(self, part: AuditPart) -> _Described:
+        files = _opened(self.readers, part)
         if files is None:
             return _Described(0, None, None)
         original, direct = files["original"], files["direct"]
@@ -321,12 +340,10 @@ class _Look:
     repair: CORD | Lift
     on_error: OnError
 
-    def __call__(
-        self, part: tuple[tuple[str, str], int]
-    ) -> tuple[AuditStream | None, Counter[str]]:
-        paths, first_row = part
+    def __call__(self, item: tuple[AuditPart, int]) -> tuple[AuditStream | None, Counter[str]]:
+        part, first_row = item
         total, skipped = AuditStream(self.repair, recognise=True), Counter[str]()
-        files = _opened(self.readers, paths)
+        files = _opened(self.readers, part)
         if files is None:
             return None, skipped
         look = partial(looked_at, self.repair, files["original"].kind, shift=first_row)
@@ -339,7 +356,8 @@ class _Look:
         return total, skipped
 
 
-def _opened(readers: tuple[Open, Open], paths: tuple[str, str]) -> dict[str, ScoreFile] | None:
+def _opened(readers: tuple[Open, Open], part: AuditPart) -> dict[str, ScoreFile] | None:
+    paths = part.original, part.direct
     try:
         original, direct = (reader(path) for reader, path in zip(readers, paths, strict=True))
     except NoRows:
@@ -350,12 +368,13 @@ def _opened(readers: tuple[Open, Open], paths: tuple[str, str]) -> dict[str, Sco
             f"has shape {original.shape} but {direct.path} has shape {direct.shape}",
             "both must hold the same rows and classes",
         )
+    original.attach(part.vectors)
     return {"original": original, "direct": direct}
 
 
 def audit_parts(
     readers: tuple[Open, Open],
-    inputs: Sequence[tuple[str, str]],
+    inputs: Sequence[AuditPart],
     *,
     cord: CORD | Lift | None = None,
     on_error: OnError = "stop",
@@ -367,8 +386,8 @@ def audit_parts(
     ----------
     readers : tuple of callable
         Open a part of the original and of the direct reports.
-    inputs : sequence of tuple of str
-        The two files of each part.
+    inputs : sequence of AuditPart
+        What to audit.
     cord : CORD or Lift, optional
         A fitted repair; by default one is fitted on all parts.
     on_error : {"stop", "skip"}
