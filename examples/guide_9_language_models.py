@@ -80,8 +80,8 @@ print(json.loads(first)["repaired"])
 # %%
 # The same from the command line, on files of such lines. ``--answers`` says where the probability
 # of unlisted tokens goes; ``--variants`` (``loose``, ``spaces``, ``exact``) which tokens are one;
-# ``--options`` names options that the lines do not. Questions may have different numbers of
-# options: those that one lacks are masked.
+# ``--options`` names options where the lines do not, as here. Questions that list their own may
+# have different numbers of them: those that one lacks are masked.
 #
 # A line that is no question stops the command with its number. With ``--on-error skip`` such lines
 # are left out and counted by reason, and ``apply`` gives those that it keeps their number in the
@@ -91,9 +91,11 @@ print(json.loads(first)["repaired"])
 #
 # .. code-block:: console
 #
-#    $ cordcal fit answers.jsonl --answers even --calibrator svs --output model.safetensors
-#    $ cordcal apply model.safetensors new.jsonl --answers even --output repaired.jsonl
-#    $ cordcal check repaired.jsonl --answers even --original new.jsonl --max tpcr=0
+#    $ cordcal fit answers.jsonl --answers even --options A,B,C,D --output model.safetensors
+#    $ cordcal apply model.safetensors new.jsonl --answers even --options A,B,C,D \
+#        --output repaired.jsonl
+#    $ cordcal check repaired.jsonl --answers even --options A,B,C,D --original new.jsonl \
+#        --max tpcr=0
 #
 # What it can and cannot do
 # -------------------------

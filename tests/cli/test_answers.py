@@ -87,6 +87,17 @@ def test_check_and_audit_read_the_vectors_beside(call, folder: Path) -> None:
     assert "repaired" in json.loads(out.splitlines()[0])
 
 
+def test_an_audit_takes_the_repaired_vectors_where_there_are_no_direct_ones(
+    call, folder: Path
+) -> None:
+    call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "svs")
+    call("apply", "model.safetensors", "new.jsonl", *ANSWERS, "--output", "out.jsonl")
+    pair = ("--original", "new.jsonl", "--direct", "out.jsonl")
+    found = json.loads(call("audit", *ANSWERS, *pair, "--json")[1])
+    assert not found["identical"]
+    assert found["changes"]["n_changed"] == 0
+
+
 def test_compare_reads_answers(call, folder: Path) -> None:
     code, out, errors = call("compare", "cal.jsonl", *ANSWERS, "--calibrator", "ts,svs")
     assert code == 0, errors
@@ -97,6 +108,15 @@ def test_compare_reads_answers(call, folder: Path) -> None:
     ("arguments", "message"),
     [
         (("fit", "cal.jsonl", "--answers", "refuse"), "or write --answers even"),
+        (
+            ("fit", "cal.jsonl"),
+            "model's answers are read with read_answers, or --answers",
+        ),
+        (("fit", "bare.jsonl", *ANSWERS), "row 0 lists no options; say what all questions have, "),
+        (
+            ("apply", "m.safetensors", "bare.jsonl", *ANSWERS, "--options", "D,C,B,A"),
+            "name them in the model's order, with --options A,B,C,D",
+        ),
         (("fit", "cal.jsonl", "--answers", "odd"), "--answers is 'odd'; pass 'even', 'other'"),
         (("fit", "cal.jsonl", *ANSWERS, "--variants", "some"), "--variants is 'some'; pass one of"),
         (
@@ -126,6 +146,9 @@ def test_compare_reads_answers(call, folder: Path) -> None:
     ],
 )
 def test_one_sentence(call, folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    bare = [json.loads(line) for line in (folder / "new.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**line, "options": None}) + "\n" for line in bare)
+    (folder / "bare.jsonl").write_text(text)
     call("fit", "new.jsonl", *ANSWERS, "--calibrator", "ts", "--output", "m.safetensors")
     code, _, errors = call(*arguments)
     assert code == 2

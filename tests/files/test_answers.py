@@ -154,6 +154,27 @@ def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> N
         assert sum(vector.values()) == pytest.approx(1.0)
 
 
+def test_the_order_in_a_mapping_does_not_move_options(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {"logprobs": {" B": -0.1, "A": -3.0, "b": -4.0}, "answer": 1},
+        {"logprobs": {"A": -0.2, "B": -2.0}, "answer": "B"},
+    )
+    answers = read_answers(path)
+    assert answers.names == ("A", "B")
+    assert answers.labels.tolist() == [1, 1]
+    assert answers.scores.argmax(axis=1).tolist() == [1, 0]
+    lines = ({"No": -0.1, "Yes": -3.0}, {"Yes": -0.3, "No": -1.0})
+    words = written(tmp_path, *({"logprobs": line, "answer": "Yes"} for line in lines))
+    answers = read_answers(words)
+    assert answers.names == ("No", "Yes")
+    assert answers.scores == pytest.approx(np.array([[-0.1, -3.0], [-1.0, -0.3]]))
+    assert answers.labels.tolist() == [1, 1]
+    numbered = written(tmp_path, *({"logprobs": line, "answer": 1} for line in lines))
+    with pytest.raises(ValueError, match="row 1 has its answer by number, but its options in an"):
+        read_answers(numbered)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -163,6 +184,7 @@ def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> N
         ({"probabilities": [0.5, -0.5]}, "has a number that is no probability"),
         (chat({"Hmm": -0.1}, sampled="Hmm"), "lists none of its options"),
         ({"logprobs": [-1.0]}, "has one option; drop it"),
+        ({"logprobs": {"C": -1.0, "A": -2.0}}, "names A, C but not B; say what all questions"),
         ({"logprobs": [-math.inf, -math.inf]}, "gives no option a chance"),
         ({"logprobs": {"A": 1000.0, "B": 0.0}}, "has a number that is no probability"),
         ({"logprobs": [10**400, -1]}, "has no log-probabilities"),

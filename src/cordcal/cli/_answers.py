@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from cordcal.files import Answers, ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 
-# In which field a file has the report that a command asks for, if not where the model's
-# interface left its numbers.
-_FIELDS = {"repaired": "repaired", "direct": "direct"}
+# In which fields a file may have the report that a command asks for, the likelier first, if not
+# where the model's interface left its numbers.
+_FIELDS = {"repaired": ("repaired",), "direct": ("direct", "repaired")}
 # What says where a table has something, and what to do instead where lines have it all.
 _IN_LINES = {
     "--columns": "name a field of probabilities with --key",
@@ -46,9 +46,7 @@ def read_answers_of(
             raise Refusal(option, "does not go with --answers", _IN_LINES[option])
     missing: Any = where.answers
     variants: Any = where.variants or "loose"
-    field = where.key
-    if field is None and role in _FIELDS and _has_field(path, _FIELDS[role]):
-        field = _FIELDS[role]
+    field = where.key or _field_of(path, role)
     found = read_answers(
         path,
         options=where.options,
@@ -63,12 +61,13 @@ def read_answers_of(
     return found
 
 
-def _has_field(path: str, field: str) -> bool:
-    if path == "-":
-        return False
+def _field_of(path: str, role: str) -> str | None:
+    if path == "-" or role not in _FIELDS:
+        return None
     with Path(path).open("rb") as file:
         # One line would do, if it could not be one to skip.
-        return any(f'"{field}":'.encode() in line for line in islice(file, 16))
+        first = b"".join(islice(file, 16))
+    return next((field for field in _FIELDS[role] if f'"{field}":'.encode() in first), None)
 
 
 def answer_scores(path: str, where: Where, *, role: str = "scores", **options: Any) -> Scores:

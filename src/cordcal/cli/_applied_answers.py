@@ -96,7 +96,12 @@ def _check_names(model: Any, answers: Answers, path: str) -> None:
             f"read the answers as those that it was fitted on, with --answers {wanted}",
         )
     if names != answers.names and sorted(names) == sorted(answers.names):
-        raise Refusal(path, "has its options in another order than the model", "sort them alike")
+        raise Refusal(
+            path,
+            f"has the options {', '.join(answers.names)} but the model {', '.join(names)}",
+            "name them in the model's order, with {setting}",
+            setting=("options", ",".join(name for name in names if name != OTHER)),
+        )
 
 
 def _fitting(

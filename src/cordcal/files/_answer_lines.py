@@ -17,6 +17,9 @@ Json = Mapping[str, Any]
 Rule = Callable[[str], str]
 """Brings the variants of a token to one form."""
 
+Orders = dict[frozenset[str], tuple[str, ...]]
+"""The order in which options that some line names without a list were first seen."""
+
 LETTERS = string.ascii_uppercase
 _OPTION_FIELDS = ("options", "choices")
 _LABEL_FIELDS = ("label", "answer", "gold", "answer_idx", "gold_index", "target")
@@ -116,6 +119,41 @@ def aliases(options: Sequence[str], rule: Rule) -> dict[str, int]:
     for index, option in enumerate(options):
         names[rule(option)] = index  # a text that is itself a letter wins
     return names
+
+
+def own_order(
+    names: Sequence[str], rule: Rule, orders: Orders
+) -> tuple[tuple[str, ...], str | None]:
+    """Return the options that a mapping names, in an order that its own does not decide.
+
+    Letters stand in the alphabet's order, other options in that of the first line that has them.
+
+    Returns
+    -------
+    options : tuple of str
+        Each once, whatever its variants.
+    lacking : str or None
+        A letter that is left out before the last one, so that these are not all options.
+
+    Examples
+    --------
+    >>> own_order([" B", "A", "b"], plain_token, {})
+    (('A', 'B'), None)
+    >>> own_order(["C", "A"], plain_token, {})
+    (('A', 'C'), 'B')
+    >>> own_order(["Y", "N"], plain_token, {})
+    (('Y', 'N'), None)
+    """
+    by_form: dict[str, str] = {}
+    for name in names:
+        by_form.setdefault(rule(name), name)
+    # Y and N are words; of options called by letters the first ones are not all missing.
+    first = LETTERS[: 2 * len(by_form)]
+    places = {rule(letter): index for index, letter in enumerate(first)}
+    if not by_form.keys() <= places.keys():
+        return orders.setdefault(frozenset(by_form), tuple(by_form.values())), None
+    found = tuple(first[index] for index in sorted(places[form] for form in by_form))
+    return found, next((letter for letter in first[: len(found)] if letter not in found), None)
 
 
 def index_of(answer: Any, options: Sequence[str], names: Mapping[str, int], rule: Rule) -> int:

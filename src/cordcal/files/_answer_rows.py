@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from cordcal._door.errors import Refusal
 from cordcal.files._answer_lines import (
+    LETTERS,
     Json,
     Listed,
+    Orders,
     Rule,
     aliases,
     index_of,
@@ -18,6 +20,7 @@ from cordcal.files._answer_lines import (
     letters,
     listed_of,
     options_of,
+    own_order,
 )
 
 Missing = Literal["even", "other", "refuse"]
@@ -40,6 +43,7 @@ class Settings:
     missing: Missing
     rule: Rule
     labelled: bool
+    orders: Orders
 
     def refusal(self, at: int, reason: str, remedy: str, **more: Any) -> Refusal:
         """Return what is wrong with a line; ``reason`` is the same for all of its kind."""
@@ -102,14 +106,26 @@ def _own_options(listed: Listed, line: Json, at: int, settings: Settings) -> tup
     """Return the options of a line that only has numbers: their names, else letters."""
     if isinstance(listed.logprobs, tuple):
         return letters(len(listed.logprobs))
-    if listed.kind == "stated" or "choices" not in line:
-        return tuple(listed.logprobs)
-    raise settings.refusal(
-        at,
-        "lists no options",
-        "say what all questions have, as in {setting}",
-        setting=("options", "A,B,C,D"),
-    )
+    named = tuple(listed.logprobs)
+    asked: dict[str, Any] = {
+        "remedy": "say what all questions have, as in {setting}",
+        "setting": ("options", "A,B,C,D"),
+    }
+    if listed.kind != "stated" and "choices" in line:
+        raise settings.refusal(at, "lists no options", **asked)
+    # Interfaces write the likeliest first: the order of a mapping says nothing about its options.
+    found, lacking = own_order(named, settings.rule, settings.orders)
+    if lacking is not None:
+        told = f"names {', '.join(found)} but not {lacking}"
+        raise settings.refusal(at, "leaves out a letter between its options", found=told, **asked)
+    answer = label_of(line, settings.label)
+    if isinstance(answer, int) and found[0] != LETTERS[0] and found != named:
+        raise settings.refusal(
+            at,
+            "has its answer by number, but its options in another order than a line above",
+            "write the answer's text",
+        )
+    return found
 
 
 def _label(

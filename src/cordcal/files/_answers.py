@@ -139,7 +139,8 @@ def read_answers(
     their top log-probabilities, samples of the evaluation harness with one log-likelihood an
     option, mappings of options to log-probabilities (``"logprobs"``) and stated probability
     vectors (``"probabilities"``), beside the question's options (``"options"`` or
-    ``"choices"``) and its right answer.
+    ``"choices"``) and its right answer.  The order in a mapping is not that of the options:
+    letters are taken in the alphabet's, others in that of the first line that has the same.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ def read_answers(
     rule = RULES.get(variants) if isinstance(variants, str) else variants
     if rule is None:
         raise Refusal("variants", f"is {variants!r}", f"pass one of {', '.join(RULES)}, or a rule")
-    settings = Settings(name, as_patterns(options), label, field, missing, rule, labelled)
+    settings = Settings(name, as_patterns(options), label, field, missing, rule, labelled, {})
     read: dict[int, tuple[Json, AnswerRow]] = {}
     skipped: dict[int, str] = {}
     for at, text in enumerate(texts):

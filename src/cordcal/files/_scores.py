@@ -23,6 +23,8 @@ from cordcal.files._places import Places, told
 
 _LOGIT_NAMES = ("logits", "logit")
 _PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
+# Fields of lines that are a language model's answers.
+_ANSWERS = frozenset(("choices", "logprobs", "option_logprobs", "resps", "response"))
 _SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
 _LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt", ".feather", ".jsonl", ".h5", ".pt")
 
@@ -253,11 +255,10 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
             return key
         raise Refusal(contents.path, f"has no matrix called {key!r}", f"it has {_listed(contents)}")
     if not matrices:
-        raise Refusal(
-            contents.path,
-            "holds no matrix of scores (rows × classes)",
-            f"it has {_listed(contents)}",
-        )
+        remedy = f"it has {_listed(contents)}"
+        if contents.format == "jsonl" and not _ANSWERS.isdisjoint(contents.vectors):
+            remedy += "; a language model's answers are read with read_answers, or --answers"
+        raise Refusal(contents.path, "holds no matrix of scores (rows × classes)", remedy)
     first: tuple[str, ...] = _PROBABILITY_NAMES if input == "probabilities" else _LOGIT_NAMES
     for name in (role, *first, *_SCORE_NAMES):
         if name in matrices:
