@@ -60,7 +60,7 @@ COMPARISON = cordcal.compare(LOGITS, LABELS, "ts")
     ("mistake", "sentence"),
     [
         (lambda: write_html("r.html", COMPARISON, title="t"), "path is a Comparison; pass the"),
-        (lambda: write_html(COMPARISON, "r.html", title="t"), "data is a Comparison, not what"),
+        (lambda: write_html(COMPARISON, "r.html"), "data is a Comparison, not what"),
         (lambda: cordcal.compare(LOGITS, LABELS, "ts", seed="0"), "seed is '0'; pass a whole"),
         (lambda: cordcal.audit(P, Q, LABELS, seed=-1), "seed is -1; pass a whole number from 0"),
     ],

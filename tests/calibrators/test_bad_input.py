@@ -22,6 +22,7 @@ def fit(scores=LOGITS, labels=LABELS, *, key: str = "ts", **params) -> object:
     [
         (np.where(np.arange(50) == 4, 3, LABELS), r"labels: row 4 is 3, outside 0\.\.2; scores"),
         (np.where(np.arange(50) == 9, -1, LABELS), r"labels: row 9 is -1, outside 0\.\.2"),
+        (LABELS + 1, r"the column index of the true class; these count from 1, so subtract 1"),
         (LABELS + 0.5, r"labels: row 0 is .*, not a class index; pass integers 0\.\.2"),
         (np.where(np.arange(50) == 2, np.nan, LABELS), r"labels: row 2 is nan, not a class"),
         (LABELS.astype(str), r"labels has dtype <U\d+; pass class indices 0\.\.2"),

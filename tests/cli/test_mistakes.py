@@ -201,6 +201,30 @@ def test_rows_of_nan_are_skipped_in_every_command(
     assert code == 0
 
 
+def test_a_bad_row_names_the_way_around_it(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels)
+    bad = logits.copy()
+    bad[3, 1] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    assert call("fit", "s.npz", "--calibrator", "ts")[0] == 0
+    code, _, errors = call("apply", "model.safetensors", "bad.npy", "--output", "o.csv")
+    assert code == 2
+    assert "row 3 contains NaN; drop or fix such rows" in errors
+    assert ", or pass --on-error skip" in errors
+
+
+def test_labels_that_a_shift_would_mend(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "s.npz", logits=logits, labels=(labels + 1) % logits.shape[1])
+    code, _, errors = call("fit", "s.npz", "--calibrator", "irova", "--quiet")
+    assert code == 0
+    assert "cordcal: warning: s.npz: accuracy" in errors
+    assert "are they numbered from 1?" in errors
+
+
 def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", logits=np.full((9, 3), np.nan), labels=np.zeros(9, int))
     code, _, errors = call("fit", "s.npz", *TS, "--on-error", "skip")

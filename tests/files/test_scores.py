@@ -285,6 +285,7 @@ def test_top_k_lists_are_refused(
     [
         ([0, 1, 3], r"row 2 has the label 3; with 3 columns, labels are the integers 0\.\.2"),
         ([0, 1, -1], "row 2 has the label -1"),
+        ([1.0, 2.0, 3.0], r"has the label 3; .* 0\.\.2; these count from 1, so subtract 1"),
         ([0.0, 0.5, 1.0], "row 1 has the label 0.5"),
         ([0.0, np.nan, 1.0], "row 1 has the label nan"),
         ([0, 1], "has 2 labels for 3 rows"),

@@ -101,6 +101,10 @@ class Refusal(ValueError):
         """Return the refusal with the argument under another name."""
         return self._with(argument=argument)
 
+    def or_with(self, name: str, value: str) -> Self:
+        """Return the refusal with a setting that does as well as its remedy."""
+        return self._with(remedy=f"{self.remedy}, or pass {{setting}}", setting=(name, value))
+
     def _with(self, **changed: Any) -> Self:
         return type(self)(**{**self._fields(), **changed})
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
+from cordcal._door.vectors import counted_from_one
 
 Names = tuple[str, ...]
 
@@ -95,9 +96,10 @@ def _checked(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[
         raise Refusal(
             where,
             "has a label that is no column",
-            f"with {classes} columns, labels are the integers 0..{classes - 1}",
+            f"with {classes} columns, labels are the integers 0..{classes - 1}"
+            f"{counted_from_one(labels, classes)}",
             rows=wrong,
-            found=f"has the label {labels[wrong[0]]}",
+            found=f"has the label {labels[wrong[0]]:g}",
         )
     return labels.astype(np.int64)
 

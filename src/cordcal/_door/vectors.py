@@ -63,8 +63,21 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
             f"[class_names.index(label) for label in labels]",
         )
     remedy = f"scores has {classes} columns, so pass the column index of the true class"
+    remedy += counted_from_one(array, classes)
     _refuse_outside(array, classes, "labels", remedy)
     return np.ascontiguousarray(array, dtype=np.intp)
+
+
+def counted_from_one(labels: npt.NDArray[Any], classes: int) -> str:
+    """Return what to add to a remedy where labels are 1 … K.
+
+    Examples
+    --------
+    >>> counted_from_one(np.array([1, 3, 2]), 3), counted_from_one(np.array([0, 3]), 3)
+    ('; these count from 1, so subtract 1', '')
+    """
+    counted = labels.size and labels.min() >= 1 and labels.max() == classes
+    return "; these count from 1, so subtract 1" if counted else ""
 
 
 def _refuse_outside(array: npt.NDArray[Any], classes: int, name: str, remedy: str) -> None:

@@ -73,7 +73,7 @@ def concerns_about(
     names : sequence of str, optional
         The columns' names.
     """
-    found = [*_mislabelled(decision, labels, classes, names)]
+    found = [*mislabelled(decision, labels, classes, names)]
     if calibration_labels is None:
         found += [*_few_audited(len(labels)), *_absent(labels, "audited", classes, names)]
         return found
@@ -83,7 +83,7 @@ def concerns_about(
     return found
 
 
-def _mislabelled(
+def mislabelled(
     decision: Classes, labels: Classes, classes: int, names: Sequence[str] | None
 ) -> Iterator[Concern]:
     """Find labels that a shift, or another order of the columns, would mend; or mere chance."""

@@ -98,11 +98,21 @@ def write_html(
     data: Mapping[str, Any],
     path: str | os.PathLike[str],
     *,
-    title: str,
+    title: str = "cordcal",
     source: str | None = None,
     overwrite: bool = True,
 ) -> None:
-    """Write the report to ``path``, whole or not at all."""
+    """Write the report to ``path``, whole or not at all.
+
+    Parameters
+    ----------
+    data, title, source
+        As for `render`.
+    path : path
+        The HTML file.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+    """
     if not isinstance(path, str | os.PathLike):
         raise Refusal(
             "path",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
+from cordcal._door.reports import DROP
 from cordcal.files._scores import Scores
 from cordcal.files._stream import Batch, ScoreFile, joined
 
@@ -59,7 +60,8 @@ class Refusals:
             names = " and ".join(each.name for each in self.files.values())
             raise refusal.called(f"{names}: {refusal.argument}") from refusal
         if self.on_error == "stop":
-            raise refusal.among(batch.numbers).called(file.name) from refusal
+            told = refusal.among(batch.numbers).called(file.name)
+            raise (told.or_with("on_error", "skip") if told.remedy == DROP else told) from refusal
         self.counts[refusal.reason] += refusal.rows.size
         keep = np.ones(len(batch), dtype=bool)
         keep[refusal.rows] = False
