@@ -50,6 +50,18 @@ def test_the_progress_bar_reads_no_markup() -> None:
     assert "[/nowhere]" in "".join(each.text for each in bar.console.render(bar.get_renderable()))
 
 
+def test_the_progress_bar_counts_what_is_known() -> None:
+    bar = _console._bar()
+    task = bar.add_task("fitting", total=None)
+
+    def shown() -> str:
+        return "".join(each.text for each in bar.console.render(bar.get_renderable()))
+
+    assert "None" not in shown()
+    bar.update(task, completed=500, total=2000)
+    assert "500/2,000" in shown()
+
+
 def test_no_command_lets_a_name_through(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:

@@ -278,3 +278,8 @@ def test_a_lift_is_audited_like_any_repair() -> None:
     assert nll.repaired == pytest.approx(metrics.nll(repaired, labels), abs=1e-12)
     assert found.eta is None
     json.dumps(found.to_dict(), allow_nan=True)
+
+
+def test_what_rounds_to_zero_has_no_minus() -> None:
+    assert metrics.MEASURES["nll"].write(-1e-9, signed=True) == "+0.0000"
+    assert metrics.MEASURES["nll"].write(-1e-9) == "0.0000"

@@ -78,3 +78,12 @@ def test_words_beside_bars_and_marks_stay_inside(comparison) -> None:
         assert ax.texts
         for text in ax.texts:
             assert text.get_window_extent().x1 <= ax.bbox.x1
+
+
+def test_what_is_no_comparison_gets_a_sentence(comparison) -> None:
+    report = np.full((4, 2), 0.5)
+    for draw in (plots.decision_changes, plots.metric_versus_tpcr):
+        with pytest.raises(ValueError, match=r"is of type Audit; pass what cordcal\.compare"):
+            draw(cordcal.audit(report, report))
+    with pytest.raises(ValueError, match=r'entry is of type ndarray; pass one .* comparison\["svs'):
+        plots.confidence_histogram(report)

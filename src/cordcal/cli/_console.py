@@ -224,12 +224,19 @@ def _titled(title: str, what: str) -> str:
 
 def _bar() -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class _Counted(ProgressColumn):
+        def render(self, task: Any) -> Any:
+            # How much there is to do is known only once it has begun.
+            known = task.total is not None
+            return Text(f"{task.completed:,}/{task.total:,}" if known else "")
 
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
+        _Counted(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

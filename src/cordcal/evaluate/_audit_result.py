@@ -357,8 +357,8 @@ class Audit:
             table.add(
                 MEASURES[each.measure].short,
                 *(f"{value:.5f}" for value in (each.original, each.direct, each.repaired)),
-                f"{each.difference:+.5f}",
-                "–" if each.low is None else f"[{each.low:+.5f}, {each.high:+.5f}]",
+                f"{each.difference:+z.5f}",
+                "–" if each.low is None else f"[{each.low:+z.5f}, {each.high:+z.5f}]",
             )
         return table
 

@@ -377,7 +377,7 @@ class Comparison:
         return tables.latex(_tabulated.table_of(self, measures, intervals))
 
     def to_html(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
-        """Return the comparison as an HTML table; `cordcal.write_html` makes a whole report.
+        """Return the comparison as an HTML table; `cordcal.report.write_html` writes a report.
 
         Parameters
         ----------

@@ -93,7 +93,7 @@ class Measure:
     def write(self, value: float, *, signed: bool = False) -> str:
         """Return a value as people read it, without its unit."""
         sign = "+" if signed else ""
-        return f"{self.scale * value:{sign}.{self.digits}f}".replace("-", "−")
+        return f"{self.scale * value:{sign}z.{self.digits}f}".replace("-", "−")
 
 
 def _mean_of(values: Vector) -> Resampler:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cordcal._door.errors import Refusal
+from cordcal.evaluate.comparison import Comparison, Entry
 from cordcal.metrics import MEASURES
 from cordcal.plots._axes import COLOURS, axes, legend_above, signed
 from cordcal.report.words import CHANGE_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from cordcal.evaluate.comparison import Comparison, Entry
 
 
 def decision_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
@@ -32,6 +31,7 @@ def decision_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
     ax : matplotlib Axes
         The axes, one bar a calibrator, the change of accuracy written beside it.
     """
+    _refuse_others(comparison)
     ax = axes(ax)
     entries = [entry for entry in comparison if entry.changes.n_changed]
     places = np.arange(len(entries))
@@ -72,6 +72,7 @@ def metric_versus_tpcr(
     """
     if measure not in MEASURES:
         raise Refusal("measure", f"is {measure!r}", f"use one of {', '.join(MEASURES)}")
+    _refuse_others(comparison)
     ax = axes(ax)
     scale = MEASURES[measure].scale
     ax.axvline(0.0, color="#e4e2dc", linewidth=8, zorder=0)
@@ -109,6 +110,8 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
     ax : matplotlib Axes
         The axes.
     """
+    if not isinstance(entry, Entry):
+        raise Refusal("entry", _is_a(entry), 'pass one of a comparison, such as comparison["svs"]')
     ax = axes(ax)
     counts = entry.pictures.histogram
     for name in ("original", "direct", "repaired"):
@@ -117,3 +120,12 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="confidence", ylabel="rows", xlim=(0, 1))
     legend_above(ax)
     return ax
+
+
+def _refuse_others(comparison: Any) -> None:
+    if not isinstance(comparison, Comparison):
+        raise Refusal("comparison", _is_a(comparison), "pass what cordcal.compare returned")
+
+
+def _is_a(given: Any) -> str:
+    return f"is of type {type(given).__name__}"
