@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,17 +140,55 @@ print(repr(cord.eta_), any(name.startswith("numba.") for name in sys.modules))
 """
 
 
-def run(before: str = "", warmup: str = "CORD()", **environment: str) -> list[str]:
+SOURCE = Path(__file__).parents[2] / "src"
+# Root may write anywhere, unless it gives that up.
+OBEYING = ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-all")
+
+
+def run(
+    before: str = "", warmup: str = "CORD()", prefix: Sequence[str] = (), **environment: str
+) -> list[str]:
     inherited = {k: v for k, v in os.environ.items() if k not in ("CORDCAL_ENGINE", "HOME")}
+    script = SCRIPT.format(before=before, warmup=warmup)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SCRIPT.format(before=before, warmup=warmup)],
-        env={**inherited, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), **environment},
+        [*prefix, sys.executable, "-W", "error", "-c", script],
+        env={**inherited, "PYTHONPATH": str(SOURCE), **environment},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     return done.stdout.split()
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """The package in a folder that nobody may write to, without anything compiled."""
+    root = tmp_path / "installed"
+    shutil.copytree(SOURCE, root, ignore=shutil.ignore_patterns("__pycache__"))
+    folders = [root, *(each for each in root.rglob("*") if each.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    yield root
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_a_first_answer_from_a_read_only_installation(read_only: Path, tmp_path: Path) -> None:
+    """No home, and no cache that could be made: the first answer comes at once and quietly."""
+    as_root = os.geteuid() == 0
+    if as_root and shutil.which("setpriv") is None:
+        pytest.skip("root needs setpriv to give up its rights")
+    obstacle = tmp_path / "file"
+    obstacle.write_text("not a folder")
+    no_cache = {"XDG_CACHE_HOME": str(obstacle / "c"), "NUMBA_CACHE_DIR": str(obstacle / "n")}
+    refused = f"import os; assert not os.access({str(read_only / 'cordcal')!r}, os.W_OK)"
+    prefix = OBEYING if as_root else ()
+    found = run(refused, prefix=prefix, PYTHONPATH=str(read_only), **no_cache)
+    assert found == [repr(CORD().fit(*_small()).eta_), "False"]
+    assert not list(read_only.rglob("__pycache__"))
 
 
 def test_a_first_answer_needs_no_numba(tmp_path: Path) -> None:
