@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -115,6 +116,13 @@ def _around(across: float, down: float, wide: float) -> Iterator[tuple[float, fl
     yield across - wide / 2, down - 1.2 * _LINE
 
 
+def _through(places: Sequence[tuple[float, float]]) -> str:
+    """Return a path through places; from the second on by steps, which are shorter to write."""
+    steps = [f"{x - left:.4g} {y - top:.4g}" for (left, top), (x, y) in pairwise(places)]
+    start = "M{:g} {:g}".format(*places[0])
+    return (start + ("l" + " ".join(steps) if steps else "")).replace(" -", "-")
+
+
 def _meet(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
@@ -122,12 +130,26 @@ def _meet(one: Box, other: Box) -> bool:
 class Drawing:
     """Marks on two axes, in the order they were added."""
 
-    def __init__(self, x: Axis, y: Axis, *, width: int = 380, height: int = 320) -> None:
+    def __init__(
+        self, x: Axis, y: Axis, *, width: int = 380, height: int = 320, below: str | None = None
+    ) -> None:
         self.x, self.y = x, y
         self.width, self.height = width, height
         self._parts: list[Markup] = []
         self._marks: list[tuple[float, float]] = []
-        self._grid()
+        if below is None:
+            self._axis_below()
+        else:
+            self.reuse(below)
+        self._axis_beside()
+
+    @classmethod
+    def below(cls, x: Axis, name: str, *, height: int) -> Markup:
+        """Return an axis below drawings, to be given to them by its name."""
+        drawing = cls(x, Axis("", 0.0, 1.0), height=height)
+        drawing._parts.clear()
+        drawing._axis_below()
+        return drawing.shared(name)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the drawing's coordinates of a point."""
@@ -135,23 +157,27 @@ class Drawing:
         down = self.height - _BOTTOM - self.y.place(y) * (self.height - _TOP - _BOTTOM)
         return round(across, 1), round(down, 1)
 
-    def _grid(self) -> None:
-        floor, ceiling = self.height - _BOTTOM, _TOP
-        wall = self.width - _RIGHT
-        across = [(self.at(tick, self.y.low)[0], self.x.write(tick)) for tick in self.x.ticks()]
-        down = [(self.at(self.x.low, tick)[1], self.y.write(tick)) for tick in self.y.ticks()]
-        lines = [f"M{at} {floor}V{ceiling}" for at, _ in across]
-        lines += [f"M{_LEFT} {at}H{wall}" for at, _ in down]
-        self._parts.append(Markup('<path class="grid" d="{}"/>').format("".join(lines)))
-        for at, text in across:
+    def _axis_below(self) -> None:
+        floor, wall = self.height - _BOTTOM, self.width - _RIGHT
+        ticks = [(self.at(tick, self.y.low)[0], self.x.write(tick)) for tick in self.x.ticks()]
+        self._lines([f"M{at:g} {floor}V{_TOP}" for at, _ in ticks])
+        for at, text in ticks:
             self._text(at, floor + 15, text, "middle")
-        for at, text in down:
-            self._text(_LEFT - 6, at + 3.5, text, "end")
         self._text((_LEFT + wall) / 2, self.height - 6, self.x.title, "title middle")
+
+    def _axis_beside(self) -> None:
+        wall = self.width - _RIGHT
+        ticks = [(self.at(self.x.low, tick)[1], self.y.write(tick)) for tick in self.y.ticks()]
+        self._lines([f"M{_LEFT} {at:g}H{wall}" for at, _ in ticks])
+        for at, text in ticks:
+            self._text(_LEFT - 6, at + 3.5, text, "end")
         turned = Markup(
             '<text class="title middle" transform="translate(12 {}) rotate(-90)">{}</text>'
         )
-        self._parts.append(turned.format((floor + ceiling) / 2, self.y.title))
+        self._parts.append(turned.format((self.height - _BOTTOM + _TOP) / 2, self.y.title))
+
+    def _lines(self, lines: Sequence[str]) -> None:
+        self._parts.append(Markup('<path class="grid" d="{}"/>').format("".join(lines)))
 
     def _line(self, start: tuple[float, float], end: tuple[float, float], kind: str) -> None:
         shape = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
@@ -189,16 +215,16 @@ class Drawing:
     def path(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """Draw a line through points of the data."""
         if points:
-            steps = " L".join("{} {}".format(*self.at(*point)) for point in points)
-            self._parts.append(Markup('<path class="{}" d="M{}"/>').format(kind, steps))
+            steps = _through([self.at(*point) for point in points])
+            self._parts.append(Markup('<path class="{}" d="{}"/>').format(kind, steps))
 
     def steps(self, edges: Sequence[float], heights: Sequence[float], kind: str) -> None:
         """Draw a line that keeps each height from one edge to the next."""
         start, first = self.at(edges[0], heights[0])
-        moves = [f"M{start} {first}"]
+        moves = [f"M{start:g} {first:g}"]
         for edge, height in zip(edges[1:], heights, strict=True):
             across, down = self.at(edge, height)
-            moves.append(f"V{down}H{across}")
+            moves.append(f"V{down:g}H{across:g}")
         self._parts.append(Markup('<path class="{}" d="{}"/>').format(kind, "".join(moves)))
 
     def area(
@@ -206,9 +232,8 @@ class Drawing:
     ) -> None:
         """Shade what lies between two lines through points of the data."""
         if low:
-            edge = [*low, *reversed(high)]
-            steps = " L".join("{} {}".format(*self.at(*point)) for point in edge)
-            self._parts.append(Markup('<path class="{}" d="M{}Z"/>').format(kind, steps))
+            steps = _through([self.at(*point) for point in [*low, *reversed(high)]])
+            self._parts.append(Markup('<path class="{}" d="{}Z"/>').format(kind, steps))
 
     def band(self, low: float, high: float, kind: str) -> None:
         """Shade a range of x over the whole height."""
@@ -266,8 +291,8 @@ def panel(
     """Return a small square diagram from 0 to 1 with a diagonal and lines through points."""
     told = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
     paths = Markup("").join(
-        Markup('<path class="line {}" d="M{}"/>').format(
-            kind, " L".join(f"{PANEL * x:.1f} {PANEL * (1 - y):.1f}" for x, y in points)
+        Markup('<path class="line {}" d="{}"/>').format(
+            kind, _through([(round(PANEL * x, 1), round(PANEL * (1 - y), 1)) for x, y in points])
         )
         for kind, points in lines.items()
         if points

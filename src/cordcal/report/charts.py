@@ -7,15 +7,26 @@ from typing import Any
 
 from cordcal.report._svg import Axis, Drawing, Markup
 
-# Of a reliability diagram, in the drawing's units.
-_HEIGHT = 360
+# Of a reliability diagram and of the other pictures, in the drawing's units.
+_HEIGHT, _LOW = 360, 300
 # A bin of fewer rows has a smaller mark: its accuracy is mostly chance.
 _FEW = 10
 _REPORTS = ("original", "direct", "repaired")
+# Axes that every calibrator's histogram and curve have.
+_BELOW = {
+    "x-confidence": Axis("confidence", 0.0, 1.0),
+    "x-kept": Axis("rows kept (%)", 0.0, 100.0),
+}
 
 
-def reliability_ground(data: Mapping[str, Any]) -> Markup:
-    """Return what all diagrams of a page have in common: axes, diagonal, the original report."""
+def grounds(data: Mapping[str, Any]) -> Markup:
+    """Return what the pictures of all calibrators have in common, for them to reuse."""
+    confidence, kept = (Drawing.below(x, name, height=_LOW) for name, x in _BELOW.items())
+    return _reliability_ground(data) + confidence + kept
+
+
+def _reliability_ground(data: Mapping[str, Any]) -> Markup:
+    """Return the diagram's axes, diagonal, and the original report."""
     for entry in data["calibrators"]:
         if "original" in entry["reliability"]:
             return _ground(entry, _HEIGHT).shared("ground")
@@ -105,7 +116,7 @@ def histogram(entry: Mapping[str, Any]) -> Markup:
     # A map that keeps decisions has one report, not two.
     reports = [name for name in _REPORTS if name != "repaired" or not entry["keeps_decisions"]]
     most = max(max(counts[report]) for report in reports)
-    drawing = Drawing(Axis("confidence", 0.0, 1.0), Axis("rows", 0.0, 1.06 * most), height=300)
+    drawing = _low_drawing("x-confidence", Axis("rows", 0.0, 1.06 * most))
     for report in reports:
         drawing.steps(edges, counts[report], f"line {report}")
     told = {name: [str(count) for count in counts[name]] for name in reports}
@@ -113,12 +124,16 @@ def histogram(entry: Mapping[str, Any]) -> Markup:
     return drawing.markup(f"Histogram of confidence for {entry['name']}")
 
 
+def _low_drawing(below: str, y: Axis) -> Drawing:
+    return Drawing(_BELOW[below], y, height=_LOW, below=below)
+
+
 def risk_coverage(entry: Mapping[str, Any]) -> Markup:
     """Draw the share of wrong decisions among the most confident rows, for every share kept."""
     curves = entry["selection"]["reports"]
     highest = max(max(curve["risk"]) for curve in curves.values())
     y = Axis("wrong among them (%)", 0.0, 106.0 * highest or 1.0)
-    drawing = Drawing(Axis("rows kept (%)", 0.0, 100.0), y, height=300)
+    drawing = _low_drawing("x-kept", y)
     for report, curve in curves.items():
         points = [(100 * x, 100 * y) for x, y in zip(curve["coverage"], curve["risk"], strict=True)]
         drawing.path(points, f"line {report}")

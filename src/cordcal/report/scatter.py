@@ -26,7 +26,8 @@ def metric_versus_tpcr(data: Mapping[str, Any], measure: str) -> Markup:
     changed = Axis.robust("", [share for share, _ in points])
     widest = max(changed.pinned(share) for share, _ in points) or 1.0
     x = Axis("decisions changed (TPCR, %)", -0.04 * widest, 1.06 * widest)
-    drawing = Drawing(x, y, height=330)
+    # Three stand side by side: as wide as they are shown, so that letters keep their size.
+    drawing = Drawing(x, y, width=330, height=310)
     drawing.band(x.low, -x.low, "zero-band")
     scatter = _Scatter(drawing, measure)
     for entry in entries:
