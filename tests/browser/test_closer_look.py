@@ -31,22 +31,25 @@ NAMES = [
     "노루",
 ]
 
-# Words whose colour is too near to what lies behind them: WCAG's contrast for large text.
+# Words whose colour is too near to what lies behind them: WCAG's contrast for body text.
 UNREADABLE = """() => {
-  const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
-    .map((part) => part / 255).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3)
+    .map((part, at) => linear(part / 255) * [0.2126, 0.7152, 0.0722][at])
+    .reduce((one, other) => one + other);
   const behind = (each) => {
     for (let place = each; place; place = place.parentElement) {
       const ground = getComputedStyle(place).backgroundColor;
-      if (!/, 0\\)$|\\/ /.test(ground)) return ground;
+      if (!/, 0\\)$/.test(ground)) return ground;
     }
   };
-  const words = [...document.querySelectorAll("h1, h2, h3, h4, p, td, th, dt, dd, figcaption, summary, button, .key, text")];
-  return words.filter((each) => each.getClientRects().length && each.textContent.trim()).filter((each) => {
+  const told = "h1, h2, h3, h4, p, td, th, dt, dd, figcaption, summary, button, .key, text";
+  const shown = (each) => each.getClientRects().length && each.textContent.trim();
+  return [...document.querySelectorAll(told)].filter(shown).filter((each) => {
     const style = getComputedStyle(each);
-    const [one, other] = [each.tagName === "text" ? style.fill : style.color, behind(each)].map(light);
-    return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05) < 3;
+    const ink = each.tagName === "text" ? style.fill : style.color;
+    const [dark, bright] = [ink, behind(each)].map(light).sort((one, other) => one - other);
+    return (bright + 0.05) / (dark + 0.05) < 4.5;
   }).map((each) => each.outerHTML.slice(0, 90));
 }"""
 
@@ -234,7 +237,9 @@ def test_any_number_of_classes_fits(browser: Any, sizes: Any, classes: int) -> N
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(UNREADABLE) == []
             if classes > 2:
-                page.select_option("#picker", str(found.keys().index(found.to_dict()["focus"])))
+                # The first has its classes as rows, the other as numbers that the script takes.
+                key = found.keys()[("light", "dark").index(scheme)]
+                page.select_option("#picker", str(found.keys().index(key)))
                 find_and_draw(page.locator(".detail:visible"), classes)
 
 
@@ -253,6 +258,32 @@ def find_and_draw(detail: Any, classes: int) -> None:
     assert wanted in detail.locator(".class-name").inner_text()
     assert detail.locator(".class-chosen path.line").count() >= 2
     detail.locator(".find-class").fill("")
+
+
+def test_every_calibrator_tells_its_classes(browser: Any, sizes: Any) -> None:
+    found, path = sizes[100]
+    assert found.to_dict()["focus"] == "ts"
+    classes = found["shift"].pictures.classes.to_list(whole=True)
+    with opened(browser, path) as page:
+        page.select_option("#picker", str(found.keys().index("shift")))
+        detail = page.locator(".detail:visible")
+        rows = detail.locator("table.classes tbody tr").evaluate_all(
+            "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
+        )
+        assert rows == [
+            [each["name"], *(str(each[count]) for count in ("rows", "decided", "left", "joined"))]
+            + [f"{100 * gap:.3f}" for gap in each["ece"].values()]
+            for each in classes
+        ]
+        assert "only for" not in detail.inner_text()
+        for report, bins in classes[0]["bins"].items():
+            marks = detail.locator(f".class-chosen .mark.{report}")
+            assert marks.count() == len(bins)
+            share, frequency, count = bins[0]
+            tip = marks.first.get_attribute("data-tip")
+            assert tip == (
+                f"{report}: probability {share:.3f}, frequency {frequency:.3f}, {count:,.0f} rows"
+            )
 
 
 def test_a_narrow_screen_shows_nll_and_ece_first_and_says_that_it_scrolls(

@@ -123,7 +123,11 @@ def test_many_classes_and_calibrators_stay_small(comparison: dict) -> None:
     crowd += [{**moves, **many, "key": f"moves {place}"} for place in range(13)]
     crowd.append({**moves, **many, "key": "focus", "classes": [each] * 100})
     changes = {"calibrators": crowd, "n_classes": 100, "focus": "focus"}
-    check(render({**comparison, **changes}, title="Many"))
+    text = render({**comparison, **changes}, title="Many")
+    check(text)
+    # Where a reader looks for the classes of the others, the page says why they are not there.
+    said = "every class with its diagram is here only for focus."
+    assert text.count(said) == len(crowd) - 1
 
 
 def test_one_rendering_is_as_the_next(comparison: dict) -> None:

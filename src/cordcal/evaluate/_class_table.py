@@ -18,6 +18,9 @@ from cordcal.metrics._flows import flows_between
 MOST_DIAGRAMS = 12
 # What a page can show of many classes, where it shows a few of them.
 MOST_CLASSES = 40
+# Lines of numbers, one a class and report, that a page of 700 KB can hold; the other pictures of
+# a report take the room of so many of them.
+_MOST_LINES, _OTHER_PICTURES = 6500, 100
 # Up to so many classes all moves make a picture; beyond, the largest make a list.
 MOST_SQUARES = 30
 MOST_MOVES = 40
@@ -98,6 +101,31 @@ class ClassTable:
                 }
             found.append(each)
         return found
+
+
+def lists_that_fit(reports: Mapping[str, int], classes: int) -> list[str]:
+    """Return for which calibrators a page has room to list every class, the first at least.
+
+    Parameters
+    ----------
+    reports : mapping of str to int
+        How many reports each calibrator has, those to be listed first at the front.
+    classes : int
+        The number of classes.
+
+    Examples
+    --------
+    >>> lists_that_fit({"svs": 3, "ts": 1}, 100), lists_that_fit({"svs": 3, "ms": 3}, 1000)
+    (['svs', 'ts'], ['svs'])
+    """
+    room = _MOST_LINES - _OTHER_PICTURES * sum(reports.values())
+    found: list[str] = []
+    for key, each in reports.items():
+        room -= classes * each
+        if found and room < 0:
+            break
+        found.append(key)
+    return found
 
 
 def _coarse(bins: ClassBins) -> ClassBins:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cordcal._door.types import Kind
 from cordcal.evaluate import _tabulated, advice, tables
+from cordcal.evaluate._class_table import lists_that_fit
 from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.bootstrap import percentile_interval
 from cordcal.evaluate.evidence import ORIGINAL, Evidence, Report
@@ -308,6 +309,7 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain Python values, pictures included."""
         step, focus = self.next_step(), self._focus()
+        listed = self._listed(focus)
         return {
             "n_calibration": self.n_calibration,
             "n_evaluation": self.n_evaluation,
@@ -323,7 +325,7 @@ class Comparison:
             "seconds": self.seconds,
             "has_labels": True,
             "uncalibrated": dict(self.uncalibrated),
-            "calibrators": [entry.to_dict(whole=entry.key == focus) for entry in self.entries],
+            "calibrators": [entry.to_dict(whole=entry.key in listed) for entry in self.entries],
             "focus": focus,
             "needed": [test.to_dict() for test in self.needed],
             "need": reading(self.needed),
@@ -342,6 +344,21 @@ class Comparison:
             return advised
         best = min(self.entries, key=lambda entry: entry.repaired["nll"], default=None)
         return None if best is None else best.key
+
+    def _listed(self, focus: str | None) -> list[str]:
+        """Return the calibrators whose every class is listed: the first one, the best by NLL."""
+
+        def kept(entry: Entry) -> list[Mapping[str, float]]:
+            return [entry.repaired] if entry.lift is None else [entry.repaired, entry.lift]
+
+        def rank(entry: Entry) -> tuple[bool, float]:
+            return entry.key != focus, min(report["nll"] for report in kept(entry))
+
+        reports = {
+            entry.key: 1 if entry.keeps_decisions else 1 + len(kept(entry))
+            for entry in sorted(self.entries, key=rank)
+        }
+        return lists_that_fit(reports, self.n_classes)
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with one row a report.

@@ -39,6 +39,8 @@ def helpers(data: Mapping[str, Any]) -> dict[str, Any]:
         "rows_shown": max(_FEWEST, _ROWS // max(len(entries), 1)),
         "classes_shown": max(_FEWEST, _CLASSES // max(len(entries), 1)),
         "few_classes": data["n_classes"] <= MOST_DIAGRAMS,
+        "listed": [entry["key"] for entry in entries if all_listed(entry)],
+        "first_list": next((e["classes"] for e in entries if e["key"] == data["focus"]), []),
         "squares": data["n_classes"] <= MOST_SQUARES,
         "change_kinds": CHANGE_KINDS,
         "change_kind": change_kind,
@@ -136,6 +138,11 @@ def kept_reports(entry: Mapping[str, Any]) -> list[str]:
     if entry["keeps_decisions"]:
         return ["direct"]
     return ["repaired"] if entry["lift"] is None else ["repaired", "lift"]
+
+
+def all_listed(entry: Mapping[str, Any]) -> bool:
+    """Tell whether every class of a calibrator is there, with its diagram."""
+    return bool(entry["classes"] and entry["classes"][0]["bins"])
 
 
 def sort_value(entry: Mapping[str, Any], measure: str) -> float:

@@ -1,14 +1,40 @@
+// Of all calibrators but the first, the classes come as bare numbers: rows are made of them here, with
+// the names, the counts and the original report of the first one's.
+{
+  const first = document.querySelector(".class-list[data-first] tbody");
+  const given = first ? [...first.rows] : [];
+  const cell = (text) => { const made = document.createElement("td"); made.textContent = text; return made; };
+  const rowOf = (reports, text, source) => {
+    const [numbers, ...bins] = text.split(" ");
+    const [left, joined, ...gaps] = numbers.split(",");
+    const [name, rows, decided, , , original] = [...source.cells].map((each) => each.cloneNode(true));
+    const row = document.createElement("tr");
+    row.append(name, rows, decided, cell(left), cell(joined), original, ...gaps.map((gap) => cell((gap / 1000).toFixed(3))));
+    row.dataset.bins = [source.dataset.bins.split(" ")[0], ...reports.map((report, at) => `${report};${bins[at]}`)].join(" ");
+    return row;
+  };
+  const count = (row, at) => Number(row.cells[at].textContent.replaceAll(",", ""));
+  const moved = (row) => count(row, 3) + count(row, 4);
+  for (const list of document.querySelectorAll(".class-list[data-classes]")) {
+    const { reports, classes } = list.dataset;
+    const rows = classes.split("|").map((text, at) => rowOf(reports.split(" "), text, given[at]));
+    rows.sort((one, other) => moved(other) - moved(one) || count(other, 2) - count(one, 2));
+    list.querySelector("tbody").replaceChildren(...rows);
+  }
+}
 // One of many classes: found by its name, and drawn when it is chosen.
 for (const list of document.querySelectorAll(".class-list")) {
   const rows = [...list.querySelector("tbody").rows];
   const find = list.querySelector(".find-class");
   const shown = list.querySelector(".classes-shown");
   if (find) {
-    find.addEventListener("input", () => {
+    const filter = () => {
       const wanted = find.value.trim().toLowerCase();
       for (const row of rows) row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted);
       shown.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} classes`;
-    });
+    };
+    find.addEventListener("input", filter);
+    filter();
   }
   const figure = list.querySelector(".class-chosen");
   if (!figure) continue;
@@ -28,7 +54,7 @@ for (const list of document.querySelectorAll(".class-list")) {
     lines.replaceChildren();
     for (const part of row.dataset.bins.split(" ")) {
       const [report, ...bins] = part.split(";");
-      const points = bins.map((bin) => bin.split(",").map(Number));
+      const points = bins.map((bin) => bin.split(",").map(Number)).map(([p, share, count]) => [p / 1000, share / 1000, count]);
       const at = ([x, y]) => [(x * size).toFixed(1), ((1 - y) * size).toFixed(1)];
       add("path", { class: `line ${report}`, d: `M${points.map((point) => at(point).join(" ")).join(" L")}` });
       for (const point of points) {
