@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cordcal.plots import COLOURS
+from cordcal.report.html import own_file
 
 colours = pytest.importorskip("matplotlib.colors")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -73,5 +74,27 @@ def test_pictures_follow_the_mode(site: Any, picture: str, theme: str, system: s
     away = np.abs(pixels.mean(axis=1) - ground.mean())
     ink = pixels[np.argmax(away)].mean()
     assert (ink > 0.85) if theme == "dark" else (ink < 0.15)
+    for name in PICTURES[picture]:
+        assert has_hue(pixels, COLOURS[name]), name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_of_a_study_follow_the_mode(browser: Any, tmp_path: Path, scheme: str) -> None:
+    style = own_file("style.css") + own_file("study.html").split("{{ style }}")[1]
+    picture = "results/main/figure-2.png"
+    shutil.copy(DOCS / picture, tmp_path)
+    page = tmp_path / "index.html"
+    page.write_text(
+        f"<!doctype html><style>{style.split('</style>')[0]}</style>"
+        f'<section><figure><img src="{Path(picture).name}"></figure></section>',
+        encoding="utf-8",
+    )
+    context = browser.new_context(offline=True, color_scheme=scheme)
+    study = context.new_page()
+    study.goto(page.as_uri())
+    pixels = shown(study, picture)
+    context.close()
+    card = colours.to_rgb({"light": "#ffffff", "dark": "#1a1f26"}[scheme])
+    assert np.mean(np.abs(pixels - card).max(axis=1) < 0.01) > 0.4
     for name in PICTURES[picture]:
         assert has_hue(pixels, COLOURS[name]), name
