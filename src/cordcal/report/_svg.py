@@ -268,7 +268,9 @@ class Drawing:
 
     def shared(self, name: str) -> Markup:
         """Return what was drawn so far for other drawings to `reuse`, and no more."""
-        drawn = Markup('<svg class="shared" aria-hidden="true"><g id="{}">{}</g></svg>')
+        drawn = Markup(
+            '<svg class="shared" aria-hidden="true"><g id="{}" class="reused">{}</g></svg>'
+        )
         return drawn.format(name, Markup("").join(self._parts))
 
     def reuse(self, name: str) -> None:
