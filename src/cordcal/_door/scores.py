@@ -51,6 +51,18 @@ def as_scores(scores: Any) -> npt.NDArray[Any]:
     return np.asarray(array)
 
 
+def as_scores_again(scores: Any, classes: int) -> npt.NDArray[Any]:
+    """Return scores of other rows than those of fit, with as many columns."""
+    given = as_scores(scores)
+    if given.shape[1] != classes:
+        raise Refusal(
+            "scores",
+            f"has {given.shape[1]} columns but fit saw {classes}",
+            "pass the same classes as in fit",
+        )
+    return given
+
+
 def check_own_scores(scores: npt.NDArray[Any], labels: Labels, kind: Kind) -> None:
     """Refuse a label whose class is masked in its row: its loss is infinite under any map."""
     if kind == "logits":

@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
-from cordcal._door.errors import Refusal, refuse
+from cordcal._door.errors import refuse
 from cordcal._door.estimator import Estimator
 from cordcal._door.expressions import in_domain
 from cordcal._door.original import Original
 from cordcal._door.scores import (
     LOG_FLOOR,
     as_scores,
+    as_scores_again,
     check_kind,
     check_own_scores,
     masked_refusal,
@@ -261,14 +262,7 @@ class Calibrator(Estimator, ABC):
 
     def _checked_again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("n_classes_")
-        given = as_scores(scores)
-        if given.shape[1] != self.n_classes_:
-            raise Refusal(
-                "scores",
-                f"has {given.shape[1]} columns but fit saw {self.n_classes_}",
-                "pass the same classes as in fit",
-            )
-        return given
+        return as_scores_again(scores, self.n_classes_)
 
     def _read(self, given: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
         return read_scores(

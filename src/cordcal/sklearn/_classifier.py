@@ -26,7 +26,7 @@ from cordcal._door.types import Kind
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators._crossfit import FOLDS, Folds
 from cordcal.calibrators._foreign import adapted
-from cordcal.preserved import Preserved
+from cordcal.preserved._choices import new_repair
 from cordcal.repair import CORD, Lift
 from cordcal.sklearn._folds import (
     SKLEARN_METHODS,
@@ -387,7 +387,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         return calibrator
 
     def _new_repair(self) -> CORD | Lift:
-        return Preserved("", repair=self.repair, preserve=self.preserve)._new_repair()
+        return new_repair(self.repair, self.preserve, default="cord")
 
     def _own_map(self, kind: Kind) -> Any:
         """Return a new calibrator of cordcal, or a copy of the caller's."""

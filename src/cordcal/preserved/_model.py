@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,40 +15,16 @@ from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_columns
 from cordcal._door.names import check_class_names, check_same_columns, column_names
 from cordcal._door.original import Original
-from cordcal._door.scores import as_scores, check_kind, check_scores
+from cordcal._door.scores import as_scores, as_scores_again, check_scores
 from cordcal._door.types import Decisions, Kind, Vector
 from cordcal._door.vectors import check_labels, check_weights
-from cordcal.calibrators import Calibrator, calibrator_class, make
+from cordcal.calibrators import Calibrator
 from cordcal.calibrators._crossfit import direct_of, teach
-from cordcal.calibrators._foreign import adapted
 from cordcal.calibrators.blend import masses_held_out
+from cordcal.preserved._choices import kind_of, new_calibrator, new_repair
+from cordcal.preserved._results import Reports
+from cordcal.preserved._state import Arrays, packed, unpacked
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
-
-# Names of the calibrator's arrays in a model file begin with this.
-_PREFIX = "calibrator."
-
-
-@dataclass(frozen=True, eq=False)
-class Reports:
-    """Both reports of the same rows, and the decisions they belong to.
-
-    Attributes
-    ----------
-    direct : ndarray of shape (n, K)
-        The calibrator's own probabilities.
-    repaired : ndarray of shape (n, K)
-        The repair's probabilities, whose argmax is the decision in every row.
-    decision : ndarray of int of shape (n,)
-        The classifier's decisions.
-    """
-
-    direct: npt.NDArray[Any]
-    repaired: npt.NDArray[Any]
-    decision: Decisions
-
-    def to_dict(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by name."""
-        return {"direct": self.direct, "repaired": self.repaired, "decision": self.decision}
 
 
 class Preserved(Estimator):
@@ -358,65 +333,18 @@ class Preserved(Estimator):
         return self.repair_.construction_
 
     def _kind(self) -> Kind:
-        own: Kind | None = None
-        if isinstance(self.calibrator, Calibrator):
-            own = self.calibrator.input
-            if self.input is not None and self.input != own:
-                raise Refusal(
-                    "input",
-                    f'is {self.input!r} but the calibrator was made with input="{own}"',
-                    "write the same for both, or only the calibrator's",
-                )
-        kind = self.input or own or "logits"
-        check_kind(kind)
-        return kind
+        return kind_of(self.calibrator, self.input)
 
     def _new_repair(self) -> CORD | Lift:
-        wanted = self.repair
-        if wanted is None:
-            wanted = "lift" if self.calibrator is None else "cord"
-        if wanted == "cord":
-            return CORD(self.preserve)
-        if wanted != "lift" and not isinstance(wanted, Lift):
-            raise Refusal("repair", f"is {wanted!r}", "write 'cord', 'lift' or Lift(mode='cap')")
-        if self.preserve != 1:
-            raise Refusal(
-                "preserve",
-                f"is {self.preserve!r} but Lift learns how sure to be of one decision, not of a "
-                f"ranking",
-                "leave preserve out, or write {setting}",
-                setting=("repair", "cord"),
-            )
-        return Lift() if wanted == "lift" else Lift(**wanted.get_params())
+        default = "lift" if self.calibrator is None else "cord"
+        return new_repair(self.repair, self.preserve, default=default)
 
     def _new_calibrator(self, kind: Kind) -> Any:
-        if self.calibrator is None or isinstance(self.calibrator, str):
-            key = self.calibrator or "blend"
-            if self.prefit:
-                raise Refusal(
-                    "prefit=True",
-                    f"needs a fitted calibrator, not the key {key!r}",
-                    "pass the fitted object, or leave prefit out",
-                )
-            return make(key, input=kind)
-        if self.prefit and hasattr(self.calibrator, "predict_proba"):
-            return self.calibrator
-        calibrator = adapted(self.calibrator, kind)
-        if self.prefit:
-            return calibrator
-        from sklearn.base import clone
-
-        return clone(calibrator, safe=False)
+        return new_calibrator(self.calibrator, kind, prefit=self.prefit)
 
     def _again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("repair_")
-        given = as_scores(scores)
-        if given.shape[1] != self.n_classes_:
-            raise Refusal(
-                "scores",
-                f"has {given.shape[1]} columns but fit saw {self.n_classes_}",
-                "pass the same classes as in fit",
-            )
+        given = as_scores_again(scores, self.n_classes_)
         self._check_columns(scores)
         return given
 
@@ -429,50 +357,27 @@ class Preserved(Estimator):
             return {}
         return {"calibrator": self.calibrator_, "repair": self.repair_}
 
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    def _state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
         self._check_fitted("repair_")
-        if not isinstance(self.calibrator_, Calibrator):
-            raise ValueError(
-                f"a model file cannot hold the foreign calibrator "
-                f"{type(self.calibrator_).__name__}; save model.repair_, which is all the repair "
-                f"needs, and keep the calibrator in its own format"
-            )
-        held, meta = self.calibrator_._state()
-        repair, record = self.repair_._state()
-        names = self.class_names
-        return {**repair, **{_PREFIX + name: value for name, value in held.items()}}, {
-            "calibrator": meta,
-            "lift" if isinstance(self.repair_, Lift) else "cord": record,
-            "input": self._kind(),
-            "class_names": None if names is None else np.asarray(names).tolist(),
-        }
+        held, meta = packed(self.calibrator_, self.repair_)
+        names = None if self.class_names is None else np.asarray(self.class_names).tolist()
+        return held, {**meta, "input": self._kind(), "class_names": names}
 
     @classmethod
-    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+    def _from_state(cls, held: Arrays, meta: dict[str, Any]) -> Self:
         """Rebuild a fitted model from what `_state` returned."""
-        inner = {
-            name.removeprefix(_PREFIX): value
-            for name, value in held.items()
-            if name.startswith(_PREFIX)
-        }
-        record = meta["calibrator"]
-        calibrator = calibrator_class(record["key"])._from_state(inner, record)
-        repair: CORD | Lift
-        if "lift" in meta:
-            repair = Lift._from_state(held, meta["lift"])
-        else:
-            repair = CORD._from_state(held, meta["cord"])
+        calibrator, repair = unpacked(held, meta)
+        names = meta["class_names"]
         model = cls(
             calibrator,
             repair=repair if isinstance(repair, Lift) else "cord",
             input=meta["input"],
             preserve=repair.preserve if isinstance(repair, CORD) else 1,
             prefit=True,
-            class_names=meta["class_names"],
+            class_names=names,
         )
         model.calibrator_, model.repair_ = calibrator, repair
         model.n_classes_ = calibrator.n_classes_
-        names = meta["class_names"]
         model.columns_ = None if names is None else [str(name) for name in names]
         return model
