@@ -7,22 +7,41 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cordcal._door.errors import Refusal
 from cordcal._door.expressions import at_least
-from cordcal._door.types import Array, Vector
-from cordcal.calibrators._base import Held
+from cordcal._door.types import Array, Labels, Matrix, Vector
+from cordcal.calibrators._base import Calibrator, Held
+from cordcal.calibrators._facts import Size
 from cordcal.calibrators._progress import progress
 
 # The share of its random start that a last layer keeps: training begins near one temperature.
-FIRST_SHARE = 0.1
+_FIRST_SHARE = 0.1
 
 Shapes = dict[str, tuple[int, ...]]
 Net = dict[str, Any]
 """The weights by name, as tensors that learn."""
+
+
+class OrderKeepingNetwork(Calibrator):
+    """What is true of every map that a network makes of the scores alone, order kept."""
+
+    size = Size(uncounted="network")
+    keeps_argmax = True
+    keeps_order = True
+    takes_masked = True
+    role = "rival"
+    needs_torch = True
+
+    # Widths of the hidden layers.
+    _hidden: ClassVar[tuple[int, ...]]
+
+    seed: int
+    weights_: Vector
+    objective_: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +116,26 @@ def new_net(shapes: Shapes, generator: Any, dtype: Any = None) -> Net:
         drawn = torch.rand(shape, generator=generator, dtype=dtype)
         net[name] = ((2.0 * drawn - 1.0) * bound).requires_grad_()
     return net
+
+
+def begin_near(net: Net, output: float) -> None:
+    """Let one chain of layers begin near an output: its last layer keeps little of its start."""
+    import torch
+
+    *_, weight, bias = net.values()
+    with torch.no_grad():
+        weight.mul_(_FIRST_SHARE)
+        bias.fill_(output)
+
+
+def weighted_rows(
+    working: Matrix, labels: Labels, weight: Vector | None
+) -> tuple[Matrix, Labels, Vector | None]:
+    """Return the rows with weight: a batch of others would have no loss."""
+    if weight is None:
+        return working, labels, None
+    some = weight > 0.0
+    return working[some], labels[some], weight[some]
 
 
 def flat(net: Net) -> Vector:

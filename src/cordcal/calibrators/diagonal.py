@@ -11,23 +11,9 @@ import numpy.typing as npt
 from cordcal._door.expressions import LOWEST_SHIFTED, at_least, at_most, plus, softmax, times
 from cordcal._door.scores import row_weights
 from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
+from cordcal.calibrators import _networks as nets
+from cordcal.calibrators._base import Held
 from cordcal.calibrators._curves import interpolate, search_strides
-from cordcal.calibrators._facts import Size
-from cordcal.calibrators._networks import (
-    FIRST_SHARE,
-    Training,
-    check_training,
-    flat,
-    layer_shapes,
-    layers_of,
-    mean_cross_entropy,
-    new_net,
-    through_layers,
-    torch_for,
-    torch_namespace,
-    train,
-)
 from cordcal.calibrators.temperature import cross_entropy, fit_temperature, sample_of
 
 # The function is linear in so many cells at most; published are 50 steps for each integral.
@@ -39,7 +25,7 @@ _DEPTH = 100.0
 _FLATTEST, _STEEPEST, _UNIT = 1e-3, 2.0**8, 2.0**-36
 
 
-class DiagonalNetwork(Calibrator):
+class DiagonalNetwork(nets.OrderKeepingNetwork):
     """DIAG: ``softmax(f(z_1), …, f(z_K))`` with one increasing f for all classes.
 
     The slope of f is ELU(h) + 1, where h is a network of the logit with two hidden layers of
@@ -91,13 +77,7 @@ class DiagonalNetwork(Calibrator):
     key = "diag"
     title = "Diagonal network"
     short = "DIAG"
-    size = Size(uncounted="network")
     works_on = "logits"
-    keeps_argmax = True
-    keeps_order = True
-    takes_masked = True
-    role = "rival"
-    needs_torch = True
     cost = "500 steps of 1000 rows"
     reference = "Rahimi et al. 2020, NeurIPS"
 
@@ -106,8 +86,6 @@ class DiagonalNetwork(Calibrator):
 
     knot_x_: Vector
     knot_y_: Vector
-    weights_: Vector
-    objective_: float
 
     def __init__(
         self,
@@ -137,11 +115,9 @@ class DiagonalNetwork(Calibrator):
         return softmax(at_least(mapped, LOWEST_SHIFTED, xp), xp)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        torch = torch_for(self.key)
-        check_training(steps=self.steps, batch_size=self.batch_size)
-        if weight is not None:  # a batch of rows without weight would have no loss
-            some = weight > 0.0
-            working, labels, weight = working[some], labels[some], weight[some]
+        torch = nets.torch_for(self.key)
+        nets.check_training(steps=self.steps, batch_size=self.batch_size)
+        working, labels, weight = nets.weighted_rows(working, labels, weight)
         np.maximum(working, LOWEST_SHIFTED, out=working)
         self.knot_x_ = cells_of(working)
         width = self.knot_x_[1] - self.knot_x_[0]
@@ -149,19 +125,17 @@ class DiagonalNetwork(Calibrator):
         # The network sees the middles of the cells, brought to [−1, 1].
         inputs = torch.from_numpy(np.linspace(-1.0, 1.0, middle.size)[:, None])
         generator = torch.Generator().manual_seed(self.seed)
-        shapes = layer_shapes({"net": (1, *self._hidden, 1)})
-        net = new_net(shapes, generator, torch.float64)
-        with torch.no_grad():
-            net["net.2.weight"].mul_(FIRST_SHARE)
-            # The ELU of a negative number is its exponential, less one.
-            net["net.2.bias"].fill_(math.log(best_slope(working, labels, weight)))
+        shapes = nets.layer_shapes({"net": (1, *self._hidden, 1)})
+        net = nets.new_net(shapes, generator, torch.float64)
+        # The ELU of a negative number is its exponential, less one.
+        nets.begin_near(net, math.log(best_slope(working, labels, weight)))
         z, y, w = (
             torch.from_numpy(each) for each in (working, labels, row_weights(labels.size, weight))
         )
         knots = torch.from_numpy(self.knot_x_)
 
         def slopes() -> Any:
-            output = through_layers(inputs, layers_of(net), torch_namespace())[:, 0]
+            output = nets.through_layers(inputs, nets.layers_of(net), nets.torch_namespace())[:, 0]
             return (torch.nn.functional.elu(output) + 1.0).clamp(_FLATTEST, _STEEPEST)
 
         def loss_of(at: Any) -> Any:
@@ -169,11 +143,13 @@ class DiagonalNetwork(Calibrator):
             values = torch.nn.functional.pad((width * slope).cumsum(dim=0), (1, 0))
             cell = ((rows - knots[0]) / width).floor().clamp(0, middle.size - 1).long()
             mapped = values[cell] + slope[cell] * (rows - knots[cell])
-            return mean_cross_entropy(mapped, y[at], w[at] / w[at].sum())
+            return nets.mean_cross_entropy(mapped, y[at], w[at] / w[at].sum())
 
-        training = Training.in_steps(self.steps, labels.size, self.batch_size, self.learning_rate)
-        self.objective_ = train(self.key, net, loss_of, labels.size, training, generator)
-        self.weights_ = flat(net)
+        training = nets.Training.in_steps(
+            self.steps, labels.size, self.batch_size, self.learning_rate
+        )
+        self.objective_ = nets.train(self.key, net, loss_of, labels.size, training, generator)
+        self.weights_ = nets.flat(net)
         rounded = np.ceil(slopes().detach().numpy() / _UNIT) * _UNIT
         self.knot_y_ = width * np.append(0.0, np.cumsum(rounded))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,25 +23,8 @@ from cordcal._door.expressions import (
 )
 from cordcal._door.scores import row_weights
 from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._facts import Size
-from cordcal.calibrators._networks import (
-    FIRST_SHARE,
-    Net,
-    Shapes,
-    Training,
-    check_training,
-    flat,
-    layer_shapes,
-    layers_of,
-    mean_cross_entropy,
-    new_net,
-    through_layers,
-    torch_for,
-    torch_namespace,
-    train,
-    unflattened,
-)
+from cordcal.calibrators import _networks as nets
+from cordcal.calibrators._base import Held
 from cordcal.calibrators.entropy import COLDEST, HOTTEST
 from cordcal.calibrators.temperature import cross_entropy, fit_temperature, sample_of
 
@@ -53,29 +36,16 @@ _LEAST_SMART = 0.1
 _BINS, _WIDTH = 15, 0.05
 
 
-class NetworkTemperature(Calibrator):
+class NetworkTemperature(nets.OrderKeepingNetwork):
     """``softmax(z / T)``, where a network turns what it sees of a row into T.
 
     The network starts near the one temperature that is best for all rows.  Its map is an
     expression of the scores, so a fitted one needs no torch.
     """
 
-    size = Size(uncounted="network")
-    keeps_argmax = True
-    keeps_order = True
-    takes_masked = True
-    role = "rival"
-    needs_torch = True
-
-    # Widths of the hidden layers.
-    _hidden: ClassVar[tuple[int, ...]]
-
     input: Kind
-    seed: int
     mean_: float
     scale_: float
-    weights_: Vector
-    objective_: float
 
     @classmethod
     @abstractmethod
@@ -97,18 +67,18 @@ class NetworkTemperature(Calibrator):
         """Return how many numbers the network sees of a row."""
 
     @abstractmethod
-    def _training(self, rows: int) -> Training:
+    def _training(self, rows: int) -> nets.Training:
         """Return how the network is trained on so many rows."""
 
     @abstractmethod
-    def _loss(self, logits: Any, labels: Any, weight: Any, net: Net) -> Any:
+    def _loss(self, logits: Any, labels: Any, weight: Any, net: nets.Net) -> Any:
         """Return the loss of tempered logits; the weights sum to one."""
 
-    def _shapes(self) -> Shapes:
-        return layer_shapes({"net": (self._width(), *self._hidden, 1)})
+    def _shapes(self) -> nets.Shapes:
+        return nets.layer_shapes({"net": (self._width(), *self._hidden, 1)})
 
     def _held(self) -> dict[str, npt.NDArray[Any]]:
-        layers = layers_of(unflattened(self.weights_, self._shapes()))
+        layers = nets.layers_of(nets.unflattened(self.weights_, self._shapes()))
         # The first layer takes the scale: before a product, onnxruntime would make it a float32.
         first = layers["weight_0"] / self.scale_
         bias = layers["bias_0"] - self.mean_ * first.sum(axis=0)
@@ -124,30 +94,28 @@ class NetworkTemperature(Calibrator):
     @classmethod
     def _temperatures(cls, inputs: Array, held: Held, xp: Any) -> Array:
         """Return each row's temperature: also what is trained, with torch as ``xp``."""
-        temperature = cls._temperature(through_layers(inputs, held, xp)[:, 0], xp)
+        temperature = cls._temperature(nets.through_layers(inputs, held, xp)[:, 0], xp)
         return at_most(at_least(temperature, COLDEST, xp), HOTTEST, xp)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        torch = torch_for(self.key)
+        torch = nets.torch_for(self.key)
         training = self._training(labels.size)
-        if weight is not None:  # a batch of rows without weight would have no loss
-            some = weight > 0.0
-            working, labels, weight = working[some], labels[some], weight[some]
+        working, labels, weight = nets.weighted_rows(working, labels, weight)
         share = row_weights(labels.size, weight)
         inputs = self._to_scale(working, share)
         for at in row_blocks(*working.shape):
             at_least(less_top(working[at], np), LOWEST_SHIFTED, np)
         generator = torch.Generator().manual_seed(self.seed)
-        net = new_net(self._shapes(), generator, torch.float64)
+        net = nets.new_net(self._shapes(), generator, torch.float64)
         self._start(net, working, labels, weight)
         z, x, y, w = (torch.from_numpy(each) for each in (working, inputs, labels, share))
 
         def loss_of(at: Any) -> Any:
-            temperature = self._temperatures(x[at], layers_of(net), torch_namespace())
+            temperature = self._temperatures(x[at], nets.layers_of(net), nets.torch_namespace())
             return self._loss(z[at] / temperature[:, None], y[at], w[at] / w[at].sum(), net)
 
-        self.objective_ = train(self.key, net, loss_of, labels.size, training, generator)
-        self.weights_ = flat(net)
+        self.objective_ = nets.train(self.key, net, loss_of, labels.size, training, generator)
+        self.weights_ = nets.flat(net)
 
     def _to_scale(self, working: Matrix, share: Vector) -> Matrix:
         """Return what the network sees, with weighted mean 0 and variance 1."""
@@ -158,14 +126,11 @@ class NetworkTemperature(Calibrator):
         self.scale_ = math.sqrt(float(share @ ((seen - self.mean_) ** 2).mean(axis=1))) or 1.0
         return (seen - self.mean_) / self.scale_
 
-    def _start(self, net: Net, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _start(self, net: nets.Net, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
         """Let the network begin near the best temperature, no colder than the scores."""
         best = fit_temperature(cross_entropy, *sample_of(shifted, labels, weight))
         temperature = min(math.exp(-min(best.at, 0.0)), HOTTEST)
-        last = f"net.{len(self._hidden)}"
-        with torch_for(self.key).no_grad():
-            net[f"{last}.weight"].mul_(FIRST_SHARE)
-            net[f"{last}.bias"].fill_(self._output_at(temperature))
+        nets.begin_near(net, self._output_at(temperature))
 
 
 class ParametrizedTemperature(NetworkTemperature):
@@ -266,16 +231,16 @@ class ParametrizedTemperature(NetworkTemperature):
     def _width(self) -> int:
         return min(self._most, self.n_classes_)
 
-    def _training(self, rows: int) -> Training:
-        check_training(steps=self.steps, batch_size=self.batch_size)
+    def _training(self, rows: int) -> nets.Training:
+        nets.check_training(steps=self.steps, batch_size=self.batch_size)
         _check_loss(self.loss, ("ce", "mse"))
-        return Training.in_steps(self.steps, rows, self.batch_size, self.learning_rate)
+        return nets.Training.in_steps(self.steps, rows, self.batch_size, self.learning_rate)
 
-    def _loss(self, logits: Any, labels: Any, weight: Any, net: Net) -> Any:
+    def _loss(self, logits: Any, labels: Any, weight: Any, net: nets.Net) -> Any:
         if self.loss == "ce":
-            loss = mean_cross_entropy(logits, labels, weight)
+            loss = nets.mean_cross_entropy(logits, labels, weight)
         else:
-            functional = torch_for(self.key).nn.functional
+            functional = nets.torch_for(self.key).nn.functional
             hot = functional.one_hot(labels, logits.shape[1])
             loss = weight @ ((logits.softmax(dim=1) - hot) ** 2).sum(dim=1)
         squares = sum((each**2).sum() for name, each in net.items() if name.endswith("weight"))
@@ -373,16 +338,16 @@ class MarginTemperature(NetworkTemperature):
     def _width(self) -> int:
         return 1
 
-    def _training(self, rows: int) -> Training:
-        check_training(epochs=self.epochs, batch_size=self.batch_size)
+    def _training(self, rows: int) -> nets.Training:
+        nets.check_training(epochs=self.epochs, batch_size=self.batch_size)
         _check_loss(self.loss, ("ce", "soft-ece"))
-        return Training(
+        return nets.Training(
             self.epochs, self.batch_size, self.learning_rate, patience=20, least_gain=1e-4
         )
 
-    def _loss(self, logits: Any, labels: Any, weight: Any, net: Net) -> Any:
+    def _loss(self, logits: Any, labels: Any, weight: Any, net: nets.Net) -> Any:
         if self.loss == "ce":
-            return mean_cross_entropy(logits, labels, weight)
+            return nets.mean_cross_entropy(logits, labels, weight)
         return _soft_calibration_error(logits, labels, weight)
 
 

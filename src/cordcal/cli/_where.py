@@ -108,6 +108,17 @@ class Where:
 
 ANSWERS = ("answers", "options", "variants")
 """The options of files with answers of language models."""
+LABELLED = (
+    "key",
+    "columns",
+    "class_names",
+    "labels",
+    "labels_column",
+    "features",
+    "features_columns",
+    *ANSWERS,
+)
+"""The options of files that calibrators are fitted on."""
 NOWHERE = Where()
 
 

@@ -30,7 +30,7 @@ from cordcal.cli._options import (
     read_groups,
     read_rows,
 )
-from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._where import LABELLED, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.files import Scores
@@ -44,16 +44,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, compare, "compare scores.npz --report report.html")
 
 
-@reading(
-    "key",
-    "columns",
-    "class_names",
-    "labels",
-    "labels_column",
-    "features",
-    "features_columns",
-    *ANSWERS,
-)
+@reading(*LABELLED)
 def compare(
     scores: Annotated[str, typer.Argument(help="Scores with labels; - reads stdin.")],
     calibrator: Annotated[

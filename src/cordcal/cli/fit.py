@@ -34,7 +34,7 @@ from cordcal.cli._options import (
     read_rows,
     refuse_with_pair,
 )
-from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._where import LABELLED, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.evaluate.held_out import HeldOutMeasures
@@ -53,18 +53,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading(
-    "key",
-    "columns",
-    "class_names",
-    "labels",
-    "labels_column",
-    "features",
-    "features_columns",
-    "weights",
-    "weights_column",
-    *ANSWERS,
-)
+@reading(*LABELLED, "weights", "weights_column")
 def fit(
     scores: Annotated[
         str | None, typer.Argument(help="Calibration scores with labels; - reads stdin.")

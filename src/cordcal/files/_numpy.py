@@ -8,7 +8,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, BinaryIO, TypeVar
@@ -149,7 +150,31 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
             ) from error
 
 
-class Chosen(Mapping[str, npt.NDArray[Any]]):
+class _Named(Mapping[str, Value]):
+    """Values under names that are known before any value is."""
+
+    _keys: Sequence[str]
+
+    @abstractmethod
+    def _value(self, key: str) -> Value:
+        """Return what has one of the names."""
+
+    def __getitem__(self, key: str) -> Value:
+        if key not in self._keys:
+            raise KeyError(key)
+        return self._value(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Chosen(_Named[npt.NDArray[Any]]):
     """Some of an archive's arrays, or some rows of them; nothing is read before it is asked for."""
 
     def __init__(
@@ -157,44 +182,22 @@ class Chosen(Mapping[str, npt.NDArray[Any]]):
     ) -> None:
         self._whole, self._keys, self._rows = whole, keys, rows
 
-    def __getitem__(self, key: str) -> npt.NDArray[Any]:
-        if key not in self._keys:
-            raise KeyError(key)
+    def _value(self, key: str) -> npt.NDArray[Any]:
         values = self._whole[key]
         return values if self._rows is None else values[self._rows]
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-
-class Lazy(Mapping[str, Value]):
+class Lazy(_Named[Value]):
     """Values by name that a function makes when they are first asked for."""
 
     def __init__(self, keys: Iterable[str], read: Callable[[str], Value]) -> None:
         self._keys, self._read = tuple(keys), read
         self._held: dict[str, Value] = {}
 
-    def __getitem__(self, key: str) -> Value:
-        if key not in self._keys:
-            raise KeyError(key)
+    def _value(self, key: str) -> Value:
         if key not in self._held:
             self._held[key] = self._read(key)
         return self._held[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 def in_memory(data: bytes) -> Callable[[], BinaryIO]:

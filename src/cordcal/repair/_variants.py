@@ -5,6 +5,7 @@ They share every step with CORD but the one that is being varied, and return Num
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
-from cordcal._door.types import Vector
+from cordcal._door.types import Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal._numeric.exact import moderated
 from cordcal._numeric.rows import lane_sum
@@ -22,6 +23,8 @@ from cordcal.repair._arguments import check_against_fit, check_fitted, output_ar
 from cordcal.repair._construction import CalibrationRows
 from cordcal.repair._results import Construction
 from cordcal.repair._rows import MeanTarget
+
+Reports = npt.NDArray[Any]
 
 
 class VariantCORD(Estimator):
@@ -120,20 +123,8 @@ def _numpy_pair(original: Any, direct: Any) -> tuple[npt.NDArray[Any], npt.NDArr
     return arrays.to_numpy(p), arrays.to_numpy(q)
 
 
-class MinimalRepair(Estimator):
-    """The smallest change that keeps each decision: changed rows go to their lower bound.
-
-    Rows whose direct report keeps the decision are returned as they are; there is nothing
-    to fit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> original, direct = np.array([[0.6, 0.4], [0.7, 0.3]]), np.array([[0.2, 0.8], [0.9, 0.1]])
-    >>> MinimalRepair().fit(original, direct).transform(original, direct).round(3)
-    array([[0.5, 0.5],
-           [0.9, 0.1]])
-    """
+class _Fixed(Estimator):
+    """A repair of each row by itself, with nothing to fit."""
 
     def fit(
         self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
@@ -148,6 +139,30 @@ class MinimalRepair(Estimator):
         p, q = _numpy_pair(original, direct)
         keep = None if decision is None else check_decisions(decision, *q.shape)
         out = output_array(q, dtype, None, False)
+        self._write(p, q, keep, out)
+        return out
+
+    @abstractmethod
+    def _write(self, p: Reports, q: Reports, keep: Decisions | None, out: Reports) -> None:
+        """Write the repaired rows to ``out``."""
+
+
+class MinimalRepair(_Fixed):
+    """The smallest change that keeps each decision: changed rows go to their lower bound.
+
+    Rows whose direct report keeps the decision are returned as they are; there is nothing
+    to fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> original, direct = np.array([[0.6, 0.4], [0.7, 0.3]]), np.array([[0.2, 0.8], [0.9, 0.1]])
+    >>> MinimalRepair().fit(original, direct).transform(original, direct).round(3)
+    array([[0.5, 0.5],
+           [0.9, 0.1]])
+    """
+
+    def _write(self, p: Reports, q: Reports, keep: Decisions | None, out: Reports) -> None:
         for block in _rows.described_blocks(p, q, keep):
             state = block.state
             rebuilt = _array.rebuild(
@@ -157,10 +172,9 @@ class MinimalRepair(Estimator):
             repaired = np.where(state.changed[:, None], rebuilt, kept)
             # Rows that keep their decision may tie, by themselves or once they are rounded.
             out[block.rows] = _array.lift_decision(repaired.astype(out.dtype), state.decision)
-        return out
 
 
-class RankingProjection(Estimator):
+class RankingProjection(_Fixed):
     """The smallest change that keeps the whole ranking: the KL projection onto the order.
 
     Each row goes to the distribution u in the original's order that minimises KL(direct‖u):
@@ -176,19 +190,7 @@ class RankingProjection(Estimator):
     (array([[0.5 , 0.25, 0.25]]), True)
     """
 
-    def fit(
-        self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
-    ) -> Self:
-        """Do nothing; there to be called like `CORD.fit`."""
-        return self
-
-    def transform(
-        self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
-    ) -> npt.NDArray[Any]:
-        """Repair reports; see `CORD.transform`."""
-        p, q = _numpy_pair(original, direct)
-        keep = None if decision is None else check_decisions(decision, *q.shape)
-        out = output_array(q, dtype, None, False)
+    def _write(self, p: Reports, q: Reports, keep: Decisions | None, out: Reports) -> None:
         levels = q.shape[1] - 1  # the last rank has nothing below it
         for block in _rows.checked_blocks(p, q, keep):
             order = _ranking.kept_order(block.original, block.decision)
@@ -201,7 +203,6 @@ class RankingProjection(Estimator):
             out[block.rows] = _ranking.lift_order(
                 projected.astype(out.dtype), rows, levels, strict=strict
             )
-        return out
 
 
 def normalised_rows(rows: Vector, total: Vector, level: float) -> Vector:
