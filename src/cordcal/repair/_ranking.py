@@ -193,7 +193,6 @@ def respond_levels(
     rows: RankedRows, etas: Sequence[float], *, xp: Any = None
 ) -> Iterator[tuple[int, Level, tuple[Array, Array, Array]]]:
     """Yield each level, from the inside out, with its repaired mass, complement and slope."""
-    xp = namespace(rows.entry) if xp is None else xp
     inside = None
     for level in range(len(etas) - 1, -1, -1):
         state = level_state(rows, level, inside, xp=xp)
@@ -211,12 +210,13 @@ def respond(
 
     ``level`` is that of `_array.unchanged`.
     """
+    levels = respond_levels(rows, etas, xp=xp)
     xp = namespace(rows.entry) if xp is None else xp
     masses: list[Array] = []
     rests: list[Array] = []
     same = rows.inner & _array.sums_to_one(rows.total, level)
     same = same & (xp.ones_like(rows.inner) if not any(etas) else xp.zeros_like(rows.inner))
-    for _, state, (mass, rest, _) in respond_levels(rows, etas, xp=xp):
+    for _, state, (mass, rest, _) in levels:
         same = same & (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
         masses.insert(0, mass)
         rests.insert(0, rest)
