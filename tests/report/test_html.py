@@ -109,7 +109,13 @@ def test_a_comparison(comparison: dict) -> None:
 def test_an_audit(audited: dict) -> None:
     text = render(audited, title="Audit", source="p.npz against q.npz")
     check(text)
-    assert ("Every calibrator, direct and repaired" in text) == audited["has_labels"]
+    assert ("Direct and repaired, in numbers" in text) == audited["has_labels"]
+    # One pair is not "every calibrator", and there is nothing to sort or to choose.
+    assert "Every calibrator" not in text
+    assert "Choose a heading" not in text
+    if audited["has_labels"] and audited["calibrators"][0]["changes"]["n_changed"]:
+        assert "keeps decisions by itself" not in text
+        assert re.search(r"uncalibrated \d+\.\d+\u00a0%", text)
 
 
 def test_many_classes_and_calibrators_stay_small(comparison: dict) -> None:

@@ -103,10 +103,15 @@ def _measure_tiles(
         {
             "label": f"{MEASURES[measure].short}{whose}",
             "value": number(measure, after[measure]),
-            "note": f"uncalibrated {number(measure, before[measure])}" if whose else "",
+            # A number is not parted from its unit where a tile is narrow.
+            "note": f"uncalibrated {_unbroken(measure, before)}" if whose else "",
         }
         for measure in leading()
     ]
+
+
+def _unbroken(measure: str, values: Mapping[str, float]) -> str:
+    return number(measure, values[measure]).replace(" ", "\u00a0")
 
 
 def settings(data: Mapping[str, Any], source: str | None) -> dict[str, str]:
