@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -78,10 +79,6 @@ def make_splits(
         original = Original.of(test, scores.kind)
         by = None if groups is None else few_groups(groups, len(truth))
         return [Split(scores, labels, None, original, truth, None, rows, by)], len(truth)
-    if not 0.0 < evaluation < 1.0:
-        raise Refusal(
-            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
-        )
     count = len(labels)
     by = None if groups is None else few_groups(groups, count)
     held_out = min(max(1, round(evaluation * count)), count - 1)
@@ -105,6 +102,20 @@ def make_splits(
             )
         )
     return parts, count
+
+
+def check_evaluation(evaluation: Any) -> None:
+    """Refuse what is neither a share of the rows nor a pair of scores and labels."""
+    remedy = "pass a share between 0 and 1, or a tuple of scores and labels"
+    if isinstance(evaluation, tuple):
+        if len(evaluation) != 2:
+            raise Refusal("evaluation", f"is a tuple of {len(evaluation)}", remedy)
+    elif not isinstance(evaluation, Real):
+        raise Refusal("evaluation", f"is of type {type(evaluation).__name__}", remedy)
+    elif not 0.0 < float(evaluation) < 1.0:
+        raise Refusal(
+            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
+        )
 
 
 def checked_names(names: Sequence[str] | None, classes: int) -> tuple[str, ...] | None:

@@ -18,7 +18,7 @@ from cordcal._door.types import Kind
 from cordcal._door.vectors import check_labels
 from cordcal.evaluate._choice import choose, left_out_by
 from cordcal.evaluate._fitting import Fitted, fit_and_measure, means, measure_on
-from cordcal.evaluate._splits import Split, checked_names, make_splits
+from cordcal.evaluate._splits import Split, check_evaluation, checked_names, make_splits
 from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
@@ -100,6 +100,7 @@ def compare(
     truth = check_labels(as_columns(labels, given.shape, names), rows, classes)
     whole = Original.of(given, input, fitting=True)
     seed = as_seed(seed)
+    check_evaluation(evaluation)
     if isinstance(evaluation, tuple) and names is not None:
         evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), names)
     chosen = choose(calibrators, input)
