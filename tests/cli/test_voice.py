@@ -48,6 +48,18 @@ def test_compare_takes_keys_with_commas_and_skips_rows(call, folder: Path) -> No
     assert "skipped 2 rows" in errors
 
 
+def test_groups_of_skipped_rows_are_skipped(call, folder: Path) -> None:
+    bad = np.isin(np.arange(400), [4, 9])
+    np.save(folder / "groups.npy", np.where(bad, "bad", "good"))
+    told = ("--groups", "groups.npy", "--on-error", "skip", "--json")
+    code, out, errors = call("compare", "holes.npz", *TS, *told)
+    assert code == 0, errors
+    groups = json.loads(out)["calibrators"][0]["groups"]
+    assert {group["name"] for group in groups} == {"good"}
+    np.save(folder / "groups.npy", np.zeros(300))
+    assert "groups has shape (300,)" in call("compare", "holes.npz", *TS, *told)[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -17,7 +17,7 @@ from cordcal.cli._console import note, say_skipped
 from cordcal.cli._where import Where
 
 if TYPE_CHECKING:
-    from cordcal._door.types import Kind
+    from cordcal._door.types import Classes, Kind
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 
@@ -155,17 +155,19 @@ def read(
     return found
 
 
-def read_rows(path: str, where: Where, on_error: OnError, **options: Any) -> Scores:
-    """Read calibration rows, without those that are to be skipped."""
+def read_rows(
+    path: str, where: Where, on_error: OnError, **options: Any
+) -> tuple[Scores, Classes | None]:
+    """Read calibration rows, and which of the file's they are if some may be skipped."""
     if where.answers is not None:
-        return answer_scores(path, where, labelled=True, on_error=on_error)
+        return answer_scores(path, where, labelled=True, on_error=on_error), None
     if on_error == "stop":
-        return read(path, where, **options)
+        return read(path, where, **options), None
     from cordcal.serving._refusals import read_sound
 
-    found, skipped = read_sound(open_file(path, where, **options))
+    found, rows, skipped = read_sound(open_file(path, where, **options))
     say_skipped(skipped)
-    return found
+    return found, rows
 
 
 def _say_columns(found: Scores | ScoreFile, where: Where) -> None:
@@ -214,11 +216,21 @@ def open_file(
     return found
 
 
-def read_groups(path: str | None, column: str | None, scores: str) -> Any:
-    """Return the group of each row: of a file of their own, or of a column of the scores'."""
+def read_groups(
+    path: str | None, column: str | None, scores: str, rows: Classes | None = None
+) -> Any:
+    """Return the group of each row: of a file of their own, or of a column of the scores'.
+
+    ``rows`` are those of the scores that were not skipped.
+    """
+    if path is None and column is None:
+        return None
     from cordcal.files._scores import read_vector
 
-    return None if path is None and column is None else read_vector(path or scores, column)
+    groups = read_vector(path or scores, column)
+    if rows is None or len(groups) <= rows[-1]:  # too few are refused where they are used
+        return groups
+    return groups[rows]
 
 
 def open_pair(

@@ -33,6 +33,7 @@ from cordcal.cli._options import (
 from cordcal.cli._where import LABELLED, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
+    from cordcal._door.types import Classes
     from cordcal.files import Scores
     from cordcal.serving._refusals import OnError
 
@@ -82,7 +83,7 @@ def compare(
         check_output(report, force=force)
     headline(f"cordcal compare: {scores}")
     treatment = check_on_error(on_error)
-    found, other = _parts(scores, evaluation, where, treatment, kind=input)
+    found, other, rows = _parts(scores, evaluation, where, treatment, kind=input)
     truth = need_labels(found)
     held_out: Any = share if other is None else (other.values, need_labels(other))
     from cordcal import calibrators
@@ -104,7 +105,7 @@ def compare(
             preserve=depth,
             class_names=found.class_names,
             features=found.features if other is None else None,
-            groups=read_groups(groups, groups_column, evaluation or scores),
+            groups=read_groups(groups, groups_column, evaluation or scores, rows),
             progress=advance,
         )
     given = where.given()
@@ -123,20 +124,20 @@ def compare(
 
 def _parts(
     scores: str, evaluation: str | None, where: Where, on_error: OnError, *, kind: Any
-) -> tuple[Scores, Scores | None]:
-    """Read the rows to fit on, and those to evaluate on where a file gives them."""
+) -> tuple[Scores, Scores | None, Classes | None]:
+    """Read the rows to fit on, those to evaluate on where a file gives them, and which they are."""
     if evaluation is None and set(where.given()) <= {"--key"} and scores != "-":
         from cordcal.files._calarena import read_experiment
 
         pair = read_experiment(scores, where.key)
         if pair is not None:
-            return pair
-    found = read_rows(scores, where, on_error, kind=kind)
+            return *pair, None
+    found, rows = read_rows(scores, where, on_error, kind=kind)
     if evaluation is None:
-        return found, None
-    other = read_rows(evaluation, where, on_error, kind=kind)
+        return found, None, rows
+    other, rows = read_rows(evaluation, where, on_error, kind=kind)
     check_names(found.class_names, scores, other.class_names, evaluation)
-    return found, other
+    return found, other, rows
 
 
 def _calibrator(text: str, allow_import: bool) -> Any:

@@ -109,7 +109,7 @@ def fit(
             _check_key(calibrator)
         wanted: Any = repair
         cordcal.Preserved(calibrator, repair=wanted, preserve=depth)._new_repair()  # refuses others
-        found = read_rows(scores, where, treatment, kind=input)
+        found, _ = read_rows(scores, where, treatment, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
         check_output(output, force=force)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal._door.reports import DROP
+from cordcal._door.types import Classes
 from cordcal.files._scores import Scores
 from cordcal.files._stream import Batch, ScoreFile, joined
 
@@ -68,7 +69,7 @@ class Refusals:
         return keep
 
 
-def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:
+def read_sound(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     """Read the rows that are reports, and count the others by what is wrong with them.
 
     Parameters
@@ -80,6 +81,8 @@ def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:
     -------
     scores : Scores
         The rows that are left, in their order.
+    rows : ndarray of int
+        Which rows of the file those are.
     skipped : Counter
         How many rows were left out, by reason.
     """
@@ -105,4 +108,5 @@ def read_sound(file: ScoreFile) -> tuple[Scores, Counter[str]]:
         whole.weights,
         file.columns,
     )
-    return scores, refusals.counts
+    rows = np.concatenate([batch.numbers for batch in sound])
+    return scores, rows, refusals.counts
