@@ -169,3 +169,19 @@ def test_a_column_groups_the_rows_and_the_evaluation_file_is_named(call, tables:
     page = (tables / "r.html").read_text()
     assert "t.npz, evaluated on s.npz" in page
     assert "Group by group" in page
+
+
+@pytest.mark.parametrize("head", ["truth", None])
+def test_labels_are_words_in_a_file_of_their_own(
+    call, tables: Path, labels: np.ndarray, head: str | None
+) -> None:
+    words = [NAMES[label] for label in labels]
+    (tables / "words.csv").write_text("\n".join([head, *words] if head else words) + "\n")
+    told = ("--columns", ",".join(NAMES), *TS, "--output")
+    assert call("fit", "s.csv", "--labels", "words.csv", *told, "a.safetensors")[0] == 0
+    assert call("fit", "s.csv", "--labels-column", "truth", *told, "b.safetensors")[0] == 0
+    assert (tables / "a.safetensors").read_bytes() == (tables / "b.safetensors").read_bytes()
+    # Words are no scores, and a word too few is counted.
+    assert "words.csv holds no numbers" in call("fit", "words.csv", *TS)[2]
+    (tables / "few.csv").write_text("\n".join(words[1:]) + "\n")
+    assert call("fit", "s.csv", "--labels", "few.csv", *told, "c.safetensors")[0] == 2

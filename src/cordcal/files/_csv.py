@@ -19,7 +19,7 @@ from cordcal.files._columns import Sort
 from cordcal.files._opening import FORMATS, first_line, no_rows
 
 
-def read_table(name: str, data: bytes) -> TextTable:
+def read_table(name: str, data: bytes, *, words: bool = False) -> TextTable:
     r"""Read a table's headings; its columns are read when they are asked for.
 
     Parameters
@@ -28,15 +28,19 @@ def read_table(name: str, data: bytes) -> TextTable:
         What messages call the file.
     data : bytes
         Its lines, with commas, semicolons or tabs between the cells.
+    words : bool
+        Whether no column of numbers is needed, as in a file of labels.
 
     Examples
     --------
     >>> table = read_table("s.csv", b"cat,dog\n0.2,0.8\n")
     >>> table.has_header, table.numbers(["dog"])
     (True, array([[0.8]]))
+    >>> read_table("labels.csv", b"label\ncat\ndog\ncat\n", words=True).vector("label")
+    array(['cat', 'dog', 'cat'], dtype='<U3')
     """
     with _named(name):
-        return TextTable(name, _decoded(name, data))
+        return TextTable(name, _decoded(name, data), words=words)
 
 
 @contextmanager
@@ -68,8 +72,8 @@ class _Row(NamedTuple):
 class TextTable:
     """A file's text, with what its first lines tell of its columns."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name, self.text = name, text
+    def __init__(self, name: str, text: str, *, words: bool = False) -> None:
+        self.name, self.text, self.words = name, text, words
         lines = text.splitlines()[:2]
         self.delimiter = max(",;\t", key=lines[0].count)
         first, *second = csv.reader(lines, delimiter=self.delimiter)
@@ -79,6 +83,8 @@ class TextTable:
             is_number(under) and not is_number(above)
             for above, under in zip(first, below, strict=True)
         )
+        if words and not any(map(is_number, below)):
+            self.has_header = self._begins_with_a_heading()
         self.header = [cell.strip() for cell in first]
         if not self.has_header:
             self.header = [str(index) for index in range(len(first))]
@@ -87,13 +93,19 @@ class TextTable:
         self.is_even = all(len(cells) == len(first) for cells in second)
         self._check_header()
 
+    def _begins_with_a_heading(self) -> bool:
+        """Tell whether a column of the first line says what is never said below."""
+        lines = [row.cells for row in self._rows(skipped=0)]
+        columns = zip_longest(*lines, fillvalue="")
+        return len(lines) > 1 and any(cells[0] not in cells[1:] for cells in columns)
+
     def _check_header(self) -> None:
         if len(set(self.header)) < len(self.header):
             twice = next(cell for cell in self.header if self.header.count(cell) > 1)
             raise Refusal(self.name, f"has two columns called {twice!r}", "give each its own name")
         if not self.numeric and len(self.header) > 1 and next(self._rows(skipped=1), None) is None:
             raise no_rows(self.name)
-        if not self.numeric:
+        if not self.numeric and not self.words:
             raise Refusal(
                 self.name,
                 f"holds no numbers in its {'second' if self.has_header else 'first'} line",
@@ -149,7 +161,9 @@ class TextTable:
 
     @cached_property
     def _together(self) -> npt.NDArray[np.float64] | None:
-        """All columns that begin with a number; None where a later cell is none."""
+        """All columns that begin with a number; None if none does, or a later cell is none."""
+        if not self.numeric:
+            return None
         every = len(self.numeric) == len(self.header)
         with _named(self.name):
             # Told which columns to read, NumPy does not mind a row that has more.

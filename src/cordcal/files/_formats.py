@@ -207,7 +207,7 @@ def _open_parquet(name: str, data: bytes, places: Places) -> Contents:
 
 
 def _open_csv(name: str, data: bytes, places: Places) -> Contents:
-    table = read_table(name, data)
+    table = read_table(name, data, words=places.words)
     grouping = grouped(table.sorts, places, name, named=table.has_header)
     return column_contents(
         name,

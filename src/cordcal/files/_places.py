@@ -32,6 +32,8 @@ class Places:
         The classes of a model: columns of these names are the scores.
     rest : bool
         Whether the other columns of a table are wanted too.
+    words : bool
+        Whether a table may hold words alone, as a file of labels or groups does.
     """
 
     key: str | None = None
@@ -45,6 +47,7 @@ class Places:
     class_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     rest: bool = False
+    words: bool = False
 
     @classmethod
     def of(

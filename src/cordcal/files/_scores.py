@@ -340,7 +340,7 @@ def read_vector(
         what = "labels_column" if names else "weights_column"
         remedy = "a key or column of the scores' own file is named with {setting}"
         raise Refusal(path, "is no file", remedy, setting=(what, path))
-    contents = open_contents(path, Places(labels_column=column))
+    contents = open_contents(path, Places(labels_column=column, words=True))
     for name in names if column is None else (column,):
         if name in contents.vectors:
             return contents.vectors[name]
