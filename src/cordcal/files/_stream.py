@@ -322,7 +322,8 @@ def open_scores(
     kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
     file = ScoreFile(source, sample, chosen, kind, places)
     apart = [name for name in ("labels", "weights") if getattr(places, name) is not None]
-    own = {*apart, *(f"{name}_column" for name in apart)}
+    # What this file alone was asked; words are for files of labels.
+    own = {"words", *apart, *(f"{name}_column" for name in apart)}
     told = {
         name: value for name, value in vars(places).items() if value is not None and name not in own
     }
