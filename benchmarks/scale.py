@@ -59,7 +59,7 @@ def rows(block_info=None, classes=100):
 
 if __name__ == "__main__":
     workers, n = int(sys.argv[1]), int(sys.argv[2])
-    with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster:
         with Client(cluster):
             chunks = ((n // 20,) * 20, (100,))
             p, q = (da.map_blocks(rows, chunks=chunks, dtype=float, meta=np.empty((0, 0)))

@@ -47,7 +47,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray, call) -> Path
 def scheduler() -> Iterator[str]:
     distributed = pytest.importorskip("distributed", reason="a cluster needs Dask")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as cluster:
         yield cluster.scheduler_address
 

@@ -249,7 +249,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     wanted = CORD().fit(ORIGINAL, DIRECT).construction_
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     )
     with cluster, distributed.Client(cluster), dask.config.set(scheduler=None):
         original, direct = lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6))
