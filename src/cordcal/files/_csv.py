@@ -95,9 +95,13 @@ class TextTable:
 
     def _begins_with_a_heading(self) -> bool:
         """Tell whether a column of the first line says what is never said below."""
-        lines = [row.cells for row in self._rows(skipped=0)]
-        columns = zip_longest(*lines, fillvalue="")
-        return len(lines) > 1 and any(cells[0] not in cells[1:] for cells in columns)
+        rows = self._rows(skipped=0)
+        first = next(rows).cells
+        unsaid, alone = set(range(len(first))), True
+        for row in rows:
+            alone = False
+            unsaid -= {at for at, cell in enumerate(row.cells[: len(first)]) if cell == first[at]}
+        return bool(unsaid) and not alone
 
     def _check_header(self) -> None:
         if len(set(self.header)) < len(self.header):
