@@ -149,11 +149,15 @@ def test_classes_in_another_order(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
     np.savez(tmp_path / "a.npz", logits=logits, labels=labels, class_names=["x", "y", "z"])
-    np.savez(tmp_path / "b.npz", logits=logits, class_names=["x", "z", "y"])
+    np.savez(tmp_path / "b.npz", logits=logits[:, [0, 2, 1]], class_names=["x", "z", "y"])
+    np.savez(tmp_path / "c.npz", logits=logits, class_names=["x", "q", "z"])
     call("fit", "a.npz", *TS, "--output", "m.safetensors")
-    code, _, errors = call("apply", "m.safetensors", "b.npz")
+    assert call("apply", "m.safetensors", "a.npz", "--output", "a.npy")[0] == 0
+    assert call("apply", "m.safetensors", "b.npz", "--output", "b.npy")[0] == 0
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    code, _, errors = call("apply", "m.safetensors", "c.npz")
     assert code == 2
-    assert "b.npz has other classes: its column 1 is 'z' but 'y' in m.safetensors" in errors
+    assert "c.npz has the class 'q' but not 'y', which m.safetensors has" in errors
 
 
 def test_force_replaces(call, folder: Path) -> None:

@@ -75,8 +75,8 @@ def test_weights_and_features_in_files(table: Path) -> None:
             "has 1 class names but scores has 2 columns",
         ),
         (
-            {"columns": "score_*", "class_names": ["dog", "cat"]},
-            "call column 0 'dog', but .* calls it 'cat'",
+            {"columns": "score_*", "class_names": ["dog", "ant"]},
+            "has the class 'cat' but not 'ant', which class_names has",
         ),
     ],
 )
@@ -94,7 +94,10 @@ def test_the_classes_of_a_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(next(iter(found)).values, [[0.2, 0.8]])
     with pytest.raises(ValueError, match="no column of numbers for the class 'ant'; it has dog"):
         open_scores(path, classes=("cat", "ant"))
-    assert open_scores(path, classes=("x", "y", "z")).classes == 3
+    for read in (open_scores, read_scores):
+        with pytest.raises(ValueError, match="has the class 'dog' but not 'x'"):
+            read(path, classes=("x", "y", "z"))
+    assert open_scores(path, classes=("0", "1", "2")).classes == 3  # numbers are no names
 
 
 def test_columns_of_numbers_that_are_no_headings(tmp_path: Path) -> None:

@@ -40,6 +40,122 @@ def check_same_columns(
     )
 
 
+def frame_order(
+    own: list[str] | None, where: str, expected: list[str] | None, than: str
+) -> list[int] | None:
+    """Return the order in which a data frame's columns are the expected ones.
+
+    None where they are in this order already, or where one side has no names.
+    """
+    if own is None or expected is None or len(own) != len(expected):
+        return None  # shapes that differ are refused in words of their own
+    numbers = [str(at) for at in range(len(own))]
+    if numbers in (own, expected) and set(own) != set(expected):
+        return None  # a frame made without names
+    return class_order(own, expected, where, than)
+
+
+def class_order(
+    own: Sequence[str], expected: Sequence[str], where: str, than: str
+) -> list[int] | None:
+    """Return which column is each of the expected classes; None where the order is the same.
+
+    Parameters
+    ----------
+    own, expected : sequence of str
+        The names of the columns, and the classes that they must be.
+    where, than : str
+        Who has the columns, and who has the classes, for the refusal of a class that is
+        missing, additional or renamed.
+
+    Examples
+    --------
+    >>> class_order(["cat", "ant", "bee"], ["ant", "bee", "cat"], "b.csv", "a.csv")
+    [1, 2, 0]
+    """
+    if list(own) == list(expected):
+        return None
+    place = {name: at for at, name in enumerate(own)}
+    missing = [name for name in expected if name not in place]
+    extra = sorted(place.keys() - set(expected), key=place.__getitem__)
+    if missing or extra:
+        raise _other_classes(own, expected, missing, extra, where, than)
+    if not len(place) == len(own) == len(expected):
+        names = own if len(place) < len(own) else expected
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise Refusal(where, f"has two columns for the class {twice!r}", "give each its own name")
+    return [place[name] for name in expected]
+
+
+def _other_classes(
+    own: Sequence[str],
+    expected: Sequence[str],
+    missing: Sequence[str],
+    extra: Sequence[str],
+    where: str,
+    than: str,
+) -> Refusal:
+    pattern = fixed_part(own, expected)
+    if pattern is not None:
+        first = pattern.replace("*", expected[0])
+        return Refusal(
+            where,
+            f"has the column {first!r} where {than} has the class {expected[0]!r}",
+            "name the columns with {setting}",
+            setting=("columns", pattern),
+        )
+    pattern = fixed_part(expected, own)
+    if pattern is not None:
+        first = pattern.replace("*", own[0])
+        return Refusal(
+            where,
+            f"has the class {own[0]!r} where {than} has {first!r}",
+            f"call the classes alike: there, read the columns with the pattern {pattern!r}",
+        )
+    if missing and extra:
+        return Refusal(
+            where,
+            f"has the class {extra[0]!r} but not {missing[0]!r}, which {than} has",
+            "rename the column if it is this class; otherwise pass the same classes",
+        )
+    if missing:
+        return Refusal(
+            where,
+            f"does not have the class {missing[0]!r}, which {than} has",
+            "pass the same classes",
+        )
+    return Refusal(
+        where,
+        f"has the class {extra[0]!r}, which {than} does not have",
+        "pass the same classes, or name the columns of the scores with {setting}",
+        setting=("columns", "a,b,…"),
+    )
+
+
+def fixed_part(names: Sequence[str], classes: Sequence[str]) -> str | None:
+    """Return the pattern under which some of the names are the classes; None if there is none.
+
+    Examples
+    --------
+    >>> fixed_part(["id", "logit_ant", "logit_bee"], ["ant", "bee"])
+    'logit_*'
+    """
+    listed = set(names)
+    for name in names:
+        at = name.find(classes[0])
+        while at >= 0:
+            before, after = name[:at], name[at + len(classes[0]) :]
+            if before + after and all(before + each + after in listed for each in classes):
+                return f"{before}*{after}"
+            at = name.find(classes[0], at + 1)
+    return None
+
+
+def are_numbers(names: Sequence[str]) -> bool:
+    """Whether names are only the numbers of the columns, 0, 1, 2 and so on."""
+    return all(name == str(at) for at, name in enumerate(names))
+
+
 def check_class_names(names: Sequence[Any], classes: int) -> tuple[str, ...]:
     """Return the classes' names as words, one for each column and each its own.
 

@@ -19,6 +19,7 @@ from cordcal.cli._where import Where
 if TYPE_CHECKING:
     from cordcal._door.types import Classes, Kind
     from cordcal.files import ScoreFile, Scores
+    from cordcal.files._places import Places
     from cordcal.serving._refusals import OnError
 
 
@@ -139,13 +140,20 @@ def read(
     role: str = "scores",
     kind: InputKind | None = None,
     classes: Sequence[str] | None = None,
+    expected: tuple[str, ...] | None = None,
+    classes_in: str = "the model",
 ) -> Scores:
-    """Read scores for a command; ``classes`` are those of another file of the same rows."""
+    """Read scores for a command.
+
+    ``classes`` are those of another file of the same rows, ``expected`` those of other rows;
+    ``classes_in`` is that file.
+    """
     if where.answers is not None:
         return answer_scores(path, where, role=role)
-    from cordcal.files import read_scores
+    from cordcal.files._scores import read_placed
 
-    found = read_scores(path, role=role, input=_kind(kind), classes=classes, **where.places())
+    places = _places(where, classes, expected, classes_in)
+    found = read_placed(path, places, role=role, input=_kind(kind))
     _say_columns(found, where)
     if found.columns and found.labels is not None and found.class_names is not None:
         seen = set(found.labels.tolist())
@@ -153,6 +161,26 @@ def read(
         if absent and where.columns is None:
             note(f"{found.path}: no row is labelled {_listed(absent)}")
     return found
+
+
+def _places(
+    where: Where,
+    classes: Sequence[str] | None,
+    expected: tuple[str, ...] | None,
+    classes_in: str,
+    pattern: Sequence[str] | None = None,
+    *,
+    rest: bool = False,
+) -> Places:
+    """Return where things are in a file, and which classes it should have."""
+    from cordcal.files._places import Places
+
+    options = where.places()
+    names = options.pop("class_names")
+    places = Places.of(**options).named(names, classes, rest=rest)
+    if pattern is not None and where.columns is None:
+        places = replace(places, pattern=tuple(pattern))
+    return replace(places, expected=expected, classes_in=classes_in)
 
 
 def read_rows(
@@ -204,13 +232,21 @@ def open_file(
     role: str = "scores",
     kind: InputKind | None = None,
     classes: Sequence[str] | None = None,
+    pattern: Sequence[str] | None = None,
+    expected: tuple[str, ...] | None = None,
+    classes_in: str = "the model",
     rest: bool = False,
 ) -> ScoreFile:
-    """Open scores for reading in batches; ``classes`` are those of a model, if there is one."""
-    from cordcal.files import open_scores
+    """Open scores for reading in batches.
 
-    places = where.places()
-    found = open_scores(path, role=role, input=_kind(kind), classes=classes, rest=rest, **places)
+    ``classes`` are those of a model or of another file (``classes_in``), if there is one, and
+    ``pattern`` the columns that the model was fitted on, which are looked for where the command
+    does not name any.
+    """
+    from cordcal.files._stream import open_placed
+
+    places = _places(where, classes, expected, classes_in, pattern, rest=rest)
+    found = open_placed(path, places, role=role, input=_kind(kind))
     if classes is None:
         _say_columns(found, where)
     return found
@@ -239,26 +275,106 @@ def open_pair(
     where: Where,
     *,
     kind: InputKind | None = None,
+    pattern: Sequence[str] | None = None,
     rest: bool = False,
     on_error: OnError = "stop",
 ) -> tuple[ScoreFile, ScoreFile]:
-    """Open the original and the direct scores of the same rows, and check that they match."""
+    """Open the original and the direct scores of the same rows, columns matched by name.
+
+    The columns that are named may be those of one file only: the other's may be called as its
+    classes.  The order is that of the original.
+    """
     if original == "-" and direct == "-":
         raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
     alone = replace(where.of_answers(), columns=where.columns, class_names=where.class_names)
     if where.answers is not None:
         first, second = answer_pair((original, where), (direct, alone), on_error=on_error)
     else:
-        probabilities: dict[str, Any] = {"role": "direct", "kind": InputKind.probabilities}
-        second = open_file(direct, alone, rest=rest, **probabilities)
-        names = _sure_names(second)
-        first = open_file(original, where, role="original", kind=kind, rest=rest, classes=names)
-        if names is None and _sure_names(first) is not None:
-            second = open_file(direct, alone, rest=rest, classes=first.class_names, **probabilities)
+        first, second = _opened_pair((original, where), (direct, alone), kind, pattern, rest=rest)
     check_columns(first, second)
     check_pair(first.path, first.shape, second.path, second.shape)
-    check_names(first.class_names, first.path, second.class_names, second.path)
+    if first.own_names is not None and second.class_names is not None:
+        first.use_order(first.own_names, second.path)
+        second.use_order(first.own_names, first.path)
     return first, second
+
+
+def _opened_pair(
+    original: tuple[str, Where],
+    direct: tuple[str, Where],
+    kind: InputKind | None,
+    pattern: Sequence[str] | None,
+    *,
+    rest: bool,
+) -> tuple[ScoreFile, ScoreFile]:
+    """Open two files of the same rows, each with where things are in it."""
+    from cordcal._door.names import fixed_part
+    from cordcal.files._places import as_patterns
+
+    named = as_patterns(original[1].columns)
+    options: dict[str, Any] = {"pattern": named or pattern, "rest": rest}
+    one, other = (
+        {"path": path, "where": replace(where, columns=None), **options}
+        for path, where in (original, direct)
+    )
+    one |= {"role": "original", "kind": kind}
+    other |= {"role": "direct", "kind": InputKind.probabilities}
+    second = open_file(**other)
+    names = _sure_names(second)
+    one["classes_in"], other["classes_in"] = direct[0], original[0]
+    first = _open_renamed(**one, classes=names)
+    if names is None and _sure_names(first) is not None:
+        second = _open_renamed(**other, classes=first.class_names)
+    own, others = first.class_names, second.class_names
+    if own is not None and others is not None and set(own) != set(others):
+        if fixed_part(own, others) is not None:
+            first = _open_renamed(**one, classes=others)
+        elif fixed_part(others, own) is not None:
+            second = _open_renamed(**other, classes=own)
+    if named is not None:
+        _check_named(named, first, second)
+    return first, second
+
+
+def _open_renamed(path: str, where: Where, **options: Any) -> ScoreFile:
+    """Open a file whose columns may be called as the classes with something before or after."""
+    try:
+        return open_file(path, where, **options)
+    except Refusal as refusal:
+        pattern = _suggested(refusal)
+        if pattern is None or path == "-":
+            raise
+    return open_file(path, where, **{**options, "pattern": (pattern,)})
+
+
+def read_renamed(path: str, where: Where, **options: Any) -> Scores:
+    """Read a file whose columns may be called as the classes with something before or after."""
+    try:
+        return read(path, where, **options)
+    except Refusal as refusal:
+        pattern = _suggested(refusal)
+        if pattern is None or path == "-":
+            raise
+    return read(path, replace(where, columns=pattern), **options)
+
+
+def _suggested(refusal: Refusal) -> str | None:
+    """Return the pattern that a refusal of other names proposes."""
+    name, value = refusal.setting or ("", "")
+    return value if name == "columns" and "*" in value else None
+
+
+def _check_named(patterns: tuple[str, ...], *files: ScoreFile) -> None:
+    """Refuse columns that were named and that neither of two tables has."""
+    from cordcal.files._places import have_match
+
+    tables = [file for file in files if file.columns]
+    if tables and not any(have_match(patterns, file.columns) for file in tables):
+        raise Refusal(
+            tables[0].path,
+            f"has no column {', '.join(patterns)!r}",
+            f"its scores are {_listed(tables[0].columns)}",
+        )
 
 
 def _sure_names(file: ScoreFile) -> tuple[str, ...] | None:
@@ -332,21 +448,3 @@ def check_on_error(choice: str) -> OnError:
     if choice not in ("stop", "skip"):
         raise Refusal("--on-error", f"is {choice!r}", "write stop or skip")
     return "skip" if choice == "skip" else "stop"
-
-
-def check_names(
-    first: tuple[str, ...] | None, where: str, second: tuple[str, ...] | None, there: str
-) -> None:
-    """Refuse columns that come in different orders: they would be mixed up silently."""
-    if first is None or second is None or first == second:
-        return
-    column = next(
-        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
-        min(len(first), len(second)),
-    )
-    names = [names[column] if column < len(names) else "missing" for names in (first, second)]
-    raise Refusal(
-        there,
-        f"has other classes: its column {column} is {names[1]!r} but {names[0]!r} in {where}",
-        "bring the columns into the same order",
-    )

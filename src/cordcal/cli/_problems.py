@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -87,6 +88,8 @@ def in_command(name: str, value: str) -> str:
     ('--input logits', '--force')
     """
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if "*" in value:  # a shell would replace it by names of files
+        value = shlex.quote(value)
     return _SWITCHES.get(name, f"{option} {value}")
 
 

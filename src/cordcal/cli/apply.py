@@ -21,7 +21,6 @@ from cordcal.cli._options import (
     OutputLayout,
     SchedulerOption,
     check_classes,
-    check_names,
     check_on_error,
     check_output,
     open_file,
@@ -155,7 +154,10 @@ def apply(
                 "the same rows",
             )
         refuse_with_pair(where, "key", "features", "features_columns")
-        pair = open_pair(original, direct, where, kind=input, rest=rest, on_error=treatment)
+        pattern = getattr(fitted, "score_columns_", None)
+        pair = open_pair(
+            original, direct, where, kind=input, pattern=pattern, rest=rest, on_error=treatment
+        )
         rows, names = _with_repair(fitted, model, pair, options)
     writing: dict[str, Any] = {
         "class_names": names,
@@ -224,7 +226,9 @@ def _with_calibrator(
     own = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
     # A model without names knows its classes by their numbers.
     classes = own or tuple(map(str, range(fitted.n_classes_)))
-    found = open_file(path, where, kind=input, classes=classes, rest=rest)
+    pattern = getattr(fitted, "score_columns_", None)
+    known: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
+    found = open_file(path, where, kind=input, rest=rest, **known)
     kind = fitted.calibrator_.input
     if found.kind != kind:
         raise Refusal(
@@ -233,7 +237,6 @@ def _with_calibrator(
             f"pass {kind}, or say --input {kind} if they are",
         )
     check_classes(fitted, model, found)
-    check_names(own, model, found.class_names, found.path)
     return CalibratedRows(fitted, found, **options), own or found.class_names
 
 

@@ -23,6 +23,7 @@ from cordcal.cli._options import (
     check_pair,
     read,
     read_groups,
+    read_renamed,
 )
 from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
@@ -117,15 +118,15 @@ def check(
 
 def _original(path: str, where: Where, scores: Scores) -> Scores:
     """Read the original, whose columns may be called as those of the report or as its classes."""
-    names = scores.class_names
+    told = replace(where.of_answers(), columns=where.columns)
+    names = {"classes": scores.class_names, "classes_in": scores.path}
+    options: dict[str, Any] = {"role": "original", **names}
+    if where.columns is None:
+        return read_renamed(path, told, **options)
     try:
-        return read(
-            path, replace(where.of_answers(), columns=where.columns), role="original", classes=names
-        )
+        return read(path, told, **options)
     except Refusal:
-        if where.columns is None:
-            raise
-        return read(path, NOWHERE, role="original", classes=names)
+        return read_renamed(path, NOWHERE, **options)
 
 
 def _probabilities(scores: Scores) -> Any:

@@ -22,7 +22,6 @@ from cordcal.cli._options import (
     ReportOption,
     StrictOption,
     WideOption,
-    check_names,
     check_on_error,
     check_output,
     need_labels,
@@ -135,8 +134,8 @@ def _parts(
     found, rows = read_rows(scores, where, on_error, kind=kind)
     if evaluation is None:
         return found, None, rows
-    other, rows = read_rows(evaluation, where, on_error, kind=kind)
-    check_names(found.class_names, scores, other.class_names, evaluation)
+    same: dict[str, Any] = {"expected": found.class_names, "classes_in": scores}
+    other, rows = read_rows(evaluation, where, on_error, kind=kind, **same)
     return found, other, rows
 
 

@@ -86,6 +86,7 @@ def fit(
     calibrator.
     """
     import cordcal
+    from cordcal.files._places import as_patterns
 
     depth = parse_preserve(preserve)
     treatment = check_on_error(on_error)
@@ -117,6 +118,8 @@ def fit(
             note(f"fitting {calibrator or 'blend'} on {scores}")
         _doubt(found, truth)
         model, measures = _calibrator(found, truth, calibrator, repair, depth)
+    if where.columns is not None and "*" in where.columns:
+        model.score_columns_ = as_patterns(where.columns)
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:

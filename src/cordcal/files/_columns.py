@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cordcal._door.errors import Refusal
-from cordcal.files._places import Places, matching, told
+from cordcal.files._places import Places, have_match, matching, told
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
 FEATURE_NAMES = ("features", "embeddings")
@@ -32,13 +32,21 @@ class Grouping:
         The columns of each matrix; a column of lists is one of its own name.
     vectors : tuple of str
         The columns that belong to none.
-    names : tuple of str or None
-        The classes, where the headings name them.
+    names : mapping of str to tuple of str
+        The names of each matrix's columns, where the headings give them.
+    own_names : mapping of str to tuple of str
+        The same in the order of the file.
     """
 
     matrices: Mapping[str, tuple[str, ...]]
     vectors: tuple[str, ...]
-    names: tuple[str, ...] | None
+    names: Mapping[str, tuple[str, ...]]
+    own_names: Mapping[str, tuple[str, ...]]
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The classes of the first matrix of scores."""
+        return next((each for key, each in self.names.items() if key not in FEATURE_NAMES), None)
 
 
 def grouped(
@@ -80,20 +88,55 @@ def grouped(
     taken = {heading for group in groups.values() for heading in group} | places.beside
     if scores is None:
         groups |= _by_heading(sorts, taken, alone=not lists)
-    gathered = {name: tuple(group) for name, group in groups.items()}
+    ordered = groups
+    if named:
+        ordered = {name: _in_order(group, _order(name, places)) for name, group in groups.items()}
+    gathered = {name: tuple(group) for name, group in ordered.items()}
     used = {heading for group in gathered.values() for heading in group} | lists.keys()
-    named_by = next((group for name, group in groups.items() if name not in FEATURE_NAMES), None)
     return Grouping(
         matrices=lists | gathered,
         vectors=tuple(heading for heading in sorts if heading not in used),
-        names=None if named_by is None or not named else tuple(named_by.values()),
+        names=_names(ordered) if named else {},
+        own_names=_names(groups) if named else {},
     )
 
 
+def _names(groups: Mapping[str, dict[str, str]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(group.values()) for name, group in groups.items()}
+
+
+def _order(matrix: str, places: Places) -> tuple[str, ...] | None:
+    """Return the names whose order the columns of a matrix are brought into."""
+    if matrix in FEATURE_NAMES:
+        return places.order.get(matrix)
+    return places.classes or places.expected or places.class_names or places.order.get(matrix)
+
+
+def _in_order(group: dict[str, str], names: tuple[str, ...] | None) -> dict[str, str]:
+    """Return columns in the order of their names, where these are the same."""
+    if names is None or set(names) != set(group.values()):
+        return group  # whoever has both names refuses them
+    headings = {name: heading for heading, name in group.items()}
+    return {headings[name]: name for name in names}
+
+
 def _told_scores(sorts: Mapping[str, Sort], places: Places, where: str) -> dict[str, str] | None:
-    if places.columns is None:
+    patterns = places.columns
+    if patterns is None and places.pattern is not None and places.key is None:
+        patterns = places.pattern if have_match(places.pattern, list(sorts)) else None
+    if patterns is None:
         return None
-    return _numeric(matching(places.columns, list(sorts), where), sorts, where, "scores")
+    scores = matching(patterns, list(sorts), where)
+    headings: dict[str, str] = {}
+    for heading, name in scores.items():
+        if headings.setdefault(name, heading) != heading:
+            raise Refusal(
+                where,
+                f"has the columns {headings[name]!r} and {heading!r} for the class {name!r}",
+                "name one column per class with {setting}",
+                setting=("columns", "a,b,…"),
+            )
+    return _numeric(scores, sorts, where, "scores")
 
 
 def _numeric(
@@ -110,13 +153,14 @@ def _numeric(
 
 
 def _model_scores(sorts: Mapping[str, Sort], places: Places, where: str) -> dict[str, str] | None:
-    """Return the columns that are called as a model's classes, in the model's order."""
+    """Return the columns that are called as a model's classes."""
     classes = places.classes
     if classes is None or places.key is not None:
         return None
     missing = [name for name in classes if sorts.get(name) not in ("float", "integer")]
     if not missing:
-        return {name: name for name in classes}
+        wanted = set(classes)
+        return {name: name for name in sorts if name in wanted}
     if len(missing) < len(classes) and any(not name.isdecimal() for name in classes):
         raise Refusal(
             where,

@@ -6,13 +6,13 @@ Which matrix holds the scores is decided in `cordcal.files._scores`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy.typing as npt
 
 from cordcal.files._arrow import class_names_in, matrix_of, vector_of
-from cordcal.files._columns import Grouping
+from cordcal.files._columns import FEATURE_NAMES, Grouping
 from cordcal.files._numpy import Chosen, Lazy
 from cordcal.files._rest import Rest
 
@@ -27,7 +27,9 @@ class Contents:
 
     Arrays are read when they are asked for; ``shapes`` tells how large each is.  Of a table
     ``columns`` has the columns of each matrix, and ``others`` reads those that a matrix leaves;
-    ``rest`` holds them where a reader asked for them.
+    ``rest`` holds them where a reader asked for them.  ``headings`` has the names of the columns
+    that a matrix was gathered from, and ``own_headings`` the same in the order of the file.
+    ``parts`` are the files of a folder that was read as one.
     """
 
     path: str
@@ -39,6 +41,18 @@ class Contents:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     others: Callable[[str], Rest] | None = None
     rest: Rest | None = None
+    headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own_headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: tuple[Contents, ...] = ()
+
+    def names_of(self, matrix: str) -> tuple[str, ...] | None:
+        """Return the names of a matrix's columns: their headings, or else those in the file."""
+        stored = None if matrix in FEATURE_NAMES else self.class_names
+        return self.headings.get(matrix, stored)
+
+    def own_names_of(self, matrix: str) -> tuple[str, ...] | None:
+        """Return the names of a matrix's columns in the order of the file."""
+        return self.own_headings.get(matrix, self.names_of(matrix))
 
     def __getitem__(self, key: str) -> npt.NDArray[Any]:
         return self.matrices[key] if key in self.matrices else self.vectors[key]
@@ -81,18 +95,29 @@ def table_contents(name: str, format: Format, table: Any, grouping: Grouping) ->
     def matrix(key: str) -> npt.NDArray[Any]:
         return matrix_of(name, key, grouping.matrices[key], table)
 
-    return column_contents(
+    stored = class_names_in(table.schema)
+    contents = column_contents(
         name,
         format,
         Lazy(grouping.matrices, matrix),
         Lazy(grouping.vectors, lambda key: vector_of(table, key)),
         grouping,
         lambda: len(table),
-        names=class_names_in(table.schema) or grouping.names,
+        names=stored or grouping.class_names,
         others=lambda key: Rest.of_arrow(
             table, [each for each in table.column_names if each not in grouping.matrices[key]]
         ),
     )
+    if stored is None or not contents.headings:
+        return contents
+    # Metadata name the columns by position only where no heading is a class itself.
+    positional = {
+        key: stored
+        for key, names in grouping.names.items()
+        if key not in FEATURE_NAMES and len(names) == len(stored) and set(names).isdisjoint(stored)
+    }
+    headings, own = ({**each, **positional} for each in (grouping.names, grouping.own_names))
+    return replace(contents, headings=headings, own_headings=own)
 
 
 def column_contents(
@@ -118,4 +143,15 @@ def column_contents(
         )
 
     shapes = Lazy((*grouping.matrices, *grouping.vectors), shape)
-    return Contents(name, format, matrices, vectors, names, shapes, grouping.matrices, others)
+    return Contents(
+        name,
+        format,
+        matrices,
+        vectors,
+        names,
+        shapes,
+        grouping.matrices,
+        others,
+        headings=grouping.names,
+        own_headings=grouping.own_names,
+    )

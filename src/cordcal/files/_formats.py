@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,7 +30,7 @@ from cordcal.files._jsonl import group_keys, parse_lines, starts_json
 from cordcal.files._lines import Lines, line_contents
 from cordcal.files._numpy import Archive, Header, Lazy, in_memory, read_array
 from cordcal.files._opening import FORMATS, NoRows, open_regular, read_whole
-from cordcal.files._parts import Parts, parts_of
+from cordcal.files._parts import Parts, part_order, parts_of
 from cordcal.files._places import Places
 from cordcal.files._rest import Rest, TextColumn
 from cordcal.files._sources import Hdf5, Npy, Parquet, Source, Whole
@@ -46,7 +47,7 @@ def open_source(path: str, places: Places) -> Source:
     """Open a file, or the files of a folder or a pattern, to be read piece by piece."""
     parts = parts_of(path)
     if parts is not None:
-        return Parts(path, parts, lambda part: open_source(part, places))
+        return Parts(path, parts, places, open_source)
     if path == "-":
         name, data = read_whole(path)
         if starts_json(data[:_HEAD]):
@@ -133,6 +134,8 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
             found.append(open_contents(part, places))
         except NoRows:
             continue
+        # Columns of later parts are brought into the order of the first one's.
+        places = replace(places, order=places.order or found[0].headings)
     if not found:
         raise NoRows(path, "has no rows", "pass at least one")
     first = found[0]
@@ -146,11 +149,23 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
             )
 
     def read(key: str) -> npt.NDArray[Any]:
-        return np.concatenate([each[key] for each in found])
+        arrays = [first[key]]
+        for part in found[1:]:
+            order = part_order(first, part, key, places) if key in first.matrices else None
+            arrays.append(part[key] if order is None else part[key].take(order, axis=1))
+        return np.concatenate(arrays)
 
     matrices, vectors = Lazy(first.matrices, read), Lazy(first.vectors, read)
     shapes = Lazy(first.shapes, lambda key: read(key).shape)
-    return Contents(path, first.format, matrices, vectors, first.class_names, shapes, first.columns)
+    return replace(
+        first,
+        path=path,
+        matrices=matrices,
+        vectors=vectors,
+        shapes=shapes,
+        others=None,
+        parts=tuple(found),
+    )
 
 
 def _open_torch(name: str, opened: Callable[[], BinaryIO]) -> Contents:
@@ -216,7 +231,7 @@ def _open_csv(name: str, data: bytes, places: Places) -> Contents:
         Lazy(grouping.vectors, table.vector),
         grouping,
         lambda: table.rows,
-        names=grouping.names,
+        names=grouping.class_names,
         others=lambda key: _other_cells(table, grouping.matrices[key]),
     )
 

@@ -71,6 +71,7 @@ def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
         "class_names": None
         if getattr(model, "class_names", None) is None
         else [str(name) for name in model.class_names],
+        "columns": list(getattr(model, "score_columns_", ())) or None,
         "preserve": getattr(model, "preserve", 1),
         "calibration_rows": None if construction is None else construction.n,
         "decisions_the_calibrator_changed": None

@@ -117,7 +117,7 @@ def line_contents(name: str, rows: list[Row], grouping: Grouping) -> Contents:
         Lazy(grouping.vectors, lambda key: vector_of(key, rows)),
         grouping,
         lambda: len(rows),
-        names=grouping.names,
+        names=grouping.class_names,
     )
 
 

@@ -58,6 +58,9 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
         "kind": kind,
         "body": json.dumps(body, allow_nan=False, sort_keys=True),
     }
+    patterns = getattr(model, "score_columns_", None)
+    if patterns is not None:
+        metadata["columns"] = json.dumps(list(patterns))
     data = _encoded(held, {**metadata, "digest": _digest(held, metadata)})
     with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(data)
@@ -100,7 +103,20 @@ def load(path: str | os.PathLike[str]) -> Any:
         _try_out(getattr(model, "calibrator_", model))
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise Refusal(name, f"cannot be made a working model ({error!r})", _ANEW) from error
+    if "columns" in metadata:
+        model.score_columns_ = _patterns(metadata["columns"], name)
     return model
+
+
+def _patterns(text: str, name: str) -> tuple[str, ...]:
+    """Return the patterns of the columns that a model was fitted on."""
+    try:
+        patterns = json.loads(text)
+    except (ValueError, RecursionError):
+        patterns = None
+    if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+        raise Refusal(name, "has a damaged field columns", _ANEW)
+    return tuple(patterns)
 
 
 def _try_out(model: Any) -> None:

@@ -9,10 +9,16 @@ from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from cordcal._door.errors import Refusal
+from cordcal._door.names import class_order
+from cordcal.files._columns import FEATURE_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._opening import NoRows, no_rows
+from cordcal.files._places import Places
 from cordcal.files._sources import Source, Span
 
 
@@ -54,22 +60,75 @@ def _is_part(path: Path, folder: str) -> bool:
     return not any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
 
 
+def part_order(first: Contents, part: Contents, matrix: str, places: Places) -> list[int] | None:
+    """Return the order in which a part's columns are those of the first part.
+
+    Parameters
+    ----------
+    first, part : Contents
+        The first part, and another one.
+    matrix : str
+        The matrix of both.
+    places : Places
+        Where the caller may have given the names of columns without any.
+    """
+    expected, own = (_names_in_part(each, matrix, places) for each in (first, part))
+    if expected is None and own is None:
+        widths = [each.shapes[matrix][1] for each in (part, first)]
+        if widths[0] != widths[1]:
+            raise Refusal(
+                part.path,
+                f"has {widths[0]} columns of {matrix} but {first.path} has {widths[1]}",
+                "pass parts with the same classes",
+            )
+        return None
+    if expected is None or own is None:
+        with_names, without = (first, part) if own is None else (part, first)
+        raise Refusal(
+            without.path,
+            f"does not name its classes but {with_names.path} does",
+            "name the classes in every part",
+        )
+    return class_order(own, expected, part.path, first.path)
+
+
+def _names_in_part(contents: Contents, matrix: str, places: Places) -> tuple[str, ...] | None:
+    """Return the names of a matrix's columns, where they are classes or have headings."""
+    if matrix in contents.headings:
+        return contents.headings[matrix]
+    if matrix in (*FEATURE_NAMES, *(places.own_features or ())):
+        return None
+    return contents.class_names or places.class_names
+
+
 class Parts(Source):
     """Several files, one after the other; those without rows are passed over.
 
     Each is open only while its rows are read.
     """
 
-    def __init__(self, path: str, parts: Sequence[str], open_part: Callable[[str], Source]) -> None:
-        self.path, self.parts, self._open = path, parts, open_part
+    def __init__(
+        self,
+        path: str,
+        parts: Sequence[str],
+        places: Places,
+        open_source: Callable[[str, Places], Source],
+    ) -> None:
+        self.path, self.parts = path, parts
+        self._places, self._open_source = places, open_source
         for part in parts:
             try:
-                self._sample = open_part(part).sample()
+                self._sample = self._open(part).sample()
             except NoRows:
                 continue
+            # Columns of later parts are brought into the order of this one's.
+            self._places = replace(places, order=self._sample.headings)
             self.spans_of = cache(self._spans_of)  # type: ignore[method-assign]
             return
         raise no_rows(path)
+
+    def _open(self, part: str) -> Source:
+        return self._open_source(part, self._places)
 
     def sample(self) -> Contents:
         """Return the first rows of the first part that has any."""
@@ -77,6 +136,7 @@ class Parts(Source):
 
     def _spans_of(self, matrix: str) -> tuple[Span, ...]:
         self._counts: list[int] = []
+        self._dtypes: list[np.dtype[Any]] = []
         found: list[Span] = []
         for part in self.parts:
             done = found[-1][1] if found else 0
@@ -90,12 +150,21 @@ class Parts(Source):
             source = self._open(part)
         except NoRows:
             return ()
-        there = source.sample().matrices
-        if matrix not in there:
+        sample = source.sample()
+        if matrix not in sample.matrices:
             raise Refusal(
                 part, f"has no {matrix!r}, as the parts before it have", "pass parts of one kind"
             )
+        for key in (matrix, *FEATURE_NAMES):
+            if key in self._sample.matrices and key in sample.matrices:
+                part_order(self._sample, sample, key, self._places)  # refuses other classes
+        self._dtypes.append(source.dtype_of(matrix))
         return source.spans_of(matrix)
+
+    def dtype_of(self, matrix: str) -> np.dtype[Any]:
+        """Return the dtype that holds every part's numbers."""
+        self.spans_of(matrix)
+        return np.result_type(*self._dtypes)
 
     def part_rows(self, matrix: str) -> list[int]:
         """Return how many rows of a matrix each part has."""

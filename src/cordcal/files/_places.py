@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from cordcal._door.errors import Refusal
+from cordcal._door.names import are_numbers
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,15 @@ class Places:
     class_names : tuple of str or None
         One name a column, where the file has none.
     classes : tuple of str or None
-        The classes of a model: columns of these names are the scores.
+        The classes of a model: columns of these names are the scores, in this order.
+    pattern : tuple of str or None
+        Patterns of columns that a model was fitted on; used where a table has such columns.
+    expected : tuple of str or None
+        The classes that the scores must have, whichever columns they are; in this order.
+    classes_in : str
+        Who has these classes, for messages: a model or another file.
+    order : mapping of str to tuple of str
+        The names of each matrix's columns in the first of several parts, whose order is used.
     rest : bool
         Whether the other columns of a table are wanted too.
     words : bool
@@ -46,6 +55,10 @@ class Places:
     weights_column: str | None = None
     class_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
+    pattern: tuple[str, ...] | None = None
+    expected: tuple[str, ...] | None = None
+    classes_in: str = "the model"
+    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rest: bool = False
     words: bool = False
 
@@ -85,6 +98,13 @@ class Places:
         }
 
     @property
+    def required(self) -> tuple[str, ...] | None:
+        """The classes that the scores must have; numbers alone are no names to insist on."""
+        if self.classes is not None and not are_numbers(self.classes):
+            return self.classes
+        return self.expected
+
+    @property
     def own_features(self) -> tuple[str, ...] | None:
         """The columns of the features, where these lie in the scores' own file."""
         return self.features_columns if self.features is None else None
@@ -119,6 +139,11 @@ def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> 
             raise Refusal(where, f"has no column {pattern!r}", f"it has {told(headings)}")
         found |= {each: _starred(each, pattern) for each in fitting}
     return found
+
+
+def have_match(patterns: tuple[str, ...], headings: Sequence[str]) -> bool:
+    """Whether some column is one that the patterns stand for."""
+    return any(fnmatchcase(each, pattern) for pattern in patterns for each in headings)
 
 
 def _starred(heading: str, pattern: str) -> str:

@@ -22,6 +22,10 @@ Rows = slice | npt.NDArray[Any]
 """Rows of a column: a slice, or their numbers."""
 
 
+# Formats whose columns have one type from the first row to the last.
+ARROW_SUFFIXES = (".parquet", ".feather", ".arrow")
+
+
 class Column(ABC):
     """One column."""
 
@@ -44,6 +48,10 @@ class Column(ABC):
     def texts(self) -> list[str]:
         """Return the cells of a CSV file."""
         return [_text(value) for value in self.values()]
+
+    @abstractmethod
+    def type_in(self, suffix: str) -> str:
+        """Return the type that the column gives a file of such a name, for one of its parts."""
 
 
 def _text(value: Any) -> str:
@@ -74,6 +82,10 @@ class ArrowColumn(Column):
     def arrow(self, name: str) -> Any:
         """Return the field and the array as they are."""
         return self.field, self.array
+
+    def type_in(self, suffix: str) -> str:
+        """Return the Arrow type: text that is made of another one looks different."""
+        return str(self.field.type) + ("" if self.field.nullable else " not null")
 
     def values(self) -> list[Any]:
         """Return plain values; times as ISO 8601."""
@@ -140,6 +152,10 @@ class TextColumn(Column):
         read: Any = {"integer": int, "float": float, "text": str}[self.sort]
         empty = "" if self.sort == "text" else None
         return [read(cell) if cell else empty for cell in self.cells]
+
+    def type_in(self, suffix: str) -> str:
+        """Return what the cells are; in CSV they are written as they came."""
+        return self.sort if suffix in (*ARROW_SUFFIXES, ".jsonl") else "text"
 
     def texts(self) -> list[str]:
         """Return the cells."""
@@ -211,6 +227,10 @@ class ValueColumn(Column):
         found: list[Any] = self.held.tolist()
         return found
 
+    def type_in(self, suffix: str) -> str:
+        """Return the Arrow type, where the format has one; else every value has its own."""
+        return str(self.kind()) if suffix in ARROW_SUFFIXES else "value"
+
     def texts(self) -> list[str]:
         """Return the cells of a CSV file: words as they are, the rest as JSON."""
         return ["" if value is MISSING else _text(value) for value in self.held]
@@ -238,6 +258,10 @@ class Rest:
         """Return some rows."""
         return Rest({name: column.take(rows) for name, column in self.columns.items()})
 
+    def types_in(self, suffix: str) -> dict[str, str]:
+        """Return the type that each column gives a file of such a name."""
+        return {name: column.type_in(suffix) for name, column in self.columns.items()}
+
     def without(self, names: Iterable[str]) -> Rest:
         """Return the columns but for some."""
         dropped = set(names)
@@ -250,11 +274,73 @@ class Rest:
         )
 
 
+class SameColumns:
+    """Makes the other columns of parts that go into one file those of the first part.
+
+    Parameters
+    ----------
+    suffix : str
+        That of the file.
+    """
+
+    def __init__(self, suffix: str) -> None:
+        self.suffix = suffix
+        self._first: tuple[str, dict[str, str]] | None = None
+        self._checked: str | None = None
+
+    def __call__(self, rest: Rest, path: str) -> Rest:
+        """Return a part's columns in the order of the first part's; refuse others."""
+        # In JSONL every row has its own keys.
+        if self.suffix == ".jsonl" and all(
+            isinstance(column, ValueColumn) for column in rest.columns.values()
+        ):
+            return rest
+        if self._first is None:
+            self._first, self._checked = (path, rest.types_in(self.suffix)), path
+        first, types = self._first
+        if path != self._checked:
+            _check_types(rest.types_in(self.suffix), path, types, first)
+            self._checked = path
+        if rest.names == tuple(types):
+            return rest
+        return Rest({name: rest.columns[name] for name in types})
+
+
+def _check_types(own: Mapping[str, str], path: str, types: Mapping[str, str], first: str) -> None:
+    missing, extra = (
+        [name for name in a if name not in b] for a, b in ((types, own), (own, types))
+    )
+    other = next((name for name in types if name in own and own[name] != types[name]), None)
+    if missing:
+        reason = f"does not have the column {missing[0]!r} of {first}"
+    elif extra:
+        reason = f"has the column {extra[0]!r}, which {first} does not have"
+    elif other is not None:
+        kinds = own[other], types[other]
+        reason = f"has the column {other!r} of type {kinds[0]} but {first} of type {kinds[1]}"
+    else:
+        return
+    raise Refusal(
+        path,
+        reason,
+        "write the parts to a folder, or leave the other columns out with {setting}",
+        setting=("rest", "False"),
+    )
+
+
 def joined(parts: Sequence[Rest | None]) -> Rest | None:
     """Return the columns of consecutive rows together."""
     first, *others = parts
     if first is None or not others:
         return first
+    for other in others:
+        if other is not None and set(other.names) != set(first.names):
+            raise Refusal(
+                "the parts",
+                f"have different columns ({', '.join(set(other.names) ^ set(first.names))})",
+                "give them the same columns, or leave the other columns out with {setting}",
+                setting=("rest", "False"),
+            )
     return Rest(
         {
             name: column.joined([other.columns[name] for other in others if other is not None])

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal._door.labels import as_indices
+from cordcal._door.names import class_order
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
 from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
@@ -116,16 +117,26 @@ def read_scores(
     places = Places.of(
         key, columns, labels, labels_column, features, features_columns, weights, weights_column
     ).named(class_names, classes)
+    return read_placed(path, places, role=role, input=input)
+
+
+def read_placed(
+    path: str | os.PathLike[str], places: Places, *, role: str = "scores", input: Kind | None = None
+) -> Scores:
+    """Read scores of which all that is known is in one record; see `read_scores`."""
+    labels, weights = places.labels, places.weights
     contents = open_contents(path, places)
     chosen = choose(contents, places.key, role, input)
     values = as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
     _check_values(values, f"{contents.path} ({chosen})")
     names = names_of(contents, chosen, values.shape[1], places)
-    truth = _vector_of(contents, label_key(contents, chosen, places), places.labels, labels_column)
-    weight = _vector_of(contents, weight_key(contents, places), weights, weights_column, ())
+    values = in_order(values, contents, chosen, names, places)
+    truth = _vector_of(contents, label_key(contents, chosen, places), labels, places.labels_column)
+    weight = _vector_of(contents, weight_key(contents, places), weights, places.weights_column, ())
     if weight is not None:
         check_length(len(weight), weights or contents.path, "weights", len(values))
     if truth is not None:
+        _check_label_numbers(truth, contents, chosen, names, places)
         truth = as_indices(truth, values.shape, names, labels or contents.path)
     return Scores(
         path=contents.path,
@@ -138,6 +149,20 @@ def read_scores(
         weights=weight,
         columns=wide_columns(contents, chosen),
     )
+
+
+def _check_label_numbers(
+    truth: npt.NDArray[Any],
+    contents: Contents,
+    key: str,
+    names: tuple[str, ...] | None,
+    places: Places,
+) -> None:
+    # Labels in a file of their own count the columns of the first part.
+    apart = places.labels is not None
+    for part in contents.parts[: 1 if apart else None] or (contents,):
+        own = part.own_names_of(key) or places.class_names
+        check_label_numbers(truth, own, names, part.path)
 
 
 def read_labels(path: str, scores: Scores) -> npt.NDArray[np.int64]:
@@ -153,8 +178,11 @@ def wide_columns(contents: Contents, key: str) -> tuple[str, ...]:
 
 
 def names_of(contents: Contents, key: str, classes: int, places: Places) -> tuple[str, ...] | None:
-    """Return one name a column: those of the file, or those that were given for it."""
-    own, given = contents.class_names, places.class_names
+    """Return one name per column, in the order that is used: a model's, the caller's, the file's.
+
+    Columns are matched by name, so other classes than the required ones are refused.
+    """
+    own, given, required = contents.names_of(key), places.class_names, places.required
     names = own if given is None else given
     if names is not None and len(names) != classes:
         where = contents.path if given is None else "class_names"
@@ -163,16 +191,60 @@ def names_of(contents: Contents, key: str, classes: int, places: Places) -> tupl
             f"has {len(names)} class names but {key} has {classes} columns",
             "give each column one name",
         )
-    if given is not None and own is not None and own != given:
-        at = next(
-            index for index, pair in enumerate(zip(own, given, strict=True)) if len({*pair}) > 1
-        )
-        raise Refusal(
-            "class_names",
-            f"call column {at} {given[at]!r}, but {contents.path} calls it {own[at]!r}",
-            "leave the names out, or rename the column",
-        )
+    if given is not None and own is not None:
+        class_order(own, given, contents.path, "class_names")  # refuses other classes
+    if names is not None and required is not None:
+        class_order(names, required, contents.path, places.classes_in)
+        return required
+    numbers = places.classes
+    if names is not None and numbers is not None and set(names) == set(numbers):
+        return numbers
     return names
+
+
+def in_order(
+    values: npt.NDArray[Any],
+    contents: Contents,
+    key: str,
+    names: tuple[str, ...] | None,
+    places: Places,
+) -> npt.NDArray[Any]:
+    """Return scores with their columns in the order of the classes, matched by name."""
+    own = contents.names_of(key) or places.class_names
+    if own is None or names is None:
+        return values
+    order = class_order(own, names, contents.path, places.classes_in)
+    # Not values[:, order], whose rows do not lie in one piece: sums would round otherwise.
+    return values if order is None else values.take(order, axis=1)
+
+
+def check_label_numbers(
+    labels: npt.NDArray[Any],
+    own: tuple[str, ...] | None,
+    names: tuple[str, ...] | None,
+    where: str,
+) -> None:
+    """Refuse numbers as labels where the columns they count were brought into another order.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Class names, or numbers.
+    own, names : tuple of str or None
+        The columns in the order of the file, and in the order that is used.
+    where : str
+        The file.
+    """
+    if own is None or names is None or own == names or labels.dtype.kind not in "iufb":
+        return
+    if all(name.lstrip("-").isdigit() for name in names):
+        return  # the labels are the columns' names themselves
+    raise Refusal(
+        where,
+        f"has numbers for labels, but its columns come in another order ({told(own)}) than the "
+        f"classes ({told(names)})",
+        "write class names as labels, or bring the columns into this order",
+    )
 
 
 def feature_key(contents: Contents, places: Places) -> str | None:

@@ -56,6 +56,10 @@ class Source(ABC):
         """Return how many rows of a matrix each file has; most sources are one."""
         return [self.spans_of(matrix)[-1][1]]
 
+    def dtype_of(self, matrix: str) -> np.dtype[Any]:
+        """Return the dtype of a matrix."""
+        return self.sample().matrices[matrix].dtype
+
     @abstractmethod
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False
@@ -222,7 +226,9 @@ class Parquet(Source):
         if self.first is None:
             raise no_rows(path)
         self.grouping = group_fields(self.schema, places, path)
-        self.row_bytes = row_bytes(self.sample(), self.first if places.rest else None)
+        sample = self.sample()
+        self.row_bytes = row_bytes(sample, self.first if places.rest else None)
+        self._dtypes = {key: values.dtype for key, values in sample.matrices.items()}
         self.groups: list[list[Span]] = []
         rows = 0
         for size in sizes:
@@ -233,6 +239,10 @@ class Parquet(Source):
     def sample(self) -> Contents:
         """Return the first rows."""
         return self._contents(self.first)
+
+    def dtype_of(self, matrix: str) -> np.dtype[Any]:
+        """Return the dtype of a matrix, which is known from the first rows."""
+        return self._dtypes[matrix]
 
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False
@@ -314,4 +324,5 @@ def _filled(
         done += length
     together = {key: np.concatenate(parts) for key, parts in vectors.items()}
     found = Contents.of(first.path, first.format, matrices, together, first.class_names)
-    return replace(found, rest=joined(rests))
+    names = {"headings": first.headings, "own_headings": first.own_headings}
+    return replace(found, rest=joined(rests), **names)

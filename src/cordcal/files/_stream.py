@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.labels import as_indices
+from cordcal._door.names import class_order
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
 from cordcal.files import _scores
@@ -21,7 +22,7 @@ from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source
 from cordcal.files._kinds import check_whole_vectors
 from cordcal.files._places import Places
-from cordcal.files._rest import Rest
+from cordcal.files._rest import Rest, SameColumns
 from cordcal.files._rest import joined as joined_rest
 from cordcal.files._sources import SAMPLE_ROWS, Source, Span
 
@@ -126,6 +127,7 @@ class ScoreFile:
         numbers: npt.NDArray[np.intp] | None = None,
     ) -> None:
         values = sample.matrices[key]
+        dtype = source.dtype_of(key)
         self.path, self.key, self.kind, self.numbers = sample.path, key, kind, numbers
         self.opener: Callable[[str], ScoreFile] = open_scores
         self.class_names = _scores.names_of(sample, key, values.shape[1], places)
@@ -134,7 +136,11 @@ class ScoreFile:
         self.with_rest = places.rest and bool(sample.columns)
         self.spans = source.spans_of(key)
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
-        self.dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+        self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        self._same_columns: SameColumns | None = None
+        # Labels are read unless their reader has no use for them.
+        self.with_labels = True
+        self._own_names = sample.own_names_of(key) or places.class_names
         self._source, self._places = source, places
         self._labels = _scores.label_key(sample, key, places)
         self._weights = _scores.weight_key(sample, places)
@@ -143,6 +149,28 @@ class ScoreFile:
             self._apart("labels", places.labels, places.labels_column, LABEL_NAMES),
             self._apart("weights", places.weights, places.weights_column, ()),
         )
+
+    def go_into(self, suffix: str) -> None:
+        """Refuse parts whose other columns do not fit into one file of such a name."""
+        self._same_columns = SameColumns(suffix)
+
+    @property
+    def own_names(self) -> tuple[str, ...] | None:
+        """One name per column in the order of the file, which may be another than that in use."""
+        return self._own_names if self.class_names is not None else None
+
+    def use_order(self, names: tuple[str, ...], than: str) -> None:
+        """Bring the columns into the order of these classes, which ``than`` has.
+
+        Other classes are refused.
+        """
+        if self.class_names is not None:
+            class_order(self.class_names, names, self.path, than)
+            self.class_names = names
+            keywords = getattr(self.opener, "keywords", None)
+            if keywords is not None:
+                places = replace(keywords["places"], classes=None, expected=names)
+                self.opener = partial(self.opener, places=places)
 
     @property
     def name(self) -> str:
@@ -166,6 +194,8 @@ class ScoreFile:
         wanted = [self.key, *(name for name in found if name is not None)]
         pieces = self._source.pieces(first, wanted, rest=self._places.rest)
         apart = self._features_apart(self.spans[first:])
+        if first and self._same_columns is not None:  # the first part is that of row 0
+            self._rest_of(next(self._source.pieces(0, wanted, rest=True)))
         for start, stop in self.spans[first:]:
             features = None if apart is None else next(apart).values
             # Nothing here may hold on to a batch while the next one is read.
@@ -209,11 +239,14 @@ class ScoreFile:
     ) -> Batch:
         with placed(start):
             values = as_matrix(contents.matrices[self.key], self.name)
-            truth = self._vector(contents, self._labels, self._label_file, start, stop)
+            truth = None
+            if self.with_labels:
+                truth = self._vector(contents, self._labels, self._label_file, start, stop)
             weights = self._vector(contents, self._weights, self._weight_file, start, stop)
             labels = None
             if truth is not None:
                 where = self._places.labels or self.path
+                self._check_label_numbers(truth, contents)
                 labels = as_indices(truth, values.shape, self.class_names, where)
             if self._features is not None:
                 features = contents.matrices[self._features]
@@ -224,9 +257,22 @@ class ScoreFile:
                 "pass whole vectors, one entry for each class in every row",
                 rows=[start],
             )
+        values = _scores.in_order(values, contents, self.key, self.class_names, self._places)
         values = values.astype(self.dtype, copy=False)
         kept = None if self.numbers is None else self.numbers[start:stop]
-        return Batch(start, values, labels, features, kept, weights, contents.rest)
+        rest = self._rest_of(contents)
+        return Batch(start, values, labels, features, kept, weights, rest)
+
+    def _rest_of(self, contents: Contents) -> Rest | None:
+        if contents.rest is None or self._same_columns is None:
+            return contents.rest
+        return self._same_columns(contents.rest, contents.path)
+
+    def _check_label_numbers(self, truth: npt.NDArray[Any], contents: Contents) -> None:
+        own = contents.own_names_of(self.key) or self._places.class_names
+        if self._label_file is not None:  # they count the columns of the first part
+            own = self._own_names
+        _scores.check_label_numbers(truth, own, self.class_names, contents.path)
 
     def _vector(
         self, contents: Contents, key: str | None, apart: Any, start: int, stop: int
@@ -310,9 +356,16 @@ def open_scores(
     places = Places.of(
         key, columns, labels, labels_column, features, features_columns, weights, weights_column
     ).named(class_names, classes, rest=rest)
+    return open_placed(path, places, role=role, input=input)
+
+
+def open_placed(
+    path: str | os.PathLike[str], places: Places, *, role: str = "scores", input: Kind | None = None
+) -> ScoreFile:
+    """Open a score file of which all that is known is in one record; see `open_scores`."""
     source = open_source(os.fspath(path), places)
     sample = source.sample()
-    chosen = _scores.choose(sample, key, role, input)
+    chosen = _scores.choose(sample, places.key, role, input)
     values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
     sound = _sound(values)
     if not len(sound):
@@ -322,12 +375,10 @@ def open_scores(
     kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
     file = ScoreFile(source, sample, chosen, kind, places)
     apart = [name for name in ("labels", "weights") if getattr(places, name) is not None]
-    # What this file alone was asked; words are for files of labels.
-    own = {"words", *apart, *(f"{name}_column" for name in apart)}
-    told = {
-        name: value for name, value in vars(places).items() if value is not None and name not in own
-    }
-    file.opener = partial(open_scores, role=role, input=kind, **told)
+    # Files of labels and weights belong to this file alone; its classes are those of the others.
+    own: dict[str, Any] = dict.fromkeys((*apart, *(f"{name}_column" for name in apart)))
+    others = replace(places, expected=file.class_names, **own)
+    file.opener = partial(open_placed, places=others, role=role, input=kind)
     return file
 
 

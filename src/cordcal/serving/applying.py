@@ -90,6 +90,8 @@ class Repairer(ABC):
 
     def batches(self, first: int, progress: Progress | None = None) -> Iterator[Parts]:
         """Yield the same rows of every file."""
+        for file in self.files.values():
+            file.with_labels = False  # nothing here depends on them
         return batches_of(list(self.files.values()), first, progress)
 
     @abstractmethod
@@ -314,6 +316,8 @@ def apply_model(
             "is a npy file, which cannot say which rows were left out",
             "write a Parquet or CSV file where rows are skipped",
         )
+    for file in repairer.files.values():
+        file.go_into(Path(output).suffix.lower() or ".csv")
     with said_once():
         if str(output) == "-" or Path(output).suffix.lower() == ".npz":
             return _apply_at_once(
