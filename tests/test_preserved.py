@@ -140,9 +140,12 @@ def test_columns_of_data_frames(named: bool) -> None:
     frame = pd.DataFrame(logits, columns=names)
     model = Preserved("ts", class_names=names if named else None).fit(frame, labels)
     np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(logits))
+    reordered = frame[names[::-1]]
+    np.testing.assert_array_equal(model.predict_proba(reordered), model.predict_proba(logits))
+    np.testing.assert_array_equal(model.predict(reordered), model.predict(logits))
     where = "class_names" if named else "fit"
-    with pytest.raises(ValueError, match=f"column 'bee' where {where} has 'dog'; pass the same"):
-        model.predict(frame[names[::-1]])
+    with pytest.raises(ValueError, match=f"has the class 'wolf' but not 'bee', which {where} has"):
+        model.predict(frame.rename(columns={"bee": "wolf"}))
     with pytest.raises(ValueError, match="column 'bee' where class_names has 'dog'"):
         Preserved("ts", class_names=names).fit(frame[names[::-1]], labels)
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow")
 # How many trials fit into some seconds.
 FIRST = {
     "rows": 12, "files": 40, "models": 25, "names": 5, "kills": 2, "races": 2,
-    "rankings": 8, "lifts": 12, "libraries": 6,
+    "rankings": 8, "lifts": 12, "libraries": 6, "parts": 12,
 }  # fmt: skip
 TRIALS = [(kind, number) for kind in KINDS for number in range(FIRST[kind])]
 

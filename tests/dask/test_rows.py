@@ -284,3 +284,21 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
         assert len(probes) >= 2
         repaired = found.transform(original, direct).compute()
         np.testing.assert_array_equal(repaired, found.transform(ORIGINAL, DIRECT))
+
+
+def test_columns_of_frames_are_matched_by_name() -> None:
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    names = [f"c{at}" for at in range(DIRECT.shape[1])]
+    original, direct = (
+        dd.from_pandas(pd.DataFrame(x, columns=names), npartitions=3) for x in (ORIGINAL, DIRECT)
+    )
+    reordered = direct[names[::-1]]
+    cord = CORD().fit(original, reordered)
+    assert cord.eta_ == CORD().fit(original, direct).eta_
+    repaired = cord.transform(original, reordered).compute()
+    np.testing.assert_array_equal(repaired, cord.transform(original, direct).compute())
+    model = Preserved("ts", input="probabilities").fit(
+        pd.DataFrame(ORIGINAL, columns=names), LABELS
+    )
+    found = model.predict_proba(original[names[::-1]]).compute()
+    np.testing.assert_array_equal(found, model.predict_proba(ORIGINAL))

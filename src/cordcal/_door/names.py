@@ -40,19 +40,36 @@ def check_same_columns(
     )
 
 
-def frame_order(
-    own: list[str] | None, where: str, expected: list[str] | None, than: str
-) -> list[int] | None:
-    """Return the order in which a data frame's columns are the expected ones.
+def in_column_order(values: Any, where: str, expected: list[str] | None, than: str) -> Any:
+    """Return a data frame with its columns in another order; what has no names as it is.
 
-    None where they are in this order already, or where one side has no names.
+    Parameters
+    ----------
+    values : object
+        Scores of any kind.
+    where, than : str
+        What messages call them, and who has the expected columns.
+    expected : list of str or None
+        The columns; others are refused.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"dog": [0.6], "cat": [0.4]})
+    >>> list(in_column_order(frame, "scores", ["cat", "dog"], "fit"))
+    ['cat', 'dog']
     """
+    own = column_names(values)
     if own is None or expected is None or len(own) != len(expected):
-        return None  # shapes that differ are refused in words of their own
-    numbers = [str(at) for at in range(len(own))]
-    if numbers in (own, expected) and set(own) != set(expected):
-        return None  # a frame made without names
-    return class_order(own, expected, where, than)
+        return values  # shapes that differ are refused in words of their own
+    if are_numbers(own) != are_numbers(expected) and set(own) != set(expected):
+        return values  # a frame made without names
+    order = class_order(own, expected, where, than)
+    if order is None:
+        return values
+    if hasattr(values, "column_names"):
+        return values.select([values.column_names[at] for at in order])
+    return values[[values.columns[at] for at in order]]
 
 
 def class_order(

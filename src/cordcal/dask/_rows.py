@@ -19,6 +19,7 @@ from dask.delayed import Delayed, delayed
 
 from cordcal._door import arrays, dense
 from cordcal._door.errors import Refusal, placed
+from cordcal._door.names import column_names, in_column_order
 from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal._door.vectors import no_weight
 from cordcal.repair._construction import Tally, common_exponent, sum_of, sum_of_each
@@ -52,6 +53,9 @@ class Rows:
     def of(cls, **given: Any) -> Rows:
         """Cut all collections like the first; those that are None are left out."""
         columns: dict[str, Any] = {}
+        if given.get("original") is not None:
+            expected = column_names(given["original"])
+            given["direct"] = in_column_order(given["direct"], "direct", expected, "original")
         for name, values in given.items():
             if values is not None:
                 columns[name] = _cut_like(_as_array(values), name, columns)

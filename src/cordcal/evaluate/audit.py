@@ -10,6 +10,7 @@ import numpy as np
 from cordcal._door import dense, lazy
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
+from cordcal._door.names import column_names, in_column_order
 from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal._door.seeds import as_seed
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
@@ -110,6 +111,7 @@ def audit(
     if collection is not None:
         audited = collection.audited
     else:
+        direct = in_column_order(direct, "direct", column_names(original), "original")
         original, direct = (
             as_matrix(original, "original"),
             as_matrix(direct, "direct"),

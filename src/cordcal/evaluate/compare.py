@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cordcal._door.arrays import to_numpy
+from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
-from cordcal._door.names import column_names
+from cordcal._door.names import column_names, in_column_order
 from cordcal._door.original import Original
 from cordcal._door.scores import as_scores, check_kind
 from cordcal._door.seeds import as_seed
@@ -101,6 +103,8 @@ def compare(
     whole = Original.of(given, input, fitting=True)
     seed = as_seed(seed)
     check_evaluation(evaluation)
+    if isinstance(evaluation, tuple):
+        evaluation = _in_order_of(column_names(scores), *evaluation)
     if isinstance(evaluation, tuple) and names is not None:
         evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), names)
     chosen = choose(calibrators, input)
@@ -147,6 +151,18 @@ def compare(
         needed=calibration_tests(parts[0].workshop, [each.key for each in fitted]),
         evidence=evidence,
     )
+
+
+def _in_order_of(columns: list[str] | None, scores: Any, labels: Any) -> tuple[Any, Any]:
+    """Return evaluation rows with the columns of a data frame in the order of the scores'."""
+    ordered = in_column_order(scores, "evaluation", columns, "scores")
+    if ordered is not scores and to_numpy(labels).dtype.kind in "iufb":
+        raise Refusal(
+            "evaluation",
+            "has numbers for labels, but its columns come in another order than those of scores",
+            "bring the columns into the same order, or pass class names as labels",
+        )
+    return ordered, labels
 
 
 def _checks(split: Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:

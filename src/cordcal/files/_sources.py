@@ -324,5 +324,5 @@ def _filled(
         done += length
     together = {key: np.concatenate(parts) for key, parts in vectors.items()}
     found = Contents.of(first.path, first.format, matrices, together, first.class_names)
-    names = {"headings": first.headings, "own_headings": first.own_headings}
-    return replace(found, rest=joined(rests), **names)
+    rest, names, own = joined(rests), first.headings, first.own_headings
+    return replace(found, rest=rest, headings=names, own_headings=own)

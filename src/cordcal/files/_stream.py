@@ -167,10 +167,9 @@ class ScoreFile:
         if self.class_names is not None:
             class_order(self.class_names, names, self.path, than)
             self.class_names = names
-            keywords = getattr(self.opener, "keywords", None)
-            if keywords is not None:
-                places = replace(keywords["places"], classes=None, expected=names)
-                self.opener = partial(self.opener, places=places)
+            if isinstance(self.opener, partial):
+                places = replace(self.opener.keywords["places"], classes=None, expected=names)
+                self.opener = partial(open_placed, **{**self.opener.keywords, "places": places})
 
     @property
     def name(self) -> str:

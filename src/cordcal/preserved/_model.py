@@ -13,7 +13,12 @@ from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_columns
-from cordcal._door.names import check_class_names, check_same_columns, column_names
+from cordcal._door.names import (
+    check_class_names,
+    check_same_columns,
+    column_names,
+    in_column_order,
+)
 from cordcal._door.original import Original
 from cordcal._door.scores import as_scores, as_scores_again, check_scores
 from cordcal._door.types import Decisions, Kind, Vector
@@ -253,7 +258,7 @@ class Preserved(Estimator):
         collection = lazy.handler(scores)
         assert collection is not None
         self._check_fitted("repair_")
-        return collection.apply(report, scores, dtype, shape=shape)
+        return collection.apply(report, self._in_order(scores), dtype, shape=shape)
 
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
         """Return the original decisions: class names where they were given, else indices."""
@@ -344,13 +349,12 @@ class Preserved(Estimator):
 
     def _again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("repair_")
-        given = as_scores_again(scores, self.n_classes_)
-        self._check_columns(scores)
-        return given
+        return as_scores_again(self._in_order(scores), self.n_classes_)
 
-    def _check_columns(self, scores: Any) -> None:
+    def _in_order(self, scores: Any) -> Any:
+        """Return a data frame with its columns in the order of fit's."""
         than = "fit" if self.class_names is None else "class_names"
-        check_same_columns(column_names(scores), "scores", self.columns_, than)
+        return in_column_order(scores, "scores", self.columns_, than)
 
     def _parts(self) -> dict[str, Any]:
         if not hasattr(self, "repair_"):

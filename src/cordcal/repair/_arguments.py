@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
-from cordcal._door.names import check_same_columns, column_names
+from cordcal._door.names import column_names, in_column_order
 from cordcal._door.reports import as_matrix, check_same_shape
 from cordcal._door.types import Array, Decisions
 from cordcal._door.vectors import check_decisions
@@ -24,9 +24,8 @@ _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float1
 def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
     """Return both reports as arrays of one shape and one library."""
     p = as_matrix(original, "original", allow_row=allow_row)
+    direct = in_column_order(direct, "direct", column_names(original), "original")
     q = as_matrix(direct, "direct", allow_row=allow_row)
-    if p is not original or q is not direct:
-        check_same_columns(column_names(direct), "direct", column_names(original), "original")
     check_same_shape(p, "original", q, "direct")
     arrays.namespace(p, q)
     if isinstance(p, np.ndarray) != isinstance(q, np.ndarray):

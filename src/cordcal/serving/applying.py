@@ -316,8 +316,8 @@ def apply_model(
             "is a npy file, which cannot say which rows were left out",
             "write a Parquet or CSV file where rows are skipped",
         )
-    for file in repairer.files.values():
-        file.go_into(Path(output).suffix.lower() or ".csv")
+    for source in repairer.files.values():
+        source.go_into(Path(output).suffix.lower() or ".csv")
     with said_once():
         if str(output) == "-" or Path(output).suffix.lower() == ".npz":
             return _apply_at_once(

@@ -1,0 +1,42 @@
+"""Data frames whose columns come in another order than the other side's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cordcal
+
+NAMES = ["ant", "bee", "cat"]
+RNG = np.random.default_rng(5)
+TRUTH = RNG.integers(3, size=300)
+LOGITS = 2.0 * np.eye(3)[TRUTH] + RNG.normal(size=(300, 3))
+
+
+def reports() -> tuple[pd.DataFrame, pd.DataFrame]:
+    shares = [np.exp(each) for each in (LOGITS, 0.5 * LOGITS + [0.4, 0.0, 0.0])]
+    first, second = (each / each.sum(axis=1, keepdims=True) for each in shares)
+    return pd.DataFrame(first, columns=NAMES), pd.DataFrame(second, columns=NAMES)
+
+
+def test_audit() -> None:
+    original, direct = reports()
+    expected = cordcal.audit(original, direct, TRUTH).to_dict()
+    assert cordcal.audit(original, direct[NAMES[::-1]], TRUTH).to_dict() == expected
+    with pytest.raises(cordcal.Refusal, match="direct has the class 'wolf' but not 'bee'"):
+        cordcal.audit(original, direct.rename(columns={"bee": "wolf"}))
+
+
+def test_compare_with_evaluation_rows() -> None:
+    frame = pd.DataFrame(LOGITS, columns=NAMES)
+    words = np.array(NAMES)[TRUTH]
+    other = frame[NAMES[::-1]]
+    options = {"class_names": NAMES}
+    found, expected = (
+        cordcal.compare(frame, words, ["ts"], evaluation=(each, words), **options)
+        for each in (other, frame)
+    )
+    assert found["ts"].direct == expected["ts"].direct
+    with pytest.raises(cordcal.Refusal, match="evaluation has numbers for labels"):
+        cordcal.compare(frame, TRUTH, ["ts"], evaluation=(other, TRUTH))
