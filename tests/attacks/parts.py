@@ -134,6 +134,7 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
 def check_row(row: dict[str, Any], written: dict[str, Any]) -> None:
     """Ask that a row has its own prediction, under its own name, and its other columns."""
     scores = written["scores"]
+    hold(set(CLASSES) <= scores.keys(), f"{row} has no score of every class")
     top = max(CLASSES, key=lambda name: scores[name])
     repaired = {name: float(row[f"repaired:{name}"]) for name in CLASSES}
     hold(max(CLASSES, key=repaired.__getitem__) == top, f"{row} is not {top}")

@@ -338,3 +338,79 @@ def test_the_evaluation_file_is_matched_by_name(
     code, _, errors = call(*command, "e.csv")
     assert code == 2
     assert "e.csv has the class 'wolf' but not 'cat', which s/a.csv has" in errors
+
+
+def test_a_baseline_is_of_the_same_classes(
+    call, parts: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    read = ("--input", "logits", "--max", "nll.increase=9")
+    written = ("--write-baseline", "base.json", "--max", "nll=9", "--input", "logits")
+    assert call("check", "s/a.csv", *written)[0] == 0
+    code, _, errors = call("check", "s/b.csv", *read, "--baseline", "base.json")
+    assert code == 0, errors
+    table(parts / "c.csv", ("ant", "bee", "wolf"), logits, labels)
+    code, _, errors = call("check", "c.csv", *read, "--baseline", "base.json")
+    assert code == 2
+    assert "c.csv has the class 'wolf' but not 'cat', which base.json has" in errors
+
+
+def test_parts_into_one_file_have_the_same_other_columns(call, parts: Path) -> None:
+    assert call("fit", "s", *TS, "--output", "m.safetensors")[0] == 0
+    rows = {name: [0.1, 0.2] for name in NAMES[:3]}
+    (parts / "t").mkdir()
+    first = arrow.table({"n": arrow.array([1, 2], arrow.int64()), "site": ["a", "b"], **rows})
+    parquet.write_table(first, parts / "t/1.parquet")
+    changed = {
+        "order": first.select(["site", "cat", "n", "ant", "bee"]),
+        "type": first.set_column(0, "n", arrow.array([1, 2], arrow.int32())),
+        "null": first.set_column(0, "n", arrow.array([1.0, None])),
+        "less": first.drop_columns(["site"]),
+        "more": first.append_column("user", arrow.array(["x", "y"])),
+    }
+    for what, other in changed.items():
+        parquet.write_table(other, parts / "t/2.parquet")
+        column = {"less": "site", "more": "user"}.get(what, "n")
+        for name in ("o.parquet", "o.feather", "o.csv"):
+            code, _, errors = call("apply", "m.safetensors", "t", "--force", "--output", name)
+            if what == "order":
+                assert code == 0, errors
+                found = open_scores(parts / name, role="repaired", rest=True)
+                rests = [batch.rest for batch in found]
+                assert [v for rest in rests for v in rest.columns["n"].values()] == [1, 2, 1, 2]
+                continue
+            assert code == 2, (what, name)
+            assert f"'{column}'" in errors
+            assert "t/2.parquet" in errors
+            assert "t/1.parquet" in errors
+        assert call("apply", "m.safetensors", "t", "--force", "--output", "o")[0] == 0
+        # Without the other columns there is nothing to disagree on.
+        dropped = ("--drop-rest", "--force", "--output", "o.csv")
+        assert call("apply", "m.safetensors", "t", *dropped)[0] == 0
+
+
+def test_a_group_of_columns_has_its_own_names(tmp_path: Path) -> None:
+    path = tmp_path / "o.csv"
+    path.write_text("direct:ant,direct:bee,repaired:bee,repaired:ant\n0.2,0.8,0.7,0.3\n")
+    for read in (read_scores, open_scores):
+        assert read(path, role="repaired").class_names == ("bee", "ant")
+    np.testing.assert_array_equal(
+        read_scores(path, role="repaired", classes=("ant", "bee")).values, [[0.3, 0.7]]
+    )
+
+
+def test_headings_outweigh_names_in_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "o.parquet"
+    whole = arrow.table({"ant": [0.2], "bee": [0.8]})
+    metadata = {"class_names": json.dumps(["ant", "bee"])}
+    parquet.write_table(whole.select(["bee", "ant"]).replace_schema_metadata(metadata), path)
+    assert read_scores(path).class_names == ("bee", "ant")
+    assert open_scores(path).class_names == ("bee", "ant")
+
+
+def test_parts_of_several_precisions_are_read_in_the_widest(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    close = np.array([[0.1, 0.1 + 1e-12]])
+    np.savez(tmp_path / "s/a.npz", logits=np.zeros((1, 2), np.float32))
+    np.savez(tmp_path / "s/b.npz", logits=close)
+    values = np.concatenate([batch.values for batch in open_scores(tmp_path / "s")])
+    np.testing.assert_array_equal(values[1:], close)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cordcal._door.errors import Refusal
+from cordcal._door.names import class_order
 from cordcal.cli._command import add_command
 from cordcal.cli._console import note, say, show_json
 from cordcal.cli._options import (
@@ -101,14 +102,16 @@ def check(
         gates=wanted,
         original=None if before is None else before.values,
         groups=read_groups(groups, groups_column, report),
-        baseline=None if baseline is None else _baseline(baseline),
+        baseline=None if baseline is None else _baseline(baseline, scores),
     )
+    names = None if scores.class_names is None else list(scores.class_names)
+    content = {**found.to_dict(), "class_names": names}
     if write_baseline is not None:
-        _write(write_baseline, jsons.dumps(found.to_dict(), indent=2) + "\n", force=force)
+        _write(write_baseline, jsons.dumps(content, indent=2) + "\n", force=force)
     if junit is not None:
         _write(junit, found.to_junit(), force=force)
     if json:
-        show_json(found.to_dict())
+        show_json(content)
     else:
         for verdict in found.verdicts:
             say(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
@@ -182,9 +185,11 @@ def _from_file(path: Path) -> list[Gate]:
     ]
 
 
-def _baseline(path: Path) -> Any:
+def _baseline(path: Path, scores: Scores) -> Any:
+    """Return what an earlier check wrote, which must be about the same classes."""
     try:
         content = jsons.loads(path.read_text(encoding="utf-8"))
+        names = [str(name) for name in content.get("class_names") or ()]
         for measured in content["measures"].values():
             float(measured["value"]), float(measured["standard_error"])
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -193,6 +198,8 @@ def _baseline(path: Path) -> Any:
             "is no baseline",
             "pass what an earlier check wrote with --write-baseline or --json",
         ) from None
+    if names and scores.class_names is not None:
+        class_order(scores.class_names, names, scores.path, str(path))  # refuses other classes
     return content
 
 

@@ -32,7 +32,8 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     Parameters
     ----------
     model : CORD, Lift, Preserved or a calibrator of cordcal
-        What to store; it must be fitted.
+        What to store; it must be fitted.  The patterns of the columns that ``cordcal fit`` read
+        the scores from (``score_columns_``) are stored with it.
     path : path
         Where to; conventionally ending in ``.safetensors``.  An existing file is replaced
         when the new one is whole.
