@@ -310,8 +310,10 @@ def test_a_report_is_checked_against_its_original_by_name(
     assert call("fit", "s.csv", "--columns", "logit_*", *TS, "--output", "m.safetensors")[0] == 0
     assert call("apply", "m.safetensors", "t.csv", "--output", "o.csv")[0] == 0
     for name, changed in (("s.csv", False), ("t.csv", False), ("u.csv", True)):
-        code, _, errors = call("check", "o.csv", "--original", name, "--max", "tpcr=0")
-        assert code == int(changed), errors
+        for columns in ((), ("--columns", "logit_*"), ("--columns", "repaired:*")):
+            gate = ("--max", "tpcr=0", *columns)
+            code, _, errors = call("check", "o.csv", "--original", name, *gate)
+            assert code == int(changed), errors
         code, printed, errors = call("audit", "--original", name, "--direct", "o.csv", "--json")
         assert code == 0, errors
         assert (json.loads(printed)["changes"]["n_changed"] > 0) == changed

@@ -241,6 +241,20 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert model.n_classes_ == 3
 
 
+def test_columns_in_another_order_on_a_cluster(call, folder: Path, scheduler: str) -> None:
+    assert call("apply", "m.safetensors", "s", "--output", "ordered")[0] == 0
+    audit = ("audit", "--original", "p", "--direct", "q", "--json")
+    ordered = json.loads(call(*audit)[1])["changes"]
+    for name in ("s", "q"):
+        part = folder / name / "day=2" / "a.parquet"
+        table = parquet.read_table(part, partitioning=None)
+        parquet.write_table(table.select(["id", *NAMES[::-1], "label"]), part, row_group_size=90)
+    there = ("--scheduler", scheduler)
+    assert call("apply", "m.safetensors", "s", "--output", "there", *there)[0] == 0
+    assert table_of(folder / "there").equals(table_of(folder / "ordered"))
+    assert json.loads(call(*audit, *there)[1])["changes"] == ordered
+
+
 def test_a_cluster_that_does_not_answer_is_named(call, folder: Path) -> None:
     pytest.importorskip("distributed", reason="a cluster needs Dask")
     given = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")

@@ -92,8 +92,7 @@ def check(
     wanted = _gates(gates, most or [], least or [])
     from cordcal.evaluate import gates as library
 
-    scores = read(report, where, role="repaired", kind=input)
-    before = None if original is None else _original(original, where, scores)
+    scores, before = _read(report, original, where, input)
     if before is not None:
         check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
     found = library.check(
@@ -117,6 +116,22 @@ def check(
             say(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
         note(f"cordcal check: {found.outcome}")
     raise typer.Exit(_EXIT_CODES[found.outcome])
+
+
+def _read(
+    report: str, original: str | None, where: Where, kind: Any
+) -> tuple[Scores, Scores | None]:
+    """Read the report and the original; the columns that are named may be those of one of them."""
+    try:
+        scores = read(report, where, role="repaired", kind=kind)
+    except Refusal:
+        if where.columns is None or original is None or report == "-":
+            raise
+        before = read(original, replace(NOWHERE, columns=where.columns), role="original")
+        names: dict[str, Any] = {"expected": before.class_names, "classes_in": original}
+        scores = read(report, replace(where, columns=None), role="repaired", kind=kind, **names)
+        return scores, before
+    return scores, None if original is None else _original(original, where, scores)
 
 
 def _original(path: str, where: Where, scores: Scores) -> Scores:
