@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import cordcal
+from cordcal.evaluate.gates import Gate, check
 
 NAMES = ["ant", "bee", "cat"]
 RNG = np.random.default_rng(5)
@@ -40,3 +41,15 @@ def test_compare_with_evaluation_rows() -> None:
     assert found["ts"].direct == expected["ts"].direct
     with pytest.raises(cordcal.Refusal, match="evaluation has numbers for labels"):
         cordcal.compare(frame, TRUTH, ["ts"], evaluation=(other, TRUTH))
+
+
+def test_changes_and_gates() -> None:
+    original, direct = reports()
+    reordered = direct[NAMES[::-1]]
+    expected = cordcal.metrics.tpcr(original.to_numpy(), direct.to_numpy())
+    assert 0.0 < expected < 0.5
+    assert cordcal.metrics.tpcr(original, reordered) == expected
+    found = check(reordered, original=original, gates=[Gate("tpcr", expected)])
+    assert found.outcome == "passed"
+    with pytest.raises(cordcal.Refusal, match="original has the class 'wolf' but not 'bee'"):
+        check(direct, original=original.rename(columns={"bee": "wolf"}), gates=[Gate("tpcr", 1.0)])

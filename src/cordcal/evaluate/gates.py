@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
+from cordcal._door.names import column_names, in_column_order
 from cordcal._door.seeds import as_seed
 from cordcal.evaluate.bootstrap import resampled
 from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
@@ -221,6 +222,7 @@ def check(
     labels = as_columns(labels, read.values.shape, class_names)
     truth = None if labels is None else read.beside(labels, None)[0]
     measures = {} if truth is None else _measured(read.labelled(truth), as_seed(seed))
+    original = in_column_order(original, "original", column_names(report), "report")
     before = None if original is None else _same_rows(original, read.rows)
     evaluated = _Evaluated(read.values, truth, measures, before, groups, baseline)
     verdicts = tuple(evaluated.verdict(gate) for gate in gates)

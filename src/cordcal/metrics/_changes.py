@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal, refuse
+from cordcal._door.names import column_names, in_column_order
 from cordcal._door.reports import nan_refusal
 from cordcal._door.types import Classes, Vector
 from cordcal._door.vectors import check_decisions, check_weights
@@ -255,6 +256,8 @@ def decision_changes(
     >>> changes.tpcr, changes.delta_accuracy
     (0.75, 0.0)
     """
+    # Labels count the columns of the original.
+    evaluated = in_column_order(evaluated, "evaluated", column_names(original), "original")
     stream = fed(
         DecisionChangesStream(),
         original,
