@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+import cordcal
 from cordcal.files import open_scores, read_scores
 
 arrow = pytest.importorskip("pyarrow")
@@ -416,3 +417,19 @@ def test_parts_of_several_precisions_are_read_in_the_widest(tmp_path: Path) -> N
     np.savez(tmp_path / "s/b.npz", logits=close)
     values = np.concatenate([batch.values for batch in open_scores(tmp_path / "s")])
     np.testing.assert_array_equal(values[1:], close)
+
+
+def test_a_model_file_with_and_without_a_pattern(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    table(tmp_path / "s.csv", [f"logit_{name}" for name in NAMES[:3]], logits, labels)
+    np.savez(tmp_path / "s.npz", logits=logits, labels=labels, class_names=NAMES[:3])
+    pattern = ("--columns", "logit_*")
+    assert call("fit", "s.csv", *pattern, *TS, "--output", "a.safetensors")[0] == 0
+    assert call("fit", "s.npz", *TS, "--output", "b.safetensors")[0] == 0
+    with_pattern, without = (cordcal.load(tmp_path / f"{name}.safetensors") for name in "ab")
+    assert with_pattern.score_columns_ == ("logit_*",)
+    assert not hasattr(without, "score_columns_")
+    np.testing.assert_array_equal(with_pattern.predict_proba(logits), without.predict_proba(logits))
+    cordcal.save(with_pattern, tmp_path / "c.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
