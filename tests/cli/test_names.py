@@ -433,3 +433,17 @@ def test_a_model_file_with_and_without_a_pattern(
     np.testing.assert_array_equal(with_pattern.predict_proba(logits), without.predict_proba(logits))
     cordcal.save(with_pattern, tmp_path / "c.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
+
+
+def test_columns_headed_with_numbers_beside_an_array(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    report = softmax(logits, axis=1)
+    np.save(tmp_path / "p.npy", report)
+    table(tmp_path / "q.csv", ("2", "1", "0"), report[:, ::-1], labels)
+    code, printed, errors = call("audit", "--original", "p.npy", "--direct", "q.csv", "--json")
+    assert code == 0, errors
+    assert json.loads(printed)["changes"]["n_changed"] == 0
+    for pair in (("p.npy", "q.csv"), ("q.csv", "p.npy")):
+        code, _, errors = call("check", pair[0], "--original", pair[1], "--max", "tpcr=0")
+        assert code == 0, errors

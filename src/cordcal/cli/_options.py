@@ -296,6 +296,12 @@ def open_pair(
     if first.own_names is not None and second.class_names is not None:
         first.use_order(first.own_names, second.path)
         second.use_order(first.own_names, first.path)
+    else:
+        # Columns without names are numbered, and a file headed 2,1,0 has another order.
+        positions = tuple(map(str, range(first.classes)))
+        for file, other in ((first, second), (second, first)):
+            if set(file.class_names or ()) == set(positions):
+                file.use_order(positions, other.path)
     return first, second
 
 

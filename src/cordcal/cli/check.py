@@ -95,6 +95,7 @@ def check(
     scores, before = _read(report, original, where, input)
     if before is not None:
         check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
+        before = _by_number(before, scores)
     found = library.check(
         _probabilities(scores),
         scores.labels,
@@ -132,6 +133,17 @@ def _read(
         scores = read(report, replace(where, columns=None), role="repaired", kind=kind, **names)
         return scores, before
     return scores, None if original is None else _original(original, where, scores)
+
+
+def _by_number(before: Scores, scores: Scores) -> Scores:
+    """Return the original in the report's order, where one has numbers for names and one none."""
+    positions = tuple(map(str, range(before.values.shape[1])))
+    own, expected = before.class_names or positions, scores.class_names or positions
+    if before.class_names == scores.class_names or not set(own) == set(expected) == set(positions):
+        return before
+    order = class_order(own, expected, before.path, scores.path)
+    values = before.values if order is None else before.values.take(order, axis=1)
+    return replace(before, values=values)
 
 
 def _original(path: str, where: Where, scores: Scores) -> Scores:
