@@ -219,6 +219,91 @@ def test_results_are_plain(comparison) -> None:
         comparison["ms"]
 
 
+def test_reports_by_name(comparison) -> None:
+    entry = comparison["vs"]
+    assert comparison.measures("vs") is entry.repaired
+    assert comparison.measures("vs", "lift") is entry.lift
+    assert comparison.measures("ts", "direct") is comparison["ts"].direct
+    assert comparison.measures("uncalibrated") is comparison.uncalibrated
+    assert comparison.measures("uncalibrated", "original") is comparison.uncalibrated
+
+
+@pytest.mark.parametrize(
+    ("key", "report", "allowed"),
+    [
+        ("vs", "nonsense", ("direct", "repaired", "lift")),
+        ("vs", "original", ("direct", "repaired", "lift")),
+        ("ts", "lift", ("direct", "repaired")),
+        ("uncalibrated", "repaired", ("original",)),
+    ],
+)
+def test_reports_that_do_not_exist_are_refused(comparison, key, report, allowed) -> None:
+    for ask in (
+        lambda: comparison.measures(key, report),
+        lambda: comparison.replicates(key, report, "nll"),
+        lambda: comparison.difference((key, report), ("vs", "direct"), "nll"),
+        lambda: comparison.difference(("vs", "direct"), (key, report), "nll"),
+    ):
+        with pytest.raises(cordcal.Refusal) as refused:
+            ask()
+        assert refused.value.argument == "report"
+        assert repr(report) in refused.value.reason
+        assert set(refused.value.remedy.removeprefix("use ").split(" or ")) == {
+            repr(each) for each in allowed
+        }
+
+
+@pytest.mark.parametrize("measure", ["loss", "classwise_ece"])
+def test_differences_of_what_is_not_resampled_are_refused(comparison, measure) -> None:
+    with pytest.raises(cordcal.Refusal) as refused:
+        comparison.difference(("vs", "repaired"), ("ts", "direct"), measure)
+    assert refused.value.argument == "measure"
+    assert "nll" in refused.value.remedy
+
+
+def test_replicates_know_their_measures(comparison) -> None:
+    assert comparison.replicates("vs", "repaired", "classwise_ece") is None
+    with pytest.raises(cordcal.Refusal, match="measure is 'loss'"):
+        comparison.replicates("vs", "repaired", "loss")
+
+
+def test_fingerprint_tells_what_was_measured() -> None:
+    scores, labels = rows(300)
+    test, truth = rows(100, seed=1)
+    other = labels.copy()
+    other[0] = (other[0] + 1) % 4
+    nudged = test.copy()
+    nudged[5, 1] += 1e-9
+    first = np.repeat(["north", "south"], 50)
+
+    def fingerprint(scores=scores, labels=labels, keys="ts", **options) -> str:
+        return compare(scores, labels, keys, **options).fingerprint
+
+    known = {"evaluation": (test, truth)}
+    different = [
+        fingerprint(),
+        fingerprint(labels=other),
+        fingerprint(seed=1),
+        fingerprint(evaluation=0.4),
+        fingerprint(splits=2),
+        fingerprint(preserve=2),
+        fingerprint(scores[::-1], labels[::-1]),  # the same rows, drawn otherwise
+        fingerprint(groups=np.repeat(["north", "south"], 150)),
+        fingerprint(features=np.ones((300, 2))),
+        fingerprint(**known),
+        fingerprint(evaluation=(nudged, truth)),
+        fingerprint(evaluation=(test, truth[::-1])),
+        fingerprint(evaluation=(scores, labels)),
+        fingerprint(groups=first, **known),
+        fingerprint(groups=first[::-1], **known),
+        fingerprint(softmax(scores), input="probabilities"),
+    ]
+    assert len(set(different)) == len(different)
+    assert fingerprint(keys="vs") == fingerprint(class_names=list("abcd")) == different[0]
+    # Rows that are given are the same in any order.
+    assert fingerprint(evaluation=(test[::-1], truth[::-1])) == fingerprint(**known)
+
+
 def test_tables_for_papers_and_notebooks(comparison) -> None:
     markdown = comparison.to_markdown(["nll"], intervals=False)
     best = comparison.best["nll"]

@@ -57,7 +57,8 @@ class AuditStream:
     cord : CORD or Lift
         A fitted repair.
     recognise : bool
-        Digest the original reports, so that the rows are recognised when they come again.
+        Digest the rows, so that they are recognised when they come again: both reports,
+        labels, weights and decisions.
     """
 
     def __init__(self, cord: CORD | Lift, *, recognise: bool = False) -> None:
@@ -141,7 +142,9 @@ class AuditStream:
         self.dtypes = {name: report.values.dtype for name, report in reports.items()}
         self.identical = self.identical and bool(np.array_equal(p.values, q.values))
         if self.fingerprint is not None:
-            self.fingerprint += Fingerprint.of(p.values)
+            missing = np.full(q.rows, -1)  # neither a label nor a weight
+            beside = [found.get(name, missing) for name in ("kept", "labels", "weight")]
+            self.fingerprint += Fingerprint.of(p.values, q.values, *beside)
         return self
 
     def merge(self, other: Self) -> Self:
@@ -211,13 +214,13 @@ class AuditStream:
             changes=changed.among(slice(None)),
             topk_changes={name: topk.result() for name, topk in self._topk.items()},
             by_class=changed.by_class(),
-            by_confidence=changed.by_confidence(masses["original"]),
+            by_confidence=changed.by_confidence(columns["original_confidence"]),
             rows=changed.largest(
                 masses, columns["direct_confidence"], row_numbers=columns.get("row")
             ),
             measures=comparisons,
             reliability={name: report.reliability() for name, report in measured.items()},
-            price=unlabelled_price(masses["direct"], columns["end"]),
+            price=unlabelled_price(masses["direct"], columns["end"], changed.weight),
             eta=self.cord.eta_ if isinstance(self.cord, CORD) else None,
             fitted_here=fitted_here,
             level=level,

@@ -81,10 +81,12 @@ def fit_and_measure(
     with_features = given is None and takes_features(candidate)
     for split in parts:
         if given is not None:
-            candidate = given.between(split.fit.given, split.original.given)
+            candidate, on_evaluation = given.between(split.fit.given, split.original.given)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model, seconds, told = _model(candidate, split, input, preserve, with_features)
+            if given is not None:
+                model.calibrator_ = on_evaluation
             watch = Stopwatch()
             features = split.features if with_features else None
             reports = model._reports_of(split.original, features)

@@ -119,10 +119,13 @@ def audit(
         labels = as_columns(labels, direct.shape, class_names)
     repair = CORD().fit(original, direct, **given) if cord is None else cord
     stream = audited(repair, original, direct, labels, **given)
-    noticed = []
+    noticed: list[str] = []
     if isinstance(cord, CORD) and stream.rows == cord.construction_.n:
-        again = CORD(cord.preserve).fit(original, direct, decision=decision)
-        noticed = seen_before(cord, again)
+        # A repair fitted with weights is recognised by the same weights only.
+        for weight in [None] if sample_weight is None else [None, sample_weight]:
+            again = CORD(cord.preserve)
+            again.fit(original, direct, decision=decision, sample_weight=weight)
+            noticed = noticed or seen_before(cord, again)
     return stream.result(
         class_names=class_names,
         fitted_here=cord is None,

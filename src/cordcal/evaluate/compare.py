@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
 from cordcal._door.names import column_names
 from cordcal._door.original import Original
@@ -22,7 +24,7 @@ from cordcal.evaluate._splits import Split, check_evaluation, checked_names, mak
 from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
-from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 from cordcal.evaluate.needed import calibration_tests
 from cordcal.evaluate.trust import Concern, concerns_about, overlap
 
@@ -104,6 +106,13 @@ def compare(
     if isinstance(evaluation, tuple) and names is not None:
         evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), names)
     chosen = choose(calibrators, input)
+    if not isinstance(evaluation, tuple) and chosen.has_given:
+        raise Refusal(
+            "evaluation",
+            f"is the share {evaluation} of rows to draw at random, but Given reports are of rows "
+            "that are known",
+            "pass the rows of direct_evaluation as evaluation=(scores, labels)",
+        )
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = make_splits(whole, truth, features, evaluation, splits, seed, groups)
@@ -141,12 +150,30 @@ def compare(
         splits=splits,
         seed=seed,
         preserve=preserve,
-        fingerprint=str(Fingerprint.of(given)),
+        fingerprint=_fingerprint(parts, input, preserve, seed),
         seconds=time.perf_counter() - started,
         checks=_checks(parts[0], classes, names or column_names(scores)),
         needed=calibration_tests(parts[0].workshop, [each.key for each in fitted]),
         evidence=evidence,
     )
+
+
+def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed: int) -> str:
+    """Digest the rows of every split, and the options that change what is measured on them."""
+    rows = 0
+    digest = hashlib.blake2b(f"{input} {preserve} {seed}".encode(), digest_size=16)
+    for split in splits:
+        fit = [each for each in (split.fit_labels, split.fit_features) if each is not None]
+        test = [each for each in (split.labels, split.features) if each is not None]
+        if split.groups is not None:
+            test.append(codes_of(split.groups))
+        for part in (
+            Fingerprint.of(split.fit.given, *fit),
+            Fingerprint.of(split.original.given, *test),
+        ):
+            rows += part.rows
+            digest.update(f" {part}".encode())
+    return f"{rows // len(splits)}:{digest.hexdigest()}"
 
 
 def _checks(split: Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:
