@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from scipy.special import softmax
 
 import cordcal
@@ -26,6 +27,22 @@ def test_help_lists_the_commands(run: Run, arguments: tuple[str, ...]) -> None:
     assert result.returncode == 0
     assert "demo" in result.stdout
     assert "130 interrupted" in result.stdout
+
+
+def test_no_help_is_read_as_markup() -> None:
+    """Typer shows help as rich markup, in which a word in brackets is a style, not a word."""
+    from rich.markup import render
+
+    from cordcal.cli._app import app
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert "check" in commands
+    texts = [cordcal.cli._app.EPILOG]
+    for command in commands.values():
+        texts += [command.help, command.epilog, *(each.help for each in command.params)]
+    for text in filter(None, texts):
+        assert render(text).plain == text
+    assert len(texts) > 100
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("demo", "--nothing")])

@@ -136,6 +136,10 @@ def test_a_model_of_the_other_kind(call, folder: Path) -> None:
     code, _, errors = call("apply", "m.safetensors", "--original", "p.npz", "--direct", "q.npz")
     assert code == 2
     assert "holds a calibrator with its repair" in errors
+    code, _, errors = call("apply", "m.safetensors")
+    assert code == 2
+    assert "scores is missing" in errors
+    assert "--original" not in errors
     call("fit", "--original", "p.npz", "--direct", "q.npz", "--output", "c.safetensors")
     code, _, errors = call("apply", "c.safetensors", *PAIR, "--key", "direct")
     assert code == 2

@@ -181,6 +181,42 @@ def test_an_audit_of_a_part_of_which_every_row_is_refused(
     assert found[1]["changes"] == found[0]["changes"]
 
 
+@pytest.fixture
+def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Return a command that was killed when it had finished two of three parts."""
+    from cordcal.serving import parts
+
+    note = parts._Journal.note
+
+    def stop(self, *told) -> None:
+        if len(self.done) == 2:
+            raise KeyboardInterrupt
+        note(self, *told)
+
+    apply = ("apply", "m.safetensors", "s", "--output", "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(parts._Journal, "note", stop)
+        assert call(*apply)[0] == 130
+    return apply
+
+
+def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> None:
+    code, out, _ = call(*killed, "--json")
+    problem = json.loads(out)["error"]
+    assert (code, problem["argument"]) == (2, "out")
+    assert "2 of the parts" in problem["reason"]
+    assert "--resume" in problem["remedy"]
+    assert "--force" in problem["remedy"]
+    code, out, _ = call(*killed, "--json", "--resume")
+    assert (code, json.loads(out)["resumed"]) == (0, 150)
+
+
+def test_parts_that_are_discarded_are_told(call, killed: tuple[str, ...]) -> None:
+    code, _, errors = call(*killed, "--force")
+    assert code == 0
+    assert errors.startswith("out: discarding 2 parts that an interrupted run kept; --resume")
+
+
 def test_mistakes(call, folder: Path) -> None:
     (folder / "full").mkdir()
     (folder / "full" / "notes.txt").write_text("mine")

@@ -156,6 +156,23 @@ def test_a_rerun_says_what_it_discards(call, stopped) -> None:
     assert "discarding" not in errors
 
 
+def test_an_output_that_exists_does_not_hide_what_a_killed_run_kept(
+    call, folder: Path, stopped
+) -> None:
+    assert stopped()[0] == 130
+    with (folder / ".o.csv.journal").open("ab") as journal:
+        journal.write(b'{"start": 1')  # a kill may cut a line short
+    (folder / "o.csv").write_text("an older result")
+    apply = ("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--json")
+    code, out, _ = call(*apply)
+    problem = json.loads(out)["error"]
+    assert (code, problem["argument"]) == (2, "o.csv")
+    assert "100 rows" in problem["reason"]
+    assert "--resume" in problem["remedy"]
+    code, out, _ = call(*apply, "--force", "--resume")
+    assert (code, json.loads(out)["resumed"]) == (0, 100)
+
+
 def test_fit_says_what_it_is_worth_on_rows_held_out(call, folder: Path) -> None:
     code, out, errors = call("fit", "s.npz", *TS, "--output", "m.safetensors")
     assert code == 0

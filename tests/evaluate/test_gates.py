@@ -113,6 +113,20 @@ def test_a_failure_outweighs_what_could_not_run(rows) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a\x07\x1b[31m", "a\ufffd\ufffd[31m"),
+        ("b\x0b\ufffe\ud800", "b\ufffd\ufffd\ufffd"),
+        ("c\t&<>\"' \U0001f41c", "c\t&<>\"' \U0001f41c"),
+    ],
+)
+def test_junit_is_xml_whatever_a_group_is_called(rows, name: str, written: str) -> None:
+    found = check(*rows, groups=[name] * 600, gates=[Gate.parse("nll.group", 0.0)])
+    suite = ElementTree.fromstring(found.to_junit().encode())
+    assert f"for the group {written} (600 rows)" in suite[0][0].attrib["message"]
+
+
+@pytest.mark.parametrize(
     ("name", "limit", "words"),
     [
         ("auc", 1.0, "names 'auc', which is no measure; use one of tpcr, accuracy"),

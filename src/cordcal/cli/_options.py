@@ -117,6 +117,29 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
         raise Refusal(str(target), why, "name another")
 
 
+def check_suffix(path: str | os.PathLike[str], what: str, *suffixes: str) -> None:
+    """Refuse an output whose suffix names another format than the one that is written.
+
+    Examples
+    --------
+    >>> check_suffix("report.html", "an HTML page", ".html", ".htm")
+    """
+    suffix = Path(path).suffix
+    # No suffix, or the end of a version such as run-1.2, names no format.
+    if suffix and not suffix[1:].isdecimal() and suffix.lower() not in suffixes:
+        raise Refusal(
+            os.fspath(path),
+            f"has the suffix {suffix!r}, but {what} is written",
+            f"use the suffix {' or '.join(suffixes)}",
+        )
+
+
+def check_report(path: Path, *, force: bool) -> None:
+    """Refuse a file that a report could not be written to, before any work is done."""
+    check_suffix(path, "an HTML page", ".html", ".htm")
+    check_output(path, force=force)
+
+
 def parse_preserve(text: str) -> int | Literal["ranking"]:
     """Return a number of classes, or ``"ranking"``.
 

@@ -19,7 +19,7 @@ from cordcal.cli._options import (
     StrictOption,
     WideOption,
     check_on_error,
-    check_output,
+    check_report,
     open_pair,
 )
 from cordcal.cli._parts import audit_in_parts
@@ -61,7 +61,7 @@ def audit(
 ) -> None:
     """Count the decisions a calibrator changes, and measure its report before and after repair."""
     if report is not None:
-        check_output(report, force=force)
+        check_report(report, force=force)
     headline(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)

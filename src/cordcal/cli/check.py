@@ -21,6 +21,7 @@ from cordcal.cli._options import (
     JsonOption,
     check_output,
     check_pair,
+    check_suffix,
     read,
     read_groups,
 )
@@ -62,7 +63,7 @@ def check(
         typer.Option("--min", metavar="NAME=VALUE", help="A measure and its smallest value."),
     ] = None,
     gates: Annotated[
-        Path | None, typer.Option("--gates", help="A TOML file with tables [max] and [min].")
+        Path | None, typer.Option("--gates", help="A TOML file with the tables max and min.")
     ] = None,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
@@ -84,9 +85,12 @@ def check(
     decided class (nll.class), the worst group (nll.group) or as the change against a baseline
     (nll.increase).
     """
-    for path in (write_baseline, junit):
-        if path is not None:
-            check_output(path, force=force)
+    if write_baseline is not None:
+        check_suffix(write_baseline, "a baseline in JSON", ".json")
+        check_output(write_baseline, force=force)
+    if junit is not None:
+        check_suffix(junit, "JUnit XML", ".xml")
+        check_output(junit, force=force)
     wanted = _gates(gates, most or [], least or [])
     from cordcal.evaluate import gates as library
 
@@ -94,9 +98,13 @@ def check(
     before = None if original is None else _original(original, where, scores)
     if before is not None:
         check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
+    labels = scores.labels
+    if labels is None and before is not None and before.labels is not None:
+        labels = before.labels
+        note(f"{scores.path} does not hold labels: those of {before.path} are used")
     found = library.check(
         _probabilities(scores),
-        scores.labels,
+        labels,
         gates=wanted,
         original=None if before is None else before.values,
         groups=read_groups(groups, groups_column, report),

@@ -24,7 +24,7 @@ from cordcal.cli._options import (
     WideOption,
     check_names,
     check_on_error,
-    check_output,
+    check_report,
     need_labels,
     parse_preserve,
     read_groups,
@@ -80,7 +80,7 @@ def compare(
     """Fit every calibrator on one part of the rows and compare their reports on the other."""
     depth = parse_preserve(preserve)
     if report is not None:
-        check_output(report, force=force)
+        check_report(report, force=force)
     headline(f"cordcal compare: {scores}")
     treatment = check_on_error(on_error)
     found, other, rows = _parts(scores, evaluation, where, treatment, kind=input)

@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 
+# Suffixes that would make a reader, or a person, take the model for something else.
+_OTHER_FORMATS = (
+    *(".arrow", ".csv", ".feather", ".h5", ".hdf5", ".jsonl", ".npy", ".npz", ".parquet"),
+    *(".joblib", ".onnx", ".pickle", ".pkl", ".pt", ".pth"),
+    *(".htm", ".html", ".json", ".pdf", ".txt", ".xml"),
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -98,7 +105,7 @@ def fit(
             )
         refuse_with_pair(where, "key", "labels", "labels_column", "features", "features_columns")
         pair = _pair(original, direct, where, input, treatment)
-        check_output(output, force=force)
+        _check_output(output, force=force)
         model, measures = _repair(*pair, depth, treatment), None
     else:
         if scores is None:
@@ -112,7 +119,7 @@ def fit(
         found, _ = read_rows(scores, where, treatment, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
-        check_output(output, force=force)
+        _check_output(output, force=force)
         if not json:
             note(f"fitting {calibrator or 'blend'} on {scores}")
         _doubt(found, truth)
@@ -196,6 +203,19 @@ def _check_key(calibrator: str) -> None:
             "and --direct",
         )
     calibrator_class(calibrator)
+
+
+def _check_output(output: Path, *, force: bool) -> None:
+    """Refuse a file that a model could not be written to, or whose suffix promises another."""
+    suffix = output.suffix.lower()
+    if suffix in _OTHER_FORMATS:
+        raise Refusal(
+            str(output),
+            f"has the suffix {suffix!r}, but a model is written as a safetensors file",
+            "use the suffix .safetensors"
+            + ("; cordcal export makes an ONNX graph of it" if suffix == ".onnx" else ""),
+        )
+    check_output(output, force=force)
 
 
 def _pair(

@@ -6,6 +6,7 @@ A gate that could not be evaluated never passes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -29,6 +30,8 @@ TPCR = "tpcr"
 # Half the width of a 95 % interval in standard errors.
 _NORMAL = 1.959964
 _BASELINE_FORMAT = 1
+# Characters that XML 1.0 does not allow, not even as references.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ class Checked:
             )
             tag = {"failed": "failure", "not evaluated": "error"}.get(verdict.outcome)
             if tag is not None:
-                ElementTree.SubElement(case, tag, message=verdict.reading)
+                ElementTree.SubElement(case, tag, message=_NOT_XML.sub("\ufffd", verdict.reading))
         return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

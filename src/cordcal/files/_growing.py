@@ -171,9 +171,11 @@ def left_behind(path: str | os.PathLike[str]) -> int:
     hidden, notes = _places(target_of(path))
     try:
         with notes.open("rb") as journal:
-            lines = journal.read().splitlines()[1:]
+            lines = journal.read().splitlines(keepends=True)[1:]
         size = hidden.stat().st_size
-        found = [_record(line, notes, is_job=False) for line in lines]
+        # A killed run may have left half a line.
+        whole = [line for line in lines if line.endswith(b"\n")]
+        found = [_record(line, notes, is_job=False) for line in whole]
     except (OSError, Refusal):
         return 0
     return sum(record["rows"] for record in found if record["end"] <= size)

@@ -234,6 +234,15 @@ def _journal(
         path.unlink()
 
 
+def finished_parts(folder: str | os.PathLike[str]) -> int:
+    """Return how many parts of a folder an interrupted run finished, which the next may keep."""
+    try:
+        lines = (Path(folder) / _JOURNAL).read_bytes().splitlines(keepends=True)[1:]
+    except OSError:
+        return 0
+    return sum(line.endswith(b"\n") for line in lines)
+
+
 def _check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> None:
     """Refuse a folder with files of somebody else, whom a reader would take for parts."""
     there = {
