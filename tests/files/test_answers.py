@@ -146,6 +146,7 @@ def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> N
     out = tmp_path / "out.jsonl"
     write_answers(out, answers, {"repaired": repaired})
     again = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(again) == 200
     for at, line in enumerate(again):
         assert line["id"] == at
         assert line["logprobs"] == lines[at]["logprobs"]
