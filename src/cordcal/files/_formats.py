@@ -170,7 +170,7 @@ def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
         raise Refusal(
             name,
             "is a zip archive without arrays",
-            "pass a npz file that numpy.savez wrote, or a npy, CSV or Parquet file",
+            f"pass a npz file that numpy.savez wrote, or another {FORMATS} file",
         )
     # Python objects under a name we do not need, such as fold names, do no harm.
     plain = any(len(shape) == 2 for shape in shapes.values())

@@ -87,7 +87,8 @@ def read_scores(
     Parameters
     ----------
     path : path or "-"
-        A npz, npy, HDF5, CSV or Parquet file; ``-`` reads stdin.
+        A npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file, a folder or a pattern of
+        such files; ``-`` reads stdin.
     key : str, optional
         The key or the list column of the scores; found by name where left out.
     columns : str or sequence of str, optional

@@ -281,7 +281,8 @@ def open_scores(
     Parameters
     ----------
     path : path or "-"
-        A Parquet or npy file of any size, or another file that fits in memory.
+        A Parquet, Feather, JSONL, HDF5 or npy file of any size, another file that fits in
+        memory, or a folder or a pattern of files; ``-`` reads stdin.
     key, columns, role
         Where the scores are, as for `read_scores`.
     labels, labels_column, features, features_columns, weights, weights_column, class_names

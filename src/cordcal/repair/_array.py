@@ -1,7 +1,7 @@
 """The row rule of CORD, written against the array API: the readable specification.
 
 Section 3 of the paper, one function a step.  Any array library can run it; for
-NumPy arrays the compiled kernel in ``_kernels.py`` computes the same bits.
+NumPy arrays the compiled kernel in ``kernels/`` computes the same bits.
 Names ending in ``_rest`` are complements (``1 - x``) carried on their own, because
 confident rows would lose them to cancellation.
 

@@ -284,7 +284,7 @@ def apply_model(
     repairer : CalibratedRows or RepairedRows
         The model and its input.
     output : path
-        A Parquet, npy or CSV file.
+        A Parquet, Feather, JSONL, CSV, npy or npz file, by its suffix; ``-`` is stdout.
     class_names : sequence of str, optional
         One name a column.
     on_error : {"stop", "skip"}
@@ -312,7 +312,7 @@ def apply_model(
         raise Refusal(
             str(output),
             "is a npy file, which cannot say which rows were left out",
-            "write a Parquet or CSV file where rows are skipped",
+            "write a Parquet, Feather, JSONL or CSV file where rows are skipped",
         )
     with said_once():
         if str(output) == "-" or Path(output).suffix.lower() == ".npz":
