@@ -56,6 +56,20 @@ class Gate:
     bound: Literal["max", "min"] = "max"
     over: Over = "all"
 
+    def __post_init__(self) -> None:
+        if self.measure != TPCR and self.measure not in MEASURES:
+            known = ", ".join((TPCR, *MEASURES))
+            raise Refusal(
+                "gate", f"names {self.measure!r}, which is no measure", f"use one of {known}"
+            )
+        for name, allowed in (
+            ("bound", ("max", "min")),
+            ("over", ("all", "class", "group", "increase")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise Refusal(name, f"is {value!r}", f"use one of {', '.join(allowed)}")
+
     @classmethod
     def parse(cls, name: str, limit: Any, bound: Literal["max", "min"] = "max") -> Gate:
         """Make a gate of a name such as ``"nll"`` or ``"ece.group"``, and its limit.
@@ -66,9 +80,6 @@ class Gate:
         Gate(measure='ece', limit=0.05, bound='max', over='group')
         """
         measure, _, over = name.partition(".")
-        if measure != TPCR and measure not in MEASURES:
-            known = ", ".join((TPCR, *MEASURES))
-            raise Refusal("gate", f"names {measure!r}, which is no measure", f"use one of {known}")
         if over not in ("", "class", "group", "increase"):
             raise Refusal(
                 "gate",
