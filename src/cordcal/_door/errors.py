@@ -121,6 +121,10 @@ class Refusal(ValueError):
 Refusal.__module__ = "cordcal"
 
 
+class ClusterFailure(Refusal):
+    """Work on a cluster that ended early, through no fault of its input."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C in work that can be continued.
 
