@@ -14,6 +14,7 @@ KINDS = {
     "rankings": "rows with two ranks or all of them kept",
     "lifts": "rows through Lift, raised and capped",
     "libraries": "rows as torch tensors and Dask arrays",
+    "workers": "killed workers of a cluster",
 }
 """Each kind's module, and what it counts; new ones at the end, as places are seeds."""
 
