@@ -123,6 +123,17 @@ def test_an_error_of_the_work_is_raised_as_it_is(threads: str) -> None:
         assert not isinstance(caught.value, ClusterFailure)
 
 
+def test_a_function_that_cannot_be_sent_is_not_a_lost_connection(threads: str) -> None:
+    lock = threading.Lock()
+
+    def work(item: int) -> bool:
+        return lock.locked()
+
+    # Not a ClusterFailure, which is a ValueError.
+    with _cluster.on_cluster(threads) as run, pytest.raises(TypeError):
+        list(run(work, [0]))
+
+
 def test_without_workers_it_warns_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_cluster, "_FIRST_LOOK", 0.1)
     with new_cluster(processes=False, protocol="tcp") as cluster:

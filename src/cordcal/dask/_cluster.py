@@ -123,14 +123,22 @@ def _translated(
             "read the workers' logs and run the command again",
         ) from error
     except (Exception, asyncio.CancelledError) as error:
-        is_lost = isinstance(error, CommClosedError | CancelledError | asyncio.CancelledError)
-        if future is not None and future.status == "error" and not is_lost:
+        if not _is_lost(error, future):
             raise
         raise ClusterFailure(
             "scheduler",
             f"is {address!r}, to which the connection was lost",
             "see that it runs and run the command again",
         ) from error
+
+
+def _is_lost(error: BaseException, future: Future | None) -> bool:
+    """Whether an error is about the connection, and not of the work or of what is sent."""
+    if isinstance(error, CommClosedError | CancelledError | asyncio.CancelledError):
+        return True
+    if future is None:
+        return isinstance(error, OSError) or type(error).__name__ == "ClosedClientError"
+    return bool(future.status != "error")
 
 
 def _itself(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
