@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 @reading("key", "columns", "class_names", "labels", "labels_column", *ANSWERS)
 def check(
-    report: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
+    reports: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
     original: Annotated[
         str | None,
         typer.Option("--original", help="The scores whose decisions must stay, for tpcr."),
@@ -94,7 +94,7 @@ def check(
     wanted = _gates(gates, most or [], least or [])
     from cordcal.evaluate import gates as library
 
-    scores = read(report, where, role="repaired", kind=input)
+    scores = read(reports, where, role="repaired", kind=input)
     before = None if original is None else _original(original, where, scores)
     if before is not None:
         check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
@@ -107,7 +107,7 @@ def check(
         labels,
         gates=wanted,
         original=None if before is None else before.values,
-        groups=read_groups(groups, groups_column, report),
+        groups=read_groups(groups, groups_column, reports),
         baseline=None if baseline is None else _baseline(baseline),
     )
     if write_baseline is not None:
