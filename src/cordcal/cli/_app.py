@@ -85,7 +85,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 raise
             discard("stdout")
             return NO_READER
-        except (OSError, ValueError, ImportError, MemoryError) as error:
+        except (OSError, ValueError, ImportError, MemoryError, Warning) as error:
             if VOICE.verbose:
                 alarm("".join(traceback.format_exception(error)))
             return complain(problem_of(_named(error)))

@@ -94,13 +94,13 @@ def write_reports(
         encoder.finish(file, [(len(encoded.head), encoded.footer)], len(block))
 
 
-def write_to_stdout(pieces: Iterable[bytes]) -> None:
+def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:
     """Write text in UTF-8 to stdout, as to a file, whatever the terminal's encoding is."""
     sys.stdout.flush()
     with naming("stdout"):
         binary = getattr(sys.stdout, "buffer", None)
         if binary is None:  # a stream of text in memory
-            sys.stdout.writelines(piece.decode() for piece in pieces)
+            sys.stdout.writelines(bytes(piece).decode() for piece in pieces)
         else:
             binary.writelines(pieces)
         sys.stdout.flush()

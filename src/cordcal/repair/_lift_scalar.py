@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from cordcal._door.errors import Refusal
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Decisions, Vector
 from cordcal._door.vectors import check_decisions
+from cordcal._door.warned import warn
 from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair import _lift_rule as rule
@@ -136,8 +136,7 @@ def _warn_about_room(mass: Vector, classes: int, dtype: Any) -> None:
     least = rule.least_room(classes, dtype)
     cramped = int(np.count_nonzero(mass < least))
     if cramped:
-        warnings.warn(
+        warn(
             f"confidence is below {least:.6g} in {cramped:,} of {len(mass):,} rows, too little to "
-            f"be on top of {classes} classes; it was raised to that",
-            stacklevel=3,
+            f"be on top of {classes} classes; it was raised to that"
         )

@@ -24,7 +24,7 @@ from cordcal.files._rest import Rest, joined
 from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import encoder_for, write_reports
 from cordcal.serving._pairs import Progress, batches_of, read_original
-from cordcal.serving._pipeline import overlapped, said_once
+from cordcal.serving._pipeline import overlapped
 from cordcal.serving._refusals import OnError, Parts, Refusals
 
 # 1 MB of float64: the temporaries of a block stay in the cache.
@@ -314,26 +314,25 @@ def apply_model(
             "is a npy file, which cannot say which rows were left out",
             "write a Parquet, Feather, JSONL or CSV file where rows are skipped",
         )
-    with said_once():
-        if str(output) == "-" or Path(output).suffix.lower() == ".npz":
-            return _apply_at_once(
-                repairer,
-                output,
-                on_error,
-                progress,
-                class_names=class_names,
-                overwrite=overwrite,
-                spreadsheet=spreadsheet,
-            )
-        chosen = layout or repairer.layout
-        encoder = encoder_for(output, class_names, spreadsheet=spreadsheet, layout=chosen)
-        work = _Worker(repairer, encoder.encode, on_error)
-        job = _job(repairer, class_names, on_error, spreadsheet, chosen)
-        with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
-            there = file.rows
-            for done in overlapped(_hands(repairer.batches(len(file.records), progress)), work):
-                file.append(done.encoded, changed=done.changed, skipped=done.skipped)
-                del done
+    if str(output) == "-" or Path(output).suffix.lower() == ".npz":
+        return _apply_at_once(
+            repairer,
+            output,
+            on_error,
+            progress,
+            class_names=class_names,
+            overwrite=overwrite,
+            spreadsheet=spreadsheet,
+        )
+    chosen = layout or repairer.layout
+    encoder = encoder_for(output, class_names, spreadsheet=spreadsheet, layout=chosen)
+    work = _Worker(repairer, encoder.encode, on_error)
+    job = _job(repairer, class_names, on_error, spreadsheet, chosen)
+    with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
+        there = file.rows
+        for done in overlapped(_hands(repairer.batches(len(file.records), progress)), work):
+            file.append(done.encoded, changed=done.changed, skipped=done.skipped)
+            del done
     return _summary(file.records, repairer.classes, there)
 
 
