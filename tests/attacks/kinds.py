@@ -15,6 +15,8 @@ KINDS = {
     "lifts": "rows through Lift, raised and capped",
     "libraries": "rows as torch tensors and Dask arrays",
     "workers": "killed workers of a cluster",
+    "encodings": "commands on terminals of other encodings",
+    "streams": "commands with closed, full or abandoned streams",
 }
 """Each kind's module, and what it counts; new ones at the end, as places are seeds."""
 

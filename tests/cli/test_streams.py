@@ -234,3 +234,11 @@ def test_stderr_that_fails_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(sys, "stderr", Full())
     _console.alarm("nobody hears this")
+
+
+def test_the_page_on_files_has_every_exit_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {int(row.split("|")[1]) for row in rows if row.split("|")[1].strip().isdecimal()} == set(
+        EXIT_CODES
+    )
