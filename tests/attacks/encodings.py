@@ -47,17 +47,17 @@ def trial(rng: Rng, folder: Path) -> int:
 def compare(arguments: tuple[object, ...], encoding: str) -> None:
     code, out, err = printed(arguments, encoding)
     expected, whole, _ = printed(arguments, "utf-8")
-    told = f"{arguments} on a terminal of {encoding}"
-    hold(code == expected, f"{told}: exit code {code} instead of {expected}: {err!r}")
+    what = f"{arguments} on a terminal of {encoding}"
+    hold(code == expected, f"{what}: exit code {code} instead of {expected}: {err!r}")
     if arguments[0] == "apply":
-        hold(out == whole, f"{told}: other data")
+        hold(out == whole, f"{what}: other data")
         return
     text = out.decode(encoding)  # or it is no text of this terminal
     err.decode(encoding)
     if arguments[-1] == "--json":
-        hold(json.loads(text) == json.loads(whole), f"{told}: another document")
+        hold(json.loads(text) == json.loads(whole), f"{what}: another document")
     else:
-        hold(bool(text) == bool(whole), f"{told}: {text!r}")
+        hold(bool(text) == bool(whole), f"{what}: {text!r}")
 
 
 def printed(arguments: tuple[object, ...], encoding: str) -> tuple[int, bytes, bytes]:

@@ -55,12 +55,12 @@ def trial(rng: Rng, folder: Path) -> int:
     elif "out" in needs.split() and stdout != "open":
         expected = NO_READER if stdout == "gone" else 2
     with untouched(folder, *OUTPUTS):
-        found, errors = run(text.split(), folder, stdin, stdout, stderr)
+        ended, errors = run(text.split(), folder, stdin, stdout, stderr)
     what = f"{text} with stdin {stdin}, stdout {stdout}, stderr {stderr}"
-    hold(found == expected, f"{what}: exit code {found} instead of {expected}: {errors}")
+    hold(ended == expected, f"{what}: exit code {ended} instead of {expected}: {errors}")
     hold("Traceback" not in errors, f"{what}: {errors}")
     hold("Exception ignored" not in errors, f"{what}: {errors}")
-    if "--output" in text and "out" not in needs.split() and found == 0:
+    if "--output" in text and "out" not in needs.split() and ended == 0:
         written = (folder / "out.csv").read_text(encoding="utf-8").splitlines()
         hold(len(written) == 61, f"{what}: {len(written)} lines of 61")
     return 1

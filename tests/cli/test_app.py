@@ -98,3 +98,18 @@ def test_an_interrupt_at_start_up(run, monkeypatch: pytest.MonkeyPatch) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_warning_made_an_error_is_one_sentence(
+    run: Run, environment: dict[str, str], tmp_path: Path, logits: np.ndarray
+) -> None:
+    probabilities = softmax(logits, axis=1)
+    np.save(tmp_path / "p.npy", probabilities)
+    np.savetxt(tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.4f")
+    environment["PYTHONWARNINGS"] = "error::UserWarning"
+    done = run("audit", "--original", "p.npy", "--direct", "q.csv")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("cordcal: direct: some rows sum to one")
+    environment["PYTHONWARNINGS"] = "ignore"
+    done = run("audit", "--original", "p.npy", "--direct", "q.csv")
+    assert (done.returncode, "sum to one" in done.stderr) == (0, False)

@@ -96,12 +96,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _named(error: Exception) -> Exception:
-    """Return the error, or that of stdout where it does not take what was printed."""
+    """Return the error; one of the system is stdout's where that does not take its text."""
     try:
         with writing("stdout"):
             sys.stdout.flush()
     except OSError as own:
-        return own
+        return own if isinstance(error, OSError) else error
     return error
 
 

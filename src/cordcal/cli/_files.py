@@ -154,7 +154,7 @@ def _keys(path: str, stream: Any) -> list[_Key]:
             status = os.fstat(stream.fileno())
             return [_identity(status)] if stat.S_ISREG(status.st_mode) else []
         place = ("place", os.path.normcase(os.path.realpath(path)))
-    except (OSError, ValueError):  # streams in memory
+    except (OSError, ValueError, AttributeError):  # streams in memory
         return []
     with suppress(OSError):
         return [place, _identity(os.stat(path))]

@@ -105,7 +105,7 @@ def writing(name: str) -> Iterator[None]:
 def discard(name: str) -> None:
     """Drop what a stream did not take: at its end, Python would try again and complain."""
     stream = getattr(sys, name)
-    with suppress(OSError, ValueError):  # a stream in memory has no descriptor
+    with suppress(OSError, ValueError, AttributeError):  # a stream in memory has no descriptor
         handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, stream.fileno())
         os.close(handle)
