@@ -71,9 +71,7 @@ def _floats(values: Any, name: str) -> Array:
 
 
 def _numpy_matrix(values: Any, name: str) -> Array:
-    if np.ma.is_masked(values):
-        raise Refusal(name, "has masked entries", "drop these rows, or fill them in")
-    array = to_numpy(values)
+    array = to_numpy(values, name)
     if array.dtype.kind == "b":
         raise Refusal(
             name, "holds truth values", "pass numbers, e.g. scores; .astype(float) for one-hot rows"

@@ -47,7 +47,7 @@ def check_kind(kind: Any) -> None:
 
 def as_scores(scores: Any) -> npt.NDArray[Any]:
     """Return the scores as a floating (n, K) NumPy array, in their own dtype."""
-    array = as_matrix(to_numpy(scores), "scores")
+    array = as_matrix(to_numpy(scores, "scores"), "scores")
     return np.asarray(array)
 
 

@@ -18,6 +18,7 @@ from cordcal._door.errors import refuse
 from cordcal._door.estimator import Estimator
 from cordcal._door.expressions import in_domain
 from cordcal._door.original import Original
+from cordcal._door.rows import same_rows
 from cordcal._door.scores import (
     LOG_FLOOR,
     as_scores,
@@ -241,6 +242,9 @@ class Calibrator(Estimator, ABC):
         self, scores: Any, labels: Any, sample_weight: Any
     ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
         check_kind(self.input)
+        scores, labels, sample_weight = same_rows(
+            scores=scores, labels=labels, sample_weight=sample_weight
+        )
         given = as_scores(scores)
         rows, classes = given.shape
         y = check_labels(labels, rows, classes)

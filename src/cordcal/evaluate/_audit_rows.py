@@ -336,7 +336,7 @@ class ChangedRows:
         )
 
 
-def names_or_numbers(class_names: Sequence[str] | None, classes: int) -> list[str]:
+def names_or_numbers(class_names: Sequence[Any] | None, classes: int) -> list[str]:
     """Return one name a class: those given, or the columns' numbers."""
     if class_names is None:
         return [str(index) for index in range(classes)]

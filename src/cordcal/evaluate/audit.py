@@ -10,7 +10,9 @@ import numpy as np
 from cordcal._door import dense, lazy
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
+from cordcal._door.names import whole_headings
 from cordcal._door.reports import as_matrix, check_same_shape
+from cordcal._door.rows import same_rows
 from cordcal._door.seeds import as_seed
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate._audit_rows import AuditStream, names_or_numbers
@@ -101,22 +103,32 @@ def audit(
     seed = as_seed(seed)
     if cord is not None:
         cord = _repair_of(cord, decision)
+    original, direct, labels, decision, sample_weight = same_rows(
+        original=original,
+        direct=direct,
+        labels=labels,
+        decision=decision,
+        sample_weight=sample_weight,
+    )
     (original, direct), (labels, decision, sample_weight) = dense.flat_rows(
         axis, (original, direct), (labels, decision, sample_weight)
     )
+    names: Sequence[Any] | None = class_names
     given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     audited: Callable[..., AuditStream] = _audited
     collection = lazy.handler(original, direct)
     if collection is not None:
         audited = collection.audited
     else:
+        if class_names is None:
+            names = whole_headings(original) or whole_headings(direct)
         original, direct = (
             as_matrix(original, "original"),
             as_matrix(direct, "direct"),
         )
         check_same_shape(original, "original", direct, "direct")
-        names_or_numbers(class_names, direct.shape[1])
-        labels = as_columns(labels, direct.shape, class_names)
+        names_or_numbers(names, direct.shape[1])
+        labels = as_columns(labels, direct.shape, names)
     repair = CORD().fit(original, direct, **given) if cord is None else cord
     stream = audited(repair, original, direct, labels, **given)
     noticed: list[str] = []
@@ -127,7 +139,7 @@ def audit(
             again.fit(original, direct, decision=decision, sample_weight=weight)
             noticed = noticed or seen_before(cord, again)
     return stream.result(
-        class_names=class_names,
+        class_names=None if names is None else [str(name) for name in names],
         fitted_here=cord is None,
         level=level,
         resamples=resamples,

@@ -12,8 +12,9 @@ import numpy as np
 
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
-from cordcal._door.names import column_names
+from cordcal._door.names import column_names, whole_headings
 from cordcal._door.original import Original
+from cordcal._door.rows import same_rows
 from cordcal._door.scores import as_scores, check_kind
 from cordcal._door.seeds import as_seed
 from cordcal._door.types import Kind
@@ -25,6 +26,7 @@ from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
+from cordcal.evaluate.given import Given, in_order_of
 from cordcal.evaluate.needed import calibration_tests
 from cordcal.evaluate.trust import Concern, concerns_about, overlap
 
@@ -96,15 +98,20 @@ def compare(
     True
     """
     check_kind(input)
+    check_evaluation(evaluation)
+    scores, labels, features, evaluation, groups = _same_rows(
+        scores, labels, features, evaluation, groups
+    )
     given = as_scores(scores)
     rows, classes = given.shape
-    names = checked_names(class_names, classes)
-    truth = check_labels(as_columns(labels, given.shape, names), rows, classes)
+    # Labels are looked up among the names as they came: numbers among numbers.
+    own_names = whole_headings(scores) if class_names is None else class_names
+    names = checked_names(own_names, classes)
+    truth = check_labels(as_columns(labels, given.shape, own_names), rows, classes)
     whole = Original.of(given, input, fitting=True)
     seed = as_seed(seed)
-    check_evaluation(evaluation)
-    if isinstance(evaluation, tuple) and names is not None:
-        evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), names)
+    if isinstance(evaluation, tuple):
+        evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), own_names)
     chosen = choose(calibrators, input)
     if not isinstance(evaluation, tuple) and chosen.has_given:
         raise Refusal(
@@ -113,13 +120,17 @@ def compare(
             "that are known",
             "pass the rows of direct_evaluation as evaluation=(scores, labels)",
         )
+    maps = {
+        name: in_order_of(scores, evaluation, each) if isinstance(each, Given) else each
+        for name, each in chosen.maps.items()
+    }
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = make_splits(whole, truth, features, evaluation, splits, seed, groups)
     original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[Fitted] = []
-    for name, candidate in chosen.maps.items():
+    for name, candidate in maps.items():
         if name in left_out:
             continue
         if progress is not None:
@@ -174,6 +185,21 @@ def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed
             rows += part.rows
             digest.update(f" {part}".encode())
     return f"{rows // len(splits)}:{digest.hexdigest()}"
+
+
+def _same_rows(
+    scores: Any, labels: Any, features: Any, evaluation: float | tuple[Any, Any], groups: Any
+) -> tuple[Any, Any, Any, float | tuple[Any, Any], Any]:
+    """Match the rows of what belongs to the scores, and of what belongs to evaluation rows."""
+    if not isinstance(evaluation, tuple):
+        scores, labels, features, groups = same_rows(
+            scores=scores, labels=labels, features=features, groups=groups
+        )
+        return scores, labels, features, evaluation, groups
+    scores, labels, features = same_rows(scores=scores, labels=labels, features=features)
+    pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
+    test, truth, groups = same_rows(**pair, groups=groups)
+    return scores, labels, features, (test, truth), groups
 
 
 def _checks(split: Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:

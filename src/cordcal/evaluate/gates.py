@@ -17,6 +17,8 @@ import numpy.typing as npt
 from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
+from cordcal._door.names import whole_headings
+from cordcal._door.rows import same_rows
 from cordcal._door.seeds import as_seed
 from cordcal.evaluate.bootstrap import resampled
 from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
@@ -231,8 +233,12 @@ def check(
     >>> checked.outcome, checked.verdicts[0].reading
     ('failed', 'tpcr is 0.5, above 0')
     """
+    report, labels, original, groups = same_rows(
+        report=report, labels=labels, original=original, groups=groups
+    )
     read = Report.of(report, "report")
-    labels = as_columns(labels, read.values.shape, class_names)
+    names = whole_headings(report) if class_names is None else class_names
+    labels = as_columns(labels, read.values.shape, names)
     truth = None if labels is None else read.beside(labels, None)[0]
     measures = {} if truth is None else _measured(read.labelled(truth), as_seed(seed))
     before = None if original is None else _same_rows(original, read.rows)
@@ -242,7 +248,7 @@ def check(
 
 
 def _same_rows(original: Any, rows: int) -> npt.NDArray[Any]:
-    before = to_numpy(original)
+    before = to_numpy(original, "original")
     if not before.ndim or len(before) != rows:
         raise Refusal(
             "original",

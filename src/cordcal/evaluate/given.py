@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
+from cordcal._door.rows import same_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,14 @@ class Given:
                 )
         calibration, evaluation = (np.asarray(report) for _, report, _ in pairs)
         return GivenRows(calibration), GivenRows(evaluation)
+
+
+def in_order_of(scores: Any, evaluation: Any, given: Given) -> Given:
+    """Return the reports with their rows in the order of the scores' rows."""
+    _, calibration = same_rows(scores=scores, direct_calibration=given.direct_calibration)
+    rows = evaluation[0] if isinstance(evaluation, tuple) else None
+    matched = {"evaluation[0]": rows, "direct_evaluation": given.direct_evaluation}
+    return Given(calibration, same_rows(**matched)[1])
 
 
 class GivenRows:

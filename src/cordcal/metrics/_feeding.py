@@ -8,11 +8,19 @@ import numpy as np
 
 from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
+from cordcal._door.rows import same_rows
 from cordcal._door.vectors import no_weight
 from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
 Fed = TypeVar("Fed")
+
+# What streams call the reports that their ``update`` takes, by how many there are.
+_REPORTS = {
+    1: ("probabilities",),
+    2: ("original", "evaluated"),
+    3: ("original", "direct", "repaired"),
+}
 
 
 def fed(
@@ -44,13 +52,15 @@ def fed(
             raise Refusal("axis", "is not served for dask collections", "pass blocks of rows")
         whole: Fed = collection.fed(stream, reports, labels, sample_weight, ignore_index)
         return whole
+    named = dict(zip(_REPORTS[len(reports)], reports, strict=True))
+    *rows, labels, sample_weight = same_rows(**named, labels=labels, sample_weight=sample_weight)
     if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
         raise no_weight()
     update: Any = stream.update  # type: ignore[attr-defined]
-    blocks = dense.labelled_rows(axis, ignore_index, reports, labels, sample_weight)
-    for rows, block, truth, weight in blocks:
+    blocks = dense.labelled_rows(axis, ignore_index, rows, labels, sample_weight)
+    for numbers, block, truth, weight in blocks:
         given = block if truth is None else [*block, truth]
-        with placed(rows):
+        with placed(numbers):
             update(*given, sample_weight=weight)
     return stream
 

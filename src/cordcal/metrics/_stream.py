@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Classes, Labels, Vector
 from cordcal._numeric.exact import ExactSum, total_weight, weighted
 from cordcal.metrics._rows import LabelledRows, Report
@@ -33,6 +34,9 @@ class Stream(ABC):
         self
             The stream, so that calls can be chained.
         """
+        probabilities, labels, sample_weight = same_rows(
+            probabilities=probabilities, labels=labels, sample_weight=sample_weight
+        )
         report = Report.of(probabilities, "probabilities")
         self.read(report, *report.beside(labels, sample_weight))
         return self

@@ -13,8 +13,14 @@ from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_columns
-from cordcal._door.names import check_class_names, check_same_columns, column_names
+from cordcal._door.names import (
+    check_class_names,
+    check_same_columns,
+    column_names,
+    whole_headings,
+)
 from cordcal._door.original import Original
+from cordcal._door.rows import same_rows
 from cordcal._door.scores import as_scores, as_scores_again, check_scores
 from cordcal._door.types import Decisions, Kind, Vector
 from cordcal._door.vectors import check_labels, check_weights
@@ -89,6 +95,7 @@ class Preserved(Estimator):
     repair_: CORD | Lift
     n_classes_: int
     columns_: list[str] | None
+    _headings: list[int] | None = None
 
     def __init__(
         self,
@@ -141,16 +148,22 @@ class Preserved(Estimator):
         self : Preserved
             The fitted model.
         """
+        scores, labels, sample_weight, features = same_rows(
+            scores=scores, labels=labels, sample_weight=sample_weight, features=features
+        )
+        headings = whole_headings(scores) if self.class_names is None else None
         if dense.is_dense(axis, scores) or ignore_index is not None:
             rows = dense.chosen_rows(axis, ignore_index, scores, labels, sample_weight, features)
             scores, labels, sample_weight, features = rows
         kind = self._kind()
         given = as_scores(scores)
         columns = self._columns(scores, given.shape[1])
-        labels = self._labels(labels, given.shape)
+        labels = self._labels(labels, given.shape, headings)
         weight = None if sample_weight is None else check_weights(sample_weight, len(given))
         original = Original.of(given, kind, fitting=not self.prefit)
-        return self._fit_original(original, labels, weight, features, columns=columns)
+        return self._fit_original(
+            original, labels, weight, features, columns=columns, headings=headings
+        )
 
     def _fit_original(
         self,
@@ -160,6 +173,7 @@ class Preserved(Estimator):
         features: Any = None,
         *,
         columns: list[str] | None = None,
+        headings: list[int] | None = None,
     ) -> Self:
         """Fit on rows that were checked at this door or another."""
         repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
@@ -180,13 +194,18 @@ class Preserved(Estimator):
             repair._fit(*rows, labels, original.decision, weight, held_out=unseen)
         # In one step: a fit that is refused or interrupted leaves the one before whole.
         self.__dict__.update(
-            calibrator_=calibrator, repair_=repair, n_classes_=original.classes, columns_=columns
+            calibrator_=calibrator,
+            repair_=repair,
+            n_classes_=original.classes,
+            columns_=columns,
+            _headings=headings,
         )
         return self
 
-    def _labels(self, labels: Any, shape: tuple[int, ...]) -> Any:
+    def _labels(self, labels: Any, shape: tuple[int, ...], headings: list[int] | None) -> Any:
         """Return checked labels; a foreign calibrator checks its own."""
-        found = as_columns(labels, shape, self.class_names)
+        names = headings if self.class_names is None else self.class_names
+        found = as_columns(labels, shape, names)
         if found is None or not isinstance(self.calibrator, str | Calibrator | None):
             return found
         return check_labels(found, *shape)
@@ -237,6 +256,7 @@ class Preserved(Estimator):
         if lazy.handler(scores) is not None:
             wanted = np.dtype(np.float64)
             return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
+        scores, features = same_rows(scores=scores, features=features)
         if dense.is_dense(axis, scores):
             return self.reports(scores, features=features, axis=axis).direct
         original = Original.of(self._again(scores), self._kind())
@@ -258,7 +278,7 @@ class Preserved(Estimator):
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
         """Return the original decisions: class names where they were given, else indices."""
         if lazy.handler(scores) is not None:
-            names = self.class_names
+            names = self._names()
             wanted = np.dtype(np.intp) if names is None else np.asarray(names).dtype
             return self._lazily(self.predict, scores, wanted, "i", axis=axis)
         if dense.is_dense(axis, scores):
@@ -269,9 +289,12 @@ class Preserved(Estimator):
         given = self._again(scores)
         check_scores(given, self._kind())
         decision: Decisions = given.argmax(axis=1)
-        if self.class_names is None:
-            return decision
-        return np.asarray(np.asarray(self.class_names)[decision])
+        names = self._names()
+        return decision if names is None else np.asarray(np.asarray(names)[decision])
+
+    def _names(self) -> Sequence[Any] | None:
+        """Return what `predict` answers with: the names given, or whole-number headings."""
+        return self._headings if self.class_names is None else self.class_names
 
     def reports(
         self,
@@ -293,6 +316,7 @@ class Preserved(Estimator):
         reports : Reports
             ``direct``, ``repaired`` and ``decision``.
         """
+        scores, features = same_rows(scores=scores, features=features)
         if dense.is_dense(axis, scores):
             return self._dense_reports(arrays.to_numpy(scores), dtype, features, axis)
         original = Original.of(self._again(scores), self._kind())
@@ -361,7 +385,8 @@ class Preserved(Estimator):
         """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
         self._check_fitted("repair_")
         held, meta = packed(self.calibrator_, self.repair_)
-        names = None if self.class_names is None else np.asarray(self.class_names).tolist()
+        names = self._names()
+        names = None if names is None else np.asarray(names).tolist()
         return held, {**meta, "input": self._kind(), "class_names": names}
 
     @classmethod

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from cordcal._door import dense
 from cordcal._door.estimator import Estimator
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Decisions
 from cordcal.repair import _fronts
 from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
@@ -83,6 +84,7 @@ class FittedRepair(Estimator, ABC):
         array([ True])
         """
         check_fitted(self)
+        original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
         (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
         p, q = report_pair(original, direct, allow_row=True)
         if q.ndim == 1:

@@ -13,6 +13,7 @@ from cordcal._door import arrays, dense
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal
 from cordcal._door.reports import check_same_shape
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal.repair import _array, _foreign, _rows
@@ -121,6 +122,13 @@ class Lift(FittedRepair):
         """
         if labels is None:
             raise Refusal("labels", "is missing", "Lift learns from labels; CORD needs none")
+        original, direct, labels, decision, sample_weight = same_rows(
+            original=original,
+            direct=direct,
+            labels=labels,
+            decision=decision,
+            sample_weight=sample_weight,
+        )
         parts = list(_described(axis, original, direct, labels, decision, sample_weight))
         if sample_weight is not None:
             whole = np.concatenate([part.weight for part in parts])

@@ -11,6 +11,7 @@ from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal
 from cordcal._door.reports import as_matrix
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Decisions, Vector
 from cordcal._door.vectors import check_decisions
 from cordcal._door.warned import warn
@@ -69,6 +70,7 @@ def lift(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_mode(mode)
+    confidence, decision, rest = same_rows(confidence=confidence, decision=decision, rest=rest)
     shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
     given = np.atleast_2d(shares)
     rows, classes = given.shape
@@ -100,7 +102,7 @@ def _lifted(
 
 
 def _checked_confidence(confidence: Any, rows: int) -> Vector:
-    array = np.atleast_1d(arrays.to_numpy(confidence)).astype(np.float64)
+    array = np.atleast_1d(arrays.to_numpy(confidence, "confidence")).astype(np.float64)
     if array.shape != (rows,):
         raise Refusal(
             "confidence",

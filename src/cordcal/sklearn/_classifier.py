@@ -158,6 +158,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         """
         estimator = self._base()
         self._check_parameters(estimator)
+        arrays.refuse_masked(y, "y")
+        arrays.refuse_masked(sample_weight, "sample_weight")
         X, y = indexable(X, y)
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
