@@ -282,11 +282,24 @@ def test_numbers_in_order_are_a_default_index_whatever_holds_them() -> None:
             matched(series(index), series([2, 1, 0]))
 
 
-def test_what_goes_with_reordered_labels_is_matched_with_them() -> None:
-    scores, labels = series([0, 1, 2]), series([5, 2, 9])
+@pytest.mark.parametrize("scores", [np.arange(3), series([0, 1, 2])], ids=["array", "default"])
+def test_orders_that_differ_next_to_scores_in_an_unknown_one_are_refused(scores: Any) -> None:
+    labels = series([5, 2, 9])
     weight = labels.iloc[[2, 0, 1]]
-    found = same_rows(scores=scores, labels=labels, sample_weight=weight)
-    assert [each.tolist() for each in found] == [[0, 1, 2]] * 3
+    with pytest.raises(Refusal) as caught:
+        same_rows(scores=scores, labels=labels, sample_weight=weight)
+    assert caught.value.argument == "sample_weight"
+    assert "sample_weight.loc[labels.index]" in caught.value.remedy
+    found = same_rows(scores=scores, labels=labels, sample_weight=labels)
+    assert [list(each) for each in found] == [[0, 1, 2]] * 3
+
+
+def test_what_has_no_index_goes_by_position_with_the_first_argument() -> None:
+    scores = series([5, 2, 9])
+    labels = scores.iloc[[2, 0, 1]]
+    for weight in (np.arange(3), series([0, 1, 2])):
+        found = same_rows(scores=scores, labels=labels, sample_weight=weight)
+        assert [list(each) for each in found] == [[0, 1, 2]] * 3
 
 
 def test_other_lengths_are_left_to_the_checks_of_shapes() -> None:

@@ -17,6 +17,7 @@ KINDS = {
     "workers": "killed workers of a cluster",
     "encodings": "commands on terminals of other encodings",
     "streams": "commands with closed, full or abandoned streams",
+    "indices": "calls with pandas indices and masks",
 }
 """Each kind's module, and what it counts; new ones at the end, as places are seeds."""
 

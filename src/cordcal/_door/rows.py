@@ -9,6 +9,8 @@
 | two others that hold the same entries, each once | by entry |
 | two others that do not | refused |
 
+An argument without an index, or with 0..n−1 in order, goes by position with the first argument.
+Where the first is such a one, the others must have one order: whose is the first's, nobody knows.
 ``train_test_split`` leaves labels with the numbers of a larger frame, next to scores that a model
 numbers anew: those go by position.
 """
@@ -25,7 +27,7 @@ from cordcal._door.errors import Refusal
 
 
 def same_rows(**arguments: Any) -> tuple[Any, ...]:
-    """Return arguments whose rows go together, all in the order of the first that has an index.
+    """Return arguments whose rows go together, all in the order of the first one's rows.
 
     Masked arrays are refused here, too: their entries are not to be used.
 
@@ -54,8 +56,11 @@ def same_rows(**arguments: Any) -> tuple[Any, ...]:
             raise _ambiguous(*sorted((name, default[0]), key=list(arguments).index))
     for name in labelled[1:]:
         order = _order(labelled[0], name, indices)
-        if order is not None:
-            arguments[name] = arguments[name].take(order)
+        if order is None:
+            continue
+        if labelled[0] != next(iter(arguments)):
+            raise _orderless(next(iter(arguments)), labelled[0], name)
+        arguments[name] = arguments[name].take(order)
     return tuple(arguments.values())
 
 
@@ -109,6 +114,16 @@ def _ambiguous(first: str, second: str) -> Refusal:
         f"them the default order",
         f"pass {second}.loc[{first}.index] if the index says which rows go together, or "
         f"{second}.to_numpy() if their positions do",
+    )
+
+
+def _orderless(unordered: str, first: str, second: str) -> Refusal:
+    return Refusal(
+        second,
+        f"and {first} have the same index in different orders, and {unordered} has no index that "
+        f"says in which its rows are",
+        f"pass {second}.loc[{first}.index] if {unordered} is in the order of {first}, or give "
+        f"{unordered} the index, too",
     )
 
 
