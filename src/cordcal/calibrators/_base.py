@@ -109,7 +109,7 @@ class Calibrator(Estimator, ABC):
         self.input = input
 
     def fit(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> Self:
-        """Learn the map from calibration rows.
+        """Learn the map from calibration rows; those of pandas objects are matched by index.
 
         Parameters
         ----------

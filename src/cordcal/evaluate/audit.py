@@ -46,7 +46,8 @@ def audit(
     Parameters
     ----------
     original, direct : array_like of shape (n, K)
-        The classifier's and the calibrator's probabilities for the same rows.
+        The classifier's and the calibrator's probabilities for the same rows.  Rows of pandas
+        objects are matched by index, those of the other arguments as well.
     labels : array_like of int, optional
         The true class of each row, as column indices, or as names where ``class_names`` are
         given; without them only decisions are compared.

@@ -48,6 +48,9 @@ def compare(
 ) -> Comparison:
     """Fit calibrators on one part of the rows and compare their reports on the other.
 
+    Rows of pandas objects are matched by index; what has no index goes by position with
+    the scores.
+
     Parameters
     ----------
     scores : array_like of shape (n, K)
@@ -73,7 +76,8 @@ def compare(
     preserve : int or "ranking"
         How many of the top classes the repair keeps in place.
     class_names : sequence of str, optional
-        One name a column, for tables and reports.
+        One name a column, for tables and reports.  Where names are whole numbers other than
+        0..K-1 in order, numeric labels are names, too.
     features : array_like of shape (n, D), optional
         Penultimate features of the rows of ``scores``, for ``adats``.
     groups : array_like of shape (n,), optional

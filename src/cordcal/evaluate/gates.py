@@ -205,7 +205,8 @@ def check(
     Parameters
     ----------
     report : array_like of shape (n, K)
-        Probabilities.
+        Probabilities.  Rows of pandas objects are matched by index, those of the other arguments
+        as well.
     labels : array_like of int, optional
         The true class of each row; every measure but TPCR needs them.
     gates : sequence of Gate

@@ -62,7 +62,9 @@ class Preserved(Estimator):
         that; Lift does, and rows that the calibrator was not fitted on.
     class_names : sequence, optional
         Names of the columns; `predict` then returns names, and labels may be names.  A data
-        frame's columns must bear these names, or those of the frame that `fit` saw.
+        frame's columns must bear these names, or those of the frame that `fit` saw.  Where names
+        are whole numbers other than 0..K-1 in order, numeric labels are names as well; so are
+        they where a frame has such columns, which `predict` then returns.
 
     Attributes
     ----------
@@ -125,6 +127,9 @@ class Preserved(Estimator):
         ignore_index: int | None = None,
     ) -> Self:
         """Fit the calibrator and the repair on the same calibration rows.
+
+        Rows of pandas objects are matched by index (:doc:`the rule </start>`); what has no index
+        goes by position with the scores.
 
         Parameters
         ----------

@@ -89,7 +89,8 @@ class CORD(FittedRepair):
         original : array_like of shape (n, K)
             The classifier's own probabilities.
         direct : array_like of shape (n, K)
-            The calibrator's probabilities for the same rows.
+            The calibrator's probabilities for the same rows; those of pandas objects are matched
+            by index.
         decision : array_like of int, optional
             The class to keep in each row, where it is not the argmax of ``original``
             (ties go to the smallest index).

@@ -37,7 +37,8 @@ class FittedRepair(Estimator, ABC):
         Parameters
         ----------
         original, direct : array_like of shape (n, K) or (K,)
-            The classifier's and the calibrator's probabilities.
+            The classifier's and the calibrator's probabilities.  Rows of pandas objects are
+            matched by index; the result has the order of ``original``.
         decision : array_like of int, optional
             The class to keep in each row; required if `fit` was given one.
         dtype : dtype, optional
