@@ -274,6 +274,33 @@ def test_every_kind_of_index_is_matched(index: Any) -> None:
     assert matched(one.reset_index(drop=True), other) == [1, 2, 0]  # by position
 
 
+INDICES = [
+    pd.date_range("2026-01-01", periods=3),
+    pd.date_range("2026-01-01", periods=3, tz="UTC"),
+    pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)]),
+    pd.MultiIndex.from_tuples([("a", 1, 1), ("a", 2, 1), ("b", 1, 1)]),
+    pd.interval_range(0, 3),
+    pd.period_range("2026-01", periods=3, freq="M"),
+    pd.Index([5, 7, None], dtype="Int64"),
+    pd.Index([5.0, np.nan, 6.0]),
+    pd.Index([1j, 2j, 3j]),
+    pd.Index([1, "a", None], dtype=object),
+    pd.Index([7, 8, 9], dtype="uint8"),
+]
+
+
+@pytest.mark.parametrize("one", range(len(INDICES)))
+@pytest.mark.parametrize("other", range(len(INDICES)))
+def test_indices_of_different_kinds_are_refused(one: int, other: int) -> None:
+    rows = series(INDICES[one]), series(INDICES[other])
+    if one == other:
+        assert matched(*rows) == [0, 1, 2]
+        return
+    with pytest.raises(Refusal) as caught:
+        matched(*rows)
+    assert caught.value.argument == "labels"
+
+
 def test_numbers_in_order_are_a_default_index_whatever_holds_them() -> None:
     listed, floats = pd.Index([0, 1, 2]), pd.Index([0.0, 1.0, 2.0])
     for index in (listed, floats, pd.Index([0, 1, 2], dtype="Int64")):

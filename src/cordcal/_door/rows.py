@@ -101,10 +101,11 @@ def _order(first: str, second: str, indices: dict[str, Any]) -> Any:
     for name, index in ((first, one), (second, other)):
         if not index.is_unique:
             raise _repeated(name, index, second if name == first else first)
-    order = other.get_indexer(one)
-    if (order < 0).any():
-        raise _missing(first, one, second, other)
-    return order
+    # A dictionary, as pandas' own look-up raises errors for some pairs of kinds of index.
+    entries, places = one.tolist(), {entry: row for row, entry in enumerate(other.tolist())}
+    if places.keys() != set(entries):
+        raise _missing(first, set(entries), second, other)
+    return [places[entry] for entry in entries]
 
 
 def _ambiguous(first: str, second: str) -> Refusal:
@@ -140,9 +141,10 @@ def _repeated(name: str, index: Any, other: str) -> Refusal:
     )
 
 
-def _missing(first: str, one: Any, second: str, other: Any) -> Refusal:
-    rows = np.flatnonzero(one.get_indexer(other) < 0)
-    entry = other[rows[:1]].tolist()[0]
+def _missing(first: str, entries: set[Any], second: str, other: Any) -> Refusal:
+    listed = other.tolist()
+    rows = [row for row, entry in enumerate(listed) if entry not in entries]
+    entry = next((listed[row] for row in rows), None)
     return Refusal(
         second,
         f"has an index entry that {first} does not have",
