@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
+from cordcal._door.doubts import is_explained
 from cordcal._door.errors import refuse
 from cordcal._door.estimator import Estimator
 from cordcal._door.expressions import in_domain
@@ -279,8 +280,10 @@ class Calibrator(Estimator, ABC):
             fitting=fitting,
         )
 
-    def _warn(self, message: str) -> None:
+    def _warn(self, message: str, *, blames_labels: bool = False) -> None:
         """Warn once about a fit that did not end at an optimum, at the caller's own line."""
+        if is_explained(by_labels=blames_labels):
+            return
         from sklearn.exceptions import ConvergenceWarning
 
         warnings.warn(

@@ -219,7 +219,8 @@ def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
         calibrator._warn(
             f"the scores say nothing about the labels, so the temperature grew to its bound, "
             f"T = {temperature:.3g}. Check that labels and scores are in the same row and "
-            f"class order"
+            f"class order",
+            blames_labels=True,
         )
     else:
         calibrator._warn(

@@ -122,7 +122,6 @@ def fit(
         _check_output(output, force=force)
         if not json:
             note(f"fitting {calibrator or 'blend'} on {scores}")
-        _doubt(found, truth)
         model, measures = _calibrator(found, truth, calibrator, repair, depth)
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
@@ -179,15 +178,6 @@ def _calibrator(
             alarm(f"not measured on rows held out: without them, {error}")
             return model, None
     return model, measures
-
-
-def _doubt(found: Scores, truth: Any) -> None:
-    """Warn of labels that another numbering, or another order of the columns, would mend."""
-    from cordcal.evaluate.trust import mislabelled
-
-    classes = found.values.shape[1]
-    for concern in mislabelled(found.values.argmax(axis=1), truth, classes, found.class_names):
-        alarm(f"cordcal: warning: {found.path}: {concern.sentence}")
 
 
 def _check_key(calibrator: str) -> None:

@@ -24,7 +24,7 @@ from cordcal.evaluate._audit_result import (
 from cordcal.evaluate.bootstrap import Replicates, percentile_interval, resampled
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.price import lower_end, unlabelled_price
-from cordcal.evaluate.trust import Concern, concerns_about
+from cordcal.evaluate.trust import Concern, audit_concerns
 from cordcal.metrics import MEASURES, TopkChangesStream, decision_changes
 from cordcal.metrics._all import MeasuredReport, MeasuresStream
 from cordcal.metrics._changes import read_decisions
@@ -235,8 +235,11 @@ def _concerns(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Con
     """Return what labels and decisions give reason to doubt."""
     if rows.labels is None:
         return ()
-    found = concerns_about(rows.kept, rows.labels, classes=len(rows.names), names=class_names)
-    return tuple(found)
+    return tuple(
+        audit_concerns(
+            rows.kept, rows.labels, classes=len(rows.names), names=class_names, weight=rows.weight
+        )
+    )
 
 
 class ChangedRows:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cordcal._door.doubts import doubts, warn_of
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
 from cordcal._door.names import column_names, whole_headings
@@ -28,7 +29,7 @@ from cordcal.evaluate.evidence import ORIGINAL, Evidence
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 from cordcal.evaluate.given import Given, in_order_of
 from cordcal.evaluate.needed import calibration_tests
-from cordcal.evaluate.trust import Concern, concerns_about, overlap
+from cordcal.evaluate.trust import Concern, overlap, split_concerns
 
 
 def compare(
@@ -91,6 +92,11 @@ def compare(
     comparison : Comparison
         Every measure of every report, and a recommendation in words.
 
+    Warns
+    -----
+    UserWarning
+        If scores or labels look like a mistake, as for `Preserved.fit`; no advice is given then.
+
     Examples
     --------
     >>> import numpy as np
@@ -131,6 +137,11 @@ def compare(
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = make_splits(whole, truth, features, evaluation, splits, seed, groups)
+    columns_of = names or column_names(scores)
+    doubted = doubts(whole, truth, names=columns_of)
+    if isinstance(evaluation, tuple) and not doubted:
+        doubted = doubts(parts[0].original, parts[0].labels, names=columns_of)
+    warn_of(doubted)
     original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[Fitted] = []
@@ -167,7 +178,7 @@ def compare(
         preserve=preserve,
         fingerprint=_fingerprint(parts, input, preserve, seed),
         seconds=time.perf_counter() - started,
-        checks=_checks(parts[0], classes, names or column_names(scores)),
+        checks=_checks(parts[0], doubted, columns_of),
         needed=calibration_tests(parts[0].workshop, [each.key for each in fitted]),
         evidence=evidence,
     )
@@ -206,16 +217,16 @@ def _same_rows(
     return scores, labels, features, (test, truth), groups
 
 
-def _checks(split: Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:
+def _checks(
+    split: Split, doubted: Sequence[Concern], names: Sequence[str] | None
+) -> tuple[Concern, ...]:
     """Return what the rows of a split give reason to doubt."""
-    about_labels = concerns_about(
-        split.original.decision,
-        split.labels,
-        calibration_labels=split.fit_labels,
-        classes=classes,
-        names=names,
+    numbers = split_concerns(
+        split.fit_labels, split.labels, classes=split.original.classes, names=names
     )
-    return (*about_labels, *overlap(split.fit.given, split.original.given))
+    # How many rows there are is said of both parts.
+    about_rows = [concern for concern in doubted if concern.key != "rows"]
+    return (*about_rows, *numbers, *overlap(split.fit.given, split.original.given))
 
 
 def _entry(fitted: Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int) -> Entry:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays, dense, lazy
+from cordcal._door.doubts import doubts, said_before, warn_of
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_columns
@@ -22,7 +23,7 @@ from cordcal._door.names import (
 from cordcal._door.original import Original
 from cordcal._door.rows import same_rows
 from cordcal._door.scores import as_scores, as_scores_again, check_scores
-from cordcal._door.types import Decisions, Kind, Vector
+from cordcal._door.types import Decisions, Kind, Labels, Vector
 from cordcal._door.vectors import check_labels, check_weights
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators._crossfit import direct_of, teach
@@ -152,6 +153,14 @@ class Preserved(Estimator):
         -------
         self : Preserved
             The fitted model.
+
+        Warns
+        -----
+        UserWarning
+            If scores or labels look like a mistake: accuracy below the share of the most
+            frequent class or no better than with shuffled labels; labels numbered from 1; columns
+            in another order, or one that is not a class; percentages; a softmax applied
+            twice; the same scores in every row; fewer than 20 rows.
         """
         scores, labels, sample_weight, features = same_rows(
             scores=scores, labels=labels, sample_weight=sample_weight, features=features
@@ -166,9 +175,12 @@ class Preserved(Estimator):
         labels = self._labels(labels, given.shape, headings)
         weight = None if sample_weight is None else check_weights(sample_weight, len(given))
         original = Original.of(given, kind, fitting=not self.prefit)
-        return self._fit_original(
-            original, labels, weight, features, columns=columns, headings=headings
-        )
+        concerns = doubts(original, self._labels_to_doubt(labels, given.shape), weight, columns)
+        warn_of(concerns)
+        with said_before(concerns):
+            return self._fit_original(
+                original, labels, weight, features, columns=columns, headings=headings
+            )
 
     def _fit_original(
         self,
@@ -214,6 +226,13 @@ class Preserved(Estimator):
         if found is None or not isinstance(self.calibrator, str | Calibrator | None):
             return found
         return check_labels(found, *shape)
+
+    def _labels_to_doubt(self, labels: Any, shape: tuple[int, ...]) -> Labels | None:
+        """Return labels that are column indices; what a foreign calibrator takes may not be."""
+        try:
+            return None if labels is None else check_labels(labels, *shape)
+        except Refusal:
+            return None
 
     def _columns(self, scores: Any, classes: int) -> list[str] | None:
         """Return the columns' names: those the caller gave, else a data frame's."""
