@@ -227,6 +227,24 @@ def test_labels_that_a_shift_would_mend(
     assert code == 0
     assert "cordcal: warning: s.npz: accuracy" in errors
     assert "are they numbered from 1?" in errors
+    assert errors.count("warning") == 1
+
+
+def test_doubts_are_said_once_by_fit_and_compare(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "s.npz", logits=logits[:, ::-1], labels=labels)
+    code, _, errors = call("fit", "s.npz", *TS, "--quiet")
+    assert code == 0
+    assert errors.count("from the last to the first") == errors.count("warning") == 1
+    code, shown, errors = call("compare", "s.npz", *TS, "--quiet")
+    assert code == 0
+    assert "! accuracy" in shown
+    assert "Check first: accuracy" in shown
+    assert "warning" not in errors
+    np.savez(tmp_path / "few.npz", logits=logits[:5], labels=labels[:5])
+    _, _, errors = call("fit", "few.npz", *TS, "--quiet", "--force")
+    assert errors.count("warning: few.npz: only 5 rows") == 1
 
 
 def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:

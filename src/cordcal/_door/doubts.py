@@ -44,6 +44,10 @@ _GLANCE = 8
 _ROUNDING = 1e-9
 
 
+class DoubtWarning(UserWarning):
+    """Scores or labels look like a mistake."""
+
+
 @dataclass(frozen=True)
 class Concern:
     """A reason to doubt what a fit or a comparison says.
@@ -120,7 +124,7 @@ def doubts(
 def warn_of(concerns: Iterable[Concern]) -> None:
     """Warn of each concern, at the caller's own line."""
     for concern in concerns:
-        warnings.warn(concern.sentence, UserWarning, stacklevel=stacklevel_outside_package())
+        warnings.warn(concern.sentence, DoubtWarning, stacklevel=stacklevel_outside_package())
 
 
 # What the fit that runs now was warned of.

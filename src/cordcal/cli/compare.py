@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,10 +91,12 @@ def compare(
 
     named = [key for given in calibrator or () for key in given.split(",") if key]
     chosen = [_calibrator(each, allow_import) for each in named]
+    from cordcal._door.doubts import DoubtWarning
     from cordcal.evaluate.compare import compare as run
 
     keys = chosen or calibrators.available()
-    with progress("comparing", len(keys) + 1) as advance:
+    with progress("comparing", len(keys) + 1) as advance, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DoubtWarning)  # the concerns are shown with the result
         comparison = run(
             found.values,
             truth,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -93,6 +94,7 @@ def fit(
     calibrator.
     """
     import cordcal
+    from cordcal._door.doubts import DoubtWarning
 
     depth = parse_preserve(preserve)
     treatment = check_on_error(on_error)
@@ -122,7 +124,10 @@ def fit(
         _check_output(output, force=force)
         if not json:
             note(f"fitting {calibrator or 'blend'} on {scores}")
-        model, measures = _calibrator(found, truth, calibrator, repair, depth)
+        _warn_of_doubts(found, truth)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DoubtWarning)  # said already, with the file's name
+            model, measures = _calibrator(found, truth, calibrator, repair, depth)
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
@@ -178,6 +183,18 @@ def _calibrator(
             alarm(f"not measured on rows held out: without them, {error}")
             return model, None
     return model, measures
+
+
+def _warn_of_doubts(found: Scores, truth: Any) -> None:
+    """Warn of scores and labels that look like a mistake, naming the file."""
+    from cordcal._door.doubts import doubts
+    from cordcal._door.original import Original
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit says what else there is to say
+        original = Original.of(found.values, found.kind, fitting=True)
+    for concern in doubts(original, truth, found.weights, found.class_names):
+        alarm(f"cordcal: warning: {found.path}: {concern.sentence}")
 
 
 def _check_key(calibrator: str) -> None:
