@@ -28,10 +28,11 @@ class Given:
     --------
     >>> import numpy as np
     >>> import cordcal
-    >>> p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]])
+    >>> p = np.tile([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]], (50, 1))
+    >>> labels = np.tile([0, 1, 1, 1], 50)
     >>> given = Given(p, p)
-    >>> rows = cordcal.compare(p, [0, 1, 1, 1], {"mine": given}, input="probabilities",
-    ...                        evaluation=(p, [0, 1, 1, 1]))
+    >>> rows = cordcal.compare(p, labels, {"mine": given}, input="probabilities",
+    ...                        evaluation=(p, labels))
     >>> rows["mine"].repaired["accuracy"]
     0.75
     """
