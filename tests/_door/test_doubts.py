@@ -150,6 +150,14 @@ def test_far_too_few_rows() -> None:
     assert doubts(enough, labels[:FEWEST_TO_FIT]) == []
 
 
+def test_labels_of_one_class_are_refused_without_a_doubt() -> None:
+    logits, _ = drawn(30)
+    for rows in (30, 3, 1):
+        with pytest.raises(cordcal.Refusal) as raised:
+            Preserved("ts").fit(logits[:rows], np.full(rows, 2))
+        assert raised.value.argument == "labels"
+
+
 def test_constant_scores() -> None:
     _, labels = drawn()
     row = np.array([[0.1, 0.4, 0.2, 0.2, 0.1]])

@@ -99,9 +99,12 @@ def doubts(
     names : sequence of str, optional
         The columns' names.
     """
-    rows = original.rows if weight is None else int(np.count_nonzero(weight))
-    if labels is not None and rows < FEWEST_TO_FIT:
-        return [_few(rows, original.classes)]
+    if labels is not None:
+        counted = labels if weight is None else labels[weight > 0.0]
+        if (counted == counted[0]).all():
+            labels = None  # one class alone is refused, in words of its own
+        elif len(counted) < FEWEST_TO_FIT:
+            return [_few(len(counted), original.classes)]
     concern = _constant(original.probabilities)
     if concern is not None:
         return [concern]
@@ -187,7 +190,7 @@ def label_doubt(
     shares = _shares(labels, weight, classes)
     top = int(shares.argmax())
     most = float(shares[top])
-    # Where most rows are right nothing needs mending; labels of one class are refused elsewhere.
+    # Where most rows are right nothing needs mending; one class alone says nothing.
     if accuracy > max(0.5, most) or most == 1.0:
         return None
     figures = {"accuracy": accuracy, "majority": most}
