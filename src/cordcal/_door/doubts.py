@@ -480,7 +480,7 @@ def _effective_rows(rows: int, weight: Vector | None) -> float:
 
 def _much_more(new: float, old: float) -> bool:
     """Tell whether twice as many rows are right, or half as many wrong."""
-    return new >= 2.0 * old or 1.0 - new <= 0.5 * (1.0 - old)
+    return new > old and (new >= 2.0 * old or 1.0 - new <= 0.5 * (1.0 - old))
 
 
 def _clearly_more(first: Flags, second: Flags, weight: Vector | None, errors: float) -> bool:
