@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from cordcal._door import dense
+from cordcal._door import dense, lazy
+from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
 from cordcal._door.rows import same_rows
 from cordcal._door.types import Decisions
@@ -86,6 +87,12 @@ class FittedRepair(Estimator, ABC):
         """
         check_fitted(self)
         original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
+        if lazy.handler(original, direct) is not None:
+            raise Refusal(
+                "original and direct",
+                "are dask collections, whose rows explain does not read",
+                "compute() the rows to explain first",
+            )
         (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
         p, q = report_pair(original, direct, allow_row=True)
         if q.ndim == 1:
