@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.rows import same_rows
 from cordcal._door.vectors import no_weight
+from cordcal._numeric.exact import ordinary_weights
 from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
@@ -100,9 +102,10 @@ class RowsStream(RowStream):
         return self
 
     def result(self) -> LabelledRows:
-        """Return all rows seen so far."""
+        """Return all rows seen so far; extreme weights relative to the largest one."""
         require_rows(len(self._parts))
-        return joined_rows(self._parts)
+        rows = joined_rows(self._parts)
+        return rows if rows.weight is None else replace(rows, weight=ordinary_weights(rows.weight))
 
 
 def joined_rows(parts: list[LabelledRows]) -> LabelledRows:
@@ -110,8 +113,12 @@ def joined_rows(parts: list[LabelledRows]) -> LabelledRows:
     if len(parts) == 1:
         return parts[0]
 
-    def together(name: str) -> Any:
-        columns = [getattr(part, name) for part in parts]
-        return None if columns[0] is None else np.concatenate(columns)
-
-    return LabelledRows(*(together(name) for name in LabelledRows.__dataclass_fields__))
+    # A block without weights among others with weights counts each of its rows once.
+    weighted = any(part.weight is not None for part in parts)
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in LabelledRows.__dataclass_fields__
+        if name != "weight"
+    }
+    weight = np.concatenate([part.weights for part in parts]) if weighted else None
+    return LabelledRows(**columns, weight=weight)
