@@ -14,7 +14,7 @@ from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal._door.original import Original
 from cordcal._door.reports import DROP
 from cordcal._door.rows import same_rows
-from cordcal._door.scores import LOG_FLOOR
+from cordcal._door.scores import LOG_FLOOR, tame_weights
 from cordcal._door.types import Kind, Labels, Matrix, Vector
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators._base import Calibrator
@@ -170,6 +170,7 @@ class AdaptiveTemperature(Calibrator):
         return self._trained(original.working(self.works_on, LOG_FLOOR), labels, weight, x)
 
     def _trained(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> Self:
+        weight = None if weight is None else tame_weights(weight)
         with self._fitting(shifted.shape[1]) as learner:
             learner.n_features_ = x.shape[1]
             learner._train(shifted, labels, weight, x)
