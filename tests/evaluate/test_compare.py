@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import cordcal
 from cordcal import Preserved, compare, metrics
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators import available, make
+from cordcal.calibrators.temperature import TemperatureScaling
 from cordcal.evaluate._choice import choose
+from cordcal.report import write_html
 
 
 def rows(count: int, classes: int = 4, *, seed: int = 0, bias: float = 0.0):
@@ -415,3 +418,46 @@ def test_the_price_stands_beside_what_the_repairs_reach() -> None:
 def test_networks_are_tried_only_with_every() -> None:
     assert "adats" not in choose("all", "logits").maps
     assert set(choose("every", "logits").maps) == set(available())
+
+
+def test_a_map_that_ties_all_classes_does_not_keep_decisions_by_itself(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=600)
+    p = rng.integers(1, 4, size=(600, 4)).astype(float)
+    p /= p.sum(axis=1, keepdims=True)
+    # Scores that say nothing: ets gives every class the same probability.
+    result = cordcal.compare(p, labels, ["ts", "ets"], input="probabilities")
+    assert result["ets"].changes.n_changed > 0
+    assert not result["ets"].keeps_decisions
+    assert ("ets", "direct") not in result.keepers()
+    assert ("ets", "repaired") in result.keepers()
+    # Equal probabilities stay equal under ts, so the rows keep their decisions.
+    assert result["ts"].keeps_decisions
+    write_html(result.to_dict(), tmp_path / "report.html")
+
+
+class Coarse(TemperatureScaling):
+    """A temperature that gives the two largest classes of a row the same probability."""
+
+    key = "coarse"
+
+    @classmethod
+    def _map(cls, working, held, *, xp):
+        report = super()._map(working, held, xp=xp)
+        top = np.argsort(-report, axis=1, kind="stable")[:, :2]
+        mean = np.take_along_axis(report, top, axis=1).mean(axis=1, keepdims=True)
+        np.put_along_axis(report, top, mean, axis=1)
+        return report
+
+
+def test_a_new_tie_does_not_keep_decisions_either() -> None:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(3, size=400)
+    # The first class is always just ahead of the second: a tie between them changes nothing.
+    first = rng.uniform(0.40, 0.45, 400)
+    p = np.stack([first, first - 0.02, 1.02 - 2.0 * first], axis=1)
+    result = cordcal.compare(
+        p, labels, {"coarse": Coarse(input="probabilities")}, input="probabilities"
+    )
+    assert result["coarse"].changes.n_changed == 0
+    assert not result["coarse"].keeps_decisions

@@ -252,4 +252,4 @@ def equal_mass_edges(x: Vector, weight: Vector, bins: float) -> Vector:
     ended = np.where(here < odd * (each + 1.0), here / (each + 1.0), (here - odd) / each)
     ended = np.clip(np.floor(ended), 0.0, bins - 1.0)
     edges = np.unique(x[order][np.diff(ended, prepend=0.0) > 0.0])
-    return edges[edges < x[order[-1]]]
+    return np.asarray(edges[edges < x[order[-1]]])

@@ -64,7 +64,8 @@ class Entry:
     key, name : str
         Its short key and its title.
     keeps_decisions : bool
-        Whether the map itself can change no decision.
+        Whether the map by itself can change no decision, and on these rows ties none either
+        with a class that the scores put below it.
     numbers : float
         How many numbers it is fitted with; infinite where nobody says.
     direct, repaired : mapping of str to float

@@ -24,6 +24,8 @@ from cordcal._numeric.rows import lane_sum
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
+# Masses that come from equal entries differ by a few roundings: nearer ones are tied.
+TIED = 2.0**-50
 # δ_stab of Appendix A: how much uniform mass a row with an exact zero is mixed with.
 DELTA = 1e-10
 
