@@ -46,7 +46,8 @@ class Calibrator(Estimator, ABC):
     A calibrator's constructor only stores, `fit` checks and learns, and fitted names
     end in an underscore.  Classes are columns: K is the number of columns of the scores,
     and a class without a calibration row is normal.  A weight counts rows: weight 2 is
-    the row twice.
+    the row twice.  Most maps see the ratios of weights alone; one that weighs rows against a
+    prior, or needs a number of them, takes weights that sum to one for a single row.
 
     A class states its facts below, and everything that speaks of calibrators reads them
     there.  It implements `_fit`, and `_map`: the map as one expression, which NumPy, torch
