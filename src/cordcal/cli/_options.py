@@ -240,7 +240,12 @@ def open_file(
 
 
 def read_groups(
-    path: str | None, column: str | None, scores: str, rows: Classes | None = None
+    path: str | None,
+    column: str | None,
+    scores: str,
+    rows: Classes | None = None,
+    *,
+    header: bool | None = None,
 ) -> Any:
     """Return the group of each row: of a file of their own, or of a column of the scores'.
 
@@ -250,7 +255,7 @@ def read_groups(
         return None
     from cordcal.files._scores import read_vector
 
-    groups = read_vector(path or scores, column)
+    groups = read_vector(path or scores, column, header=header)
     if rows is None or len(groups) <= rows[-1]:  # too few are refused where they are used
         return groups
     return groups[rows]
@@ -268,7 +273,12 @@ def open_pair(
     """Open the original and the direct scores of the same rows, and check that they match."""
     if original == "-" and direct == "-":
         raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
-    alone = replace(where.of_answers(), columns=where.columns, class_names=where.class_names)
+    alone = replace(
+        where.of_answers(),
+        columns=where.columns,
+        class_names=where.class_names,
+        header=where.header,
+    )
     if where.answers is not None:
         first, second = answer_pair((original, where), (direct, alone), on_error=on_error)
     else:
@@ -361,6 +371,11 @@ def check_names(
     first: tuple[str, ...] | None, where: str, second: tuple[str, ...] | None, there: str
 ) -> None:
     """Refuse columns that come in different orders: they would be mixed up silently."""
+    if (first is None) != (second is None):
+        # Columns without names are numbered, and a file headed 2,1,0 has another order.
+        positions = tuple(str(at) for at in range(len(first or second or ())))
+        if set(first or second or ()) == set(positions):
+            first, second = first or positions, second or positions
     if first is None or second is None or first == second:
         return
     column = next(

@@ -87,7 +87,11 @@ def in_command(name: str, value: str) -> str:
     --------
     >>> in_command("input", "logits"), in_command("overwrite", "True")
     ('--input logits', '--force')
+    >>> in_command("header", "False")
+    '--no-header'
     """
+    if name == "header":
+        return value.replace("True", "--header").replace("False", "--no-header")
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     return _SWITCHES.get(name, f"{option} {value}")
 

@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "features", "features_columns", *ANSWERS)
+@reading("key", "columns", "class_names", "features", "features_columns", "header", *ANSWERS)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[

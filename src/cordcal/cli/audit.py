@@ -37,7 +37,16 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("columns", "class_names", "labels", "labels_column", "weights", "weights_column", *ANSWERS)
+@reading(
+    "columns",
+    "class_names",
+    "labels",
+    "labels_column",
+    "weights",
+    "weights_column",
+    "header",
+    *ANSWERS,
+)
 def audit(
     original: Annotated[
         str, typer.Option("--original", help="The classifier's own scores: a file, or - for stdin.")

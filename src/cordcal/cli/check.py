@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "labels", "labels_column", *ANSWERS)
+@reading("key", "columns", "class_names", "labels", "labels_column", "header", *ANSWERS)
 def check(
     reports: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
     original: Annotated[
@@ -107,7 +107,7 @@ def check(
         labels,
         gates=wanted,
         original=None if before is None else before.values,
-        groups=read_groups(groups, groups_column, reports),
+        groups=read_groups(groups, groups_column, reports, header=where.header),
         baseline=None if baseline is None else _baseline(baseline),
     )
     if write_baseline is not None:
@@ -127,13 +127,12 @@ def _original(path: str, where: Where, scores: Scores) -> Scores:
     """Read the original, whose columns may be called as those of the report or as its classes."""
     names = scores.class_names
     try:
-        return read(
-            path, replace(where.of_answers(), columns=where.columns), role="original", classes=names
-        )
+        told = replace(where.of_answers(), columns=where.columns, header=where.header)
+        return read(path, told, role="original", classes=names)
     except Refusal:
         if where.columns is None:
             raise
-        return read(path, NOWHERE, role="original", classes=names)
+        return read(path, Where(header=where.header), role="original", classes=names)
 
 
 def _probabilities(scores: Scores) -> Any:

@@ -108,7 +108,9 @@ def compare(
             preserve=depth,
             class_names=found.class_names,
             features=found.features if other is None else None,
-            groups=read_groups(groups, groups_column, evaluation or scores, rows),
+            groups=read_groups(
+                groups, groups_column, evaluation or scores, rows, header=where.header
+            ),
             progress=advance,
         )
     given = where.given()
@@ -116,7 +118,8 @@ def compare(
         given["--key"] = found.key  # of an experiment, the rows to fit on
     step = None  # its lines of Python read score files, not answers
     if where.answers is None:
-        step = comparison.next_step(scores, options=tuple(chain(*given.items())))
+        options = tuple(word for word in chain(*given.items()) if word)
+        step = comparison.next_step(scores, options=options)
     source = Path(found.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"

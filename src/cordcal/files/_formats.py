@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,6 +26,7 @@ from cordcal.files._contents import (
     table_contents,
 )
 from cordcal.files._csv import TextTable, read_table
+from cordcal.files._header import is_position
 from cordcal.files._jsonl import group_keys, parse_lines, starts_json
 from cordcal.files._lines import Lines, line_contents
 from cordcal.files._numpy import Archive, Header, Lazy, in_memory, read_array
@@ -137,6 +139,7 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
         raise NoRows(path, "has no rows", "pass at least one")
     first = found[0]
     for other in found[1:]:
+        first.check_header(other)
         missing = [key for key in (*first.matrices, *first.vectors) if key not in other.shapes]
         if missing:
             raise Refusal(
@@ -150,7 +153,16 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
 
     matrices, vectors = Lazy(first.matrices, read), Lazy(first.vectors, read)
     shapes = Lazy(first.shapes, lambda key: read(key).shape)
-    return Contents(path, first.format, matrices, vectors, first.class_names, shapes, first.columns)
+    return Contents(
+        path,
+        first.format,
+        matrices,
+        vectors,
+        first.class_names,
+        shapes,
+        first.columns,
+        header=first.header,
+    )
 
 
 def _open_torch(name: str, opened: Callable[[], BinaryIO]) -> Contents:
@@ -207,18 +219,21 @@ def _open_parquet(name: str, data: bytes, places: Places) -> Contents:
 
 
 def _open_csv(name: str, data: bytes, places: Places) -> Contents:
-    table = read_table(name, data, words=places.words)
+    table = read_table(name, data, words=places.words, header=places.header)
     grouping = grouped(table.sorts, places, name, named=table.has_header)
-    return column_contents(
+    # pandas heads columns without names with their positions.
+    nameless = grouping.names is None or is_position(grouping.names)
+    found = column_contents(
         name,
         "csv",
         Lazy(grouping.matrices, lambda key: table.numbers(grouping.matrices[key])),
         Lazy(grouping.vectors, table.vector),
         grouping,
         lambda: table.rows,
-        names=grouping.names,
+        names=None if nameless else grouping.names,
         others=lambda key: _other_cells(table, grouping.matrices[key]),
     )
+    return replace(found, header=table.has_header)
 
 
 def _other_cells(table: TextTable, taken: tuple[str, ...]) -> Rest:

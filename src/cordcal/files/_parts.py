@@ -90,7 +90,9 @@ class Parts(Source):
             source = self._open(part)
         except NoRows:
             return ()
-        there = source.sample().matrices
+        sample = source.sample()
+        self._sample.check_header(sample)
+        there = sample.matrices
         if matrix not in there:
             raise Refusal(
                 part, f"has no {matrix!r}, as the parts before it have", "pass parts of one kind"

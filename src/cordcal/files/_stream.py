@@ -16,7 +16,6 @@ from cordcal._door.labels import as_indices
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
 from cordcal.files import _scores
-from cordcal.files._columns import LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source
 from cordcal.files._kinds import check_whole_vectors
@@ -140,8 +139,8 @@ class ScoreFile:
         self._weights = _scores.weight_key(sample, places)
         self._features = _scores.feature_key(sample, places)
         self._label_file, self._weight_file = (
-            self._apart("labels", places.labels, places.labels_column, LABEL_NAMES),
-            self._apart("weights", places.weights, places.weights_column, ()),
+            self._apart("labels"),
+            self._apart("weights"),
         )
 
     @property
@@ -236,14 +235,11 @@ class ScoreFile:
             return found
         return None if key is None else contents.vectors[key]
 
-    def _apart(
-        self, what: str, path: str | None, column: str | None, names: Sequence[str]
-    ) -> npt.NDArray[Any] | None:
+    def _apart(self, what: str) -> npt.NDArray[Any] | None:
         """Return the labels or weights that a file of their own holds."""
-        if path is None:
-            return None
-        found = _scores.read_vector(path, column, names)
-        _scores.check_length(len(found), path, what, self.rows)
+        found = _scores.vector_apart(self._places, what)
+        if found is not None:
+            _scores.check_length(len(found), getattr(self._places, what), what, self.rows)
         return found
 
     def _features_apart(self, spans: Sequence[Span]) -> Iterator[Batch] | None:
@@ -251,7 +247,7 @@ class ScoreFile:
         path, told = self._places.features, self._places.features_columns
         if path is None:
             return None
-        source = open_source(path, _scores.apart_places(told))
+        source = open_source(path, _scores.apart_places(told, self._places.header))
         sample = source.sample()
         key = _scores.feature_matrix(sample, told)
         features = ScoreFile(source, sample, key, "logits")
@@ -275,6 +271,7 @@ def open_scores(
     input: Kind | None = None,
     classes: Sequence[str] | None = None,
     rest: bool = False,
+    header: bool | None = None,
 ) -> ScoreFile:
     """Open a score file for reading in batches of at most 16 MiB.
 
@@ -293,6 +290,8 @@ def open_scores(
         The classes of a model: columns of these names are the scores, in this order.
     rest : bool
         Whether batches have the other columns of a table too, to be passed on.
+    header : bool, optional
+        Whether the first line of CSV files is a header, as for `read_scores`.
 
     Returns
     -------
@@ -310,7 +309,7 @@ def open_scores(
     """
     places = Places.of(
         key, columns, labels, labels_column, features, features_columns, weights, weights_column
-    ).named(class_names, classes, rest=rest)
+    ).named(class_names, classes, rest=rest, header=header)
     source = open_source(os.fspath(path), places)
     sample = source.sample()
     chosen = _scores.choose(sample, key, role, input)
