@@ -128,6 +128,21 @@ def test_labels_and_weights_of_their_own_on_a_cluster(
         assert one["original"] != others["original"]
 
 
+@pytest.mark.parametrize("options", [(), ("--on-error", "skip")])
+def test_a_new_class_passes_a_cluster(
+    call, folder: Path, scheduler: str, logits: np.ndarray, options: tuple[str, ...]
+) -> None:
+    part = folder / "s" / "day=2" / "a.parquet"
+    table = parquet.read_table(part, partitioning=None)
+    words = ["hornet"] * len(table)
+    at = table.column_names.index("label")
+    parquet.write_table(table.set_column(at, "label", arrow.array(words)), part)
+    apply = ("apply", "m.safetensors", "s", "--output", "out", "--scheduler", scheduler)
+    code, _, errors = call(*apply, *options)
+    assert code == 0, errors
+    assert table_of(folder / "out" / "day=2")["label"].to_pylist() == words
+
+
 def test_a_row_is_refused_on_a_cluster(
     call, folder: Path, scheduler: str, logits: np.ndarray
 ) -> None:

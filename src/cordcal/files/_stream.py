@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -202,6 +203,12 @@ class ScoreFile:
         """Take labels and weights that somebody else has read for those of the file."""
         self._label_file = vectors.get("labels", self._label_file)
         self._weight_file = vectors.get("weights", self._weight_file)
+
+    def without_labels(self) -> ScoreFile:
+        """Return the file without its labels, for work that does not need them."""
+        found = copy(self)
+        found._labels = found._label_file = None
+        return found
 
     def _batch(
         self, contents: Contents, start: int, stop: int, features: npt.NDArray[Any] | None

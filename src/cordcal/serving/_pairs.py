@@ -89,6 +89,7 @@ def construct_from_files(
         How many rows were left out, by reason.
     """
     state = cord._new_state(direct.classes)
+    original, direct = original.without_labels(), direct.without_labels()
     files = {"original": original, "direct": direct}
 
     def work(parts: Parts) -> tuple[Any, Counter[str]]:

@@ -102,7 +102,9 @@ class CalibratedRows(Repairer):
 
     def __init__(self, model: Any, scores: ScoreFile, **options: Any) -> None:
         super().__init__(**options)
-        self.model, self.files, self.classes = model, {"scores": scores}, scores.classes
+        # A label in a column that is passed on may be of a class that the model does not know.
+        self.files = {"scores": scores.without_labels()}
+        self.model, self.classes = model, scores.classes
         self.dtypes = {"repaired": _output_dtype(self.dtype, scores.dtype)}
 
     def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
@@ -130,7 +132,9 @@ class RepairedRows(Repairer):
 
     def __init__(self, cord: Any, original: ScoreFile, direct: ScoreFile, **options: Any) -> None:
         super().__init__(**options)
-        self.model, self.files = cord, {"original": original, "direct": direct}
+        files = {"original": original, "direct": direct}
+        self.model = cord
+        self.files = {name: file.without_labels() for name, file in files.items()}
         self.classes = direct.classes
         wanted = direct.dtype if self.dtype is None else np.dtype(self.dtype)
         self.dtypes = {"repaired": wanted}
