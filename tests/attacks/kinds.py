@@ -18,6 +18,7 @@ KINDS = {
     "encodings": "commands on terminals of other encodings",
     "streams": "commands with closed, full or abandoned streams",
     "indices": "calls with pandas indices and masks",
+    "headings": "CSV files with odd headings, quotes and line ends",
 }
 """Each kind's module, and what it counts; new ones at the end, as places are seeds."""
 
