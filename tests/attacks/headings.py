@@ -58,7 +58,7 @@ def table(rng: Rng, scores: np.ndarray) -> bytes:
     headings = {
         "words": [f"c{at}" for at in range(classes)],
         "positions": [str(at) for at in range(classes)],
-        "numbers": [str(at) for at in rng.permutation(classes + 5)[:classes]],
+        "numbers": [str(at) for at in 10 + rng.permutation(classes)],
         "odd": [("nan", "a,b", "1_0", 'say "x"', "two\nlines")[at] for at in range(classes)],
         "none": None,
     }[str(rng.choice(["words", "positions", "numbers", "odd", "none"]))]
@@ -83,9 +83,8 @@ def table(rng: Rng, scores: np.ndarray) -> bytes:
         written, delimiter=str(rng.choice([",", ";", "\t"])), lineterminator=end, quoting=quoting
     )
     writer.writerows(rows if headings is None else [headings, *rows])
-    return stray(rng, written.getvalue(), end).encode(
-        "utf-8-sig" if rng.random() < 0.2 else "utf-8"
-    )
+    encoding = "utf-8-sig" if rng.random() < 0.2 else "utf-8"
+    return stray(rng, written.getvalue(), end).encode(encoding)
 
 
 def stray(rng: Rng, text: str, end: str) -> str:

@@ -362,9 +362,11 @@ def swallows_rows(lines: Sequence[str], cells: Sequence[str], delimiter: str) ->
 
     def is_row(line: str) -> bool:
         alone = quoted.sub(lambda cell: cell[0].replace(delimiter, " "), line.rstrip("\r\n"))
-        parts = alone.split(delimiter)
-        return len(parts) == len(cells) and all(
-            is_number(part) or not part for part in (parts[at].strip(' "') for at in numeric)
+        parts = [part.strip(' "') for part in alone.split(delimiter)]
+        # A stray quote may leave more parts than cells: count from either end.
+        return len(parts) >= len(cells) and any(
+            all(is_number(parts[at - gone]) or not parts[at - gone] for at in numeric)
+            for gone in (0, len(cells))
         )
 
     long = [cell for cell in cells if "\n" in cell or "\r" in cell]

@@ -45,16 +45,21 @@ def starts_with_header(
     True
     """
     numeric = [at for at, cell in enumerate(below) if is_number(cell)]
+    words = [at for at, cell in enumerate(first) if cell and not is_number(cell)]
     if has_word_above_number(first, below):
-        return True
+        # A row in which one number is misspelt looks like a header, too.
+        misspelt = any(is_number(first[at].strip('"')) for at in words)
+        named = any(is_other_column(first[at]) for at in words)
+        odd = misspelt or (not named and any(_is_fraction(first[at]) for at in numeric))
+        return None if odd else True
     distinct = len(set(first)) == len(first)
     empty = [at for at in numeric if not first[at]]
     # pandas writes its index below an empty heading.
     is_indexed = empty == [0] and (all(_is_whole(row[0]) for row in rows if row and row[0].strip()))
     cells = [first[at] for at in numeric if first[at]]
     if not all(map(_is_whole, cells)) or (numeric and not cells and not is_indexed):
-        return False
-    words = [at for at, cell in enumerate(first) if cell and not is_number(cell)]
+        # A class may be called nan.
+        return None if is_indexed and not any(map(_is_fraction, cells)) else False
     if any(row[at].strip() == first[at] for row in rows for at in words if at < len(row)):
         return False
     if is_indexed:
