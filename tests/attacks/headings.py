@@ -20,9 +20,8 @@ def trial(rng: Rng, folder: Path) -> int:
     classes = int(rng.integers(2, 5))
     kind = str(rng.choice(["logits", "probabilities"]))
     scores = scores_of(rng, kind, classes)
-    labels = np.arange(100) % classes
     model = folder / "model.safetensors"
-    sound = logits_and_labels(np.random.default_rng(0), 100, classes)[0]
+    sound, labels = logits_and_labels(np.random.default_rng(0), 100, classes)
     if kind == "probabilities":
         sound = np.exp(sound) / np.exp(sound).sum(axis=1, keepdims=True)
     cordcal.save(cordcal.Preserved("ts", input=kind).fit(sound, labels), model)
