@@ -205,7 +205,16 @@ class ScoreFile:
         self._weight_file = vectors.get("weights", self._weight_file)
 
     def without_labels(self) -> ScoreFile:
-        """Return the file without its labels, for work that does not need them."""
+        """Return the file without its labels, for work that does not need them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/scores.npz"
+        >>> np.savez(path, logits=np.zeros((5, 4)), labels=np.arange(5))  # 4 is not a class
+        >>> [batch.labels for batch in open_scores(path).without_labels()]
+        [None]
+        """
         found = copy(self)
         found._labels = found._label_file = None
         return found
