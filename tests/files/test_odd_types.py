@@ -241,3 +241,15 @@ def test_a_dangling_link_among_parts_is_named(tmp_path: Path) -> None:
             with pytest.raises(cordcal.Refusal, match="does not exist") as error:
                 read(path)
             assert error.value.argument.endswith("d.npy")
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
+def test_a_link_to_a_folder_among_parts_is_named(tmp_path: Path) -> None:
+    for name in ("parts", "more"):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / f"{name}.npy", LOGITS)
+    (tmp_path / "parts" / "day=2").symlink_to(tmp_path / "more")
+    for read in (read_scores, open_scores):
+        with pytest.raises(cordcal.Refusal, match="is a link to a folder") as error:
+            read(tmp_path / "parts")
+        assert error.value.argument.endswith("day=2")

@@ -34,6 +34,13 @@ def parts_of(path: str) -> list[str] | None:
         return None
     if Path(path).is_dir():
         there = [each for each in Path(path).rglob("*") if _is_part(each, path)]
+        for each in there:
+            if each.is_symlink() and each.is_dir():
+                raise Refusal(
+                    os.fspath(each),
+                    "is a link to a folder, which is not followed",
+                    "move its files here, or name all parts with a pattern",
+                )
     elif glob.has_magic(path):
         there = [Path(each) for each in glob.glob(path, recursive=True)]
     else:
