@@ -66,6 +66,14 @@ def probmetrics(name: str) -> Fit:
     return fit
 
 
+def probmetrics_ensemble(logits: np.ndarray, labels: np.ndarray) -> Fitted:
+    from probmetrics.calibrators import ETSCalibrator  # not among the names of get_calibrator
+
+    model = ETSCalibrator(loss="mse")
+    model.fit(softmax(logits), labels)
+    return Fitted(lambda z: model.predict_proba(softmax(z)))
+
+
 def torchcal(name: str) -> Fit:
     def fit(logits: np.ndarray, labels: np.ndarray) -> Fitted:
         import torch
@@ -229,6 +237,6 @@ MAPS: dict[str, dict[str, Fit]] = {
     "beta": {"cordcal": ours("beta"), "betacal": one_versus_rest(betacal)},
     "venn-abers": {"cordcal": ours("venn-abers"), "venn-abers": one_versus_rest(venn_abers)},
     "spline": {"cordcal": ours("spline"), "splinecalib": splinecalib},
-    "ets": {"cordcal": ours("ets"), "probmetrics": probmetrics("ets")},
+    "ets": {"cordcal": ours("ets"), "probmetrics": probmetrics_ensemble},
     **{key: {"cordcal": ours(key)} for key in ("mono", "ts-class", "hts", "pb", "cir")},
 }

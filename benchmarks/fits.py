@@ -7,11 +7,11 @@
 Every fit runs in a process of its own, so that its peak memory is its own.  Peers come
 from the `bench` dependency group; one that fails says why.  The objective is the map's own:
 the mean cross-entropy of the calibration rows (probabilities floored at 1e-12) plus the
-ridge of `svs`, `sms` and `dir-odir`, computed in float64 for every library: from its
-predictions, or from its parameters if it predicts in float32.  After each map comes a
-verdict: is cordcal faster than every peer, at an objective no worse?  Where a peer of `ms`
-is faster because it stops at a worse objective, a line "up to there" tells when cordcal has
-come as far.
+ridge of `svs`, `sms` and `dir-odir`, for `ets` the mean squared error; computed in float64
+for every library: from its predictions, or from its parameters if it predicts in float32.
+After each map comes a verdict: is cordcal faster than every peer, at an objective no worse?
+Where a peer of `ms` is faster because it stops at a worse objective, a line "up to there"
+tells when cordcal has come as far.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def objective_of(name: str, fitted: Fitted, logits: np.ndarray, labels: np.ndarr
         q = fitted.predict(logits)
         if q.dtype != np.float64:
             raise TypeError(f"reports {q.dtype}; its objective needs its logits in float64")
+        if name == "ets":  # published with the squared error
+            return float(np.mean((q - np.eye(logits.shape[1])[labels]) ** 2))
         loss = -np.log(np.maximum(q[own], 1e-12))
     else:
         z = fitted.logits(logits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -84,6 +85,30 @@ def test_contributing_names_every_part() -> None:
     assert not [path.name for path in parts if f"`{path.name}`" not in text]
     folders = [path.parent.name for path in package.glob("*/__init__.py")]
     assert not [name for name in folders if f"`{name}/`" not in text]
+
+
+def test_files_and_names_in_code_font_exist() -> None:
+    folders = ("src", "tests", "docs", "benchmarks", "examples")
+    texts = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    scripts = {path.name for path in texts}
+    texts += [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+    counted = 0
+    for path in texts:
+        if "_build" in path.parts or path == Path(__file__):
+            continue
+        text = path.read_text("utf-8")
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text):
+            assert name.rsplit("/", 1)[-1] in scripts, f"{path} names {name}"
+        for name in re.findall(r"`((?:cordcal|_door|_numeric)(?:\.\w+)+)`", text):
+            if name.endswith(".py"):
+                continue
+            try:
+                pkgutil.resolve_name(f"cordcal.{name.removeprefix('cordcal.')}")
+            except ImportError as error:
+                if (error.name or "").startswith("cordcal"):  # else a library is not installed
+                    raise
+            counted += 1
+    assert counted > 10
 
 
 def test_pages_name_no_machine() -> None:

@@ -249,7 +249,8 @@ def test_new_scores_are_checked(method: str) -> None:
 
 
 def test_warnings_point_at_the_caller() -> None:
-    p = np.round(np.full((4, 3), 1 / 3), 3)
+    p = np.tile([[0.5, 0.3, 0.199], [0.3, 0.5, 0.199], [0.199, 0.3, 0.5]], (10, 1))
+    labels = np.where(np.arange(30) < 6, np.arange(30) + 1, np.arange(30)) % 3
     with pytest.warns(UserWarning, match="some rows sum") as raised:
-        Preserved("ts", input="probabilities").fit(np.repeat(p, 5, axis=0), np.arange(20) % 3)
+        Preserved("ts", input="probabilities").fit(p, labels)
     assert {warning.filename for warning in raised} == {__file__}

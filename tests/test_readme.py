@@ -36,7 +36,9 @@ def test_examples_run() -> None:
 
 def test_pictures_and_files_it_names_exist() -> None:
     text = README.read_text("utf-8")
-    for target in re.findall(r"\]\(([^)]+)\)", text):
-        assert (ROOT / target).exists(), target
-    for script in re.findall(r"`python (\S+\.py)", text):
-        assert (ROOT / script).exists(), script
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    scripts = re.findall(r"`python (\S+\.py)", text)
+    assert targets
+    assert scripts
+    for named in (*targets, *scripts):
+        assert (ROOT / named).exists(), named

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cordcal
+from cordcal._door.errors import Refusal
 from cordcal.evaluate.gates import Gate, check
 from cordcal.report import write_html
 
@@ -51,6 +52,24 @@ def test_a_generator_as_seed_of_resampling() -> None:
     seed = int(np.random.default_rng(4).integers(2**32))
     drawn = cordcal.audit(P, Q, LABELS, seed=np.random.default_rng(4))
     assert drawn.to_dict() == cordcal.audit(P, Q, LABELS, seed=seed).to_dict()
+
+
+ALONE = [
+    key
+    for key in cordcal.calibrators.available()
+    if not cordcal.calibrators.calibrator_class(key).needs_torch
+    and not cordcal.calibrators.calibrator_class(key).needs_features
+]
+
+
+@pytest.mark.parametrize("key", ALONE)
+def test_rounded_probabilities_are_not_taken_for_logits(key: str) -> None:
+    rounded = np.round(P, 3)
+    assert not np.allclose(rounded.sum(axis=1), 1.0, rtol=0.0, atol=1e-9)
+    with pytest.raises(Refusal) as refusal:
+        cordcal.calibrators.make(key).fit(rounded, LABELS)
+    assert refusal.value.argument == "scores"
+    assert refusal.value.setting == ("input", "probabilities")
 
 
 COMPARISON = cordcal.compare(LOGITS, LABELS, "ts")

@@ -115,7 +115,9 @@ def test_both_engines_draw_the_line_at_the_same_sum(monkeypatch: pytest.MonkeyPa
 
 
 def test_repairs_without_a_fit_take_weights() -> None:
-    MinimalRepair().fit(P, Q, sample_weight=np.ones(60)).transform(P, Q)
+    weight = np.arange(60.0)
+    repaired = MinimalRepair().fit(P, Q, sample_weight=weight).transform(P, Q)
+    np.testing.assert_array_equal(repaired, MinimalRepair().fit(P, Q).transform(P, Q))
 
 
 def test_in_place_repairs_warn_too() -> None:

@@ -14,6 +14,11 @@ KINDS = {
     "rankings": "rows with two ranks or all of them kept",
     "lifts": "rows through Lift, raised and capped",
     "libraries": "rows as torch tensors and Dask arrays",
+    "workers": "killed workers of a cluster",
+    "encodings": "commands on terminals of other encodings",
+    "streams": "commands with closed, full or abandoned streams",
+    "indices": "calls with pandas indices and masks",
+    "headings": "CSV files with odd headings, quotes and line ends",
     "parts": "parts with differing schemas and orders",
 }
 """Each kind's module, and what it counts; new ones at the end, as places are seeds."""

@@ -41,7 +41,7 @@ class Done:
 def command(*arguments: object) -> Done:
     """Run a command in this process: it ends with 0, or with 2 and one printable sentence."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _plain_warnings():
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), plain_warnings():
         try:
             code = main([str(argument) for argument in arguments])
         except BaseException:
@@ -49,7 +49,7 @@ def command(*arguments: object) -> Done:
                 f"{arguments}: a traceback\n{traceback.format_exc(limit=-4, chain=False)}"
             ) from None
     done = Done(code, out.getvalue(), err.getvalue())
-    hold(code in (0, 2), f"{arguments}: exit code {code}")
+    hold(code in (0, 2), f"{arguments}: exit code {code}\n{done.err}")
     last = done.err.splitlines()[-1:]  # notes may come before it
     hold(code == 0 or "".join(last).startswith("cordcal: "), f"{arguments}: {done.err!r}")
     for text in (done.out, done.err):
@@ -59,7 +59,7 @@ def command(*arguments: object) -> Done:
 
 
 @contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
+def plain_warnings() -> Iterator[None]:
     """Let the command show its warnings its own way, and mend what it changes."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")

@@ -16,18 +16,21 @@ pytest.importorskip("pyarrow")
 # How many trials fit into some seconds.
 FIRST = {
     "rows": 12, "files": 40, "models": 25, "names": 5, "kills": 2, "races": 2,
-    "rankings": 8, "lifts": 12, "libraries": 6, "parts": 12,
+    "rankings": 8, "lifts": 12, "libraries": 6, "workers": 1, "encodings": 3, "streams": 4,
+    "indices": 12, "headings": 30, "parts": 12,
 }  # fmt: skip
 TRIALS = [(kind, number) for kind in KINDS for number in range(FIRST[kind])]
 
 
 @pytest.mark.parametrize(("kind", "number"), TRIALS)
 def test_trial(kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if sys.platform == "win32" and kind in ("kills", "races"):
-        pytest.skip("needs locks and processes that are forked")
+    if sys.platform == "win32" and kind in ("kills", "races", "workers", "streams"):
+        pytest.skip("needs locks, processes that are forked, or a POSIX shell")
     if kind == "libraries":
         pytest.importorskip("torch")
         pytest.importorskip("dask.array")
+    if kind == "workers":
+        pytest.importorskip("distributed")
     from cordcal.files import _sources
 
     monkeypatch.setattr(_sources, "BATCH_BYTES", _sources.BATCH_BYTES)  # a trial makes it small

@@ -202,7 +202,9 @@ def test_abstention_groups_and_shares_tell_the_results_numbers(page: Any, named:
 
 def test_the_reading_asks_whether_calibration_is_needed(page: Any, named: Any) -> None:
     text = page.inner_text(".lead")
-    for sentence in named[0].to_dict()["need"]:
+    sentences = named[0].to_dict()["need"]
+    assert sentences
+    for sentence in sentences:
         assert sentence in text
 
 

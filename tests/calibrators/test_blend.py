@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -244,14 +246,29 @@ def test_members_without_an_optimum_serve_where_there_are_no_others(failing) -> 
     assert list(Blend(("wandering",)).fit(scores, labels).members_) == ["wandering"]
 
 
+def test_doubted_rows_choose_the_same_members(failing) -> None:
+    scores, labels = rows(400)
+    wrong = (labels + 1) % 4
+    alone = Blend(("ts", "vs", "wandering")).fit(scores, wrong)
+    with pytest.warns(UserWarning, match="with labels − 1"):
+        model = cordcal.Preserved(Blend(("ts", "vs", "wandering"))).fit(scores, wrong)
+    assert model.calibrator_.notes_ == alone.notes_
+    np.testing.assert_array_equal(model.calibrator_.weights_, alone.weights_)
+
+
 # Rows that are hard to fit on.
 
 
 @pytest.mark.parametrize(
-    "case",
-    ["fewer rows than folds", "a class of one row", "every decision right", "every one wrong"],
+    ("case", "doubt"),
+    [
+        ("fewer rows than folds", "only 4 rows"),
+        ("a class of one row", None),
+        ("every decision right", None),
+        ("every one wrong", "with labels − 1 it would be 100"),
+    ],
 )
-def test_hard_rows_work(case: str) -> None:
+def test_hard_rows_work(case: str, doubt: str | None) -> None:
     scores, labels = rows(120)
     if case == "fewer rows than folds":
         scores, labels = rows(4, 3, seed=1)
@@ -263,7 +280,8 @@ def test_hard_rows_work(case: str) -> None:
         labels = scores.argmax(axis=1)
     else:
         labels = (scores.argmax(axis=1) + 1) % 4
-    model = cordcal.Preserved().fit(scores, labels)
+    with nullcontext() if doubt is None else pytest.warns(UserWarning, match=doubt):
+        model = cordcal.Preserved().fit(scores, labels)
     report = model.predict_proba(scores)
     assert np.isfinite(report).all()
     assert (report.argmax(axis=1) == scores.argmax(axis=1)).all()

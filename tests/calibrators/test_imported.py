@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -122,3 +123,16 @@ def test_tables_of_a_study_are_checked(folder: Path, lines: str, sentence: str) 
     (folder / "study.toml").write_text(f'{lines}\n[[set]]\nfile = "s.npz"\n')
     with pytest.raises(ValueError, match=sentence):
         read_study("study.toml", allow_import=True)
+
+
+def test_the_folder_is_searched_only_while_importing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for entry in ("", str(folder)):  # of the fixture, and of how the tests were started
+        monkeypatch.setattr(sys, "path", [each for each in sys.path if each != entry])
+    before = list(sys.path)
+    assert type(Imported.of("soft_maps:Soft").make()).__name__ == "Soft"
+    assert sys.path == before
+    with pytest.raises(cordcal.Refusal):
+        Imported.of("no_such_module:Soft").make()
+    assert sys.path == before

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from scipy.special import softmax
 
 import cordcal
@@ -26,6 +27,22 @@ def test_help_lists_the_commands(run: Run, arguments: tuple[str, ...]) -> None:
     assert result.returncode == 0
     assert "demo" in result.stdout
     assert "130 interrupted" in result.stdout
+
+
+def test_no_help_is_read_as_markup() -> None:
+    """Typer shows help as rich markup, in which a word in brackets is a style, not a word."""
+    from rich.markup import render
+
+    from cordcal.cli._app import app
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert "check" in commands
+    texts = [cordcal.cli._app.EPILOG]
+    for command in commands.values():
+        texts += [command.help, command.epilog, *(each.help for each in command.params)]
+    for text in filter(None, texts):
+        assert render(text).plain == text
+    assert len(texts) > 100
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("demo", "--nothing")])
@@ -81,3 +98,18 @@ def test_an_interrupt_at_start_up(run, monkeypatch: pytest.MonkeyPatch) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_warning_made_an_error_is_one_sentence(
+    run: Run, environment: dict[str, str], tmp_path: Path, logits: np.ndarray
+) -> None:
+    probabilities = softmax(logits, axis=1)
+    np.save(tmp_path / "p.npy", probabilities)
+    np.savetxt(tmp_path / "q.csv", probabilities, delimiter=",", fmt="%.4f")
+    environment["PYTHONWARNINGS"] = "error::UserWarning"
+    done = run("audit", "--original", "p.npy", "--direct", "q.csv")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("cordcal: direct: some rows sum to one")
+    environment["PYTHONWARNINGS"] = "ignore"
+    done = run("audit", "--original", "p.npy", "--direct", "q.csv")
+    assert (done.returncode, "sum to one" in done.stderr) == (0, False)

@@ -66,6 +66,18 @@ def test_a_baseline_and_documents(folder: Path, call: Call) -> None:
     assert "base.json exists already; pass --force" in err
 
 
+def test_labels_of_the_original_will_do(folder: Path, call: Call, logits: np.ndarray) -> None:
+    np.savez(folder / "bare.npz", logits=0.5 * logits)
+    gates = ("--max", "nll=9", "--max", "tpcr=0", "--json")
+    code, out, err = call("check", "bare.npz", "--original", "old.npz", *gates)
+    assert code == 0
+    assert "bare.npz does not hold labels: those of old.npz are used" in err
+    own = json.loads(call("check", "cold.npz", "--original", "old.npz", *gates)[1])
+    assert json.loads(out)["gates"] == own["gates"]
+    code, out, _ = call("check", "bare.npz", "--original", "bare.npz", "--max", "nll=9")
+    assert (code, out) == (2, "? nll needs labels\n")
+
+
 def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -> None:
     np.save(folder / "groups.npy", np.arange(len(labels)) % 2)
     code, out, _ = call("check", "old.npz", "--groups", "groups.npy", "--max", "nll.group=9")

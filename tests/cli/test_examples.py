@@ -77,14 +77,13 @@ def test_example(call, tmp_path: Path, example: str) -> None:
 
 @pytest.mark.usefixtures("_files")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_commands_of_the_readme_run_in_order(call, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def test_commands_of_the_first_page_run_in_order(call, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "start.md").read_text(encoding="utf-8")
     fences = "\n".join(re.findall(r"^```(?:console|sh|bash)\n(.*?)^```", text, re.M | re.S))
     commands = re.findall(r"^\$ cordcal (.*)$", fences.replace("\\\n", " "), re.M)
+    assert commands
     for command in commands:
         arguments = shlex.split(command, comments=True)
-        if arguments[0] == "demo":  # test_demo runs it
-            continue
         code, _, errors = call(*arguments)
         assert code == 0, f"{command}: {errors}"
         assert all((tmp_path / output).stat().st_size > 0 for output in outputs(arguments))

@@ -136,6 +136,10 @@ def test_a_model_of_the_other_kind(call, folder: Path) -> None:
     code, _, errors = call("apply", "m.safetensors", "--original", "p.npz", "--direct", "q.npz")
     assert code == 2
     assert "holds a calibrator with its repair" in errors
+    code, _, errors = call("apply", "m.safetensors")
+    assert code == 2
+    assert "scores is missing" in errors
+    assert "--original" not in errors
     call("fit", "--original", "p.npz", "--direct", "q.npz", "--output", "c.safetensors")
     code, _, errors = call("apply", "c.safetensors", *PAIR, "--key", "direct")
     assert code == 2
@@ -227,6 +231,24 @@ def test_labels_that_a_shift_would_mend(
     assert code == 0
     assert "cordcal: warning: s.npz: accuracy" in errors
     assert "are they numbered from 1?" in errors
+    assert errors.count("warning") == 1
+
+
+def test_doubts_are_said_once_by_fit_and_compare(
+    call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
+) -> None:
+    np.savez(tmp_path / "s.npz", logits=logits[:, ::-1], labels=labels)
+    code, _, errors = call("fit", "s.npz", *TS, "--quiet")
+    assert code == 0
+    assert errors.count("from the last to the first") == errors.count("warning") == 1
+    code, shown, errors = call("compare", "s.npz", *TS, "--quiet")
+    assert code == 0
+    assert "! accuracy" in shown
+    assert "Check first: accuracy" in shown
+    assert "warning" not in errors
+    np.savez(tmp_path / "few.npz", logits=logits[:5], labels=labels[:5])
+    _, _, errors = call("fit", "few.npz", *TS, "--quiet", "--force")
+    assert errors.count("warning: few.npz: only 5 rows") == 1
 
 
 def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -70,3 +71,39 @@ def test_fit_on_a_full_disk(run, folder: Path) -> None:
     assert last.endswith("m.safetensors does not fit: files may not grow that large here")
     assert "Traceback" not in done.stderr
     assert sorted(each.name for each in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suffix"),
+    [
+        (("compare", "s.npz", *TS, "--report", "out.pdf"), ".html"),
+        (("compare", "s.npz", *TS, "--report", "out.json"), ".html"),
+        (("audit", "--original", "p.npz", "--direct", "p.npz", "--report", "out.md"), ".html"),
+        (("demo", "--report", "out.png"), ".html"),
+        (("check", "p.npz", "--max", "nll=9", "--junit", "out.html"), ".xml"),
+        (("check", "p.npz", "--max", "nll=9", "--write-baseline", "out.toml"), ".json"),
+        (("export", "m.safetensors", "out.safetensors"), ".onnx"),
+        (("fit", "s.npz", *TS, "--output", "out.onnx"), ".safetensors"),
+        (("fit", "s.npz", *TS, "--output", "out.npz"), ".safetensors"),
+        (("fit", "--original", "p.npz", "--direct", "p.npz", "--output", "o.pt"), ".safetensors"),
+        (("apply", "m.safetensors", "s.npz", "--output", "out.xlsx"), ".csv"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else f"{each[0]} {each[-1]}",
+)
+def test_a_suffix_says_what_is_written(
+    call, folder: Path, arguments: tuple[str, ...], suffix: str
+) -> None:
+    assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
+    before = sorted(folder.iterdir())
+    code, out, _ = call(*arguments, "--json")
+    problem = json.loads(out)["error"]
+    assert (code, problem["argument"]) == (2, arguments[-1])
+    assert repr(Path(arguments[-1]).suffix) in problem["reason"]
+    assert suffix in problem["remedy"]
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["r.HTM", "report", "run-1.2"])
+def test_a_report_of_any_other_name(call, folder: Path, name: str) -> None:
+    assert call("compare", "s.npz", *TS, "--report", name)[0] == 0
+    assert (folder / name).read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -128,6 +128,21 @@ def test_labels_and_weights_of_their_own_on_a_cluster(
         assert one["original"] != others["original"]
 
 
+@pytest.mark.parametrize("options", [(), ("--on-error", "skip")])
+def test_a_new_class_passes_a_cluster(
+    call, folder: Path, scheduler: str, logits: np.ndarray, options: tuple[str, ...]
+) -> None:
+    part = folder / "s" / "day=2" / "a.parquet"
+    table = parquet.read_table(part, partitioning=None)
+    words = ["hornet"] * len(table)
+    at = table.column_names.index("label")
+    parquet.write_table(table.set_column(at, "label", arrow.array(words)), part)
+    apply = ("apply", "m.safetensors", "s", "--output", "out", "--scheduler", scheduler)
+    code, _, errors = call(*apply, *options)
+    assert code == 0, errors
+    assert table_of(folder / "out" / "day=2")["label"].to_pylist() == words
+
+
 def test_a_row_is_refused_on_a_cluster(
     call, folder: Path, scheduler: str, logits: np.ndarray
 ) -> None:
@@ -179,6 +194,42 @@ def test_an_audit_of_a_part_of_which_every_row_is_refused(
     ]
     assert found[0]["changes"]["n"] == 250
     assert found[1]["changes"] == found[0]["changes"]
+
+
+@pytest.fixture
+def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Return a command that was killed when it had finished two of three parts."""
+    from cordcal.serving import parts
+
+    note = parts._Journal.note
+
+    def stop(self, *told) -> None:
+        if len(self.done) == 2:
+            raise KeyboardInterrupt
+        note(self, *told)
+
+    apply = ("apply", "m.safetensors", "s", "--output", "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(parts._Journal, "note", stop)
+        assert call(*apply)[0] == 130
+    return apply
+
+
+def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> None:
+    code, out, _ = call(*killed, "--json")
+    problem = json.loads(out)["error"]
+    assert (code, problem["argument"]) == (2, "out")
+    assert "2 of the parts" in problem["reason"]
+    assert "--resume" in problem["remedy"]
+    assert "--force" in problem["remedy"]
+    code, out, _ = call(*killed, "--json", "--resume")
+    assert (code, json.loads(out)["resumed"]) == (0, 150)
+
+
+def test_parts_that_are_discarded_are_told(call, killed: tuple[str, ...]) -> None:
+    code, _, errors = call(*killed, "--force")
+    assert code == 0
+    assert errors.startswith("out: discarding 2 parts that an interrupted run kept; --resume")
 
 
 def test_mistakes(call, folder: Path) -> None:
@@ -255,8 +306,11 @@ def test_columns_in_another_order_on_a_cluster(call, folder: Path, scheduler: st
     assert json.loads(call(*audit, *there)[1])["changes"] == ordered
 
 
-def test_a_cluster_that_does_not_answer_is_named(call, folder: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_named(
+    call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("distributed", reason="a cluster needs Dask")
+    monkeypatch.setattr("cordcal.dask._cluster._PATIENCE", 0.5)
     given = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")
     code, _, errors = call(*given)
     assert code == 2

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cordcal import CORD, Lift, Preserved, audit, metrics
+from cordcal._door.errors import Refusal
 from cordcal.repair._rounds import ROUNDS
 
 dask = pytest.importorskip("dask")
@@ -117,6 +118,41 @@ def test_lift_is_lazy_and_the_same(mode: str, dtype: object) -> None:
     np.testing.assert_array_equal(lifted.compute(), wanted)
 
 
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("given", [(), ("decision", "sample_weight")])
+def test_lift_is_fitted_as_in_memory(chunks: object, given: tuple[str, ...]) -> None:
+    extra = {"decision": DECISION, "sample_weight": WEIGHT}
+    columns = {name: extra[name] for name in given}
+    wanted = Lift().fit(ORIGINAL, DIRECT, LABELS, **columns)
+    blocks = {name: lazy(column, 123) for name, column in columns.items()}
+    found = Lift().fit(lazy(ORIGINAL, chunks), lazy(DIRECT, (300, 4)), lazy(LABELS, 77), **blocks)
+    assert found.construction_ == wanted.construction_
+
+
+def test_lift_names_the_row_and_the_argument_of_a_block() -> None:
+    labels = LABELS.copy()
+    labels[333] = CLASSES
+    reports = lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6))
+    with pytest.raises(Refusal) as refusal:
+        Lift().fit(*reports, lazy(labels, 100))
+    assert refusal.value.argument == "labels"
+    assert refusal.value.rows.tolist() == [333]
+    with pytest.raises(Refusal) as refusal:
+        Lift().fit(*reports, LABELS, sample_weight=np.zeros(ROWS))
+    assert refusal.value.argument == "sample_weight"
+    with pytest.raises(Refusal) as refusal:
+        Lift().fit(*reports, LABELS, axis=1)
+    assert refusal.value.argument == "axis"
+
+
+@pytest.mark.parametrize("repair", [CORD(), Lift()])
+def test_explain_refuses_collections(repair: CORD | Lift) -> None:
+    repair.fit(ORIGINAL, DIRECT, *([LABELS] if isinstance(repair, Lift) else []))
+    with pytest.raises(Refusal) as refusal:
+        repair.explain(lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6)))
+    assert "compute()" in refusal.value.remedy
+
+
 def test_a_lifted_model() -> None:
     logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
     model = Preserved("svs", repair="lift").fit(logits, LABELS)
@@ -194,7 +230,8 @@ def test_data_frames_in_models_measures_and_audits() -> None:
     frame = dd.from_pandas(whole, npartitions=5)
     direct = frame[list(range(CLASSES))]
     original = dd.from_pandas(pd.DataFrame(ORIGINAL), npartitions=5)
-    model = Preserved("irova", input="probabilities").fit(ORIGINAL, LABELS)
+    likely = np.where(np.arange(ROWS) % 3, ORIGINAL.argmax(axis=1), LABELS)
+    model = Preserved("irova", input="probabilities").fit(ORIGINAL, likely)
     found = model.predict_proba(original).compute()
     np.testing.assert_array_equal(found, model.predict_proba(ORIGINAL))
     np.testing.assert_array_equal(model.predict(original).compute(), ORIGINAL.argmax(axis=1))

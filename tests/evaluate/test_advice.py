@@ -67,9 +67,15 @@ def test_a_clearly_worse_simple_map_is_not_advised_beside_a_noisy_one() -> None:
 def test_of_equal_maps_the_simpler_is_advised_and_its_cost_is_said() -> None:
     found = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.06), Fixed("other", 9, 2.0)])
     assert found.recommendation.key == "simple"
-    if found.best["nll"].key == "other":
-        assert "nats lower" in found.recommendation.reason
-        assert "simplest of those that none clearly beats" in found.recommendation.reason
+    assert found.best["nll"].key == "other"
+    assert "nats lower" in found.recommendation.reason
+    assert "simplest of those that none clearly beats" in found.recommendation.reason
+
+
+def test_the_best_map_is_advised_without_a_cost_if_it_is_the_simplest() -> None:
+    found = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.0), Fixed("other", 9, 2.06)])
+    assert found.recommendation.key == found.best["nll"].key == "simple"
+    assert "nats lower" not in found.recommendation.reason
 
 
 def test_a_handful_of_rows_at_the_floor_do_not_decide(monkeypatch) -> None:

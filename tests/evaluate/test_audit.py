@@ -207,9 +207,36 @@ def test_weights_reach_every_number() -> None:
     part = audit(original[:200], direct[:200], labels[:200], resamples=20)
     assert found.eta == part.eta
     assert found.changes.tpcr == part.changes.tpcr
+    assert found.price == part.price > 0.0
     assert [each.changes for each in found.by_class] == [each.changes for each in part.by_class]
     for ours, theirs in zip(found.measures, part.measures, strict=True):
         assert ours.repaired == pytest.approx(theirs.repaired, rel=1e-9)
+
+
+def test_the_price_of_a_row_counts_by_its_weight() -> None:
+    original, direct, _ = pair(rows=60)
+    weight = np.random.default_rng(1).integers(4, size=60)
+    repeated = audit(np.repeat(original, weight, axis=0), np.repeat(direct, weight, axis=0))
+    found = audit(original, direct, sample_weight=weight)
+    assert found.price == pytest.approx(repeated.price, rel=1e-12)
+    assert found.price != pytest.approx(audit(original, direct).price, rel=1e-3)
+
+
+def test_bands_are_of_the_original_confidence_whatever_was_decided() -> None:
+    original = np.array([[0.85, 0.1, 0.05], [0.2, 0.75, 0.05], [0.3, 0.3, 0.4]])
+    found = audit(original, original[:, ::-1], decision=[1, 1, 0])
+    counts = {each.group: each.changes.n for each in found.by_confidence}
+    assert counts == {"(0, 0.5]": 1, "(0.7, 0.8]": 1, "(0.8, 0.9]": 1}
+
+
+def test_a_repair_that_was_fitted_with_these_weights_is_recognised() -> None:
+    original, direct, _ = pair()
+    weight = np.random.default_rng(1).random(600)
+    weighted = CORD().fit(original, direct, sample_weight=weight)
+    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
+        audit(original, direct, sample_weight=weight, cord=weighted)
+    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
+        audit(original, direct, sample_weight=weight, cord=CORD().fit(original, direct))
 
 
 def test_the_seed_fixes_the_intervals() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import cordcal
 from cordcal import Preserved, compare, metrics
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators import available, make
+from cordcal.calibrators.temperature import TemperatureScaling
 from cordcal.evaluate._choice import choose
+from cordcal.report import write_html
 
 
 def rows(count: int, classes: int = 4, *, seed: int = 0, bias: float = 0.0):
@@ -219,6 +222,91 @@ def test_results_are_plain(comparison) -> None:
         comparison["ms"]
 
 
+def test_reports_by_name(comparison) -> None:
+    entry = comparison["vs"]
+    assert comparison.measures("vs") is entry.repaired
+    assert comparison.measures("vs", "lift") is entry.lift
+    assert comparison.measures("ts", "direct") is comparison["ts"].direct
+    assert comparison.measures("uncalibrated") is comparison.uncalibrated
+    assert comparison.measures("uncalibrated", "original") is comparison.uncalibrated
+
+
+@pytest.mark.parametrize(
+    ("key", "report", "allowed"),
+    [
+        ("vs", "nonsense", ("direct", "repaired", "lift")),
+        ("vs", "original", ("direct", "repaired", "lift")),
+        ("ts", "lift", ("direct", "repaired")),
+        ("uncalibrated", "repaired", ("original",)),
+    ],
+)
+def test_reports_that_do_not_exist_are_refused(comparison, key, report, allowed) -> None:
+    for ask in (
+        lambda: comparison.measures(key, report),
+        lambda: comparison.replicates(key, report, "nll"),
+        lambda: comparison.difference((key, report), ("vs", "direct"), "nll"),
+        lambda: comparison.difference(("vs", "direct"), (key, report), "nll"),
+    ):
+        with pytest.raises(cordcal.Refusal) as refused:
+            ask()
+        assert refused.value.argument == "report"
+        assert repr(report) in refused.value.reason
+        assert set(refused.value.remedy.removeprefix("use ").split(" or ")) == {
+            repr(each) for each in allowed
+        }
+
+
+@pytest.mark.parametrize("measure", ["loss", "classwise_ece"])
+def test_differences_of_what_is_not_resampled_are_refused(comparison, measure) -> None:
+    with pytest.raises(cordcal.Refusal) as refused:
+        comparison.difference(("vs", "repaired"), ("ts", "direct"), measure)
+    assert refused.value.argument == "measure"
+    assert "nll" in refused.value.remedy
+
+
+def test_replicates_know_their_measures(comparison) -> None:
+    assert comparison.replicates("vs", "repaired", "classwise_ece") is None
+    with pytest.raises(cordcal.Refusal, match="measure is 'loss'"):
+        comparison.replicates("vs", "repaired", "loss")
+
+
+def test_fingerprint_tells_what_was_measured() -> None:
+    scores, labels = rows(300)
+    test, truth = rows(100, seed=1)
+    other = labels.copy()
+    other[0] = (other[0] + 1) % 4
+    nudged = test.copy()
+    nudged[5, 1] += 1e-9
+    first = np.repeat(["north", "south"], 50)
+
+    def fingerprint(scores=scores, labels=labels, keys="ts", **options) -> str:
+        return compare(scores, labels, keys, **options).fingerprint
+
+    known = {"evaluation": (test, truth)}
+    different = [
+        fingerprint(),
+        fingerprint(labels=other),
+        fingerprint(seed=1),
+        fingerprint(evaluation=0.4),
+        fingerprint(splits=2),
+        fingerprint(preserve=2),
+        fingerprint(scores[::-1], labels[::-1]),  # the same rows, drawn otherwise
+        fingerprint(groups=np.repeat(["north", "south"], 150)),
+        fingerprint(features=np.ones((300, 2))),
+        fingerprint(**known),
+        fingerprint(evaluation=(nudged, truth)),
+        fingerprint(evaluation=(test, truth[::-1])),
+        fingerprint(evaluation=(scores, labels)),
+        fingerprint(groups=first, **known),
+        fingerprint(groups=first[::-1], **known),
+        fingerprint(softmax(scores), input="probabilities"),
+    ]
+    assert len(set(different)) == len(different)
+    assert fingerprint(keys="vs") == fingerprint(class_names=list("abcd")) == different[0]
+    # Rows that are given are the same in any order.
+    assert fingerprint(evaluation=(test[::-1], truth[::-1])) == fingerprint(**known)
+
+
 def test_tables_for_papers_and_notebooks(comparison) -> None:
     markdown = comparison.to_markdown(["nll"], intervals=False)
     best = comparison.best["nll"]
@@ -330,3 +418,47 @@ def test_the_price_stands_beside_what_the_repairs_reach() -> None:
 def test_networks_are_tried_only_with_every() -> None:
     assert "adats" not in choose("all", "logits").maps
     assert set(choose("every", "logits").maps) == set(available())
+
+
+def test_a_map_that_ties_all_classes_does_not_keep_decisions_by_itself(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=600)
+    p = rng.integers(1, 4, size=(600, 4)).astype(float)
+    p /= p.sum(axis=1, keepdims=True)
+    # Scores that say nothing: ets gives every class the same probability.
+    with pytest.warns(UserWarning, match="below the most frequent class"):
+        result = cordcal.compare(p, labels, ["ts", "ets"], input="probabilities")
+    assert result["ets"].changes.n_changed > 0
+    assert not result["ets"].keeps_decisions
+    assert ("ets", "direct") not in result.keepers()
+    assert ("ets", "repaired") in result.keepers()
+    # Equal probabilities stay equal under ts, so the rows keep their decisions.
+    assert result["ts"].keeps_decisions
+    write_html(result.to_dict(), tmp_path / "report.html")
+
+
+class Coarse(TemperatureScaling):
+    """A temperature that gives the two largest classes of a row the same probability."""
+
+    key = "coarse"
+
+    @classmethod
+    def _map(cls, working, held, *, xp):
+        report = super()._map(working, held, xp=xp)
+        top = np.argsort(-report, axis=1, kind="stable")[:, :2]
+        mean = np.take_along_axis(report, top, axis=1).mean(axis=1, keepdims=True)
+        np.put_along_axis(report, top, mean, axis=1)
+        return report
+
+
+def test_a_new_tie_does_not_keep_decisions_either() -> None:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(3, size=400)
+    # The first class is always just ahead of the second: a tie between them changes nothing.
+    first = rng.uniform(0.40, 0.45, 400)
+    p = np.stack([first, first - 0.02, 1.02 - 2.0 * first], axis=1)
+    result = cordcal.compare(
+        p, labels, {"coarse": Coarse(input="probabilities")}, input="probabilities"
+    )
+    assert result["coarse"].changes.n_changed == 0
+    assert not result["coarse"].keeps_decisions

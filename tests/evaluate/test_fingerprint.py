@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 
 ROWS = np.random.default_rng(0).dirichlet(np.ones(7), 200)
 
@@ -33,3 +33,17 @@ def test_any_difference_shows() -> None:
     repeated = np.concatenate([ROWS[:199], ROWS[:1]])
     for other in (nudged, columns_swapped, traded, repeated, ROWS[:199]):
         assert Fingerprint.of(other) != whole
+
+
+def test_what_stands_beside_a_row_is_part_of_it() -> None:
+    labels = np.arange(200) % 7
+    whole = Fingerprint.of(ROWS, labels)
+    assert whole != Fingerprint.of(ROWS)
+    assert Fingerprint.of(ROWS, labels[::-1]) != whole
+    assert Fingerprint.of(ROWS[::-1], labels[::-1]) == whole
+    assert Fingerprint.of(np.column_stack([ROWS, labels])) == whole
+    blocks = Fingerprint.of(ROWS[:9], labels[:9]) + Fingerprint.of(ROWS[9:], labels[9:])
+    assert blocks == whole
+    names = codes_of(np.array(["a", "b\ud800"]))
+    assert names[0] != names[1]
+    assert names[1] == codes_of(np.array(["b\ud800"]))[0]

@@ -102,7 +102,26 @@ def test_given_reports() -> None:
     )
     assert found["given"].repaired == found["mine"].repaired
     with pytest.raises(cordcal.Refusal, match="direct_calibration has shape"):
-        cordcal.compare(fit, fit_labels, {"given": given})
+        cordcal.compare(fit[1:], fit_labels[1:], {"given": given}, evaluation=(test, test_labels))
+
+
+def test_given_reports_are_told_apart_though_the_scores_are_equal() -> None:
+    scores, labels = rows()
+    given = cordcal.Given(softmax(scores / 2.0), softmax(scores / 3.0))
+    found = cordcal.compare(scores, labels, {"given": given}, evaluation=(scores, labels))
+    for measure in ("nll", "ece"):
+        expected = getattr(cordcal.metrics, measure)(softmax(scores / 3.0), labels)
+        assert found["given"].direct[measure] == expected
+
+
+def test_given_reports_need_evaluation_rows_not_a_share() -> None:
+    # The shapes would fit: half of the rows, whichever the draw takes.
+    scores, labels = rows()
+    half = softmax(scores[: len(scores) // 2])
+    with pytest.raises(cordcal.Refusal) as refused:
+        cordcal.compare(scores, labels, {"given": cordcal.Given(half, half)}, evaluation=0.5)
+    assert refused.value.argument == "evaluation"
+    assert "(scores, labels)" in refused.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cordcal import metrics
+from cordcal import Refusal, metrics
 from cordcal.evaluate.gates import Gate, check
 from cordcal.metrics import MEASURES
 
@@ -113,6 +113,20 @@ def test_a_failure_outweighs_what_could_not_run(rows) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a\x07\x1b[31m", "a\ufffd\ufffd[31m"),
+        ("b\x0b\ufffe\ud800", "b\ufffd\ufffd\ufffd"),
+        ("c\t&<>\"' \U0001f41c", "c\t&<>\"' \U0001f41c"),
+    ],
+)
+def test_junit_is_xml_whatever_a_group_is_called(rows, name: str, written: str) -> None:
+    found = check(*rows, groups=[name] * 600, gates=[Gate.parse("nll.group", 0.0)])
+    suite = ElementTree.fromstring(found.to_junit().encode())
+    assert f"for the group {written} (600 rows)" in suite[0][0].attrib["message"]
+
+
+@pytest.mark.parametrize(
     ("name", "limit", "words"),
     [
         ("auc", 1.0, "names 'auc', which is no measure; use one of tpcr, accuracy"),
@@ -123,6 +137,21 @@ def test_a_failure_outweighs_what_could_not_run(rows) -> None:
 def test_mistakes(name: str, limit: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Gate.parse(name, limit)
+
+
+@pytest.mark.parametrize(
+    ("fields", "argument", "allowed"),
+    [
+        ({"measure": "auc"}, "gate", "nll"),
+        ({"bound": "maximum"}, "bound", "max"),  # would be taken for the smallest value
+        ({"over": "groups"}, "over", "group"),  # would be taken for all rows
+    ],
+)
+def test_a_gate_is_checked_when_it_is_made(fields: dict, argument: str, allowed: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        Gate(**{"measure": "nll", "limit": 1.0, **fields})
+    assert refused.value.argument == argument
+    assert allowed in refused.value.remedy
 
 
 def test_an_original_of_other_rows_is_no_success(rows) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import cordcal
-from cordcal.evaluate.trust import concerns_about, overlap
+from cordcal.evaluate.trust import audit_concerns, overlap, split_concerns
 
 
 def rows(count: int = 800, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -16,9 +18,7 @@ def rows(count: int = 800, classes: int = 5, seed: int = 0) -> tuple[np.ndarray,
 
 
 def concerns(logits, labels, classes=5, names=None):
-    return concerns_about(
-        logits.argmax(axis=1), labels, calibration_labels=labels, classes=classes, names=names
-    )
+    return audit_concerns(logits.argmax(axis=1), labels, classes=classes, names=names)
 
 
 def test_sound_rows_raise_no_concern() -> None:
@@ -32,7 +32,10 @@ def test_sound_rows_raise_no_concern() -> None:
 def test_shifted_labels_are_told_with_the_accuracy_they_would_have(shift, words) -> None:
     logits, labels = rows()
     inside = (labels + shift >= 0) & (labels + shift < 5)
-    found = cordcal.compare(logits[inside], labels[inside] + shift, ["ts", "vs"])
+    with pytest.warns(UserWarning, match=re.escape(f"{words} it would be")) as caught:
+        found = cordcal.compare(logits[inside], labels[inside] + shift, ["ts", "vs"])
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
     concern = found.concerns[0]
     assert concern.key == "labels"
     assert words in concern.sentence
@@ -63,7 +66,8 @@ def test_a_data_frames_names_suggest_an_order() -> None:
     logits, labels = rows(classes=12)
     names = [str(index) for index in range(12)]
     encoded = np.argsort(np.argsort(names))[labels]
-    found = cordcal.compare(pd.DataFrame(logits, columns=names), encoded, ["ts"])
+    with pytest.warns(UserWarning, match="sorted names"):
+        found = cordcal.compare(pd.DataFrame(logits, columns=names), encoded, ["ts"])
     assert found.concerns[0].key == "columns"
 
 
@@ -81,11 +85,23 @@ def test_an_audit_says_first_what_to_check() -> None:
     assert cordcal.audit(p[:30], p[:30]).concerns == ()
 
 
-def test_accuracy_at_chance_is_doubted() -> None:
+def test_a_comparison_doubts_the_labels_of_its_evaluation_rows_too() -> None:
+    (logits, labels), (others, _) = rows(), rows(seed=1)
+    wrong = np.random.default_rng(0).permutation(rows(seed=1)[1])
+    with pytest.warns(UserWarning, match="shuffled labels") as caught:
+        found = cordcal.compare(logits, labels, ["ts"], evaluation=(others, wrong))
+    assert len(caught) == 1
+    assert [concern.key for concern in found.concerns] == ["chance"]
+    assert found.recommendation.key is None
+
+
+def test_an_audit_counts_weighted_rows() -> None:
     logits, labels = rows()
-    (found,) = concerns(logits, (labels + 2) % 5)
-    assert found.key == "chance"
-    assert "is below chance (20.0%)" in found.sentence
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    mixed = np.where(np.arange(800) < 700, (labels + 1) % 5, labels)
+    weight = np.where(np.arange(800) < 700, 0.0, 1.0)
+    assert cordcal.audit(p, p, mixed).concerns[0].key == "labels"
+    assert cordcal.audit(p, p, mixed, sample_weight=weight).concerns == ()
 
 
 def test_few_rows_give_measures_and_no_advice() -> None:
@@ -98,9 +114,9 @@ def test_few_rows_give_measures_and_no_advice() -> None:
 
 
 def test_absent_classes_are_counted_and_named() -> None:
-    logits, labels = rows()
+    _, labels = rows()
     keep = labels != 3
-    found = concerns(logits[keep], labels[keep], names=list("abcde"))
+    found = split_concerns(labels[keep], labels[keep], classes=5, names=list("abcde"))
     assert [each.sentence for each in found] == [
         "1 of 5 classes has no calibration row (d)",
         "1 of 5 classes has no evaluation row (d)",

@@ -199,3 +199,25 @@ class TestBadInput:
         monkeypatch.setattr(found, "_map", cordcal.calibrators.Calibrator._map)
         with pytest.raises(ValueError, match="the calibrator 'ms', which cannot leave NumPy"):
             export(model, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("preserve", [2, 3])
+@pytest.mark.parametrize("classes", [4, 10])
+def test_tied_logits_keep_the_smaller_index_first(
+    classes: int, preserve: int, dtype: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(classes, size=600)
+    logits = 2.0 * np.eye(classes)[labels] + 1.5 * rng.normal(size=(600, classes))
+    model = cordcal.Preserved("ts", preserve=preserve).fit(logits, labels)
+    tied = np.round(rng.normal(size=(500, classes))).astype(dtype)
+    path = tmp_path / "tied.onnx"
+    export(model, path, dtype=dtype)
+    wanted = model.reports(tied, dtype=dtype)
+    found = run(path, tied)["repaired"]
+    np.testing.assert_allclose(found, wanted.repaired, rtol=0.0, atol=1e-6)
+    for repaired in (found, wanted.repaired):
+        order = np.argsort(-tied, axis=1, kind="stable")[:, :preserve]
+        kept = np.take_along_axis(repaired, order, axis=1)
+        assert (kept[:, :-1] > kept[:, 1:]).all()

@@ -249,3 +249,15 @@ class TestBadInput:
         model = cordcal.Preserved(Softmax(), prefit=True).fit(scores)
         with pytest.raises(ValueError, match="the calibrator Softmax, which is not cordcal's"):
             PreservedModule(model)
+
+
+@pytest.mark.parametrize("preserve", [2, 3])
+@pytest.mark.parametrize("classes", [4, 10])
+def test_tied_logits_keep_the_smaller_index_first(classes: int, preserve: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(classes, size=600)
+    logits = 2.0 * np.eye(classes)[labels] + 1.5 * rng.normal(size=(600, classes))
+    model = cordcal.Preserved("ts", preserve=preserve).fit(logits, labels)
+    tied = np.round(rng.normal(size=(500, classes)))
+    found = PreservedModule(model)(torch.tensor(tied)).numpy()
+    np.testing.assert_allclose(found, model.predict_proba(tied), rtol=0.0, atol=1e-9)

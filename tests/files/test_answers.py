@@ -135,17 +135,18 @@ def test_sums_and_ties_are_told(tmp_path: Path) -> None:
 
 def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    lines = [
-        {"id": at, "logprobs": dict(zip("ABCD", rng.normal(-2, 2, 4).tolist(), strict=True)),
-         "answer": "ABCD"[rng.integers(4)]}
-        for at in range(200)
-    ]  # fmt: skip
+    lines = []
+    for at in range(200):
+        logprobs = dict(zip("ABCD", rng.normal(-2, 2, 4).tolist(), strict=True))
+        answer = max(logprobs, key=logprobs.__getitem__) if at % 3 else "ABCD"[at % 4]
+        lines.append({"id": at, "logprobs": logprobs, "answer": answer})
     answers = read_answers(written(tmp_path, *lines))
     model = Preserved("vs").fit(answers.scores, answers.labels)
     repaired = model.predict_proba(answers.scores)
     out = tmp_path / "out.jsonl"
     write_answers(out, answers, {"repaired": repaired})
     again = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(again) == 200
     for at, line in enumerate(again):
         assert line["id"] == at
         assert line["logprobs"] == lines[at]["logprobs"]

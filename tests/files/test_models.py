@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from sklearn.base import clone
 
 import cordcal
 from cordcal.files import _models
@@ -27,6 +28,29 @@ def test_cord_survives_bit_for_bit(pair: tuple, tmp_path: Path) -> None:
     assert loaded.construction_ == cord.construction_
     np.testing.assert_array_equal(loaded.transform(*pair), cord.transform(*pair))
     assert [file.name for file in tmp_path.iterdir()] == ["cord.safetensors"]
+
+
+@pytest.mark.parametrize("preserve", [1, 2, "ranking"])
+@pytest.mark.parametrize("threads", [None, 3])
+def test_parameters_survive(pair: tuple, tmp_path: Path, preserve: object, threads: object) -> None:
+    cord = cordcal.CORD(preserve, threads=threads)  # type: ignore[arg-type]
+    for copy in (cord, clone(cord)):
+        assert copy.get_params() == {"preserve": preserve, "threads": threads}
+        assert ("threads=3" in repr(copy)) == (threads == 3)
+    cordcal.save(cord.fit(*pair), tmp_path / "m")
+    loaded = cordcal.load(tmp_path / "m")
+    assert loaded.get_params() == cord.get_params()
+    assert repr(loaded) == repr(cord)
+
+
+def test_a_file_cannot_ask_for_any_number_of_threads(pair: tuple, tmp_path: Path) -> None:
+    cord = cordcal.CORD(threads=2).fit(*pair)
+    for threads in (10**6, 0):
+        cord.threads = threads
+        cordcal.save(cord, tmp_path / "m")
+        with pytest.raises(cordcal.Refusal) as error:
+            cordcal.load(tmp_path / "m")
+        assert "threads" in error.value.reason
 
 
 def test_given_decisions_are_remembered(pair: tuple, tmp_path: Path) -> None:

@@ -169,3 +169,19 @@ def test_what_a_killed_process_leaves_is_removed(tmp_path: Path) -> None:
         write(path, "meanwhile")  # another writer leaves what is in use
         assert temporary.exists()
     assert [each.name for each in tmp_path.iterdir()] == ["out.npz"]
+
+
+def test_a_new_file_has_usual_rights_and_the_umask_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            # Setting it, even for a moment, opens the files of other threads to everybody.
+            patch.setattr(os, "umask", lambda mask: pytest.fail("the umask was set"))
+            with replacing(tmp_path / "out") as temporary:
+                temporary.write_text("x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]

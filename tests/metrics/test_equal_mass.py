@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.metrics._equal_mass import confidence_order
+from cordcal.metrics._equal_mass import confidence_order, rank_bins
+from cordcal.metrics._rows import LabelledRows
 
 
 def slow_equal_mass(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
@@ -62,3 +63,65 @@ def test_the_order_of_confidences_is_stable(dtype) -> None:
     confidence[::5] = rng.random(200).astype(dtype)
     found = confidence_order(confidence)
     np.testing.assert_array_equal(found, np.argsort(confidence, kind="stable"))
+
+
+@pytest.mark.parametrize("constant", [0.1, 1.0 / 3.0, 7.0, 1e-300, 5e-324, 1e300])
+def test_a_constant_weight_is_none(constant: float) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(1000):
+        rows = int(rng.integers(20, 200))
+        confidence = rng.uniform(0.5, 1.0, rows)
+        p = np.stack([confidence, 1.0 - confidence], axis=1)
+        y = rng.integers(2, size=rows)
+        weight = np.full(rows, constant)
+        found = metrics.ece_equal_mass(p, y, sample_weight=weight)
+        assert found == pytest.approx(metrics.ece_equal_mass(p, y), rel=1e-12)
+
+
+@pytest.mark.parametrize("constant", [0.1, 1.0 / 3.0, 7.0, 1e-300, 5e-324, 1e300])
+def test_a_constant_weight_is_none_in_the_stream(constant: float) -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        rows = int(rng.integers(20, 2000))
+        confidence = rng.uniform(0.5, 1.0, rows)
+        p = np.stack([confidence, 1.0 - confidence], axis=1)
+        y = rng.integers(2, size=rows)
+        plain = metrics.EqualMassECEStream().update(p, y)
+        weighted = metrics.EqualMassECEStream()
+        for at in (slice(0, 7), slice(7, None)):
+            weighted.update(p[at], y[at], sample_weight=np.full(len(y[at]), constant))
+        assert weighted.result() == pytest.approx(plain.result(), rel=1e-12)
+        assert weighted.error_bound() == pytest.approx(plain.error_bound(), rel=1e-12)
+
+
+@pytest.mark.parametrize("constant", [0.1, 1.0 / 3.0, 7.0])
+def test_rows_repeated_by_a_weight_fall_in_the_same_bins(constant: float) -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(200):
+        rows = int(rng.integers(20, 200))
+        weight = rng.integers(0, 4, rows).astype(float)
+        weight[0] = 1.0
+        found = rank_bins(constant * weight, 15)
+        total = int(weight.sum())
+        behind = np.cumsum(weight).astype(int) - weight.astype(int)
+        np.testing.assert_array_equal(found, np.minimum(15 * behind // total, 14))
+
+
+@pytest.mark.parametrize("constant", [0.1, 1.0 / 3.0, 1e-70])
+def test_resamples_with_a_constant_weight(constant: float) -> None:
+    rng = np.random.default_rng(8)
+    confidence = rng.uniform(0.5, 1.0, 150)
+    rows = LabelledRows(
+        confidence,
+        np.zeros(150, dtype=np.intp),
+        confidence,
+        confidence,
+        rng.integers(2, size=150),
+        None,
+    )
+    counts = rng.multinomial(150, np.full(150, 1 / 150), size=300).T.astype(float)
+    values = metrics.MEASURES["ece_equal_mass"].resampled(rows)
+    weight = constant * counts
+    np.testing.assert_allclose(
+        values(weight, weight.sum(axis=0)), values(counts, counts.sum(axis=0)), rtol=1e-12
+    )

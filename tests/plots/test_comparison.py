@@ -58,6 +58,7 @@ def test_the_diagram_shows_the_filled_bins(comparison) -> None:
 
 def test_the_histogram_counts_every_row(comparison) -> None:
     ax = plots.confidence_histogram(comparison["vs"])
+    assert ax.patches
     for steps in ax.patches:
         assert steps.get_data().values.sum() == comparison.n_evaluation
 

@@ -218,3 +218,16 @@ def test_a_mistake_is_one_sentence_and_starts_nothing(folder: Path, tmp_path: Pa
     )
     assert finished.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_results_replace_no_file_of_the_study(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "main").mkdir()
+    data = tmp_path / "main" / "data.npz"
+    data.write_bytes((folder / "one.npz").read_bytes())
+    (tmp_path / "study.toml").write_text(
+        'experiments = ["main"]\n[[set]]\nfile = "main/data.npz"\n', encoding="utf-8"
+    )
+    finished = run(tmp_path, "--output", ".")
+    assert finished.returncode == 2
+    assert "the same command reads" in finished.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["main", "study.toml"]

@@ -11,6 +11,7 @@ import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal._door.types import Array
 
 # Unit roundoff of each dtype we serve: half the gap between 1 and its successor.
@@ -75,8 +76,11 @@ def wide_dtype(xp: Any, like: Array | None = None) -> Any:
         return xp.asarray(0.0, dtype=xp.float64).dtype
 
 
-def to_numpy(values: Any) -> npt.NDArray[Any]:
-    """Return any array as a NumPy array on the CPU."""
+def to_numpy(values: Any, name: str = "the array") -> npt.NDArray[Any]:
+    """Return any array as a NumPy array on the CPU; ``name`` is what a refusal calls it."""
+    if type(values) is np.ndarray:
+        return values
+    refuse_masked(values, name)
     if array_api_compat.is_torch_array(values):
         values = values.detach().cpu()
         if dtype_name(values.dtype) == "bfloat16":  # NumPy has no bfloat16
@@ -86,6 +90,41 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
     if array.dtype == object and hasattr(values, "to_numpy"):
         return _without_missing(values, array)
     return array
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse a masked array with masked entries, whose values are not to be used.
+
+    Examples
+    --------
+    >>> refuse_masked(np.ma.array([0, 1], mask=[False, True]), "labels")
+    Traceback (most recent call last):
+        ...
+    cordcal.Refusal: labels: row 1 is masked; drop such rows from every argument ...
+    """
+    masked = sys.modules.get("numpy.ma")  # whoever has a masked array has loaded it
+    if masked is None or type(values) is np.ndarray:
+        return
+    if isinstance(values, list | tuple):  # np.asarray forgets the masks of single rows
+        if not any(issubclass(kind, masked.MaskedArray) for kind in set(map(type, values))):
+            return
+        rows = [row for row, each in enumerate(values) if masked.is_masked(each)]
+        vector = all(np.ndim(values[row]) == 0 for row in rows)
+    elif masked.is_masked(values):
+        flags = np.atleast_1d(masked.getmaskarray(values))
+        rows = np.flatnonzero(flags.reshape(len(flags), -1).any(axis=1)).tolist()
+        vector = flags.ndim == 1
+    else:
+        return
+    if rows:
+        raise Refusal(
+            name,
+            "has masked entries",
+            "drop such rows from every argument (numpy.ma.getmaskarray tells which they are), or "
+            "fill them in",
+            rows=rows,
+            found="is masked" if vector else None,
+        )
 
 
 def _from_arrow(table: Any) -> npt.NDArray[Any]:

@@ -157,11 +157,11 @@ def _unignored(
         return
     if labels is None:
         raise Refusal("ignore_index", "is given but labels are not", "pass labels, or leave it out")
-    truth = arrays.to_numpy(labels)
+    truth = arrays.to_numpy(labels, "labels")
     kept = np.flatnonzero(truth != ignore_index)
     if kept.size:
         some = reports if kept.size == truth.size else [arrays.to_numpy(x)[kept] for x in reports]
-        weights = None if weight is None else arrays.to_numpy(weight)[kept]
+        weights = None if weight is None else arrays.to_numpy(weight, "sample_weight")[kept]
         yield (kept + first).tolist(), some, truth[kept], weights
 
 
@@ -185,7 +185,7 @@ def chosen_rows(
     rows, reports, truths, weights = zip(*blocks, strict=True)
     kept = None
     if features is not None:
-        codes = arrays.to_numpy(features)
+        codes = arrays.to_numpy(features, "features")
         kept = codes.reshape(-1, codes.shape[-1])[np.concatenate([np.array(at) for at in rows])]
     return (
         np.concatenate([arrays.to_numpy(report) for (report,) in reports]),

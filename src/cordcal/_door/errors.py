@@ -23,8 +23,11 @@ def in_python(name: str, value: str) -> str:
     'input="logits"'
     >>> in_python("overwrite", "True")
     'overwrite=True'
+    >>> in_python("header", "True or False")
+    'header=True or False'
     """
-    return f"{name}={value}" if value in ("True", "False") else f'{name}="{value}"'
+    is_flag = value.split(" or ")[0] in ("True", "False")
+    return f"{name}={value}" if is_flag else f'{name}="{value}"'
 
 
 class Refusal(ValueError):
@@ -119,6 +122,10 @@ class Refusal(ValueError):
 
 # Tracebacks call it by the name under which people catch it.
 Refusal.__module__ = "cordcal"
+
+
+class ClusterFailure(Refusal):
+    """Work on a cluster that ended early, through no fault of its input."""
 
 
 class Interrupted(KeyboardInterrupt):

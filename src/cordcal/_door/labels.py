@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
+from cordcal._door.names import other_numbers
 from cordcal._door.vectors import counted_from_one
 
 Names = tuple[str, ...]
@@ -50,25 +52,43 @@ def as_indices(
             f"has words for labels ({str(labels[0])!r}) but the scores have no class names",
             f"name the columns, or pass labels 0..{classes - 1}",
         )
-    if names is None or not (words or _are_other_numbers(names)):
-        return _checked(labels, classes, where)
+    if words and names is not None:
+        return _looked_up(labels, names, where)
     # Columns headed 1..K: the labels are headings, not positions.
-    told = labels if words else np.array([f"{value:g}" for value in labels])
-    return _looked_up(told, names, where)
+    numbers = None if names is None else other_numbers(_as_numbers(names))
+    if numbers is None:
+        return _checked(labels, classes, where)
+    return _looked_up_numbers(labels, numbers, where)
 
 
 def as_columns(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None) -> Any:
     """Return labels that are class names as column indices; others, and none, as they are.
 
+    Numbers are looked up among names that are whole numbers other than 0..K-1 in order; among
+    names that are text they are column indices.
+
     Examples
     --------
     >>> as_columns(["cat", "dog"], (2, 2), ["dog", "cat"])
     array([1, 0])
+    >>> as_columns([20, 10, 20], (3, 2), [10, 20])
+    array([1, 0, 1])
     """
-    if labels is None or names is None or to_numpy(labels).dtype.kind in "iufb":
+    if labels is None or names is None:
         return labels
-    words = tuple(str(name) for name in names)
-    return as_indices(to_numpy(labels), shape, words, "labels")
+    array = _as_written(labels)
+    if array.dtype.kind not in "iufb":
+        return as_indices(array, shape, tuple(str(name) for name in names), "labels")
+    numbers = other_numbers(names)
+    return labels if numbers is None else _looked_up_numbers(array, numbers, "labels")
+
+
+def _as_written(labels: Any) -> npt.NDArray[Any]:
+    """Return labels as an array; text of digits stays text, whose numbers `to_numpy` reads."""
+    array = to_numpy(labels, "labels")
+    text = np.asarray(labels) if hasattr(labels, "to_numpy") else array
+    is_text = text.dtype == object and any(issubclass(each, str) for each in set(map(type, text)))
+    return text if is_text else array
 
 
 def _looked_up(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDArray[np.int64]:
@@ -88,6 +108,30 @@ def _looked_up(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDArra
     return found
 
 
+def _looked_up_numbers(
+    labels: npt.NDArray[Any], numbers: list[int], where: str
+) -> npt.NDArray[np.int64]:
+    """Return the places of numbers among the names, compared as numbers and not as text."""
+    place = {number: index for index, number in enumerate(numbers)}
+    values, inverse = np.unique(labels, return_inverse=True)
+    # A label of 2.5 or NaN is equal to no integer, so it has no place.
+    places = np.array([place.get(value, -1) for value in values.tolist()], dtype=np.int64)
+    columns = places[inverse].reshape(labels.shape)
+    wrong = np.flatnonzero(columns < 0)
+    if wrong.size:
+        first = ", ".join(map(str, numbers[:3]))
+        raise Refusal(
+            where,
+            "has a label that is not a class name",
+            "where class names or headings are numbers other than 0..K-1 in order, labels must be "
+            "among them",
+            rows=wrong,
+            found=f"has the label {labels.flat[wrong[0]]}, which is not a class name (the first "
+            f"are {first})",
+        )
+    return columns
+
+
 def _checked(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[np.int64]:
     # NaN fails every comparison, so it is told apart by what holds, not by what fails.
     fits = (labels >= 0) & (labels < classes) & (labels == np.floor(labels))
@@ -104,7 +148,6 @@ def _checked(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[
     return labels.astype(np.int64)
 
 
-def _are_other_numbers(names: Names) -> bool:
-    """Whether the class names are integers that differ from the columns' positions."""
-    digits = all(name.lstrip("-").isdigit() for name in names)
-    return digits and list(names) != [str(index) for index in range(len(names))]
+def _as_numbers(names: Names) -> list[Any]:
+    """Return names of digits as integers, as a label column of such headings is read."""
+    return [int(name) if re.fullmatch("-?[0-9]+", name) else name for name in names]

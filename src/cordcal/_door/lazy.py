@@ -21,6 +21,9 @@ class Handler(Protocol):
     ) -> Any:
         """Find the shared scalar without moving rows; see `CORD.fit`."""
 
+    def described(self, describe: Any, **columns: Any) -> tuple[int, list[Any]]:
+        """Return the number of classes, and what ``describe`` makes of every block's rows."""
+
     def transform(self, repair: Any, original: Any, direct: Any, decision: Any, dtype: Any) -> Any:
         """Repair lazily; see `CORD.transform`."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from cordcal._door.errors import Refusal
 
@@ -19,6 +23,47 @@ def column_names(values: Any) -> list[str] | None:
     """
     columns = getattr(values, "column_names", getattr(values, "columns", None))
     return None if columns is None else [str(name) for name in columns]
+
+
+def whole_headings(values: Any) -> list[int] | None:
+    """Return a data frame's columns where they are whole numbers other than 0..K-1 in order.
+
+    Labels of such a frame are its headings, not positions.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> whole_headings(pd.DataFrame([[0.4, 0.6]], columns=[1, 2]))
+    [1, 2]
+    >>> whole_headings(pd.DataFrame([[0.4, 0.6]])) is None
+    True
+    """
+    if hasattr(values, "column_names") or not hasattr(values, "columns"):
+        return None
+    return other_numbers(values.columns)
+
+
+def other_numbers(names: Iterable[Any]) -> list[int] | None:
+    """Return names that are whole numbers, each its own, but not 0..K-1 in order; else None.
+
+    Examples
+    --------
+    >>> other_numbers([3, 1.0, 2]), other_numbers([0, 1]), other_numbers(["3", "1"])
+    ([3, 1, 2], None, None)
+    """
+    numbers = []
+    for name in names:
+        if not _is_whole(name):
+            return None
+        numbers.append(int(name))
+    usual = numbers == list(range(len(numbers))) or len(set(numbers)) < len(numbers)
+    return None if usual else numbers
+
+
+def _is_whole(name: Any) -> bool:
+    if isinstance(name, Integral | np.bool_):
+        return True
+    return isinstance(name, Real) and math.isfinite(name) and float(name).is_integer()
 
 
 def check_same_columns(

@@ -6,7 +6,6 @@ them, and a refusal carries every row of the block that is bad in the same way.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +16,11 @@ from cordcal._door.arrays import (
     UNIT_ROUNDOFF,
     dtype_name,
     namespace,
-    stacklevel_outside_package,
     to_numpy,
 )
 from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal._door.types import Array
+from cordcal._door.warned import warn
 
 DROP = "drop or fix such rows before calling"
 
@@ -72,9 +71,7 @@ def _floats(values: Any, name: str) -> Array:
 
 
 def _numpy_matrix(values: Any, name: str) -> Array:
-    if np.ma.is_masked(values):
-        raise Refusal(name, "has masked entries", "drop these rows, or fill them in")
-    array = to_numpy(values)
+    array = to_numpy(values, name)
     if array.dtype.kind == "b":
         raise Refusal(
             name, "holds truth values", "pass numbers, e.g. scores; .astype(float) for one-hot rows"
@@ -192,11 +189,9 @@ def nan_refusal(report: Array, name: str) -> Refusal | None:
 def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> None:
     """Warn once when rows deviate from one by more than their dtype explains."""
     if deviation > sum_warning_level(dtype, classes):
-        warnings.warn(
+        warn(
             f"{name}: some rows sum to one only within {deviation:.2g}; they are normalised. "
-            f"Divide each row by its sum to silence this warning",
-            UserWarning,
-            stacklevel=stacklevel_outside_package(),
+            f"Divide each row by its sum to silence this warning"
         )
 
 

@@ -33,10 +33,22 @@ def row_weights(rows: int, weight: Vector | None) -> Vector:
     return np.full(rows, 1.0 / rows) if weight is None else weight / weight.sum()
 
 
+# A weight counts rows, and some maps weigh rows against a prior of a few.  Largest weights
+# beyond these leave a millionth of a millionth of the one or the other, whatever their size.
+_LEAST_WEIGHT, _MOST_WEIGHT = 2.0**-40, 2.0**40
+
+
 def tame_weights(weight: Vector) -> Vector:
-    """Return weights whose sum is finite: scaled by the largest where it would overflow."""
-    with np.errstate(over="ignore"):
-        return weight if np.isfinite(weight.sum()) else weight / weight.max()
+    """Return weights that can be summed and multiplied: the largest within 2^±40.
+
+    Examples
+    --------
+    >>> tame_weights(np.array([3.0, 0.5])), tame_weights(np.array([3e300, 6e300])) / 2.0**40
+    (array([3. , 0.5]), array([0.5, 1. ]))
+    """
+    largest = float(weight.max(initial=0.0))
+    bounded = min(max(largest, _LEAST_WEIGHT), _MOST_WEIGHT)
+    return weight if bounded == largest else weight / largest * bounded
 
 
 def check_kind(kind: Any) -> None:
@@ -47,7 +59,7 @@ def check_kind(kind: Any) -> None:
 
 def as_scores(scores: Any) -> npt.NDArray[Any]:
     """Return the scores as a floating (n, K) NumPy array, in their own dtype."""
-    array = as_matrix(to_numpy(scores), "scores")
+    array = as_matrix(to_numpy(scores, "scores"), "scores")
     return np.asarray(array)
 
 

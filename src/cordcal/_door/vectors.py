@@ -14,7 +14,7 @@ from cordcal._door.types import Classes, Labels, Vector
 
 def check_decisions(decision: Any, rows: int, classes: int, name: str = "decision") -> Classes:
     """Return class indices (decisions, labels) as an integer vector of length ``rows``."""
-    array = np.atleast_1d(to_numpy(decision))
+    array = np.atleast_1d(to_numpy(decision, name))
     if array.ndim != 1 or array.shape[0] != rows:
         raise Refusal(
             name,
@@ -38,7 +38,7 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
     >>> check_labels([0, 2, 1], rows=3, classes=3)
     array([0, 2, 1])
     """
-    array = to_numpy(labels)
+    array = to_numpy(labels, "labels")
     if array.ndim != 1 or array.shape[0] != rows:
         raise Refusal(
             "labels",
@@ -110,7 +110,7 @@ def check_weights(sample_weight: Any, rows: int, *, some: bool = True) -> Vector
 
     With ``some`` at least one must be positive; a batch among others may have none.
     """
-    array = np.asarray(to_numpy(sample_weight), dtype=np.float64)
+    array = np.asarray(to_numpy(sample_weight, "sample_weight"), dtype=np.float64)
     if array.shape != (rows,):
         raise Refusal(
             "sample_weight",

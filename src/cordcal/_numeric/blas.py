@@ -19,9 +19,71 @@ _LARGE = 1000
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread inside a ``with`` block."""
-    with _switch().limit(limits=1, user_api="blas"):
+    """Let BLAS use one thread inside a ``with`` block.
+
+    The number of threads belongs to the process, so of blocks that overlap in time the first
+    lowers it and the last restores it.
+    """
+    own = _LIMIT.enter()
+    try:
         yield
+    finally:
+        _LIMIT.leave(own)
+
+
+class _SharedLimit:
+    """One limit for all threads of the process, with a count of the blocks that need it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._before: list[int | None] = []
+
+    def enter(self) -> list[int | None]:
+        """Lower every number to one; return this thread's own numbers."""
+        libraries = _blas_libraries()
+        with self._lock:
+            own = [library.get_num_threads() for library in libraries]
+            if self._blocks == 0:
+                self._before = own
+            self._blocks += 1
+            for library in libraries:
+                _set_threads(library, 1)
+        return own
+
+    def leave(self, own: list[int | None]) -> None:
+        """Restore the thread's own numbers, and with the last block those of the process."""
+        with self._lock:
+            self._blocks -= 1
+            for library, mine, before in zip(_blas_libraries(), own, self._before, strict=True):
+                if _counts_by_thread(library):
+                    _set_threads(library, mine)
+                elif self._blocks == 0:
+                    _set_threads(library, before)
+
+
+_LIMIT = _SharedLimit()
+
+
+def _counts_by_thread(library: Any) -> bool:
+    # OpenMP holds the number of its threads for each calling thread.
+    return getattr(library, "threading_layer", None) == "openmp"
+
+
+def _set_threads(library: Any, number: int | None) -> None:
+    """Set a library's number of threads, whichever thread has set it last.
+
+    From threadpoolctl 3.8 on the first thread that limits OpenBLAS is the only one that can
+    until it is done; the block that ends last may be another thread's.
+    """
+    if number is None:
+        return
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+    library.set_num_threads(number)
+    if release is not None:
+        release()
 
 
 def interruptible(function: Callable[..., Any], *arrays: Any) -> Any:
@@ -57,8 +119,8 @@ def interruptible(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 @functools.cache
-def _switch() -> Any:
-    """Return the switch of the BLAS threads; looking the libraries up takes milliseconds."""
+def _blas_libraries() -> list[Any]:
+    """Return the controllers of the loaded libraries; looking them up takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)

@@ -162,6 +162,41 @@ def weighted(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] |
     return ExactSum.of(values) if weights is None else ExactSum.of_products(weights, values)
 
 
+# Weights within 2^±256 can be squared, and multiplied by any probability, without loss.
+_ORDINARY_EXPONENT = 256
+
+
+def weight_exponent(weights: npt.NDArray[np.float64]) -> int | None:
+    """Return the binary exponent of the largest weight; None where all are zero."""
+    largest = weights.max(initial=0.0)
+    return int(np.frexp(largest)[1]) if largest > 0.0 else None
+
+
+def weight_unit(exponent: int | None) -> int:
+    """Return the power of two that weights up to 2^exponent are divided by: none if ordinary.
+
+    Examples
+    --------
+    >>> weight_unit(3), weight_unit(1000), weight_unit(-1000)
+    (0, 1000, -1000)
+    """
+    if exponent is None or abs(exponent) <= _ORDINARY_EXPONENT:
+        return 0
+    return exponent
+
+
+def ordinary_weights(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the weights, scaled by a power of two if their sums or products would be lost.
+
+    Examples
+    --------
+    >>> ordinary_weights(np.array([3.0, 0.1])), ordinary_weights(np.array([2.0**1000, 0.0]))
+    (array([3. , 0.1]), array([0.5, 0. ]))
+    """
+    unit = weight_unit(weight_exponent(weights))
+    return weights if unit == 0 else np.asarray(np.ldexp(weights, -unit))
+
+
 def moderated(
     weights: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], int | None]:
@@ -170,8 +205,7 @@ def moderated(
     Weighted means do not change by a bit, and products cannot overflow.  Weights that are
     all zero have no exponent.
     """
-    largest = weights.max(initial=0.0)
-    if largest == 0.0:
+    exponent = weight_exponent(weights)
+    if exponent is None:
         return weights, None
-    _, exponent = np.frexp(largest)
-    return np.asarray(np.ldexp(weights, -exponent)), int(exponent)
+    return np.asarray(np.ldexp(weights, -exponent)), exponent

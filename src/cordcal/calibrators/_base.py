@@ -14,10 +14,12 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
+from cordcal._door.doubts import is_explained
 from cordcal._door.errors import refuse
 from cordcal._door.estimator import Estimator
 from cordcal._door.expressions import in_domain
 from cordcal._door.original import Original
+from cordcal._door.rows import same_rows
 from cordcal._door.scores import (
     LOG_FLOOR,
     as_scores,
@@ -44,7 +46,8 @@ class Calibrator(Estimator, ABC):
     A calibrator's constructor only stores, `fit` checks and learns, and fitted names
     end in an underscore.  Classes are columns: K is the number of columns of the scores,
     and a class without a calibration row is normal.  A weight counts rows: weight 2 is
-    the row twice.
+    the row twice.  Most maps see the ratios of weights alone; one that weighs rows against a
+    prior, or needs a number of them, takes weights that sum to one for a single row.
 
     A class states its facts below, and everything that speaks of calibrators reads them
     there.  It implements `_fit`, and `_map`: the map as one expression, which NumPy, torch
@@ -108,7 +111,7 @@ class Calibrator(Estimator, ABC):
         self.input = input
 
     def fit(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> Self:
-        """Learn the map from calibration rows.
+        """Learn the map from calibration rows; those of pandas objects are matched by index.
 
         Parameters
         ----------
@@ -241,6 +244,9 @@ class Calibrator(Estimator, ABC):
         self, scores: Any, labels: Any, sample_weight: Any
     ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
         check_kind(self.input)
+        scores, labels, sample_weight = same_rows(
+            scores=scores, labels=labels, sample_weight=sample_weight
+        )
         given = as_scores(scores)
         rows, classes = given.shape
         y = check_labels(labels, rows, classes)
@@ -275,8 +281,10 @@ class Calibrator(Estimator, ABC):
             fitting=fitting,
         )
 
-    def _warn(self, message: str) -> None:
+    def _warn(self, message: str, *, blames_labels: bool = False) -> None:
         """Warn once about a fit that did not end at an optimum, at the caller's own line."""
+        if is_explained(by_labels=blames_labels):
+            return
         from sklearn.exceptions import ConvergenceWarning
 
         warnings.warn(

@@ -7,7 +7,8 @@ decision, and on all other classes.  They are all that shares of a blend and a L
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.doubts import said_before
 from cordcal._door.errors import Refusal
 from cordcal._door.original import Original
 from cordcal._door.reports import as_matrix, check_same_shape
@@ -188,8 +190,7 @@ class Workshop:
         """Return a calibrator fitted on all rows."""
         if key not in self._fits:
             watch = Stopwatch()
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+            with _recorded() as caught:
                 model = teach(self._new(key)(), self.original, self.labels, self.weight)
             told = tuple(str(each.message) for each in caught)
             self._fits[key] = Fit(model, told, watch.seconds())
@@ -206,8 +207,7 @@ class Workshop:
         rows = (self.original, self.labels, self.weight)
         try:
             whole = self.fit(key)
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+            with _recorded() as caught:
                 held_out = cross_fit(self._new(key), *rows, self.folds)
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
@@ -217,3 +217,11 @@ class Workshop:
 
     def _new(self, key: str) -> Callable[[], Calibrator]:
         return partial(make, key, input=self.original.kind)
+
+
+@contextmanager
+def _recorded() -> Iterator[list[warnings.WarningMessage]]:
+    """Record every warning, also of what the rows were doubted for: a blend chooses by them."""
+    with warnings.catch_warnings(record=True) as caught, said_before(()):
+        warnings.simplefilter("always")
+        yield caught

@@ -6,7 +6,8 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -84,12 +85,28 @@ def not_allowed(text: str, argument: str, switch: str) -> Refusal:
     )
 
 
-def _import(module: str, path: str, argument: str) -> Any:
-    # A console script does not look where it is started, as python -m does.
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)
+@contextmanager
+def _importing_from(folder: str) -> Iterator[None]:
+    """Look for modules in a folder, too, after all other places and for this block alone.
+
+    A console script does not look where it is started, as python -m does.
+    """
+    path = sys.path
+    if folder in path:
+        yield
+        return
+    path.append(folder)
     try:
-        return import_module(module)
+        yield
+    finally:
+        with suppress(ValueError):  # the module may have tidied up itself
+            path.remove(folder)
+
+
+def _import(module: str, path: str, argument: str) -> Any:
+    try:
+        with _importing_from(os.getcwd()):
+            return import_module(module)
     except Exception as error:  # what a module does when it is imported is its own affair
         raise Refusal(
             argument,

@@ -19,6 +19,9 @@ from cordcal._door.types import Vector
 # What float64 resolves near one in decimal digits; closer abscissas count as equal.
 _RESOLUTION = 1e-15
 
+# Levels, which lie between 0 and 1, differ by more unless it is by rounding.
+_SAME_LEVEL = 1e-13
+
 # Points of chains looked at together.
 _CHAIN_PIECE = 2**18
 
@@ -52,7 +55,8 @@ def fit_centres(
     (array([0.1 , 0.25, 0.45]), array([0. , 0.5, 1. ]))
     """
     pooled = _pool(x, positive, weight)
-    new = np.flatnonzero(np.append(True, pooled.level[1:] != pooled.level[:-1]))
+    # Levels that agree to rounding are one: 0.1 / 0.2 and 0.3 / 0.6 need not be equal.
+    new = np.flatnonzero(np.append(True, np.diff(pooled.level) > _SAME_LEVEL))
     centre = np.add.reduceat(pooled.moment, new) / np.add.reduceat(pooled.mass, new)
     # Means of many close abscissas may round past each other.
     return np.maximum.accumulate(centre), pooled.level[new]

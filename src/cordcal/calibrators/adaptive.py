@@ -13,7 +13,8 @@ from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal, about_rows, refuse
 from cordcal._door.original import Original
 from cordcal._door.reports import DROP
-from cordcal._door.scores import LOG_FLOOR
+from cordcal._door.rows import same_rows
+from cordcal._door.scores import LOG_FLOOR, tame_weights
 from cordcal._door.types import Kind, Labels, Matrix, Vector
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators._base import Calibrator
@@ -153,6 +154,9 @@ class AdaptiveTemperature(Calibrator):
             The fitted calibrator.
         """
         _torch()
+        scores, labels, sample_weight, features = same_rows(
+            scores=scores, labels=labels, sample_weight=sample_weight, features=features
+        )
         given, y, weight = self._checked(scores, labels, sample_weight)
         x = _check_features(features, given.shape[0])
         return self._trained(self._read(given, fitting=True), y, weight, x)
@@ -166,6 +170,7 @@ class AdaptiveTemperature(Calibrator):
         return self._trained(original.working(self.works_on, LOG_FLOOR), labels, weight, x)
 
     def _trained(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> Self:
+        weight = None if weight is None else tame_weights(weight)
         with self._fitting(shifted.shape[1]) as learner:
             learner.n_features_ = x.shape[1]
             learner._train(shifted, labels, weight, x)
@@ -186,6 +191,7 @@ class AdaptiveTemperature(Calibrator):
         direct : ndarray of shape (n, K)
             Rows that sum to one.
         """
+        scores, features = same_rows(scores=scores, features=features)
         given = self._checked_again(scores)
         x = _check_features(features, given.shape[0], self.n_features_)
         return self._tempered(self._read(given), x)
@@ -278,7 +284,7 @@ def _check_features(features: Any, rows: int, columns: int | None = None) -> Mat
             "is missing: adats needs the classifier's penultimate features",
             "pass them beside the scores, to fit and to every prediction",
         )
-    x = np.ascontiguousarray(arrays.to_numpy(features), dtype=np.float64)
+    x = np.ascontiguousarray(arrays.to_numpy(features, "features"), dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != rows:
         raise Refusal(
             "features",

@@ -161,17 +161,20 @@ class TopLabelHistogram(ConfidenceMap):
         check_bins(self.rows_per_bin, "rows_per_bin")
         w = np.ones(right.size) if weight is None else weight
         mass = np.bincount(found.decision, w, self.n_classes_)
-        bins = np.floor(mass / self.rows_per_bin).astype(np.intp)
-        most = max(int(bins.max()), 1)
-        self.edges_ = np.full((most - 1, self.n_classes_), _BEYOND)
-        self.values_ = np.zeros((most, self.n_classes_))
-        self.binned_ = (bins > 0).astype(np.float64)
+        bins = np.floor(mass / self.rows_per_bin)
+        tables = {}
         for k in np.flatnonzero(bins):
             mine = (found.decision == k) & (w > 0.0)
             c, hit, count = found.confidence[mine], right[mine], w[mine]
-            edges = equal_mass_edges(c, count, int(bins[k]))
+            edges = equal_mass_edges(c, count, float(bins[k]))
+            tables[k] = edges, bin_means(c, hit, count, edges)
+        most = max((edges.size for edges, _ in tables.values()), default=0)
+        self.edges_ = np.full((most, self.n_classes_), _BEYOND)
+        self.values_ = np.zeros((most + 1, self.n_classes_))
+        self.binned_ = (bins > 0).astype(np.float64)
+        for k, (edges, values) in tables.items():
             self.edges_[: edges.size, k] = edges
-            self.values_[: edges.size + 1, k] = bin_means(c, hit, count, edges)
+            self.values_[: values.size, k] = values
 
     @classmethod
     def _confidence(cls, found: Tops, held: Held, xp: Any) -> Array:
@@ -216,6 +219,8 @@ def weighted_quantiles(x: Vector, weight: Vector, share: Vector) -> Vector:
     order = np.argsort(x, kind="stable")
     order = order[weight[order] > 0.0]
     upto, rising = np.cumsum(weight[order]), x[order]
+    # Weights below one on average, such as shares, are no counts: their mean counts as a row.
+    upto *= max(1.0, rising.size / upto[-1])
     place = share * (upto[-1] - 1.0)
     whole = np.floor(place)
     last = rising.size - 1
@@ -226,11 +231,25 @@ def weighted_quantiles(x: Vector, weight: Vector, share: Vector) -> Vector:
     return np.asarray(low + (place - whole) * (high - low))
 
 
-def equal_mass_edges(x: Vector, weight: Vector, bins: int) -> Vector:
-    """Return the upper edges of all bins but the last; the first ones take the odd rows."""
+def equal_mass_edges(x: Vector, weight: Vector, bins: float) -> Vector:
+    """Return the upper edges of all bins but the last; the first ones take the odd rows.
+
+    Bins of equal edges are one, so there are no more than rows, however large their weights,
+    and the last one has rows.
+
+    Examples
+    --------
+    >>> equal_mass_edges(np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.ones(5), 2)
+    array([0.3])
+    >>> equal_mass_edges(np.array([0.1, 0.2, 0.3]), np.full(3, 1e15), 1e12)
+    array([0.1, 0.2])
+    """
     order = np.argsort(x, kind="stable")
     upto = np.cumsum(weight[order])
     each, odd = divmod(upto[-1], bins)
-    number = np.arange(1, bins)
-    ends = number * each + np.minimum(number, odd)
-    return np.asarray(x[order][np.minimum(np.searchsorted(upto, ends - 1e-9), x.size - 1)])
+    # Bin m ends at m·each + min(m, odd): how many have ended by each row?
+    here = upto + 1e-6 * max(1.0, upto[-1] / x.size)  # sums of weights are rounded
+    ended = np.where(here < odd * (each + 1.0), here / (each + 1.0), (here - odd) / each)
+    ended = np.clip(np.floor(ended), 0.0, bins - 1.0)
+    edges = np.unique(x[order][np.diff(ended, prepend=0.0) > 0.0])
+    return np.asarray(edges[edges < x[order[-1]]])

@@ -154,7 +154,8 @@ class Blend(Calibrator):
         return {f"{share:.1%} {key}": member for share, (key, member) in shares}
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        self._fit_from(self._workshop(Original.of(working, self.input), labels, weight))
+        original = Original.of(working, self.input, fitting=True)
+        self._fit_from(self._workshop(original, labels, weight))
 
     def _fit_original(self, original: Original, labels: Labels, weight: Vector | None) -> Self:
         self._check_rows(original, labels, weight)

@@ -12,6 +12,9 @@ from cordcal.calibrators.confidence import TopVersusAllIsotonic
 
 # Knots of the spline on the rows' ranks, as published.
 _KNOTS = 6
+# Rows that a sum of weights is counted as, at most: a larger one moves the spline, an integral
+# in all but name, by about a millionth.
+_MOST_SINGLE_ROWS = 2**20
 
 
 class CumulativeSpline(TopVersusAllIsotonic):
@@ -22,7 +25,8 @@ class CumulativeSpline(TopVersusAllIsotonic):
     equally spaced knots is fitted to h by least squares, and s = c + h'(t), linear in c
     between the calibration rows and cut to [0, 1].  The other classes share what is left in
     the original proportions; where s could not be on top it is raised just enough.  s need
-    not rise with c.  There is nothing to tune.
+    not rise with c.  There is nothing to tune.  Weights that add up to more than 2^20, and more
+    than the rows, are scaled down to that sum.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the order, but for ties where s is 1.
@@ -84,7 +88,11 @@ def as_single_rows(weight: Vector) -> tuple[npt.NDArray[np.intp], Vector]:
     --------
     >>> as_single_rows(np.array([2.0, 0.5]))
     (array([0, 0, 1]), array([1. , 1. , 0.5]))
+    >>> as_single_rows(np.array([2e300, 1e300]))[0].size < 2_000_000
+    True
     """
+    most = max(weight.size, _MOST_SINGLE_ROWS)
+    weight = weight * min(1.0, most / weight.sum())
     times = np.ceil(weight).astype(np.intp)
     mass = np.ones(times.sum())
     mass[np.cumsum(times) - 1] = weight - (times - 1)

@@ -20,6 +20,7 @@ from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
+    logit_unit,
     positive_curvature,
     warn_about_temperature,
 )
@@ -100,8 +101,9 @@ class ClasswiseTemperature(Calibrator):
         warn_about_temperature(self, shared)
         self.scale_ = np.full(self.n_classes_, math.exp(shared.at))
         self.bias_ = np.zeros(self.n_classes_)
+        middle = -math.log(logit_unit(working, weight))
         for a, group in predicted_groups(working, labels, weight):
-            found = group.fit(shared.at, bias=self.bias)
+            found = group.fit(shared.at, middle, bias=self.bias)
             if found is not None:
                 self.scale_[a], self.bias_[a] = found
         self.objective_ = self._loss(working, labels, weight)
@@ -148,12 +150,13 @@ class Group:
         self.weight = weight / weight.sum()
         self.most = _LARGEST_BIAS
 
-    def fit(self, start: float, *, bias: bool) -> tuple[float, float] | None:
+    def fit(self, start: float, middle: float, *, bias: bool) -> tuple[float, float] | None:
         """Return scale and bias of least cross-entropy; none where larger ones always win."""
         if self.right.all():
             return None
         self.most = _LARGEST_BIAS if bias else 0.0
-        best = minimise_scalar(self.profile, start, -LARGEST_LOG, LARGEST_LOG, floor=VANISHED_LOSS)
+        low, high = middle - LARGEST_LOG, middle + LARGEST_LOG
+        best = minimise_scalar(self.profile, start, low, high, floor=VANISHED_LOSS)
         scale = math.exp(best.at)
         return scale, self.best_bias(self.rest(scale)[0])
 

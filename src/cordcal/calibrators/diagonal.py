@@ -128,7 +128,13 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         shapes = nets.layer_shapes({"net": (1, *self._hidden, 1)})
         net = nets.new_net(shapes, generator, torch.float64)
         # The ELU of a negative number is its exponential, less one.
-        nets.begin_near(net, math.log(best_slope(working, labels, weight)))
+        slope = best_slope(working, labels, weight)
+        if not _FLATTEST < slope < _STEEPEST:
+            self._warn(
+                f"the best slope, {slope:.3g}, is outside {_FLATTEST:g} … {_STEEPEST:g}, which "
+                f"this map keeps to; multiply the logits by {slope:.1g} first"
+            )
+        nets.begin_near(net, math.log(max(min(slope, 1.0), _FLATTEST)))
         z, y, w = (
             torch.from_numpy(each) for each in (working, labels, row_weights(labels.size, weight))
         )
@@ -170,8 +176,8 @@ def cells_of(logits: Matrix) -> Vector:
 
 
 def best_slope(logits: Matrix, labels: Labels, weight: Vector | None) -> float:
-    """Return the best single slope, no steeper than the identity: 1/T."""
+    """Return the best single slope, 1/T."""
     scores, own, w = sample_of(logits, labels, weight)
     shifted = np.maximum(scores - scores.max(axis=1, keepdims=True), LOWEST_SHIFTED)
     best = fit_temperature(cross_entropy, shifted, own, w)
-    return max(math.exp(min(best.at, 0.0)), _FLATTEST)
+    return math.exp(best.at)

@@ -17,6 +17,7 @@ from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators.temperature import (
     Objective,
+    cross_entropy,
     fit_temperature,
     tempered,
     tempered_softmax,
@@ -83,7 +84,7 @@ class EnsembleTemperature(Calibrator):
     objective_: float
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(squared_error, working, labels, weight)
+        best = fit_temperature(squared_error, working, labels, weight, guide_of=cross_entropy)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
         self.weights_, self.objective_ = self._mix(working, labels, weight)

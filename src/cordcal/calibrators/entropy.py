@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cordcal._door.blocks import row_blocks
-from cordcal._door.expressions import at_least, at_most, log, over, softmax, softplus
+from cordcal._door.expressions import at_least, at_most, log, over, softmax, softplus, times
 from cordcal._door.scores import row_weights
 from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held
@@ -21,13 +21,15 @@ from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
+    logit_unit,
     sample_of,
 )
 
 # The smallest share of the largest entropy whose logarithm is taken, as published.
 _LEAST_ENTROPY = 1e-12
-# Temperatures are kept in this interval: far beyond, a softmax is one-hot or uniform anyway.
-COLDEST, HOTTEST = 1e-3, 1e3
+# Temperatures, in the unit of the logits, are kept in this interval: far beyond, a softmax is
+# one-hot or uniform anyway.
+COLDEST, HOTTEST = 1e-3, 1e5
 
 
 class EntropyTemperature(Calibrator):
@@ -35,7 +37,8 @@ class EntropyTemperature(Calibrator):
 
     T = softplus(w·log H + b), where H is the entropy of the original probabilities as a share
     of log K.  The two numbers minimise the mean cross-entropy, by Newton's method from the
-    best temperature for all rows.
+    best temperature for all rows.  Logits of a size that no network puts out, whose entropies
+    would all be 0 or log K, are divided by a unit first.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
@@ -53,6 +56,9 @@ class EntropyTemperature(Calibrator):
     ----------
     slope_, intercept_ : float
         w and b.
+    unit_ : float
+        What logits are divided by first: 1, or a power of two if the rows' logits span less than
+        1/16 or more than 1024.
     objective_, gradient_norm_ : float
         The mean cross-entropy of the calibration rows, and its largest slope.
     n_iter_ : int
@@ -86,8 +92,9 @@ class EntropyTemperature(Calibrator):
     cost = "O(nK) a pass, about 10 passes"
     reference = "Balanya et al. 2022, arXiv"
 
-    _holds = ("slope_", "intercept_")
+    _holds = ("unit_", "slope_", "intercept_")
 
+    unit_: float = 1.0
     slope_: float
     intercept_: float
     objective_: float
@@ -100,6 +107,8 @@ class EntropyTemperature(Calibrator):
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_max_iter(self.max_iter)
+        self.unit_ = logit_unit(working, weight)
+        working /= self.unit_
         problem = EntropyProblem(working, labels, weight)
         with progress(self.key, working.size) as report:
             best = damped_newton(
@@ -117,6 +126,7 @@ class EntropyTemperature(Calibrator):
 
     @classmethod
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+        working = times(working, 1.0 / held["unit_"], xp)
         x = held["slope_"] * log_entropy(working, xp) + held["intercept_"]
         temperature = at_most(at_least(softplus(x, xp), COLDEST, xp), HOTTEST, xp)
         return softmax(over(working, temperature[:, None], xp), xp)

@@ -21,11 +21,14 @@ from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
+    logit_span,
+    logit_unit,
     sample_of,
 )
 
-# Slopes stay above this: smaller ones would let neighbouring scores round to ties.
-_LEAST_SLOPE = 1e-3
+# Slopes stay above this: smaller ones would let neighbouring scores round to ties.  Rows that
+# span more than so much leave room for less.
+_LEAST_SLOPE, _WIDE_SPAN = 1e-3, 64.0
 # Segments between quantiles of the log-probabilities that matter, as measured on 22 data sets.
 _SEGMENTS = 12
 
@@ -40,7 +43,7 @@ class MonotoneMap(Calibrator):
     The slopes are positive and minimise the mean cross-entropy plus ``smoothness`` times the
     squared differences of neighbouring slopes.  That is a convex problem, solved to
     convergence by Newton steps under the bounds; with a large ``smoothness`` it is
-    temperature scaling.
+    temperature scaling.  Logits of a size that no network puts out are divided by a unit first.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
@@ -58,6 +61,9 @@ class MonotoneMap(Calibrator):
 
     Attributes
     ----------
+    unit_ : float
+        What logits are divided by first: 1, or a power of two if the rows' logits span less than
+        1/16 or more than 1024.
     knots_ : ndarray of shape (m,)
         Where g bends, as log-probabilities; the last one is 0.
     slopes_ : ndarray of shape (m,)
@@ -96,8 +102,9 @@ class MonotoneMap(Calibrator):
     cost = "O(nK) a pass, about 10 passes"
     reference = "after Rahimi et al. 2020, NeurIPS"
 
-    _holds = ("knots_", "slopes_")
+    _holds = ("unit_", "knots_", "slopes_")
 
+    unit_: float = 1.0
     knots_: Vector
     slopes_: Vector
     objective_: float
@@ -113,6 +120,8 @@ class MonotoneMap(Calibrator):
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_max_iter(self.max_iter)
+        self.unit_ = logit_unit(working, weight)
+        working /= self.unit_
         with progress(self.key, working.size) as report:
             problem, best = fit_slopes(
                 working,
@@ -130,6 +139,7 @@ class MonotoneMap(Calibrator):
     @classmethod
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
         knots, slopes = held["knots_"], held["slopes_"]
+        working = times(working, 1.0 / held["unit_"], xp)
         level = minus(working, xp.log(xp.sum(xp.exp(working), axis=1, keepdims=True)), xp)
         # Each segment's part rises with the log-probability, so their sum does too.
         mapped = times(at_most(level - knots[0], 0.0, xp), slopes[0], xp)
@@ -150,10 +160,11 @@ def fit_slopes(
 ) -> tuple[MonotoneProblem, Optimum]:
     """Find the slopes of least penalised cross-entropy; ``shifted`` is overwritten."""
     coldest = fit_temperature(cross_entropy, *sample_of(shifted, labels, weight)).at
+    least = _LEAST_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
     into_log_probabilities(shifted)
-    problem = MonotoneProblem(shifted, labels, weight, smoothness)
+    problem = MonotoneProblem(shifted, labels, weight, smoothness, least)
     # Saturated scores leave Newton's method nothing to see: start no colder than they are.
-    start = max(math.exp(min(coldest, 0.0)), _LEAST_SLOPE)
+    start = max(math.exp(min(coldest, 0.0)), least)
     best = damped_newton(
         problem,
         np.full(problem.knots.size, start),
@@ -197,8 +208,14 @@ class MonotoneProblem:
     """
 
     def __init__(
-        self, levels: Matrix, labels: Labels, weight: Vector | None, smoothness: float
+        self,
+        levels: Matrix,
+        labels: Labels,
+        weight: Vector | None,
+        smoothness: float,
+        least: float = _LEAST_SLOPE,
     ) -> None:
+        self.least = least
         self.knots = quantile_knots(levels, labels, weight)
         self.length = np.diff(self.knots, prepend=self.knots[0])
         self.weight = row_weights(labels.size, weight)
@@ -288,4 +305,4 @@ class MonotoneProblem:
 
     def step(self, theta: Vector, gradient: Vector) -> Vector:
         """Return the Newton step that keeps every slope above its bound."""
-        return bounded_step(self.hessian, gradient, theta - _LEAST_SLOPE)
+        return bounded_step(self.hessian, gradient, theta - self.least)

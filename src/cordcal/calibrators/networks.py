@@ -129,7 +129,13 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
     def _start(self, net: nets.Net, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
         """Let the network begin near the best temperature, no colder than the scores."""
         best = fit_temperature(cross_entropy, *sample_of(shifted, labels, weight))
-        temperature = min(math.exp(-min(best.at, 0.0)), HOTTEST)
+        temperature = math.exp(-best.at)
+        if not COLDEST < temperature < HOTTEST and best.converged:
+            self._warn(
+                f"the best temperature, {temperature:.3g}, is outside {COLDEST:g} … {HOTTEST:g}, "
+                f"which this map keeps to; divide the logits by {temperature:.1g} first"
+            )
+        temperature = min(max(temperature, 1.0), HOTTEST)
         nets.begin_near(net, self._output_at(temperature))
 
 

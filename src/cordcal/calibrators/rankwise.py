@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
 from cordcal._door.expressions import minus, plus, softmax, times
 from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._door.warned import warn
 from cordcal.calibrators._affine import VectorProblem
 from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
@@ -152,13 +151,11 @@ class RankwiseTransformation(Calibrator):
     def _warn_about(working: Matrix) -> None:
         bad = working.max(axis=1) <= 0.0
         if bad.any():
-            warnings.warn(
+            warn(
                 f"mcct-i: the largest logit is not positive in {int(bad.sum()):,} row(s), first "
                 f"row {int(np.argmax(bad))}; there the map may change the decision, and it is "
                 f"not invariant to shifts. Subtract each row's smallest logit from fit and "
-                f"prediction rows alike, or use 'ts'",
-                UserWarning,
-                stacklevel=arrays.stacklevel_outside_package(),
+                f"prediction rows alike, or use 'ts'"
             )
 
 

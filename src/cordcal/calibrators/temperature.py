@@ -16,9 +16,16 @@ from cordcal.calibrators._base import Calibrator, Held
 from cordcal.calibrators._facts import Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
-# log(1/T) is searched in this interval: T between 1e-7 and 9e6, beyond which a
-# softmax is one-hot or uniform for any logits a network puts out.
+# log(1/T) is searched in this interval around that of the logits' unit: T between 1e-7 and 9e6
+# units, beyond which a softmax is one-hot or uniform.
 LARGEST_LOG = 16.0
+
+# Logits whose rows span this much are as a network puts them out; their unit is one.
+_ORDINARY_SPANS = 2.0**-4, 2.0**10
+# What rows span in the unit of others: that of a classifier with some doubt.
+_SPAN = 8.0
+# Cut logits are −1e15, and must be far below the others in any unit.
+_LARGEST_UNIT = 2.0**30
 
 # A mean loss this small is separable data: no temperature is best, colder always wins.
 VANISHED_LOSS = 1e-10
@@ -178,16 +185,57 @@ def tempered_softmax(shifted: Matrix, temperature: float) -> Matrix:
 
 
 def fit_temperature(
-    objective_of: ObjectiveOf, shifted: Matrix, labels: Labels, weight: Vector | None
+    objective_of: ObjectiveOf,
+    shifted: Matrix,
+    labels: Labels,
+    weight: Vector | None,
+    *,
+    guide_of: ObjectiveOf | None = None,
 ) -> ScalarOptimum:
-    """Minimise over log(1/T): first on a sample of the rows, then, from there, on all."""
-    start = 0.0
+    """Minimise over log(1/T): first on a sample of the rows, then, from there, on all.
+
+    An objective that is flat far from its minimum takes its start from another, the guide.
+    """
     sample = sample_of(shifted, labels, weight)
-    if sample[0].shape[0] < shifted.shape[0]:
-        start = _search(objective_of(*sample), 0.0).at
+    middle = start = -math.log(logit_unit(shifted, weight))
+    if guide_of is not None or sample[0].shape[0] < shifted.shape[0]:
+        start = _search((guide_of or objective_of)(*sample), start, middle).at
         # A separable or hopeless sample says little: begin in the middle then.
-        start = start if abs(start) < 0.5 * LARGEST_LOG else 0.0
-    return _search(objective_of(shifted, labels, weight), start)
+        start = start if abs(start - middle) < 0.5 * LARGEST_LOG else middle
+    return _search(objective_of(shifted, labels, weight), start, middle)
+
+
+def logit_span(shifted: Matrix, weight: Vector | None) -> float:
+    """Return the median over rows of the distance between their largest and smallest logit.
+
+    Masked classes do not count, nor rows in which all logits are equal.
+
+    Examples
+    --------
+    >>> logit_span(np.array([[0.0, -2.0], [-6.0, 0.0], [0.0, LOWEST_SHIFTED]]), None)
+    4.0
+    """
+    some = slice(None, None, max(1, shifted.size // _START_ENTRIES))
+    rows = shifted[some] if weight is None else shifted[some][weight[some] > 0.0]
+    lowest = np.where(rows > LOWEST_SHIFTED, rows, 0.0).min(axis=1, initial=0.0)
+    spans = -lowest[lowest < 0.0]
+    return float(np.median(spans)) if spans.size else 1.0
+
+
+def logit_unit(shifted: Matrix, weight: Vector | None) -> float:
+    """Return what to divide logits by that no network puts out: a power of two, mostly one.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, -2.0], [-6.0, 0.0]])
+    >>> logit_unit(rows, None), logit_unit(2.0**20 * rows, None), logit_unit(1e-9 * rows, None)
+    (1.0, 524288.0, 4.656612873077393e-10)
+    """
+    span = logit_span(shifted, weight)
+    low, high = _ORDINARY_SPANS
+    if low <= span <= high:
+        return 1.0
+    return min(2.0 ** round(math.log2(span / _SPAN)), _LARGEST_UNIT)
 
 
 def sample_of(
@@ -200,8 +248,9 @@ def sample_of(
     return scores[some], labels[some], weight[some]
 
 
-def _search(objective: Objective, start: float) -> ScalarOptimum:
-    return minimise_scalar(objective, start, -LARGEST_LOG, LARGEST_LOG, floor=VANISHED_LOSS)
+def _search(objective: Objective, start: float, middle: float) -> ScalarOptimum:
+    low, high = middle - LARGEST_LOG, middle + LARGEST_LOG
+    return minimise_scalar(objective, start, low, high, floor=VANISHED_LOSS)
 
 
 def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
@@ -209,7 +258,7 @@ def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
     if best.converged:
         return
     temperature = math.exp(-best.at)
-    if best.at > 0.0 and (best.at_bound or best.value <= VANISHED_LOSS):
+    if best.value <= VANISHED_LOSS or (best.at_bound and best.slope < 0.0):
         calibrator._warn(
             f"every calibration row is classified correctly, so no temperature is best; it was "
             f"stopped at T = {temperature:.3g}. Fit on more rows, or rows the classifier was "
@@ -219,7 +268,8 @@ def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
         calibrator._warn(
             f"the scores say nothing about the labels, so the temperature grew to its bound, "
             f"T = {temperature:.3g}. Check that labels and scores are in the same row and "
-            f"class order"
+            f"class order",
+            blames_labels=True,
         )
     else:
         calibrator._warn(

@@ -27,6 +27,8 @@ _IN_LINES = {
     "--features-columns": "leave it out",
     "--weights": "leave it out",
     "--weights-column": "leave it out",
+    "--header": "leave it out",
+    "--no-header": "leave it out",
 }
 
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 import cordcal
 from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
-from cordcal.cli._console import VOICE, alarm
+from cordcal.cli._console import VOICE, alarm, say
 from cordcal.cli._problems import complain, problem_of, problem_of_usage
+from cordcal.cli._streams import discard, standard_streams, writing
+
+BUG = 70  # EX_SOFTWARE of sysexits.h
+NO_READER = 141  # what a shell reports for a process stopped by SIGPIPE
 
 EXIT_CODES = {
     0: "done",
     1: "a gate of check failed, or audit or compare --strict has something to check first",
-    2: "the input or an option is wrong (one sentence on stderr, nothing written), or a gate could "
-    "not be evaluated",
+    2: "the input or an option is wrong (one sentence on stderr, nothing written), a gate could "
+    "not be evaluated, or stdout is closed or full",
+    BUG: "an error in cordcal itself (a traceback on stderr; please report it)",
     130: "interrupted (one line says what was kept)",
+    NO_READER: "the reader of stdout, such as head, stopped before the end",
 }
 EPILOG = f"Exit codes: {'; '.join(f'{code} {what}' for code, what in EXIT_CODES.items())}."
 
@@ -40,7 +46,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"cordcal {cordcal.__version__}")
+        say(f"cordcal {cordcal.__version__}")
         raise typer.Exit
 
 
@@ -65,25 +71,44 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     # Read off the line itself: the parser may be what complains.
     VOICE.quiet, VOICE.verbose, VOICE.json = False, False, "--json" in given
-    warnings.showwarning = _shown_once()
-    try:
-        code = app(args=list(given), prog_name="cordcal", standalone_mode=False)
-        sys.stdout.flush()
-        return int(code or 0)
-    except _USAGE_ERRORS as error:
-        return complain(problem_of_usage(error))
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; keep the interpreter from flushing again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (OSError, ValueError, ImportError, MemoryError) as error:
-        if VOICE.verbose:
+    with standard_streams(), _warnings_shown_once():
+        try:
+            code = app(args=list(given), prog_name="cordcal", standalone_mode=False)
+            with writing("stdout"):
+                sys.stdout.flush()
+            return int(code or 0)
+        except _USAGE_ERRORS as error:
+            return complain(problem_of_usage(error))
+        except (BrokenPipeError, SystemExit) as error:
+            # click and rich turn a reader that is gone into SystemExit.
+            if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            discard("stdout")
+            return NO_READER
+        except (OSError, ValueError, ImportError, MemoryError, Warning) as error:
+            if VOICE.verbose:
+                alarm("".join(traceback.format_exception(error)))
+            return complain(problem_of(_named(error)))
+        except Exception as error:
+            # Python would end with 1, which means more than that for check.
             alarm("".join(traceback.format_exception(error)))
-        return complain(problem_of(error))
+            return BUG
 
 
-def _shown_once() -> Callable[..., None]:
-    """Return what prints the warnings of one command, each only the first time."""
+def _named(error: Exception) -> Exception:
+    """Return the error; one of the system is stdout's where that does not take its text."""
+    try:
+        with writing("stdout"):
+            sys.stdout.flush()
+    except OSError as own:
+        return own if isinstance(error, OSError) else error
+    return error
+
+
+@contextmanager
+def _warnings_shown_once() -> Iterator[None]:
+    """Print each warning of one command only the first time, in the command's own form."""
+    before = warnings.showwarning
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -92,4 +117,8 @@ def _shown_once() -> Callable[..., None]:
             shown.add(words)
             alarm(f"cordcal: warning: {words}")
 
-    return show
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before

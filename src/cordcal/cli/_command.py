@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from cordcal.cli._console import VOICE
+from cordcal.cli._files import check_files
 from cordcal.cli._problems import complain, problem_of_interrupt
 
 _QUIET = typer.Option("--quiet", "-q", help="Only results, warnings and errors; no progress.")
@@ -42,6 +43,7 @@ def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(quiet: bool, verbose: bool, **options: Any) -> None:
         VOICE.quiet, VOICE.verbose = quiet, verbose
         try:
+            check_files(options, written)
             command(**options)
         except KeyboardInterrupt as error:
             # Caught here: typer would turn it into an exit code and lose what it says.
@@ -49,6 +51,7 @@ def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     own = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
+    written = {name: _written(name, hint) for name, hint in hints.items()}
     parameters = [each.replace(annotation=hints[name]) for name, each in own.parameters.items()]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
@@ -58,3 +61,14 @@ def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {**hints, **_SHARED}
     return run
+
+
+def _written(name: str, hint: Any) -> str:
+    """Return how people write an argument of a command: an option, or its name."""
+    for each in getattr(hint, "__metadata__", ()):
+        # typer holds the first declaration of an annotated option as its default.
+        declared = (getattr(each, "default", None), *(getattr(each, "param_decls", None) or ()))
+        for text in declared:
+            if isinstance(text, str) and text.startswith("--"):
+                return text
+    return name

@@ -8,9 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from cordcal.cli._streams import is_utf8, writing
 
 # Wide enough for the widest table; a pipe has no width of its own.
 _PIPE_WIDTH = 160
@@ -96,12 +98,14 @@ def show(*renderables: Any, wide: bool = False) -> None:
     for renderable in renderables:
         # A class called [red] is a word, not a wish for colour.
         plain = Text(printable(renderable)) if isinstance(renderable, str) else renderable
-        console.print(_Printable(plain))
+        with writing("stdout"):
+            console.print(_Printable(plain))
 
 
 def say(text: str) -> None:
     """Print one line of the result to stdout at once."""
-    print(printable(text), flush=True)
+    with writing("stdout"):
+        print(printable(text), flush=True)
 
 
 def headline(text: str) -> None:
@@ -126,13 +130,18 @@ def detail(text: str) -> None:
 
 def alarm(text: str) -> None:
     """Print a warning or an error to stderr, whatever was asked for."""
-    print(printable(text), file=sys.stderr, flush=True)
+    # Whoever does not listen to stderr misses the words; the exit code stays right.
+    with suppress(OSError), writing("stderr"):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def show_json(value: Any) -> None:
     """Print a JSON document to stdout; what has no number is null."""
-    text = json.dumps(plain(value), ensure_ascii=False, indent=2)
-    print("".join(each if each.isprintable() or each == "\n" else _in_json(each) for each in text))
+    # JSON is UTF-8, whatever the terminal is: where that differs, only ASCII is both.
+    text = json.dumps(plain(value), ensure_ascii=not is_utf8(), indent=2)
+    shown = "".join(each if each.isprintable() or each == "\n" else _in_json(each) for each in text)
+    with writing("stdout"):
+        print(shown, flush=True)
 
 
 def _in_json(character: str) -> str:

@@ -118,6 +118,29 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
         raise Refusal(str(target), why, "name another")
 
 
+def check_suffix(path: str | os.PathLike[str], what: str, *suffixes: str) -> None:
+    """Refuse an output whose suffix names another format than the one that is written.
+
+    Examples
+    --------
+    >>> check_suffix("report.html", "an HTML page", ".html", ".htm")
+    """
+    suffix = Path(path).suffix
+    # No suffix, or the end of a version such as run-1.2, names no format.
+    if suffix and not suffix[1:].isdecimal() and suffix.lower() not in suffixes:
+        raise Refusal(
+            os.fspath(path),
+            f"has the suffix {suffix!r}, but {what} is written",
+            f"use the suffix {' or '.join(suffixes)}",
+        )
+
+
+def check_report(path: Path, *, force: bool) -> None:
+    """Refuse a file that a report could not be written to, before any work is done."""
+    check_suffix(path, "an HTML page", ".html", ".htm")
+    check_output(path, force=force)
+
+
 def parse_preserve(text: str) -> int | Literal["ranking"]:
     """Return a number of classes, or ``"ranking"``.
 
@@ -176,8 +199,8 @@ def _places(
     from cordcal.files._places import Places
 
     options = where.places()
-    names = options.pop("class_names")
-    places = Places.of(**options).named(names, classes, rest=rest)
+    names, header = options.pop("class_names"), options.pop("header")
+    places = Places.of(**options).named(names, classes, rest=rest, header=header)
     if pattern is not None and where.columns is None:
         places = replace(places, pattern=tuple(pattern))
     return replace(places, expected=expected, classes_in=classes_in)
@@ -253,7 +276,12 @@ def open_file(
 
 
 def read_groups(
-    path: str | None, column: str | None, scores: str, rows: Classes | None = None
+    path: str | None,
+    column: str | None,
+    scores: str,
+    rows: Classes | None = None,
+    *,
+    header: bool | None = None,
 ) -> Any:
     """Return the group of each row: of a file of their own, or of a column of the scores'.
 
@@ -263,7 +291,7 @@ def read_groups(
         return None
     from cordcal.files._scores import read_vector
 
-    groups = read_vector(path or scores, column)
+    groups = read_vector(path or scores, column, header=header)
     if rows is None or len(groups) <= rows[-1]:  # too few are refused where they are used
         return groups
     return groups[rows]
@@ -286,7 +314,12 @@ def open_pair(
     """
     if original == "-" and direct == "-":
         raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
-    alone = replace(where.of_answers(), columns=where.columns, class_names=where.class_names)
+    alone = replace(
+        where.of_answers(),
+        columns=where.columns,
+        class_names=where.class_names,
+        header=where.header,
+    )
     if where.answers is not None:
         first, second = answer_pair((original, where), (direct, alone), on_error=on_error)
     else:

@@ -38,10 +38,17 @@ def apply_in_parts(
     overwrite: bool,
 ) -> Applied:
     """Write a file for each part of the input to a folder."""
-    from cordcal.serving.parts import PartWork, apply_parts, part_names
+    from cordcal.serving.parts import PartWork, apply_parts, finished_parts, part_names
 
     if output == "-":
         raise Refusal("--output", "is stdout", "name a folder for the parts")
+    finished = finished_parts(output)
+    if finished and not (resume or overwrite):
+        raise Refusal(
+            output,
+            f"holds {finished:,} of the parts already, which an interrupted run finished",
+            "pass --resume to continue that run, or --force to start anew",
+        )
     files = list(rows.files.values())
     inputs = _inputs(files)
     names = part_names(files[0].path, [paths[0] for paths in inputs])

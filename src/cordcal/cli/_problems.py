@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ _SYSTEM_REASONS = {
     errno.EFBIG: "does not fit: files may not grow that large here",
     errno.EDQUOT: "does not fit: your quota of the device is used up",
     errno.EROFS: "lies on a read-only file system",
+    errno.EBADF: "is closed",
 }
 # A list for people and programs to begin with; the count says how many there are.
 _MOST_ROWS = 100
@@ -86,7 +88,11 @@ def in_command(name: str, value: str) -> str:
     --------
     >>> in_command("input", "logits"), in_command("overwrite", "True")
     ('--input logits', '--force')
+    >>> in_command("header", "False")
+    '--no-header'
     """
+    if name == "header":
+        return value.replace("True", "--header").replace("False", "--no-header")
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     if "*" in value:  # a shell would replace it by names of files
         value = shlex.quote(value)
@@ -155,5 +161,6 @@ def complain(problem: Problem) -> int:
     # One line, whatever a file is called.
     alarm(f"cordcal: {' '.join(problem.sentence.split())}")
     if VOICE.json:
-        show_json({"error": problem.to_dict()})
+        with suppress(OSError):  # stdout may be what went wrong; the sentence is on stderr
+            show_json({"error": problem.to_dict()})
     return problem.exit_code

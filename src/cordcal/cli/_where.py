@@ -62,6 +62,13 @@ class Where:
         str | None,
         typer.Option("--weights-column", metavar="NAME", help="Column or key of the weights."),
     ] = None
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether the first line of CSV files is a header; by default its entries decide.",
+        ),
+    ] = None
     answers: Annotated[
         str | None,
         typer.Option(
@@ -85,12 +92,15 @@ class Where:
     ] = None
 
     def given(self) -> dict[str, str]:
-        """Return the options that were used, as they are written."""
-        return {
+        """Return the options that were used, as they are written; a switch has no value."""
+        used = {
             f"--{each.name.replace('_', '-')}": value
             for each in fields(self)
-            if (value := getattr(self, each.name)) is not None
+            if isinstance(value := getattr(self, each.name), str)
         }
+        if self.header is not None:
+            used["--header" if self.header else "--no-header"] = ""
+        return used
 
     def places(self, *names: str) -> dict[str, Any]:
         """Return what the library calls them; all, or only some."""
@@ -116,6 +126,7 @@ LABELLED = (
     "labels_column",
     "features",
     "features_columns",
+    "header",
     *ANSWERS,
 )
 """The options of files that calibrators are fitted on."""

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "features", "features_columns", *ANSWERS)
+@reading("key", "columns", "class_names", "features", "features_columns", "header", *ANSWERS)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -102,7 +102,7 @@ def apply(
     """Write repaired reports: probabilities whose own argmax is the classifier's decision."""
     in_parts = scheduler is not None or is_for_parts(output, scores or original)
     if not in_parts:
-        check_output(output, force=force)
+        _check_output(output, force=force)
     if json and output == "-":
         raise Refusal("--json", "goes to stdout, as --output - does", "name an output file")
     treatment = check_on_error(on_error)
@@ -125,6 +125,12 @@ def apply(
         "explain": explain,
     }
     if hasattr(fitted, "calibrator_"):
+        if scores is None and original is None and direct is None:
+            raise Refusal(
+                "scores",
+                "is missing",
+                f"pass the file of rows to report on: cordcal apply {model} FILE",
+            )
         if scores is None or original is not None or direct is not None:
             raise Refusal(
                 model,
@@ -166,11 +172,11 @@ def apply(
         "layout": None if layout is None else layout.value,
     }
     again: dict[str, Any] = {"resume": resume, "overwrite": force}
+    if not resume and (force or not in_parts):  # without --force, no part is replaced
+        _say_discarded(output, in_parts=in_parts)
     if in_parts:
         done = apply_in_parts(rows, output, options, writing, scheduler=scheduler, **again)
     else:
-        if not resume:
-            _say_discarded(output)
         with row_progress("applying") as progress:
             done = apply_model(rows, output, progress=progress, **writing, **again)
     if json:
@@ -185,14 +191,36 @@ def apply(
     )
 
 
-def _say_discarded(output: str) -> None:
+def _check_output(output: str, *, force: bool) -> None:
+    """Refuse an output that could not be written; say if an interrupted run can be continued."""
     from cordcal.files._growing import left_behind
 
-    rows = 0 if output == "-" else left_behind(output)
-    if rows:
+    if output != "-" and not force and Path(output).is_file():
+        rows = left_behind(output)
+        if rows:
+            raise Refusal(
+                output,
+                f"exists already, and an interrupted run kept {rows:,} rows of a new one",
+                "pass --force --resume to continue that run and replace it",
+            )
+    check_output(output, force=force)
+
+
+def _say_discarded(output: str, *, in_parts: bool) -> None:
+    if output == "-":
+        return
+    if in_parts:
+        from cordcal.serving.parts import finished_parts
+
+        kept, what = finished_parts(output), "parts"
+    else:
+        from cordcal.files._growing import left_behind
+
+        kept, what = left_behind(output), "rows"
+    if kept:
         alarm(
-            f"{output}: discarding {rows:,} rows that an interrupted run kept; --resume would have "
-            f"gone on behind them"
+            f"{output}: discarding {kept:,} {what} that an interrupted run kept; --resume would "
+            f"have gone on behind them"
         )
 
 

@@ -19,7 +19,7 @@ from cordcal.cli._options import (
     StrictOption,
     WideOption,
     check_on_error,
-    check_output,
+    check_report,
     open_pair,
 )
 from cordcal.cli._parts import audit_in_parts
@@ -37,7 +37,16 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("columns", "class_names", "labels", "labels_column", "weights", "weights_column", *ANSWERS)
+@reading(
+    "columns",
+    "class_names",
+    "labels",
+    "labels_column",
+    "weights",
+    "weights_column",
+    "header",
+    *ANSWERS,
+)
 def audit(
     original: Annotated[
         str, typer.Option("--original", help="The classifier's own scores: a file, or - for stdin.")
@@ -61,7 +70,7 @@ def audit(
 ) -> None:
     """Count the decisions a calibrator changes, and measure its report before and after repair."""
     if report is not None:
-        check_output(report, force=force)
+        check_report(report, force=force)
     headline(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)

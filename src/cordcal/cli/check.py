@@ -22,6 +22,7 @@ from cordcal.cli._options import (
     JsonOption,
     check_output,
     check_pair,
+    check_suffix,
     read,
     read_groups,
     read_renamed,
@@ -46,9 +47,9 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "labels", "labels_column", *ANSWERS)
+@reading("key", "columns", "class_names", "labels", "labels_column", "header", *ANSWERS)
 def check(
-    report: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
+    reports: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
     original: Annotated[
         str | None,
         typer.Option("--original", help="The scores whose decisions must stay, for tpcr."),
@@ -64,7 +65,7 @@ def check(
         typer.Option("--min", metavar="NAME=VALUE", help="A measure and its smallest value."),
     ] = None,
     gates: Annotated[
-        Path | None, typer.Option("--gates", help="A TOML file with tables [max] and [min].")
+        Path | None, typer.Option("--gates", help="A TOML file with the tables max and min.")
     ] = None,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
@@ -86,22 +87,29 @@ def check(
     decided class (nll.class), the worst group (nll.group) or as the change against a baseline
     (nll.increase).
     """
-    for path in (write_baseline, junit):
-        if path is not None:
-            check_output(path, force=force)
+    if write_baseline is not None:
+        check_suffix(write_baseline, "a baseline in JSON", ".json")
+        check_output(write_baseline, force=force)
+    if junit is not None:
+        check_suffix(junit, "JUnit XML", ".xml")
+        check_output(junit, force=force)
     wanted = _gates(gates, most or [], least or [])
     from cordcal.evaluate import gates as library
 
-    scores, before = _read(report, original, where, input)
+    scores, before = _read(reports, original, where, input)
     if before is not None:
         check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
         before = _by_number(before, scores)
+    labels = scores.labels
+    if labels is None and before is not None and before.labels is not None:
+        labels = before.labels
+        note(f"{scores.path} does not hold labels: those of {before.path} are used")
     found = library.check(
         _probabilities(scores),
-        scores.labels,
+        labels,
         gates=wanted,
         original=None if before is None else before.values,
-        groups=read_groups(groups, groups_column, report),
+        groups=read_groups(groups, groups_column, reports, header=where.header),
         baseline=None if baseline is None else _baseline(baseline, scores),
     )
     names = None if scores.class_names is None else list(scores.class_names)
@@ -128,7 +136,7 @@ def _read(
     except Refusal:
         if where.columns is None or original is None or report == "-":
             raise
-        before = read(original, replace(NOWHERE, columns=where.columns), role="original")
+        before = read(original, Where(columns=where.columns, header=where.header), role="original")
         names: dict[str, Any] = {"expected": before.class_names, "classes_in": original}
         scores = read(report, replace(where, columns=None), role="repaired", kind=kind, **names)
         return scores, before
@@ -148,7 +156,7 @@ def _by_number(before: Scores, scores: Scores) -> Scores:
 
 def _original(path: str, where: Where, scores: Scores) -> Scores:
     """Read the original, whose columns may be called as those of the report or as its classes."""
-    told = replace(where.of_answers(), columns=where.columns)
+    told = replace(where.of_answers(), columns=where.columns, header=where.header)
     names = {"classes": scores.class_names, "classes_in": scores.path}
     options: dict[str, Any] = {"role": "original", **names}
     if where.columns is None:
@@ -156,7 +164,7 @@ def _original(path: str, where: Where, scores: Scores) -> Scores:
     try:
         return read(path, told, **options)
     except Refusal:
-        return read_renamed(path, NOWHERE, **options)
+        return read_renamed(path, Where(header=where.header), **options)
 
 
 def _probabilities(scores: Scores) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +24,7 @@ from cordcal.cli._options import (
     StrictOption,
     WideOption,
     check_on_error,
-    check_output,
+    check_report,
     need_labels,
     parse_preserve,
     read_groups,
@@ -79,7 +80,7 @@ def compare(
     """Fit every calibrator on one part of the rows and compare their reports on the other."""
     depth = parse_preserve(preserve)
     if report is not None:
-        check_output(report, force=force)
+        check_report(report, force=force)
     headline(f"cordcal compare: {scores}")
     treatment = check_on_error(on_error)
     found, other, rows = _parts(scores, evaluation, where, treatment, kind=input)
@@ -89,10 +90,12 @@ def compare(
 
     named = [key for given in calibrator or () for key in given.split(",") if key]
     chosen = [_calibrator(each, allow_import) for each in named]
+    from cordcal._door.doubts import DoubtWarning
     from cordcal.evaluate.compare import compare as run
 
     keys = chosen or calibrators.available()
-    with progress("comparing", len(keys) + 1) as advance:
+    with progress("comparing", len(keys) + 1) as advance, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DoubtWarning)  # the concerns are shown with the result
         comparison = run(
             found.values,
             truth,
@@ -104,7 +107,9 @@ def compare(
             preserve=depth,
             class_names=found.class_names,
             features=found.features if other is None else None,
-            groups=read_groups(groups, groups_column, evaluation or scores, rows),
+            groups=read_groups(
+                groups, groups_column, evaluation or scores, rows, header=where.header
+            ),
             progress=advance,
         )
     given = where.given()
@@ -112,7 +117,8 @@ def compare(
         given["--key"] = found.key  # of an experiment, the rows to fit on
     step = None  # its lines of Python read score files, not answers
     if where.answers is None:
-        step = comparison.next_step(scores, options=tuple(chain(*given.items())))
+        options = tuple(word for word in chain(*given.items()) if word)
+        step = comparison.next_step(scores, options=options)
     source = Path(found.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"

@@ -9,7 +9,7 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import headline, progress
-from cordcal.cli._options import JsonOption, WideOption, check_output
+from cordcal.cli._options import JsonOption, WideOption, check_report
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def demo(
     wide: WideOption = False,
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
-    check_output(report, force=True)
+    check_report(report, force=True)
     headline("cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired")
     logits, labels = _scores()
     headline(

@@ -8,7 +8,14 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import say, show_json
-from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype, check_output
+from cordcal.cli._options import (
+    ForceOption,
+    InputKind,
+    JsonOption,
+    OutputDtype,
+    check_output,
+    check_suffix,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +41,7 @@ def export(
     onnxruntime runs the graph before the file is kept; one that decides otherwise than the
     library is refused.
     """
+    check_suffix(output, "an ONNX graph", ".onnx")
     check_output(output, force=force)
     import cordcal
     from cordcal.onnx import export as write

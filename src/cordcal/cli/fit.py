@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
+
+# Suffixes that would make a reader, or a person, take the model for something else.
+_OTHER_FORMATS = (
+    *(".arrow", ".csv", ".feather", ".h5", ".hdf5", ".jsonl", ".npy", ".npz", ".parquet"),
+    *(".joblib", ".onnx", ".pickle", ".pkl", ".pt", ".pth"),
+    *(".htm", ".html", ".json", ".pdf", ".txt", ".xml"),
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -86,6 +94,7 @@ def fit(
     calibrator.
     """
     import cordcal
+    from cordcal._door.doubts import DoubtWarning
     from cordcal.files._places import as_patterns
 
     depth = parse_preserve(preserve)
@@ -99,7 +108,7 @@ def fit(
             )
         refuse_with_pair(where, "key", "labels", "labels_column", "features", "features_columns")
         pair = _pair(original, direct, where, input, treatment)
-        check_output(output, force=force)
+        _check_output(output, force=force)
         model, measures = _repair(*pair, depth, treatment), None
     else:
         if scores is None:
@@ -113,11 +122,13 @@ def fit(
         found, _ = read_rows(scores, where, treatment, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
-        check_output(output, force=force)
+        _check_output(output, force=force)
         if not json:
             note(f"fitting {calibrator or 'blend'} on {scores}")
-        _doubt(found, truth)
-        model, measures = _calibrator(found, truth, calibrator, repair, depth)
+        _warn_of_doubts(found, truth)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DoubtWarning)  # said already, with the file's name
+            model, measures = _calibrator(found, truth, calibrator, repair, depth)
     if where.columns is not None and "*" in where.columns:
         model.score_columns_ = as_patterns(where.columns)
     cordcal.save(model, output, overwrite=force)
@@ -177,12 +188,15 @@ def _calibrator(
     return model, measures
 
 
-def _doubt(found: Scores, truth: Any) -> None:
-    """Warn of labels that another numbering, or another order of the columns, would mend."""
-    from cordcal.evaluate.trust import mislabelled
+def _warn_of_doubts(found: Scores, truth: Any) -> None:
+    """Warn of scores and labels that look like a mistake, naming the file."""
+    from cordcal._door.doubts import doubts
+    from cordcal._door.original import Original
 
-    classes = found.values.shape[1]
-    for concern in mislabelled(found.values.argmax(axis=1), truth, classes, found.class_names):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit says what else there is to say
+        original = Original.of(found.values, found.kind, fitting=True)
+    for concern in doubts(original, truth, found.weights, found.class_names):
         alarm(f"cordcal: warning: {found.path}: {concern.sentence}")
 
 
@@ -199,6 +213,19 @@ def _check_key(calibrator: str) -> None:
             "and --direct",
         )
     calibrator_class(calibrator)
+
+
+def _check_output(output: Path, *, force: bool) -> None:
+    """Refuse a file that a model could not be written to, or whose suffix promises another."""
+    suffix = output.suffix.lower()
+    if suffix in _OTHER_FORMATS:
+        raise Refusal(
+            str(output),
+            f"has the suffix {suffix!r}, but a model is written as a safetensors file",
+            "use the suffix .safetensors"
+            + ("; cordcal export makes an ONNX graph of it" if suffix == ".onnx" else ""),
+        )
+    check_output(output, force=force)
 
 
 def _pair(

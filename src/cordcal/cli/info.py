@@ -9,6 +9,7 @@ import typer
 from cordcal.cli._command import add_command
 from cordcal.cli._console import show, show_json
 from cordcal.cli._options import JsonOption
+from cordcal.cli._where import NOWHERE, Where, reading
 
 
 def register(app: typer.Typer) -> None:
@@ -16,14 +17,16 @@ def register(app: typer.Typer) -> None:
     add_command(app, info, "info scores.npz")
 
 
+@reading("header")
 def info(
     file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
+    where: Where = NOWHERE,
     json: JsonOption = False,
 ) -> None:
     """Say what a file holds: scores and labels, a model, a graph or a report, and its problems."""
     from cordcal.files import inspect
 
-    found = inspect(file)
+    found = inspect(file, header=where.header)
     if json:
         show_json(found)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from cordcal._door.errors import Interrupted, Refusal
 from cordcal.cli._command import add_command
 from cordcal.cli._console import counted_progress, headline, say
 from cordcal.cli._options import AllowImportOption
+
+if TYPE_CHECKING:
+    from cordcal.study import Study
 
 
 def register(app: typer.Typer) -> None:
@@ -49,8 +52,9 @@ def study(
     wanted = read_study(file, data=data, allow_import=allow_import)
     if figures:
         check_matplotlib()
-    output.mkdir(parents=True, exist_ok=True)
     cells = output / "cells" if cache is None else cache
+    _check_inputs(file, wanted, output)
+    output.mkdir(parents=True, exist_ok=True)
     try:
         with counted_progress("cells") as advance:
             result = run_study(wanted, cells, workers=workers, advance=advance)
@@ -61,3 +65,18 @@ def study(
     for each in result.left_out:
         say(f"not run: {each['group']}, {each['set']}: {each['calibrator']}: {each['why']}")
     say(f"index: {index}")
+
+
+def _check_inputs(file: Path, wanted: Study, output: Path) -> None:
+    """Refuse a folder of results in which a file of the study would be replaced."""
+    from cordcal.study.specs import OWN_EXPERIMENTS
+
+    names = ("index.html", "study.json", *wanted.experiments, *OWN_EXPERIMENTS)
+    written = [(output / name).resolve() for name in names]
+    for path in (file, *(each for spec in wanted.sets for each in spec.files)):
+        if path.is_file() and any(path.resolve().is_relative_to(place) for place in written):
+            raise Refusal(
+                "--output",
+                f"would write where the same command reads {path}",
+                "name another folder; no input is ever replaced",
+            )

@@ -254,6 +254,20 @@ def _construct_ranking(
     return RankingConstruction(tuple(records))
 
 
+def described(describe: Callable[..., list[Any]], **columns: Any) -> tuple[int, list[Any]]:
+    """Return the number of classes, and the descriptions of every block's rows; see `Lift.fit`."""
+    rows = Rows.of(**columns)
+    blocks = dask.compute(*rows.map(_described_block, describe))
+    parts = [part for block in blocks for part in block]
+    if not parts:
+        raise Refusal("original and direct", "have no rows", "pass at least one")
+    return rows.classes, parts
+
+
+def _described_block(describe: Callable[..., list[Any]], *, direct: Any, **given: Any) -> list[Any]:
+    return describe(direct=direct, **given) if len(direct) else []
+
+
 # Reports and measures.
 
 

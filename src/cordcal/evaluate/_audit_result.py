@@ -131,7 +131,8 @@ class Audit:
         original one, in the direct and in the repaired report.
     by_class, by_confidence : tuple of GroupChanges
         The changed decisions among the rows of each original decision, and of each band of
-        the original confidence; empty groups are left out.
+        the original confidence, the largest entry of the original report whatever ``decision``
+        was given; empty groups are left out.
     rows : tuple of ChangedRow
         The changed rows whose direct report prefers its own decision most.
     measures : tuple of MeasureComparison

@@ -24,7 +24,7 @@ from cordcal.evaluate._audit_result import (
 from cordcal.evaluate.bootstrap import Replicates, percentile_interval, resampled
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.price import lower_end, unlabelled_price
-from cordcal.evaluate.trust import Concern, concerns_about
+from cordcal.evaluate.trust import Concern, audit_concerns
 from cordcal.metrics import MEASURES, TopkChangesStream, decision_changes
 from cordcal.metrics._all import MeasuredReport, MeasuresStream
 from cordcal.metrics._changes import read_decisions
@@ -57,7 +57,8 @@ class AuditStream:
     cord : CORD or Lift
         A fitted repair.
     recognise : bool
-        Digest the original reports, so that the rows are recognised when they come again.
+        Digest the rows, so that they are recognised when they come again: both reports,
+        labels, weights and decisions.
     """
 
     def __init__(self, cord: CORD | Lift, *, recognise: bool = False) -> None:
@@ -141,7 +142,9 @@ class AuditStream:
         self.dtypes = {name: report.values.dtype for name, report in reports.items()}
         self.identical = self.identical and bool(np.array_equal(p.values, q.values))
         if self.fingerprint is not None:
-            self.fingerprint += Fingerprint.of(p.values)
+            missing = np.full(q.rows, -1)  # neither a label nor a weight
+            beside = [found.get(name, missing) for name in ("kept", "labels", "weight")]
+            self.fingerprint += Fingerprint.of(p.values, q.values, *beside)
         return self
 
     def merge(self, other: Self) -> Self:
@@ -211,13 +214,13 @@ class AuditStream:
             changes=changed.among(slice(None)),
             topk_changes={name: topk.result() for name, topk in self._topk.items()},
             by_class=changed.by_class(),
-            by_confidence=changed.by_confidence(masses["original"]),
+            by_confidence=changed.by_confidence(columns["original_confidence"]),
             rows=changed.largest(
                 masses, columns["direct_confidence"], row_numbers=columns.get("row")
             ),
             measures=comparisons,
             reliability={name: report.reliability() for name, report in measured.items()},
-            price=unlabelled_price(masses["direct"], columns["end"]),
+            price=unlabelled_price(masses["direct"], columns["end"], changed.weight),
             eta=self.cord.eta_ if isinstance(self.cord, CORD) else None,
             fitted_here=fitted_here,
             level=level,
@@ -232,8 +235,11 @@ def _concerns(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Con
     """Return what labels and decisions give reason to doubt."""
     if rows.labels is None:
         return ()
-    found = concerns_about(rows.kept, rows.labels, classes=len(rows.names), names=class_names)
-    return tuple(found)
+    return tuple(
+        audit_concerns(
+            rows.kept, rows.labels, classes=len(rows.names), names=class_names, weight=rows.weight
+        )
+    )
 
 
 class ChangedRows:
@@ -333,7 +339,7 @@ class ChangedRows:
         )
 
 
-def names_or_numbers(class_names: Sequence[str] | None, classes: int) -> list[str]:
+def names_or_numbers(class_names: Sequence[Any] | None, classes: int) -> list[str]:
     """Return one name a class: those given, or the columns' numbers."""
     if class_names is None:
         return [str(index) for index in range(classes)]

@@ -22,6 +22,11 @@ class _Chosen:
     maps: dict[str, Any]
     explicit: bool
 
+    @property
+    def has_given(self) -> bool:
+        """Whether some of them are reports that were computed elsewhere."""
+        return any(isinstance(each, Given) for each in self.maps.values())
+
 
 def choose(calibrators: Any, input: Kind) -> _Chosen:
     if isinstance(calibrators, str) and calibrators in ("all", "every"):

@@ -71,27 +71,30 @@ def fit_and_measure(
     """Fit one calibrator on every split and measure its reports."""
     changes = DecisionChangesStream()
     direct, repaired, lift = [], [], []
-    pictures: list[Pictures] = []
-    prices: list[Price | None] = []
+    first: tuple[Preserved, Reports] | None = None
+    keeps = True
     bounds: list[float] = []
-    shares: dict[str, float] = {}
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
     given = candidate if isinstance(candidate, Given) else None
     with_features = given is None and takes_features(candidate)
     for split in parts:
         if given is not None:
-            candidate = given.between(split.fit.given, split.original.given)
+            candidate, on_evaluation = given.between(split.fit.given, split.original.given)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model, seconds, told = _model(candidate, split, input, preserve, with_features)
+            if given is not None:
+                model.calibrator_ = on_evaluation
             watch = Stopwatch()
             features = split.features if with_features else None
             reports = model._reports_of(split.original, features)
             fit_seconds += seconds
             apply_seconds += watch.seconds()
             lifted = None
-            if preserve == 1 and given is None and not _keeps_decisions(model):
+            kept = _keeps_decisions(model, reports, split)
+            keeps = keeps and kept
+            if preserve == 1 and given is None and not kept:
                 lifted = _lifted(candidate, model, split, reports.direct, with_features)
         notes += [*told, *(str(warning.message) for warning in caught)]
         if lifted is not None:
@@ -100,30 +103,29 @@ def fit_and_measure(
         direct.append(measure_on(reports.direct, split, "direct"))
         repaired.append(measure_on(reports.repaired, split, "repaired"))
         changes.add(reports.decision, first_argmax(reports.direct), split.labels)
-        if not pictures:
-            measured = {"original": original, "direct": direct[0]}
-            if not _keeps_decisions(model):
-                measured["repaired"] = repaired[0]
-            measured |= {"lift": lift[0]} if lift else {}
-            prices.append(_price(model, reports, split, measured))
-            shares = _shares(model)
-            pictures.append(_pictures(split, reports, columns, measured))
+        first = first or (model, reports)
+    assert first is not None
+    if keeps or len(lift) < len(parts):
+        lift = []
+    measured = {"original": original, "direct": direct[0]}
+    measured |= {} if keeps else {"repaired": repaired[0]}
+    measured |= {"lift": lift[0]} if lift else {}
     return Fitted(
         key=name,
         name=str(getattr(model.calibrator_, "title", name)),
-        keeps_decisions=_keeps_decisions(model),
+        keeps_decisions=keeps,
         direct=direct,
         repaired=repaired,
-        lift=lift if len(lift) == len(parts) else [],
+        lift=lift,
         changes=changes.result(),
         fit_seconds=fit_seconds / len(parts),
         apply_seconds=apply_seconds / len(parts),
         notes=tuple(dict.fromkeys(notes)),
-        pictures=pictures[0],
+        pictures=_pictures(parts[0], first[1], columns, measured),
         size=getattr(model.calibrator_, "size", None),
-        price=prices[0],
+        price=None if keeps else _price(first[1], parts[0], measured),
         at_bound=float(np.mean(bounds)) if bounds else 0.0,
-        shares=shares,
+        shares=_shares(first[0]),
     )
 
 
@@ -186,8 +188,23 @@ def _lifted(
     return lift._transform_rows(at.probabilities, direct, at.decision, np.float64)
 
 
-def _keeps_decisions(model: Preserved) -> bool:
-    return bool(getattr(model.calibrator_, "keeps_argmax", False))
+def _keeps_decisions(model: Preserved, reports: Reports, split: Split) -> bool:
+    """Tell whether a map keeps decisions by itself, by its kind and on these very rows.
+
+    A map that keeps every argmax may still tie classes that the scores tell apart, by rounding
+    or because it makes every row uniform; a tie is a decision only by the rule that breaks it.
+    """
+    if not getattr(model.calibrator_, "keeps_argmax", False):
+        return False
+    direct, decision = reports.direct, reports.decision
+    rows = np.arange(len(decision))
+    on_top = direct == direct.max(axis=1, keepdims=True)
+    if not on_top[rows, decision].all():
+        return False
+    tied = np.flatnonzero(on_top.sum(axis=1) > 1)
+    scores = split.original.given[tied]
+    apart = scores < scores[np.arange(len(tied)), decision[tied]][:, None]
+    return not (on_top[tied] & apart).any()
 
 
 def _shares(model: Preserved) -> dict[str, float]:
@@ -198,12 +215,8 @@ def _shares(model: Preserved) -> dict[str, float]:
     return dict(sorted(members, key=lambda member: -member[1]))
 
 
-def _price(
-    model: Preserved, reports: Reports, split: Split, measured: Mapping[str, MeasuredReport]
-) -> Price | None:
-    """Return what keeping the decisions costs, where the map does not keep them anyway."""
-    if _keeps_decisions(model):
-        return None
+def _price(reports: Reports, split: Split, measured: Mapping[str, MeasuredReport]) -> Price | None:
+    """Return what keeping the decisions costs."""
     nll = {name: float(found.measures.values["nll"]) for name, found in measured.items()}
     return price_of_keeping(
         reports.direct, reports.decision, split.labels, cord=nll["repaired"], lift=nll.get("lift")

@@ -118,5 +118,5 @@ def check_evaluation(evaluation: Any) -> None:
         )
 
 
-def checked_names(names: Sequence[str] | None, classes: int) -> tuple[str, ...] | None:
+def checked_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:
     return None if names is None else check_class_names(names, classes)

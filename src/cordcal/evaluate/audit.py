@@ -10,8 +10,9 @@ import numpy as np
 from cordcal._door import dense, lazy
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
-from cordcal._door.names import column_names, in_column_order
+from cordcal._door.names import column_names, in_column_order, whole_headings
 from cordcal._door.reports import as_matrix, check_same_shape
+from cordcal._door.rows import same_rows
 from cordcal._door.seeds import as_seed
 from cordcal.evaluate._audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate._audit_rows import AuditStream, names_or_numbers
@@ -45,7 +46,8 @@ def audit(
     Parameters
     ----------
     original, direct : array_like of shape (n, K)
-        The classifier's and the calibrator's probabilities for the same rows.
+        The classifier's and the calibrator's probabilities for the same rows.  Rows of pandas
+        objects are matched by index, those of the other arguments as well.
     labels : array_like of int, optional
         The true class of each row, as column indices, or as names where ``class_names`` are
         given; without them only decisions are compared.
@@ -102,31 +104,44 @@ def audit(
     seed = as_seed(seed)
     if cord is not None:
         cord = _repair_of(cord, decision)
+    original, direct, labels, decision, sample_weight = same_rows(
+        original=original,
+        direct=direct,
+        labels=labels,
+        decision=decision,
+        sample_weight=sample_weight,
+    )
     (original, direct), (labels, decision, sample_weight) = dense.flat_rows(
         axis, (original, direct), (labels, decision, sample_weight)
     )
+    names: Sequence[Any] | None = class_names
     given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     audited: Callable[..., AuditStream] = _audited
     collection = lazy.handler(original, direct)
     if collection is not None:
         audited = collection.audited
     else:
+        if class_names is None:
+            names = whole_headings(original) or whole_headings(direct)
         direct = in_column_order(direct, "direct", column_names(original), "original")
         original, direct = (
             as_matrix(original, "original"),
             as_matrix(direct, "direct"),
         )
         check_same_shape(original, "original", direct, "direct")
-        names_or_numbers(class_names, direct.shape[1])
-        labels = as_columns(labels, direct.shape, class_names)
+        names_or_numbers(names, direct.shape[1])
+        labels = as_columns(labels, direct.shape, names)
     repair = CORD().fit(original, direct, **given) if cord is None else cord
     stream = audited(repair, original, direct, labels, **given)
-    noticed = []
+    noticed: list[str] = []
     if isinstance(cord, CORD) and stream.rows == cord.construction_.n:
-        again = CORD(cord.preserve).fit(original, direct, decision=decision)
-        noticed = seen_before(cord, again)
+        # A repair fitted with weights is recognised by the same weights only.
+        for weight in [None] if sample_weight is None else [None, sample_weight]:
+            again = CORD(cord.preserve)
+            again.fit(original, direct, decision=decision, sample_weight=weight)
+            noticed = noticed or seen_before(cord, again)
     return stream.result(
-        class_names=class_names,
+        class_names=None if names is None else [str(name) for name in names],
         fitted_here=cord is None,
         level=level,
         resamples=resamples,

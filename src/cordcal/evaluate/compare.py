@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from cordcal._door.arrays import to_numpy
+from cordcal._door.doubts import doubts, warn_of
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
-from cordcal._door.names import column_names, in_column_order
+from cordcal._door.names import column_names, in_column_order, whole_headings
 from cordcal._door.original import Original
+from cordcal._door.rows import same_rows
 from cordcal._door.scores import as_scores, check_kind
 from cordcal._door.seeds import as_seed
 from cordcal._door.types import Kind
@@ -24,9 +27,10 @@ from cordcal.evaluate._splits import Split, check_evaluation, checked_names, mak
 from cordcal.evaluate.bootstrap import Replicates
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
 from cordcal.evaluate.evidence import ORIGINAL, Evidence
-from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.fingerprint import Fingerprint, codes_of
+from cordcal.evaluate.given import Given, in_order_of
 from cordcal.evaluate.needed import calibration_tests
-from cordcal.evaluate.trust import Concern, concerns_about, overlap
+from cordcal.evaluate.trust import Concern, overlap, split_concerns
 
 
 def compare(
@@ -45,6 +49,9 @@ def compare(
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Fit calibrators on one part of the rows and compare their reports on the other.
+
+    Rows of pandas objects are matched by index; what has no index goes by position with
+    the scores.
 
     Parameters
     ----------
@@ -71,7 +78,8 @@ def compare(
     preserve : int or "ranking"
         How many of the top classes the repair keeps in place.
     class_names : sequence of str, optional
-        One name a column, for tables and reports.
+        One name a column, for tables and reports.  Where names are whole numbers other than
+        0..K-1 in order, numeric labels are names, too.
     features : array_like of shape (n, D), optional
         Penultimate features of the rows of ``scores``, for ``adats``.
     groups : array_like of shape (n,), optional
@@ -85,6 +93,11 @@ def compare(
     comparison : Comparison
         Every measure of every report, and a recommendation in words.
 
+    Warns
+    -----
+    UserWarning
+        If scores or labels look like a mistake, as for `Preserved.fit`; no advice is given then.
+
     Examples
     --------
     >>> import numpy as np
@@ -96,25 +109,45 @@ def compare(
     True
     """
     check_kind(input)
+    check_evaluation(evaluation)
+    scores, labels, features, evaluation, groups = _same_rows(
+        scores, labels, features, evaluation, groups
+    )
     given = as_scores(scores)
     rows, classes = given.shape
-    names = checked_names(class_names, classes)
-    truth = check_labels(as_columns(labels, given.shape, names), rows, classes)
+    # Labels are looked up among the names as they came: numbers among numbers.
+    own_names = whole_headings(scores) if class_names is None else class_names
+    names = checked_names(own_names, classes)
+    truth = check_labels(as_columns(labels, given.shape, own_names), rows, classes)
     whole = Original.of(given, input, fitting=True)
     seed = as_seed(seed)
-    check_evaluation(evaluation)
     if isinstance(evaluation, tuple):
-        evaluation = _in_order_of(column_names(scores), *evaluation)
-    if isinstance(evaluation, tuple) and names is not None:
-        evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), names)
+        evaluation = _in_order_of(scores, *evaluation)
+        evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), own_names)
     chosen = choose(calibrators, input)
+    if not isinstance(evaluation, tuple) and chosen.has_given:
+        raise Refusal(
+            "evaluation",
+            f"is the share {evaluation} of rows to draw at random, but Given reports are of rows "
+            "that are known",
+            "pass the rows of direct_evaluation as evaluation=(scores, labels)",
+        )
+    maps = {
+        name: in_order_of(scores, evaluation, each) if isinstance(each, Given) else each
+        for name, each in chosen.maps.items()
+    }
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
     started = time.perf_counter()
     parts, population = make_splits(whole, truth, features, evaluation, splits, seed, groups)
+    columns_of = names or column_names(scores)
+    doubted = doubts(whole, truth, names=columns_of)
+    if isinstance(evaluation, tuple) and not doubted:
+        doubted = doubts(parts[0].original, parts[0].labels, names=columns_of)
+    warn_of(doubted)
     original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[Fitted] = []
-    for name, candidate in chosen.maps.items():
+    for name, candidate in maps.items():
         if name in left_out:
             continue
         if progress is not None:
@@ -145,18 +178,19 @@ def compare(
         splits=splits,
         seed=seed,
         preserve=preserve,
-        fingerprint=str(Fingerprint.of(given)),
+        fingerprint=_fingerprint(parts, input, preserve, seed),
         seconds=time.perf_counter() - started,
-        checks=_checks(parts[0], classes, names or column_names(scores)),
+        checks=_checks(parts[0], doubted, columns_of),
         needed=calibration_tests(parts[0].workshop, [each.key for each in fitted]),
         evidence=evidence,
     )
 
 
-def _in_order_of(columns: list[str] | None, scores: Any, labels: Any) -> tuple[Any, Any]:
-    """Return evaluation rows with the columns of a data frame in the order of the scores'."""
-    ordered = in_column_order(scores, "evaluation", columns, "scores")
-    if ordered is not scores and to_numpy(labels).dtype.kind in "iufb":
+def _in_order_of(first: Any, scores: Any, labels: Any) -> tuple[Any, Any]:
+    """Return evaluation rows with the columns of a data frame in the order of the first scores'."""
+    ordered = in_column_order(scores, "evaluation", column_names(first), "scores")
+    numbered = whole_headings(first) is None and to_numpy(labels).dtype.kind in "iufb"
+    if ordered is not scores and numbered:
         raise Refusal(
             "evaluation",
             "has numbers for labels, but its columns come in another order than those of scores",
@@ -165,16 +199,49 @@ def _in_order_of(columns: list[str] | None, scores: Any, labels: Any) -> tuple[A
     return ordered, labels
 
 
-def _checks(split: Split, classes: int, names: Sequence[str] | None) -> tuple[Concern, ...]:
+def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed: int) -> str:
+    """Digest the rows of every split, and the options that change what is measured on them."""
+    rows = 0
+    digest = hashlib.blake2b(f"{input} {preserve} {seed}".encode(), digest_size=16)
+    for split in splits:
+        fit = [each for each in (split.fit_labels, split.fit_features) if each is not None]
+        test = [each for each in (split.labels, split.features) if each is not None]
+        if split.groups is not None:
+            test.append(codes_of(split.groups))
+        for part in (
+            Fingerprint.of(split.fit.given, *fit),
+            Fingerprint.of(split.original.given, *test),
+        ):
+            rows += part.rows
+            digest.update(f" {part}".encode())
+    return f"{rows // len(splits)}:{digest.hexdigest()}"
+
+
+def _same_rows(
+    scores: Any, labels: Any, features: Any, evaluation: float | tuple[Any, Any], groups: Any
+) -> tuple[Any, Any, Any, float | tuple[Any, Any], Any]:
+    """Match the rows of what belongs to the scores, and of what belongs to evaluation rows."""
+    if not isinstance(evaluation, tuple):
+        scores, labels, features, groups = same_rows(
+            scores=scores, labels=labels, features=features, groups=groups
+        )
+        return scores, labels, features, evaluation, groups
+    scores, labels, features = same_rows(scores=scores, labels=labels, features=features)
+    pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
+    test, truth, groups = same_rows(**pair, groups=groups)
+    return scores, labels, features, (test, truth), groups
+
+
+def _checks(
+    split: Split, doubted: Sequence[Concern], names: Sequence[str] | None
+) -> tuple[Concern, ...]:
     """Return what the rows of a split give reason to doubt."""
-    about_labels = concerns_about(
-        split.original.decision,
-        split.labels,
-        calibration_labels=split.fit_labels,
-        classes=classes,
-        names=names,
+    numbers = split_concerns(
+        split.fit_labels, split.labels, classes=split.original.classes, names=names
     )
-    return (*about_labels, *overlap(split.fit.given, split.original.given))
+    # How many rows there are is said of both parts.
+    about_rows = [concern for concern in doubted if concern.key != "rows"]
+    return (*about_rows, *numbers, *overlap(split.fit.given, split.original.given))
 
 
 def _entry(fitted: Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int) -> Entry:

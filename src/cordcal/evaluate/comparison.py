@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal._door.types import Kind
 from cordcal.evaluate import _tabulated, advice, tables
 from cordcal.evaluate._class_table import lists_that_fit
@@ -63,7 +64,8 @@ class Entry:
     key, name : str
         Its short key and its title.
     keeps_decisions : bool
-        Whether the map itself can change no decision.
+        Whether the map by itself can change no decision, and on these rows ties none either
+        with a class that the scores put below it.
     numbers : float
         How many numbers it is fitted with; infinite where nobody says.
     direct, repaired : mapping of str to float
@@ -159,7 +161,9 @@ class Comparison:
     input, splits, seed, preserve
         As given to `compare`.
     fingerprint : str
-        Tells whether two comparisons saw the same scores and labels.
+        Tells whether two comparisons measured on the same rows: it digests the scores, labels,
+        features and groups of every split, and ``input``, ``preserve`` and ``seed``.
+        Calibrators and names are not part of it.
     seconds : float
         Time the comparison took.
     checks : tuple of Concern
@@ -203,14 +207,38 @@ class Comparison:
         """Return the keys of the calibrators compared."""
         return [entry.key for entry in self.entries]
 
-    def measures(self, key: str, report: str = "repaired") -> Measures:
-        """Return the measures of a report; the key ``"uncalibrated"`` is the original's."""
-        if key == "uncalibrated":
-            return self.uncalibrated
-        entry = self[key]
-        if report == "lift" and entry.lift is not None:
-            return entry.lift
-        return entry.direct if report == "direct" else entry.repaired
+    def measures(self, key: str, report: str | None = None) -> Measures:
+        """Return the measures of a report.
+
+        Parameters
+        ----------
+        key : str
+            A calibrator's key, or ``"uncalibrated"``.
+        report : {"direct", "repaired", "lift"}, optional
+            By default the repaired report.  ``"lift"`` exists where the entry's ``lift`` does;
+            ``"uncalibrated"`` has one report, ``"original"``.
+
+        Returns
+        -------
+        measures : mapping of str to float
+            By the measures' names.
+        """
+        if key == ORIGINAL[0]:
+            reports = {ORIGINAL[1]: self.uncalibrated}
+        else:
+            entry = self[key]
+            reports = {"repaired": entry.repaired, "direct": entry.direct}
+            if entry.lift is not None:
+                reports["lift"] = entry.lift
+        if report is None:
+            return next(iter(reports.values()))
+        if report not in reports:
+            raise Refusal(
+                "report",
+                f"is {report!r}, which {key!r} does not have",
+                f"use {' or '.join(map(repr, reports))}",
+            )
+        return reports[report]
 
     def difference(self, first: tuple[str, str], second: tuple[str, str], measure: str) -> Interval:
         """Return how two reports differ by a measure, first minus second, paired by rows.
@@ -220,19 +248,22 @@ class Comparison:
         first, second : tuple of str
             Key and report, such as ``("svs", "repaired")``.
         measure : str
-            One of the measures.
+            One of the measures that are resampled, as all but classwise ECE are.
         """
+        drawn = [self.replicates(*report, measure) for report in (first, second)]
+        if drawn[0] is None or drawn[1] is None:
+            resampled = ", ".join(self.evidence.replicates[ORIGINAL])
+            raise Refusal(
+                "measure", f"is {measure!r}, which is not resampled", f"use one of {resampled}"
+            )
         estimate = self.measures(*first)[measure] - self.measures(*second)[measure]
-        return interval_of(
-            estimate,
-            self._drawn(first, measure) - self._drawn(second, measure),
-        )
-
-    def _drawn(self, report: Report, measure: str) -> npt.NDArray[np.float64]:
-        return self.evidence.replicates[self._only(report)][measure]
+        return interval_of(estimate, drawn[0] - drawn[1])
 
     def replicates(self, key: str, report: str, measure: str) -> npt.NDArray[np.float64] | None:
         """Return a measure's bootstrap replicates; None where it is not resampled."""
+        if measure not in self.measures(key, report):
+            known = ", ".join(self.uncalibrated)
+            raise Refusal("measure", f"is {measure!r}", f"use one of {known}")
         return self.evidence.replicates[self._only((key, report))].get(measure)
 
     def _only(self, report: Report) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from cordcal._door import arrays
 from cordcal._door.reports import as_matrix
+from cordcal._door.types import Vector
 
 _MASK = (1 << 64) - 1
 # Any other start of the mixing: the golden ratio in 64 bits.
@@ -22,7 +24,8 @@ _BLOCK_ENTRIES = 2**19
 class Fingerprint:
     """A 128-bit digest of a multiset of rows; fingerprints of blocks merge with ``+``.
 
-    It does not depend on the rows' order or on the dtype that holds the same numbers.  It
+    It does not depend on the rows' order or on the dtype that holds the same numbers.  A row
+    is all of its columns: scores, and what else is passed of it, such as its label.  It
     recognises the same rows as a whole, not a part of them: single rows of a coarse
     classifier (a small forest) coincide by chance.
 
@@ -39,19 +42,25 @@ class Fingerprint:
     digest: int
 
     @classmethod
-    def of(cls, original: Any) -> Fingerprint:
-        """Digest the classifier's reports."""
+    def of(cls, original: Any, *beside: npt.NDArray[Any]) -> Fingerprint:
+        """Digest the classifier's reports, and vectors or matrices of numbers beside them."""
         values = arrays.to_numpy(as_matrix(original, "original"))
-        rows, classes = values.shape
+        rows, _ = values.shape
+        parts = [values, *(each.reshape(rows, -1) for each in beside)]
+        width = sum(part.shape[1] for part in parts)
         # A multilinear hash: fixed random odd multipliers, one a column, modulo 2^64.
-        factors = np.random.default_rng(0).integers(0, 2**64, classes, dtype=np.uint64)
+        factors = np.random.default_rng(0).integers(0, 2**64, width, dtype=np.uint64)
         factors |= np.uint64(1)
         high = low = 0
-        size = max(1, _BLOCK_ENTRIES // classes)
+        size = max(1, _BLOCK_ENTRIES // width)
         for start in range(0, rows, size):
-            # Adding zero turns -0.0 into 0.0, which is the same number.
-            bits = (values[start : start + size].astype(np.float64) + 0.0).view(np.uint64)
-            hashed = np.einsum("ij,j->i", bits, factors)
+            hashed = np.zeros(min(size, rows - start), dtype=np.uint64)
+            at = 0
+            for part in parts:
+                # Adding zero turns -0.0 into 0.0, which is the same number.
+                bits = (part[start : start + size].astype(np.float64) + 0.0).view(np.uint64)
+                hashed += np.einsum("ij,j->i", bits, factors[at : at + part.shape[1]])
+                at += part.shape[1]
             # Mixed before they are added, so that rows cannot trade parts.
             high += int(_mix(hashed).sum(dtype=np.uint64))
             low += int(_mix(hashed ^ _OTHER_HALF).sum(dtype=np.uint64))
@@ -64,6 +73,26 @@ class Fingerprint:
 
     def __str__(self) -> str:
         return f"{self.rows}:{self.digest:032x}"
+
+
+def codes_of(names: npt.NDArray[Any]) -> Vector:
+    """Return a number for each of some names, the same for the same name anywhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> north, south, again = codes_of(np.array(["north", "south", "north"]))
+    >>> bool(north == again), bool(north == south)
+    (True, False)
+    """
+    different, index = np.unique(names, return_inverse=True)
+    digests = (
+        # Six bytes are an integer that float64 holds exactly.
+        hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=6).digest()
+        for name in different.tolist()
+    )
+    codes = np.array([int.from_bytes(each) for each in digests], dtype=np.float64)
+    return np.asarray(codes[index])
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

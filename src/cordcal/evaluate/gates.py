@@ -6,6 +6,7 @@ A gate that could not be evaluated never passes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -16,7 +17,8 @@ import numpy.typing as npt
 from cordcal._door.arrays import to_numpy
 from cordcal._door.errors import Refusal
 from cordcal._door.labels import as_columns
-from cordcal._door.names import column_names, in_column_order
+from cordcal._door.names import column_names, in_column_order, whole_headings
+from cordcal._door.rows import same_rows
 from cordcal._door.seeds import as_seed
 from cordcal.evaluate.bootstrap import resampled
 from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
@@ -30,6 +32,8 @@ TPCR = "tpcr"
 # Half the width of a 95 % interval in standard errors.
 _NORMAL = 1.959964
 _BASELINE_FORMAT = 1
+# Characters that XML 1.0 does not allow, not even as references.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,20 @@ class Gate:
     bound: Literal["max", "min"] = "max"
     over: Over = "all"
 
+    def __post_init__(self) -> None:
+        if self.measure != TPCR and self.measure not in MEASURES:
+            known = ", ".join((TPCR, *MEASURES))
+            raise Refusal(
+                "gate", f"names {self.measure!r}, which is no measure", f"use one of {known}"
+            )
+        for name, allowed in (
+            ("bound", ("max", "min")),
+            ("over", ("all", "class", "group", "increase")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise Refusal(name, f"is {value!r}", f"use one of {', '.join(allowed)}")
+
     @classmethod
     def parse(cls, name: str, limit: Any, bound: Literal["max", "min"] = "max") -> Gate:
         """Make a gate of a name such as ``"nll"`` or ``"ece.group"``, and its limit.
@@ -64,9 +82,6 @@ class Gate:
         Gate(measure='ece', limit=0.05, bound='max', over='group')
         """
         measure, _, over = name.partition(".")
-        if measure != TPCR and measure not in MEASURES:
-            known = ", ".join((TPCR, *MEASURES))
-            raise Refusal("gate", f"names {measure!r}, which is no measure", f"use one of {known}")
         if over not in ("", "class", "group", "increase"):
             raise Refusal(
                 "gate",
@@ -170,7 +185,7 @@ class Checked:
             )
             tag = {"failed": "failure", "not evaluated": "error"}.get(verdict.outcome)
             if tag is not None:
-                ElementTree.SubElement(case, tag, message=verdict.reading)
+                ElementTree.SubElement(case, tag, message=_NOT_XML.sub("\ufffd", verdict.reading))
         return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -190,7 +205,8 @@ def check(
     Parameters
     ----------
     report : array_like of shape (n, K)
-        Probabilities.
+        Probabilities.  Rows of pandas objects are matched by index, those of the other arguments
+        as well.
     labels : array_like of int, optional
         The true class of each row; every measure but TPCR needs them.
     gates : sequence of Gate
@@ -218,8 +234,12 @@ def check(
     >>> checked.outcome, checked.verdicts[0].reading
     ('failed', 'tpcr is 0.5, above 0')
     """
+    report, labels, original, groups = same_rows(
+        report=report, labels=labels, original=original, groups=groups
+    )
     read = Report.of(report, "report")
-    labels = as_columns(labels, read.values.shape, class_names)
+    names = whole_headings(report) if class_names is None else class_names
+    labels = as_columns(labels, read.values.shape, names)
     truth = None if labels is None else read.beside(labels, None)[0]
     measures = {} if truth is None else _measured(read.labelled(truth), as_seed(seed))
     original = in_column_order(original, "original", column_names(report), "report")
@@ -230,7 +250,7 @@ def check(
 
 
 def _same_rows(original: Any, rows: int) -> npt.NDArray[Any]:
-    before = to_numpy(original)
+    before = to_numpy(original, "original")
     if not before.ndim or len(before) != rows:
         raise Refusal(
             "original",

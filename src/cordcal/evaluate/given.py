@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
+from cordcal._door.rows import same_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,11 @@ class Given:
     --------
     >>> import numpy as np
     >>> import cordcal
-    >>> p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]])
+    >>> p = np.tile([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]], (50, 1))
+    >>> labels = np.tile([0, 1, 1, 1], 50)
     >>> given = Given(p, p)
-    >>> rows = cordcal.compare(p, [0, 1, 1, 1], {"mine": given}, input="probabilities",
-    ...                        evaluation=(p, [0, 1, 1, 1]))
+    >>> rows = cordcal.compare(p, labels, {"mine": given}, input="probabilities",
+    ...                        evaluation=(p, labels))
     >>> rows["mine"].repaired["accuracy"]
     0.75
     """
@@ -38,39 +40,46 @@ class Given:
     direct_calibration: Any
     direct_evaluation: Any
 
-    def between(self, fit_scores: npt.NDArray[Any], scores: npt.NDArray[Any]) -> GivenRows:
-        """Return the calibrator that answers with these reports; refuse other shapes."""
+    def between(
+        self, fit_scores: npt.NDArray[Any], scores: npt.NDArray[Any]
+    ) -> tuple[GivenRows, GivenRows]:
+        """Return a calibrator that reports on each of the two sets of rows; refuse other shapes.
+
+        There are two because the same scores can occur in both sets with other reports.
+        """
         pairs = (
             ("direct_calibration", self.direct_calibration, fit_scores),
             ("direct_evaluation", self.direct_evaluation, scores),
         )
-        known = []
         for name, report, rows in pairs:
-            found = np.asarray(report)
-            if found.shape != rows.shape:
+            if np.shape(report) != rows.shape:
                 raise Refusal(
                     name,
-                    f"has shape {found.shape} but its scores have shape {rows.shape}",
-                    "pass the report of these rows, in their order, with evaluation=(scores, "
-                    "labels) for the second",
+                    f"has shape {np.shape(report)} but its scores have shape {rows.shape}",
+                    "pass the report of these rows, in their order",
                 )
-            known.append((rows, found))
-        return GivenRows(known)
+        calibration, evaluation = (np.asarray(report) for _, report, _ in pairs)
+        return GivenRows(calibration), GivenRows(evaluation)
+
+
+def in_order_of(scores: Any, evaluation: Any, given: Given) -> Given:
+    """Return the reports with their rows in the order of the scores' rows."""
+    _, calibration = same_rows(scores=scores, direct_calibration=given.direct_calibration)
+    rows = evaluation[0] if isinstance(evaluation, tuple) else None
+    matched = {"evaluation[0]": rows, "direct_evaluation": given.direct_evaluation}
+    return Given(calibration, same_rows(**matched)[1])
 
 
 class GivenRows:
-    """Answers for the two sets of rows that it knows."""
+    """Answers with the report of one set of rows."""
 
-    def __init__(self, known: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
-        self.known = known
+    def __init__(self, report: npt.NDArray[Any]) -> None:
+        self.report = report
 
     def fit(self, scores: Any, labels: Any) -> Self:
-        """Do nothing: the reports are there."""
+        """Do nothing: the report is there."""
         return self
 
     def predict_proba(self, scores: Any) -> npt.NDArray[Any]:
-        """Return the report of rows that it knows."""
-        for rows, report in self.known:
-            if np.array_equal(rows, scores):
-                return report
-        raise Refusal("scores", "are not the rows of the given reports", "pass those")
+        """Return the report, whose rows are those of the scores."""
+        return self.report

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._door.arrays import refuse_masked
 from cordcal._door.errors import Refusal
 from cordcal._door.types import Classes
 from cordcal.metrics import MEASURES
@@ -68,6 +69,7 @@ def as_groups(groups: Any, rows: int) -> npt.NDArray[Any]:
     >>> as_groups(["north", "south"], 2).tolist()
     ['north', 'south']
     """
+    refuse_masked(groups, "groups")
     by = np.asarray(groups)
     if by.shape != (rows,):
         raise Refusal(

@@ -78,11 +78,15 @@ def _arguments(options: tuple[str, ...]) -> list[str]:
     --------
     >>> _arguments(("--key", "probs", "--labels-column", "y"))
     ["key='probs'", "labels_column='y'"]
+    >>> _arguments(("--key", "probs", "--no-header"))
+    ["key='probs'", 'header=False']
     """
-    pairs = zip(options[::2], options[1::2], strict=True)
+    switches = {"--header": "header=True", "--no-header": "header=False"}
+    valued = [option for option in options if option not in switches]
+    pairs = zip(valued[::2], valued[1::2], strict=True)
     # The command reads class names from a file, the function takes them as they are.
     return [
         f"{name.lstrip('-').replace('-', '_')}={value!r}"
         for name, value in pairs
         if name != "--class-names"
-    ]
+    ] + [switches[option] for option in options if option in switches]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from cordcal._door.types import Classes, Floats, Vector
 from cordcal.metrics._scores import NLL_FLOOR
+from cordcal.metrics._stream import WeightedMean
 
 # Values that f may take, even in the logit: neighbours differ by 0.1, so the best of them is
 # within 0.1² / 32 = 0.0003 nats a row of the best there is.
@@ -141,10 +142,17 @@ def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end
     return float(best.min()) / len(mass)
 
 
-def unlabelled_price(mass: Vector, end: Vector) -> float:
+def unlabelled_price(mass: Vector, end: Vector, weight: Vector | None = None) -> float:
     """Return the mean KL of Bernoulli(b) from Bernoulli(max(b, end)): the price without labels.
 
     It is what a user who believes the direct report pays for keeping the decisions.
+
+    Parameters
+    ----------
+    mass, end : ndarray of shape (n,)
+        The direct mass on each decision, and the least that keeps it.
+    weight : ndarray of shape (n,), optional
+        Weights of the rows.
 
     Examples
     --------
@@ -153,7 +161,9 @@ def unlabelled_price(mass: Vector, end: Vector) -> float:
     0.010068
     """
     raised = np.maximum(mass, end)
-    return float(np.mean(_relative(mass, raised) + _relative(1.0 - mass, 1.0 - raised)))
+    mean = WeightedMean()
+    mean.add(_relative(mass, raised) + _relative(1.0 - mass, 1.0 - raised), weight)
+    return mean.result()
 
 
 def _relative(part: Vector, other: Vector) -> Vector:

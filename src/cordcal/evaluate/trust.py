@@ -2,147 +2,70 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.types import Classes, Floats
+from cordcal._door.doubts import Concern, label_doubt
+from cordcal._door.types import Classes, Floats, Vector
+
+__all__ = ["Concern", "audit_concerns", "overlap", "split_concerns"]
 
 # Below this an interval of the accuracy spans up to twenty points, and advice is a guess.
 FEWEST_ROWS = 100
-# A count of rows that speak for other labels, in standard errors of a fair coin: as rare as
-# one in thirty thousand.
-_CLEAR = 4.0
 # Rows of continuous scores never coincide; those of coarse ones do, within a set as across.
 _SHARED, _TIMES_OWN = 0.01, 3.0
 
 
-@dataclass(frozen=True)
-class Concern:
-    """A reason to doubt what a comparison says.
-
-    Attributes
-    ----------
-    key : str
-        Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"rows"``, ``"overlap"``,
-        ``"classes"`` or ``"indistinct"``.
-    sentence : str
-        What was found, with its figures.
-    figures : mapping of str to float
-        The figures.
-    withholds : bool
-        Whether no advice is given because of it.
-    """
-
-    key: str
-    sentence: str
-    figures: Mapping[str, float] = field(default_factory=dict)
-    withholds: bool = False
-
-    @property
-    def ended(self) -> str:
-        """The sentence with its full stop, unless it asks."""
-        return self.sentence if self.sentence.endswith("?") else f"{self.sentence}."
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
-
-def concerns_about(
+def audit_concerns(
     decision: Classes,
     labels: Classes,
     *,
-    calibration_labels: Classes | None = None,
     classes: int,
     names: Sequence[str] | None,
+    weight: Vector | None = None,
 ) -> list[Concern]:
-    """Return what the labels and the number of rows give reason to doubt.
+    """Return what audited rows give reason to doubt.
 
     Parameters
     ----------
     decision, labels : ndarray of int
-        The classifier's decisions of the evaluation rows, and their true classes.
-    calibration_labels : ndarray of int, optional
-        The true classes of the calibration rows; an audit has none.
+        The classifier's decisions, and the true classes.
+    classes : int
+        Number of classes.
+    names : sequence of str, optional
+        The columns' names.
+    weight : ndarray, optional
+        Weights of the rows.
+    """
+    doubt = label_doubt(decision, labels, classes, names=names, weight=weight)
+    return [
+        *([] if doubt is None else [doubt]),
+        *_few_audited(len(labels)),
+        *_absent(labels, "audited", classes, names),
+    ]
+
+
+def split_concerns(
+    calibration: Classes, evaluation: Classes, *, classes: int, names: Sequence[str] | None
+) -> list[Concern]:
+    """Return what the numbers of calibration and evaluation rows give reason to doubt.
+
+    Parameters
+    ----------
+    calibration, evaluation : ndarray of int
+        The true classes of both.
     classes : int
         Number of classes.
     names : sequence of str, optional
         The columns' names.
     """
-    found = [*mislabelled(decision, labels, classes, names)]
-    if calibration_labels is None:
-        found += [*_few_audited(len(labels)), *_absent(labels, "audited", classes, names)]
-        return found
-    found += _few(len(calibration_labels), len(labels))
-    for rows, where in ((calibration_labels, "calibration"), (labels, "evaluation")):
-        found += _absent(rows, where, classes, names)
-    return found
-
-
-def mislabelled(
-    decision: Classes, labels: Classes, classes: int, names: Sequence[str] | None
-) -> Iterator[Concern]:
-    """Find labels that a shift, or another order of the columns, would mend; or mere chance."""
-    right = decision == labels
-    own = float(right.mean())
-    chance = 1.0 / classes
-    below = f"accuracy {own:.1%} is {'below' if own < chance else 'at'} chance ({chance:.1%})"
-    start = below if own <= chance else f"accuracy is {own:.1%}"
-    for shift in (-1, 1):
-        mended = decision == labels + shift
-        if _clearly_more(mended, right):
-            sign = "−" if shift < 0 else "+"
-            numbered = "are they numbered from 1?" if shift < 0 else "is a class missing in front?"
-            then = float(mended.mean())
-            yield Concern(
-                "labels",
-                f"{start}; with labels {sign} 1 it would be {then:.1%}: {numbered}",
-                {"accuracy": own, "shift": shift, "accuracy_with_shift": then},
-                withholds=True,
-            )
-            return
-    for order, words in _orders(names):
-        mended = order[decision] == labels
-        if _clearly_more(mended, right):
-            then = float(mended.mean())
-            yield Concern(
-                "columns",
-                f"{start}; if labels number the columns {words} it would be {then:.1%}: bring the "
-                f"columns into the order of the labels",
-                {"accuracy": own, "accuracy_with_order": then},
-                withholds=True,
-            )
-            return
-    if own <= chance:
-        yield Concern(
-            "chance",
-            f"{below}: are the labels those of these rows, and the columns in their order?",
-            {"accuracy": own, "chance": chance},
-            withholds=True,
-        )
-
-
-def _clearly_more(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> bool:
-    """Tell whether more rows are right in the first way than in the second (McNemar)."""
-    gained, lost = int((first & ~second).sum()), int((second & ~first).sum())
-    return gained - lost > _CLEAR * math.sqrt(gained + lost)
-
-
-def _orders(names: Sequence[str] | None) -> Iterator[tuple[Classes, str]]:
-    """Yield the orders that the columns' names suggest: each column's number in that order."""
-    if names is None:
-        return
-    by_name = np.argsort(np.array(names), kind="stable")
-    yield np.argsort(by_name), "in the order of their sorted names"
-    try:
-        by_number = np.argsort([float(name) for name in names], kind="stable")
-    except ValueError:
-        return
-    yield np.argsort(by_number), "by the numbers that are their names"
+    return [
+        *_few(len(calibration), len(evaluation)),
+        *_absent(calibration, "calibration", classes, names),
+        *_absent(evaluation, "evaluation", classes, names),
+    ]
 
 
 def _few(calibration: int, evaluation: int) -> Iterator[Concern]:

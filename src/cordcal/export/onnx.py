@@ -150,7 +150,7 @@ def _graph(recipe: Recipe, held: dict[str, Any], dtype: str) -> Graph:
 
 
 def _facts(model: Preserved) -> dict[str, str]:
-    names = model.class_names
+    names = model._names()
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
     if isinstance(model.repair_, Lift):
         facts["repair"] = f"lift ({model.repair_.mode})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from cordcal._door.errors import Refusal
 from cordcal.files._answer_lines import letters
 from cordcal.files._answers import OTHER, Answers
 from cordcal.files._replacing import replacing
+from cordcal.files._writing import write_to_stdout
 
 # Reports of float32 rows sum to one about as closely.
 _SUM = 1e-6
@@ -61,7 +61,7 @@ def write_answers(
                     "answers", f"has a field {name!r}, as the output would", "rename it", rows=[at]
                 )
     if str(path) == "-":
-        sys.stdout.writelines(_written(answers, reports, columns))
+        write_to_stdout(line.encode() for line in _written(answers, reports, columns))
         return
     with (
         replacing(path, overwrite=overwrite) as temporary,

@@ -55,9 +55,12 @@ def _sort(types: Any, kind: Any, *, told: bool) -> Sort:
         inner = kind.value_type
         is_scores = types.is_floating(inner) or (told and types.is_integer(inner))
         return "list" if is_scores else "other"
+    if types.is_dictionary(kind):
+        kind = kind.value_type
     if types.is_floating(kind):
         return "float"
-    return "integer" if types.is_integer(kind) else "other"
+    # Decimals next to floating numbers are amounts rather than scores.
+    return "integer" if types.is_integer(kind) or types.is_decimal(kind) else "other"
 
 
 def class_names_in(schema: Any) -> tuple[str, ...] | None:
@@ -85,6 +88,9 @@ def vector_of(table: Any, name: str) -> npt.NDArray[Any]:
     column = _whole(table.column(name))
     if hasattr(column.type, "index_type"):  # a category
         column = column.dictionary_decode()
+    arrow, _ = import_arrow()
+    if arrow.types.is_decimal(column.type):  # Arrow's own cast does not round to the nearest
+        return np.array([np.nan if each is None else float(each) for each in column.to_pylist()])
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 

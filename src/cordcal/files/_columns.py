@@ -22,6 +22,11 @@ Sort = Literal["list", "float", "integer", "other"]
 """What the cells of a column are."""
 
 
+def is_other_column(heading: str) -> bool:
+    """Whether a heading is that of labels or identifiers rather than of scores."""
+    return heading.lower() in _BESIDE
+
+
 @dataclass(frozen=True)
 class Grouping:
     """A table's columns sorted out.

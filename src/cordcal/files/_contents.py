@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from cordcal._door.errors import Refusal
 from cordcal.files._arrow import class_names_in, matrix_of, vector_of
 from cordcal.files._columns import FEATURE_NAMES, Grouping
 from cordcal.files._numpy import Chosen, Lazy
@@ -27,9 +28,9 @@ class Contents:
 
     Arrays are read when they are asked for; ``shapes`` tells how large each is.  Of a table
     ``columns`` has the columns of each matrix, and ``others`` reads those that a matrix leaves;
-    ``rest`` holds them where a reader asked for them.  ``headings`` has the names of the columns
-    that a matrix was gathered from, and ``own_headings`` the same in the order of the file.
-    ``parts`` are the files of a folder that was read as one.
+    ``rest`` holds them where a reader asked for them; ``header`` tells whether a CSV file has one.
+    ``headings`` has the names of the columns that a matrix was gathered from, and ``own_headings``
+    the same in the order of the file.  ``parts`` are the files of a folder that was read as one.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Contents:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     others: Callable[[str], Rest] | None = None
     rest: Rest | None = None
+    header: bool | None = None
     headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: tuple[Contents, ...] = ()
@@ -56,6 +58,16 @@ class Contents:
 
     def __getitem__(self, key: str) -> npt.NDArray[Any]:
         return self.matrices[key] if key in self.matrices else self.vectors[key]
+
+    def check_header(self, part: Contents) -> None:
+        """Refuse another part that has a header where this one has none, or the reverse."""
+        if part.header != self.header:
+            has, others = ("a", "no") if part.header else ("no", "a")
+            raise Refusal(
+                part.path,
+                f"has {has} header, but the parts before it have {others} header",
+                "write all parts with a header, or none",
+            )
 
     @classmethod
     def of(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +16,22 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal.files._columns import Sort
+from cordcal.files._header import (
+    has_word_above_number,
+    is_number,
+    is_position,
+    starts_with_header,
+    whole_rows,
+)
 from cordcal.files._opening import FORMATS, first_line, no_rows
 
+# Rows that are looked at to find out whether the first line is a header.
+_SAMPLE_ROWS = 1000
 
-def read_table(name: str, data: bytes, *, words: bool = False) -> TextTable:
+
+def read_table(
+    name: str, data: bytes, *, words: bool = False, header: bool | None = None
+) -> TextTable:
     r"""Read a table's headings; its columns are read when they are asked for.
 
     Parameters
@@ -30,6 +42,8 @@ def read_table(name: str, data: bytes, *, words: bool = False) -> TextTable:
         Its lines, with commas, semicolons or tabs between the cells.
     words : bool
         Whether no column of numbers is needed, as in a file of labels.
+    header : bool, optional
+        Whether the first line is a header; by default its entries decide.
 
     Examples
     --------
@@ -39,16 +53,7 @@ def read_table(name: str, data: bytes, *, words: bool = False) -> TextTable:
     >>> read_table("labels.csv", b"label\ncat\ndog\ncat\n", words=True).vector("label")
     array(['cat', 'dog', 'cat'], dtype='<U3')
     """
-    with _named(name):
-        return TextTable(name, _decoded(name, data), words=words)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except csv.Error as error:  # such as a quote that is never closed
-        raise Refusal(name, f"cannot be read as CSV ({error})", "check its quotes") from error
+    return TextTable(name, _decoded(name, data), words=words, header=header)
 
 
 def _decoded(name: str, data: bytes) -> str:
@@ -56,13 +61,13 @@ def _decoded(name: str, data: bytes) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = ""
-    if not text.splitlines() or "\0" in text:
+    if not text.strip() or "\0" in text:
         raise Refusal(name, f"is no {FORMATS} file", "pass a file of scores")
     return text
 
 
 class _Row(NamedTuple):
-    """A row of a CSV file: its number, its line in the file, and its cells."""
+    """A row of a CSV file: its number, its first line in the file, and its cells."""
 
     number: int
     line: int
@@ -72,26 +77,66 @@ class _Row(NamedTuple):
 class TextTable:
     """A file's text, with what its first lines tell of its columns."""
 
-    def __init__(self, name: str, text: str, *, words: bool = False) -> None:
+    def __init__(
+        self, name: str, text: str, *, words: bool = False, header: bool | None = None
+    ) -> None:
         self.name, self.text, self.words = name, text, words
-        lines = text.splitlines()[:2]
-        self.delimiter = max(",;\t", key=lines[0].count)
-        first, *second = csv.reader(lines, delimiter=self.delimiter)
-        below = _first_filled(self._rows(skipped=1), len(first))
-        # A header is a first line that has words where there are numbers below.
-        self.has_header = any(
-            is_number(under) and not is_number(above)
-            for above, under in zip(first, below, strict=True)
-        )
-        if words and not any(map(is_number, below)):
-            self.has_header = self._begins_with_a_heading()
-        self.header = [cell.strip() for cell in first]
+        top = text.lstrip("\r\n")
+        self.delimiter = max(",;\t", key=re.split(r"[\r\n]", top, maxsplit=1)[0].count)
+        records = ((line, cells) for line, cells in self._records() if cells)
+        _, first = next(records)
+        first = [cell.strip() for cell in first]
+        rest = (cells for _, cells in records)
+        sample = list(islice(rest, _SAMPLE_ROWS))
+        below = _first_filled(chain(sample, rest), len(first))
+        self.has_header = self._decided(first, sample, below, header)
+        self.header = first
         if not self.has_header:
             self.header = [str(index) for index in range(len(first))]
             below = [above or under for above, under in zip(first, below, strict=True)]
         self.numeric = [index for index, cell in enumerate(below) if is_number(cell)]
-        self.is_even = all(len(cells) == len(first) for cells in second)
+        self.is_even = all(len(cells) == len(first) for cells in sample)
         self._check_header()
+
+    def _decided(
+        self, first: list[str], sample: list[list[str]], below: list[str], header: bool | None
+    ) -> bool:
+        """Return whether the first line is a header, as told or as its entries show."""
+        spoken = has_word_above_number(first, below)
+        if header is False and spoken and not self.words:
+            word = next(cell for cell in first if cell and not is_number(cell))
+            raise Refusal(
+                self.name,
+                f"has {word!r} in its first line, above numbers",
+                "that line is a header: leave {setting} out",
+                setting=("header", "False"),
+            )
+        if header is not None:
+            # Another file's rows may begin at once where a word heads this one's numbers.
+            return header or spoken
+        if not sample:
+            is_named = len(first) > 1 and not first[0] and not any(map(_is_fraction, first))
+            found = None if len(first) > 1 and is_position(first) else is_named
+        elif self.words and not any(map(is_number, below)):
+            found = self._begins_with_a_heading()
+        else:
+            found = starts_with_header(first, sample, below, self._has_later_whole_row)
+        if found is None:
+            line = self.delimiter.join(first)
+            shown = line if len(line) <= 40 else f"{line[:39]}…"
+            raise Refusal(
+                self.name,
+                f"begins with the line {shown!r}, which may be a header or a row",
+                "decide with {setting}",
+                setting=("header", "True or False"),
+            )
+        return found
+
+    def _has_later_whole_row(self, columns: Sequence[int]) -> bool:
+        """Whether a row below the first line has whole numbers in all of some columns."""
+        first = re.compile(r"[\r\n]*[^\r\n]+[\r\n]+").match(self.text)
+        start = first.end() if first else len(self.text)
+        return whole_rows(columns, self.delimiter).search(self.text, start) is not None
 
     def _begins_with_a_heading(self) -> bool:
         """Tell whether a column of the first line says what is never said below."""
@@ -129,12 +174,11 @@ class TextTable:
         """Return some columns as a matrix; an empty cell is NaN."""
         wanted = [self.header.index(heading) for heading in headings]
         together = self._together
-        with _named(self.name):
-            if together is None:
-                return self._alone(wanted)
-            places = [self.numeric.index(index) for index in wanted]
-            # All of them in order, as a plain file of scores has them: no copy.
-            return together if places == list(range(together.shape[1])) else together[:, places]
+        if together is None:
+            return self._alone(wanted)
+        places = [self.numeric.index(index) for index in wanted]
+        # All of them in order, as a plain file of scores has them: no copy.
+        return together if places == list(range(together.shape[1])) else together[:, places]
 
     def vector(self, heading: str) -> npt.NDArray[Any]:
         """Return a column of numbers, or of words where not all cells are numbers."""
@@ -149,11 +193,10 @@ class TextTable:
         """Return columns as they are written."""
         wanted = [self.header.index(heading) for heading in headings]
         found: list[list[str]] = [[] for _ in wanted]
-        with _named(self.name):
-            self._even_rows  # noqa: B018 - refuses rows that lack a cell
-            for row in self._rows(int(self.has_header)):
-                for at, index in enumerate(wanted):
-                    found[at].append(row.cells[index])
+        self._even_rows  # noqa: B018 - refuses rows that lack a cell
+        for row in self._rows(int(self.has_header)):
+            for at, index in enumerate(wanted):
+                found[at].append(row.cells[index])
         return dict(zip(headings, found, strict=True))
 
     @cached_property
@@ -169,14 +212,13 @@ class TextTable:
         if not self.numeric:
             return None
         every = len(self.numeric) == len(self.header)
-        with _named(self.name):
-            # Told which columns to read, NumPy does not mind a row that has more.
-            if not every or not self.is_even:
-                self._even_rows  # noqa: B018 - refuses
-            try:
-                return self._load(None if every else self.numeric)
-            except ValueError:
-                return None
+        # Told which columns to read, NumPy does not mind a row that has more, nor stray quotes.
+        if not every or not self.is_even or '"' in self.text:
+            self._even_rows  # noqa: B018 - refuses
+        try:
+            return self._load(None if every else self.numeric)
+        except ValueError:
+            return None
 
     @cached_property
     def _even_rows(self) -> None:
@@ -192,11 +234,13 @@ class TextTable:
             raise Refusal(self.name, why, "write a number in every cell") from error
 
     def _load(self, columns: list[int] | None, **options: Any) -> npt.NDArray[np.float64]:
+        # NumPy knows lines that end in a line feed.
+        newline = None if "\r" in self.text else "\n"
         return np.loadtxt(
-            io.StringIO(self.text),
+            io.StringIO(self.text, newline=newline),
             dtype=np.float64,
             delimiter=self.delimiter,
-            skiprows=int(self.has_header),
+            skiprows=self._header_lines,
             usecols=columns,
             quotechar='"',
             comments=None,
@@ -204,12 +248,44 @@ class TextTable:
             **options,
         )
 
+    @cached_property
+    def _header_lines(self) -> int:
+        """How many lines the header takes: quoted headings may have several, others be empty."""
+        if not self.has_header:
+            return 0
+        begins = (line for line, cells in self._records() if cells)
+        return next(islice(begins, 1, None), 1) - 1
+
     def _rows(self, skipped: int) -> Iterator[_Row]:
         """Yield the rows below the header; like NumPy, count no empty lines."""
-        reader = csv.reader(io.StringIO(self.text, newline=""), delimiter=self.delimiter)
-        filled = ((reader.line_num, cells) for cells in reader if cells)
+        filled = (record for record in self._records() if record[1])
         for number, (line, cells) in enumerate(islice(filled, skipped, None)):
             yield _Row(number, line, cells)
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the cells of each record, and the line on which it begins; quotes are strict."""
+        lines: Iterator[str] = io.StringIO(self.text, newline="")
+        taken: list[str] = []
+        if '"' in self.text:
+            lines = _noted(lines, taken)
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        line = 1
+        try:
+            for cells in reader:
+                if reader.line_num > line and swallows_rows(taken, cells, self.delimiter):
+                    raise self._stray(line, "its closing quote lies in another row")
+                yield line, cells
+                line = reader.line_num + 1
+                taken.clear()
+        except csv.Error as error:
+            raise self._stray(line, first_line(error)) from error
+
+    def _stray(self, line: int, why: str) -> Refusal:
+        return Refusal(
+            self.name,
+            f"cannot be read as CSV: a quote in line {line} is not closed in its cell ({why})",
+            'close it, or write "" for a quote within a quoted cell',
+        )
 
     def _check_rows(self, numeric: list[int]) -> None:
         """Refuse the first row that has not one cell a column, or a word among the numbers."""
@@ -236,11 +312,11 @@ class TextTable:
         return Refusal(self.name, reason, remedy, rows=[row.number], found=found)
 
 
-def _first_filled(rows: Iterator[_Row], width: int) -> list[str]:
+def _first_filled(rows: Iterator[list[str]], width: int) -> list[str]:
     """Return the first cell of each column that is not empty."""
     found = [""] * width
-    for row in rows:
-        found = [cell or new.strip() for cell, new in zip_longest(found, row.cells, fillvalue="")]
+    for cells in rows:
+        found = [cell or new.strip() for cell, new in zip_longest(found, cells, fillvalue="")]
         if all(found):
             break
     return found[:width]
@@ -250,10 +326,50 @@ def _number(cell: str) -> float:
     return float(cell) if cell.strip() else math.nan  # pandas writes NaN as an empty cell
 
 
-def is_number(cell: str) -> bool:
-    """Whether a cell is a number."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _is_fraction(cell: str) -> bool:
+    return is_number(cell) and not cell.lstrip("-").isdecimal()
+
+
+def _noted(lines: Iterator[str], taken: list[str]) -> Iterator[str]:
+    """Yield lines, and note those that a record took."""
+    for line in lines:
+        taken.append(line)
+        yield line
+
+
+def swallows_rows(lines: Sequence[str], cells: Sequence[str], delimiter: str) -> bool:
+    r"""Whether a record of several lines holds rows of its own, between two stray quotes.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The lines of the record.
+    cells : sequence of str
+        Its cells.
+    delimiter : str
+        What lies between them.
+
+    Examples
+    --------
+    >>> swallows_rows(['"two\n', 'lines",0.5\n'], ["two\nlines", "0.5"], ",")
+    False
+    >>> swallows_rows(['",0.1\n', '",0.5\n'], [",0.1\n", "0.5"], ",")
+    True
+    """
+    numeric = [at for at, cell in enumerate(cells) if is_number(cell)]
+    gap = re.escape(delimiter)
+    quoted = re.compile(rf'(?<![^{gap}])"(?:[^"]|"")*"(?![^{gap}])')
+
+    def is_row(line: str) -> bool:
+        alone = quoted.sub(lambda cell: cell[0].replace(delimiter, " "), line.rstrip("\r\n"))
+        parts = [part.strip(' "') for part in alone.split(delimiter)]
+        # A stray quote may leave more parts than cells: count from either end.
+        return len(parts) >= len(cells) and any(
+            all(is_number(parts[at - gone]) or not parts[at - gone] for at in numeric)
+            for gone in (0, len(cells))
+        )
+
+    long = [cell for cell in cells if "\n" in cell or "\r" in cell]
+    within = (line for cell in long for line in re.split(r"\r\n|\r|\n", cell)[1:-1])
+    # A single cell that is cut out of two rows leaves both whole.
+    return any(map(is_row, within)) or (len(long) == 1 and is_row(lines[0]) and is_row(lines[-1]))

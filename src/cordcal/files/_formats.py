@@ -26,6 +26,7 @@ from cordcal.files._contents import (
     table_contents,
 )
 from cordcal.files._csv import TextTable, read_table
+from cordcal.files._header import is_position
 from cordcal.files._jsonl import group_keys, parse_lines, starts_json
 from cordcal.files._lines import Lines, line_contents
 from cordcal.files._numpy import Archive, Header, Lazy, in_memory, read_array
@@ -140,6 +141,7 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
         raise NoRows(path, "has no rows", "pass at least one")
     first = found[0]
     for other in found[1:]:
+        first.check_header(other)
         missing = [key for key in (*first.matrices, *first.vectors) if key not in other.shapes]
         if missing:
             raise Refusal(
@@ -185,7 +187,7 @@ def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
         raise Refusal(
             name,
             "is a zip archive without arrays",
-            "pass a npz file that numpy.savez wrote, or a npy, CSV or Parquet file",
+            f"pass a npz file that numpy.savez wrote, or another {FORMATS} file",
         )
     # Python objects under a name we do not need, such as fold names, do no harm.
     plain = any(len(shape) == 2 for shape in shapes.values())
@@ -222,9 +224,9 @@ def _open_parquet(name: str, data: bytes, places: Places) -> Contents:
 
 
 def _open_csv(name: str, data: bytes, places: Places) -> Contents:
-    table = read_table(name, data, words=places.words)
+    table = read_table(name, data, words=places.words, header=places.header)
     grouping = grouped(table.sorts, places, name, named=table.has_header)
-    return column_contents(
+    contents = column_contents(
         name,
         "csv",
         Lazy(grouping.matrices, lambda key: table.numbers(grouping.matrices[key])),
@@ -234,6 +236,21 @@ def _open_csv(name: str, data: bytes, places: Places) -> Contents:
         names=grouping.class_names,
         others=lambda key: _other_cells(table, grouping.matrices[key]),
     )
+    if places.classes is None and places.expected is None:
+        contents = _without_positions(contents)
+    return replace(contents, header=table.has_header)
+
+
+def _without_positions(contents: Contents) -> Contents:
+    """Drop headings 0, 1, 2, …: pandas writes them above columns that have no names."""
+    named, own = (
+        {key: names for key, names in headings.items() if not is_position(names)}
+        for headings in (contents.headings, contents.own_headings)
+    )
+    names = contents.class_names
+    if names is not None and is_position(names):
+        names = None
+    return replace(contents, class_names=names, headings=named, own_headings=own)
 
 
 def _other_cells(table: TextTable, taken: tuple[str, ...]) -> Rest:

@@ -129,7 +129,7 @@ def growing(
         Whether a file of that name may be replaced.
     """
     target = target_of(path)
-    hidden, notes = _places(target)
+    hidden, notes = hidden_files(target)
     with naming(target), _journal(notes, target) as journal:
         # Only now: a writer that was just finishing may have made the output.
         check_free(target, overwrite=overwrite)
@@ -160,7 +160,7 @@ def growing(
             notes.unlink()
 
 
-def _places(target: Path) -> tuple[Path, Path]:
+def hidden_files(target: Path) -> tuple[Path, Path]:
     """Return where the blocks and their journal lie until the output is whole."""
     partial, journal = (f".{target.name}.{kind}" for kind in ("partial", "journal"))
     return target.with_name(partial), target.with_name(journal)
@@ -168,12 +168,14 @@ def _places(target: Path) -> tuple[Path, Path]:
 
 def left_behind(path: str | os.PathLike[str]) -> int:
     """Return how many rows of an output an interrupted run left, which the next may go on with."""
-    hidden, notes = _places(target_of(path))
+    hidden, notes = hidden_files(target_of(path))
     try:
         with notes.open("rb") as journal:
-            lines = journal.read().splitlines()[1:]
+            lines = journal.read().splitlines(keepends=True)[1:]
         size = hidden.stat().st_size
-        found = [_record(line, notes, is_job=False) for line in lines]
+        # A killed run may have left half a line.
+        whole = [line for line in lines if line.endswith(b"\n")]
+        found = [_record(line, notes, is_job=False) for line in whole]
     except (OSError, Refusal):
         return 0
     return sum(record["rows"] for record in found if record["end"] <= size)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
+from cordcal.files._numpy import is_long
 from cordcal.files._opening import check_size, first_line
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -25,8 +26,8 @@ _DAMAGE = (OSError, ValueError, RuntimeError, KeyError, TypeError, OverflowError
 class DataSets(Mapping[str, npt.NDArray[Any]]):
     """The data sets of a HDF5 file by their paths, each read when it is asked for.
 
-    Numbers and text alone: compounds, references and data sets that lie in other files are
-    left out.
+    Numbers and text alone: compounds, references, numbers longer than doubles and data sets
+    that lie in other files are left out.
 
     Parameters
     ----------
@@ -118,6 +119,8 @@ def _is_plain(entry: Any) -> bool:
     if not isinstance(entry, h5py.Dataset) or entry.shape is None:
         return False
     if entry.is_virtual or entry.external:
+        return False
+    if is_long(entry.dtype):
         return False
     return entry.dtype.kind in "fiub" or h5py.check_string_dtype(entry.dtype) is not None
 

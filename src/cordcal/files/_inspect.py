@@ -30,13 +30,15 @@ _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 _GRAPH = re.compile(rb"\x08.\x12\x07cordcal\x1a(.)(.*)", re.DOTALL)
 
 
-def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
+def inspect(path: str | os.PathLike[str], *, header: bool | None = None) -> dict[str, Any]:
     """Return what a file holds, as plain values.
 
     Parameters
     ----------
     path : path or "-"
         A file of scores, a folder or a pattern of them, a model, an ONNX graph or a report.
+    header : bool, optional
+        Whether the first line of CSV files is a header, as for `read_scores`.
 
     Returns
     -------
@@ -53,8 +55,8 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
             return _made_by_cordcal(path, "report", page[1])
         if (graph := _GRAPH.match(head)) is not None:
             return _made_by_cordcal(path, "ONNX graph", graph[2][: graph[1][0]])
-        return _scores(path)
-    return _whole(path)
+        return _scores(path, header)
+    return _whole(path, header)
 
 
 def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -91,14 +93,14 @@ def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) 
     }
 
 
-def _scores(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _scores(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
     """Look at the arrays of a file, in pieces where it can be read so."""
     with open_regular(path) as file:
         head = file.read(6)
         in_pieces = head.startswith(b"PAR1") or (
             head.startswith(b"\x93NUMPY") and _is_filled_matrix(file, os.fspath(path))
         )
-    return _in_pieces(open_source(os.fspath(path), Places())) if in_pieces else _whole(path)
+    return _in_pieces(open_source(os.fspath(path), Places())) if in_pieces else _whole(path, header)
 
 
 def _is_filled_matrix(file: BinaryIO, path: str) -> bool:
@@ -107,8 +109,8 @@ def _is_filled_matrix(file: BinaryIO, path: str) -> bool:
     return len(shape) == 2 and min(shape) > 0
 
 
-def _whole(path: str | os.PathLike[str]) -> dict[str, Any]:
-    contents = open_contents(path)
+def _whole(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
+    contents = open_contents(path, Places(header=header))
     looks = []
     for name, shape in contents.shapes.items():
         look = _Look(name, shape)

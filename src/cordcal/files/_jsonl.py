@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from cordcal.files._places import Places
 from cordcal.files._rest import MISSING
 
 Row = dict[str, Any]
+# What a number may be; null is NaN, and a truth value is not a number.
+_NUMBERS = {int, float, type(None)}
 
 
 def starts_json(head: bytes) -> bool:
@@ -99,29 +102,54 @@ def _numbers(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float6
 
 
 def _floats(where: str, held: list[Any]) -> npt.NDArray[np.float64]:
-    try:
-        return np.array(held, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError):
-        wrong = next((at for at, each in enumerate(held) if not _is_floats(each)), 0)
-        raise Refusal(
-            where, "holds something that is no number", "write numbers, or null", rows=[wrong]
-        ) from None
+    """Return numbers, or lists of them, as an array; NumPy alone would read true and "1" too."""
+    in_lists = bool(held) and isinstance(held[0], list)
+    entries = chain.from_iterable(held) if in_lists else held
+    if set(map(type, entries)) <= _NUMBERS:
+        try:
+            return np.array(held, dtype=np.float64)
+        except OverflowError:
+            pass  # an integer beyond all floats
+    raise _no_number(where, held, in_lists=in_lists)
 
 
-def _is_floats(value: Any) -> bool:
+def _no_number(where: str, held: list[Any], *, in_lists: bool) -> Refusal:
+    """Name the first entry that is not a number."""
+    for at, row in enumerate(held):
+        entries = row if in_lists else [row]
+        for column, value in enumerate(entries):
+            if type(value) not in _NUMBERS or _is_beyond(value):
+                shown = json.dumps(value)
+                shown = shown if len(shown) <= 30 else f"{shown[:29]}…"
+                place = f" as entry {column}" if in_lists else ""
+                return Refusal(
+                    where,
+                    "has an entry that is not a number",
+                    "write numbers, or null",
+                    rows=[at],
+                    found=f"has {shown}{place}, which is not a number",
+                )
+    return Refusal(where, "has an entry that is not a number", "write numbers, or null")
+
+
+def _is_beyond(value: Any) -> bool:
     try:
-        np.array(value, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError):
-        return False
-    return True
+        float(0 if value is None else value)
+    except OverflowError:
+        return True
+    return False
 
 
 def vector_of(key: str, rows: Sequence[Row]) -> npt.NDArray[Any]:
     """Return a value of each row: numbers, or else words; null is NaN among numbers."""
     held = [row.get(key) for row in rows]
-    if all(each is None or isinstance(each, int | float) for each in held):
-        whole = all(isinstance(each, int) for each in held)
-        return np.array(held, dtype=np.int64 if whole else np.float64)
+    kinds = set(map(type, held))
+    if kinds <= _NUMBERS or kinds == {bool}:
+        for dtype in (np.int64, np.float64) if kinds <= {int, bool} else (np.float64,):
+            try:
+                return np.array(held, dtype=dtype)
+            except OverflowError:
+                continue  # larger than any number of this kind
     return np.array([each if isinstance(each, str) else json.dumps(each) for each in held])
 
 

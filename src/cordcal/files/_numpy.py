@@ -63,9 +63,16 @@ def read_header(file: BinaryIO, name: str) -> Header:
         raise unreadable(name, error) from error
     if dtype.hasobject:
         raise unreadable(name, "it holds Python objects")
-    if dtype.kind not in "fiubUS" or not dtype.itemsize:
+    if dtype.kind not in "fiubUS" or not dtype.itemsize or is_long(dtype):
         raise unreadable(name, f"its dtype is {dtype}")
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise unreadable(name, f"its shape is {shape}")
     return Header(shape, dtype, columnwise, file.tell())
+
+
+def is_long(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers are longer than doubles: how long depends on the machine."""
+    return dtype.kind == "f" and dtype.itemsize > 8
 
 
 def unreadable(name: str, why: object) -> Refusal:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cordcal._door.errors import Refusal
+from cordcal.files._replacing import naming
 
 # What messages say that a file may be.
 FORMATS = "npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch"
@@ -40,7 +41,8 @@ def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     """Return what messages call a file, and its bytes; ``-`` is stdin."""
     name = os.fspath(path)
     if name == "-":
-        data = sys.stdin.buffer.read(limit() + 1)
+        with naming("stdin"):
+            data = sys.stdin.buffer.read(limit() + 1)
         check_size("stdin", len(data))
         return "stdin", data
     with open_regular(path) as file:

@@ -39,11 +39,24 @@ def parts_of(path: str) -> list[str] | None:
     if path == "-" or Path(path).is_file():
         return None
     if Path(path).is_dir():
-        found = [each for each in Path(path).rglob("*") if each.is_file() and _is_part(each, path)]
+        there = [each for each in Path(path).rglob("*") if _is_part(each, path)]
+        for each in there:
+            if each.is_symlink() and each.is_dir():
+                raise Refusal(
+                    os.fspath(each),
+                    "is a link to a folder, which is not followed",
+                    "move its files here, or name all parts with a pattern",
+                )
     elif glob.has_magic(path):
-        found = [Path(each) for each in glob.glob(path, recursive=True) if Path(each).is_file()]
+        there = [Path(each) for each in glob.glob(path, recursive=True)]
     else:
         return None
+    found = [each for each in there if each.is_file()]
+    for each in there:
+        if each.is_symlink() and not each.exists():
+            raise Refusal(
+                os.fspath(each), "is a link to a file that does not exist", "restore or remove it"
+            )
     if not found:
         raise Refusal(path, "holds no files", "pass a folder or a pattern of score files")
     suffixes = sorted({each.suffix.lower() or "none" for each in found})
@@ -151,6 +164,7 @@ class Parts(Source):
         except NoRows:
             return ()
         sample = source.sample()
+        self._sample.check_header(sample)
         if matrix not in sample.matrices:
             raise Refusal(
                 part, f"has no {matrix!r}, as the parts before it have", "pass parts of one kind"

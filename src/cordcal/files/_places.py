@@ -43,6 +43,8 @@ class Places:
         Whether the other columns of a table are wanted too.
     words : bool
         Whether a table may hold words alone, as a file of labels or groups does.
+    header : bool or None
+        Whether the first line of a CSV file is a header; None where its entries decide.
     """
 
     key: str | None = None
@@ -61,6 +63,7 @@ class Places:
     order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rest: bool = False
     words: bool = False
+    header: bool | None = None
 
     @classmethod
     def of(
@@ -79,11 +82,16 @@ class Places:
         return cls(key, patterns, labels, labels_column, features, codes, weights, weights_column)
 
     def named(
-        self, names: Sequence[str] | None, classes: Sequence[str] | None, *, rest: bool = False
+        self,
+        names: Sequence[str] | None,
+        classes: Sequence[str] | None,
+        *,
+        rest: bool = False,
+        header: bool | None = None,
     ) -> Places:
         """Return the places with the names of the columns, and of a model's classes."""
         own, others = (None if each is None else tuple(each) for each in (names, classes))
-        return replace(self, class_names=own, classes=others, rest=rest)
+        return replace(self, class_names=own, classes=others, rest=rest, header=header)
 
     @property
     def beside(self) -> set[str]:

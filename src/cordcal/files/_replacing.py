@@ -107,9 +107,21 @@ def _mode_of(target: Path) -> int:
     """Return the rights of the file that is there, or those that any new file would have."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+    return _new_mode_beside(target)
+
+
+def _new_mode_beside(target: Path) -> int:
+    """Return the rights of a new file in the folder.
+
+    The umask can only be read by setting it, for all threads; a folder's own rules count, too.
+    """
+    name = _temporary_name(target)
+    handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        return stat.S_IMODE(os.fstat(handle).st_mode)
+    finally:
+        os.close(handle)
+        name.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -136,10 +148,13 @@ def _temporary_beside(target: Path) -> Iterator[Path]:
         name.unlink(missing_ok=True)
 
 
+def _temporary_name(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{_MARK}{target.suffix}")
+
+
 def _new_beside(target: Path) -> tuple[Path, int]:
     while True:
-        token = secrets.token_hex(4)
-        name = target.with_name(f".{target.name}.{token}{_MARK}{target.suffix}")
+        name = _temporary_name(target)
         try:
             handle = _locks.open_private(name, new=True)
         except OSError as error:
@@ -171,11 +186,11 @@ def _remove_orphans(target: Path) -> None:
 
 
 @contextmanager
-def naming(target: Path) -> Iterator[None]:
-    """Name the output in an error of the system that names no file, such as a full disk."""
+def naming(target: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file or stream in an error of the system that names none, such as a full disk."""
     try:
         yield
     except OSError as error:
         if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(target)) from error
+            raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         raise

@@ -19,9 +19,16 @@ from cordcal._door.errors import Refusal
 Tensors = Mapping[str, npt.NDArray[Any]]
 _REMEDY = "the file is damaged, or no model of this version; fit and save the model again"
 
+# More cores than any machine has: a file must not be able to ask for a million threads.
+_MOST_THREADS = 4096
+
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
+
+
+def _is_threads(value: Any) -> bool:
+    return _is_count(value) and 1 <= value <= _MOST_THREADS
 
 
 def _is_number(value: Any) -> bool:
@@ -73,6 +80,8 @@ def check_cord(record: Record, held: Tensors) -> None:
     preserve = record.get(
         "preserve", "number of classes or 'ranking'", lambda x: x == "ranking" or _is_count(x)
     )
+    if "threads" in record.values:
+        record.get("threads", f"number of threads up to {_MOST_THREADS}", _is_threads)
     inner = record.record("construction")
     levels = [inner]
     if preserve != 1:

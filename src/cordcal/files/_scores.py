@@ -82,13 +82,15 @@ def read_scores(
     class_names: Sequence[str] | None = None,
     input: Kind | None = None,
     classes: Sequence[str] | None = None,
+    header: bool | None = None,
 ) -> Scores:
-    """Read the scores of a file.
+    r"""Read the scores of a file.
 
     Parameters
     ----------
     path : path or "-"
-        A npz, npy, HDF5, CSV or Parquet file; ``-`` reads stdin.
+        A npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file, a folder or a pattern of
+        such files; ``-`` reads stdin.
     key : str, optional
         The key or the list column of the scores; found by name where left out.
     columns : str or sequence of str, optional
@@ -108,15 +110,28 @@ def read_scores(
         The kind, where the file does not make it plain.
     classes : sequence of str, optional
         The classes of a model: columns of these names are the scores, in this order.
+    header : bool, optional
+        Whether the first line of CSV files is a header.  By default a line with a word above
+        numbers is one, and so are distinct whole numbers above numbers with fractions; a line
+        that may be either is refused.
 
     Returns
     -------
     scores : Scores
         Checked to be whole vectors of finite numbers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp(), "probabilities.csv")
+    >>> _ = path.write_text("0,1\n0.25,0.75\n0.5,0.5\n")
+    >>> read_scores(path, header=True).values.shape, read_scores(path, header=False).values.shape
+    ((2, 2), (3, 2))
     """
     places = Places.of(
         key, columns, labels, labels_column, features, features_columns, weights, weights_column
-    ).named(class_names, classes)
+    ).named(class_names, classes, header=header)
     return read_placed(path, places, role=role, input=input)
 
 
@@ -131,11 +146,13 @@ def read_placed(
     _check_values(values, f"{contents.path} ({chosen})")
     names = names_of(contents, chosen, values.shape[1], places)
     values = in_order(values, contents, chosen, names, places)
-    truth = _vector_of(contents, label_key(contents, chosen, places), labels, places.labels_column)
-    weight = _vector_of(contents, weight_key(contents, places), weights, places.weights_column, ())
+    truth = _vector_of(contents, label_key(contents, chosen, places), places, "labels")
+    weight = _vector_of(contents, weight_key(contents, places), places, "weights")
     if weight is not None:
         check_length(len(weight), weights or contents.path, "weights", len(values))
     if truth is not None:
+        if labels is not None:
+            check_length(len(truth), labels, "labels", len(values))
         _check_label_numbers(truth, contents, chosen, names, places)
         truth = as_indices(truth, values.shape, names, labels or contents.path)
     return Scores(
@@ -266,17 +283,17 @@ def _features(contents: Contents, places: Places, rows: int) -> npt.NDArray[Any]
         key = feature_key(contents, places)
         return None if key is None else contents.matrices[key]
     columns = places.features_columns
-    apart = open_contents(places.features, apart_places(columns))
+    apart = open_contents(places.features, apart_places(columns, places.header))
     found = apart.matrices[feature_matrix(apart, columns)]
     check_length(len(found), places.features, "rows of features", rows)
     return found
 
 
-def apart_places(columns: tuple[str, ...] | None) -> Places:
+def apart_places(columns: tuple[str, ...] | None, header: bool | None = None) -> Places:
     """Return where the features are in a file of their own."""
     if columns is not None and len(columns) == 1 and "*" not in columns[0]:
-        return Places(key=columns[0])
-    return Places(columns=columns)
+        return Places(key=columns[0], header=header)
+    return Places(columns=columns, header=header)
 
 
 def feature_matrix(contents: Contents, columns: tuple[str, ...] | None) -> str:
@@ -297,26 +314,35 @@ def weight_key(contents: Contents, places: Places) -> str | None:
 
 
 def _vector_of(
-    contents: Contents,
-    key: str | None,
-    file: str | None,
-    column: str | None,
-    names: Sequence[str] = LABEL_NAMES,
+    contents: Contents, key: str | None, places: Places, what: str
 ) -> npt.NDArray[Any] | None:
-    """Return a vector of this file, or of a file of its own."""
-    if file is not None:
-        return read_vector(file, column, names)
+    """Return the labels or the weights of this file, or of a file of their own."""
+    apart = vector_apart(places, what)
+    if apart is not None:
+        return apart
     return None if key is None else contents.vectors[key]
+
+
+def vector_apart(places: Places, what: str) -> npt.NDArray[Any] | None:
+    """Return the labels or the weights where they lie in a file of their own."""
+    file, column = getattr(places, what), getattr(places, f"{what}_column")
+    if file is None:
+        return None
+    names = LABEL_NAMES if what == "labels" else ()
+    return read_vector(file, column, names, header=places.header)
 
 
 def check_length(found: int, where: str, what: str, rows: int) -> None:
     """Refuse a file of its own that has not one entry a row."""
     if found != rows:
-        raise Refusal(
+        error = Refusal(
             where,
             f"has {found} {what} but there are {rows} rows of scores",
             f"pass as many {what} as rows",
         )
+        is_text = Path(where).suffix.lower() in (".csv", ".tsv", ".txt")
+        # A first line may be a heading, such as pandas' 0, or not.
+        raise error.or_with("header", str(found > rows)) if is_text else error
 
 
 def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
@@ -405,19 +431,25 @@ def _vector(contents: Contents, name: str, what: str) -> str:
 
 
 def read_vector(
-    path: str, column: str | None = None, names: Sequence[str] = LABEL_NAMES
+    path: str,
+    column: str | None = None,
+    names: Sequence[str] = LABEL_NAMES,
+    *,
+    header: bool | None = None,
 ) -> npt.NDArray[Any]:
     """Return the labels, or another vector, of a file that holds them."""
     if not is_file(path):
         what = "labels_column" if names else "weights_column"
         remedy = "a key or column of the scores' own file is named with {setting}"
         raise Refusal(path, "is no file", remedy, setting=(what, path))
-    contents = open_contents(path, Places(labels_column=column, words=True))
+    contents = open_contents(path, Places(labels_column=column, words=True, header=header))
     for name in names if column is None else (column,):
         if name in contents.vectors:
             return contents.vectors[name]
-    if column is None and len(contents.vectors) == 1:
-        return next(iter(contents.vectors.values()))
+    # pandas writes its index below an empty heading.
+    headed = [name for name in contents.vectors if name] or list(contents.vectors)
+    if column is None and len(headed) == 1:
+        return contents.vectors[headed[0]]
     what = "vector of labels" if column is None else f"key or column called {column!r}"
     raise Refusal(contents.path, f"holds no {what}", f"it has {_listed(contents)}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,6 @@ from cordcal._door.names import class_order
 from cordcal._door.reports import as_matrix
 from cordcal._door.types import Kind
 from cordcal.files import _scores
-from cordcal.files._columns import LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source
 from cordcal.files._kinds import check_whole_vectors
@@ -138,16 +138,14 @@ class ScoreFile:
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
         self._same_columns: SameColumns | None = None
-        # Labels are read unless their reader has no use for them.
-        self.with_labels = True
         self._own_names = sample.own_names_of(key) or places.class_names
         self._source, self._places = source, places
         self._labels = _scores.label_key(sample, key, places)
         self._weights = _scores.weight_key(sample, places)
         self._features = _scores.feature_key(sample, places)
         self._label_file, self._weight_file = (
-            self._apart("labels", places.labels, places.labels_column, LABEL_NAMES),
-            self._apart("weights", places.weights, places.weights_column, ()),
+            self._apart("labels"),
+            self._apart("weights"),
         )
 
     def go_into(self, suffix: str) -> None:
@@ -233,14 +231,27 @@ class ScoreFile:
         self._label_file = vectors.get("labels", self._label_file)
         self._weight_file = vectors.get("weights", self._weight_file)
 
+    def without_labels(self) -> ScoreFile:
+        """Return the file without its labels, for work that does not need them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/scores.npz"
+        >>> np.savez(path, logits=np.zeros((5, 4)), labels=np.arange(5))  # 4 is not a class
+        >>> [batch.labels for batch in open_scores(path).without_labels()]
+        [None]
+        """
+        found = copy(self)
+        found._labels = found._label_file = None
+        return found
+
     def _batch(
         self, contents: Contents, start: int, stop: int, features: npt.NDArray[Any] | None
     ) -> Batch:
         with placed(start):
             values = as_matrix(contents.matrices[self.key], self.name)
-            truth = None
-            if self.with_labels:
-                truth = self._vector(contents, self._labels, self._label_file, start, stop)
+            truth = self._vector(contents, self._labels, self._label_file, start, stop)
             weights = self._vector(contents, self._weights, self._weight_file, start, stop)
             labels = None
             if truth is not None:
@@ -281,14 +292,11 @@ class ScoreFile:
             return found
         return None if key is None else contents.vectors[key]
 
-    def _apart(
-        self, what: str, path: str | None, column: str | None, names: Sequence[str]
-    ) -> npt.NDArray[Any] | None:
+    def _apart(self, what: str) -> npt.NDArray[Any] | None:
         """Return the labels or weights that a file of their own holds."""
-        if path is None:
-            return None
-        found = _scores.read_vector(path, column, names)
-        _scores.check_length(len(found), path, what, self.rows)
+        found = _scores.vector_apart(self._places, what)
+        if found is not None:
+            _scores.check_length(len(found), getattr(self._places, what), what, self.rows)
         return found
 
     def _features_apart(self, spans: Sequence[Span]) -> Iterator[Batch] | None:
@@ -296,7 +304,7 @@ class ScoreFile:
         path, told = self._places.features, self._places.features_columns
         if path is None:
             return None
-        source = open_source(path, _scores.apart_places(told))
+        source = open_source(path, _scores.apart_places(told, self._places.header))
         sample = source.sample()
         key = _scores.feature_matrix(sample, told)
         features = ScoreFile(source, sample, key, "logits")
@@ -320,13 +328,15 @@ def open_scores(
     input: Kind | None = None,
     classes: Sequence[str] | None = None,
     rest: bool = False,
+    header: bool | None = None,
 ) -> ScoreFile:
     """Open a score file for reading in batches of at most 16 MiB.
 
     Parameters
     ----------
     path : path or "-"
-        A Parquet or npy file of any size, or another file that fits in memory.
+        A Parquet, Feather, JSONL, HDF5 or npy file of any size, another file that fits in
+        memory, or a folder or a pattern of files; ``-`` reads stdin.
     key, columns, role
         Where the scores are, as for `read_scores`.
     labels, labels_column, features, features_columns, weights, weights_column, class_names
@@ -337,6 +347,8 @@ def open_scores(
         The classes of a model: columns of these names are the scores, in this order.
     rest : bool
         Whether batches have the other columns of a table too, to be passed on.
+    header : bool, optional
+        Whether the first line of CSV files is a header, as for `read_scores`.
 
     Returns
     -------
@@ -354,7 +366,7 @@ def open_scores(
     """
     places = Places.of(
         key, columns, labels, labels_column, features, features_columns, weights, weights_column
-    ).named(class_names, classes, rest=rest)
+    ).named(class_names, classes, rest=rest, header=header)
     return open_placed(path, places, role=role, input=input)
 
 

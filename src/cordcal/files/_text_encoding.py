@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.files._csv import is_number
 from cordcal.files._encoding import Encoded, Encoder, ReportBlock
+from cordcal.files._header import is_number
 from cordcal.files._rest import MISSING
 
 # What makes a spreadsheet take a cell for a formula.

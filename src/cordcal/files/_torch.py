@@ -64,9 +64,14 @@ def read_tensors(
         ) from error
     arrays: dict[str, npt.NDArray[Any]] = {}
     words: dict[str, tuple[str, ...]] = {}
+    size = 0
     for key, value in _entries(held, "array"):
         if isinstance(value, torch.Tensor):
-            arrays[key] = _array(torch, value)
+            where = f"{name} ({key})"
+            # An expanded or sparse tensor takes far more memory as an array than in the file.
+            size += _size(torch, value, where)
+            check_size(where, size)
+            arrays[key] = _array(torch, value, where)
         elif _are_words(value):
             words[key] = tuple(value)
         elif isinstance(value, list | tuple) and value and _are_numbers(value):
@@ -101,11 +106,36 @@ def _are_numbers(value: Any) -> bool:
     return all(isinstance(each, int | float) for each in value)
 
 
-def _array(torch: Any, tensor: Any) -> npt.NDArray[Any]:
-    plain = tensor.detach().to_dense().resolve_conj().resolve_neg()
-    if plain.dtype == torch.bfloat16:  # NumPy has no such type; float32 holds all of its numbers
-        plain = plain.float()
-    return np.asarray(plain.numpy())
+def _size(torch: Any, tensor: Any, where: str) -> int:
+    """Return how many bytes an array of a tensor takes; refuse a tensor without values."""
+    for what, wrong in (
+        ("a meta tensor, which has no values", tensor.is_meta),
+        ("a quantized tensor", tensor.is_quantized),
+        ("a nested tensor", tensor.is_nested),
+    ):
+        if wrong:
+            raise _not_plain(where, f"is {what}")
+    # NumPy has no floats of one byte; they are read as float32.
+    bytes_each = max(4, tensor.element_size()) if _is_short(torch, tensor) else None
+    return int(tensor.numel()) * int(bytes_each or tensor.element_size())
+
+
+def _is_short(torch: Any, tensor: Any) -> bool:
+    """Whether NumPy lacks a type of floats; float32 holds all numbers of bfloat16 and float8."""
+    known = (torch.float16, torch.float32, torch.float64)
+    return bool(tensor.is_floating_point()) and tensor.dtype not in known
+
+
+def _array(torch: Any, tensor: Any, where: str) -> npt.NDArray[Any]:
+    try:
+        plain = tensor.detach().to_dense().resolve_conj().resolve_neg()
+        return np.asarray((plain.float() if _is_short(torch, plain) else plain).numpy())
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        raise _not_plain(where, f"cannot be read as an array ({_short(error)})") from error
+
+
+def _not_plain(where: str, reason: str) -> Refusal:
+    return Refusal(where, reason, "save a plain tensor of numbers, as tensor.float() returns")
 
 
 def _short(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cordcal._door.errors import Refusal
 from cordcal.files._arrow_encoding import Feather, Parquet
 from cordcal.files._encoding import Encoder, Layout, Npy, ReportBlock
-from cordcal.files._replacing import replacing
+from cordcal.files._replacing import naming, replacing
 from cordcal.files._rest import Rest
 from cordcal.files._text_encoding import CSV, JSONL
 
@@ -86,12 +86,24 @@ def write_reports(
     encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
     encoded = encoder.encode(block)
     if str(path) == "-":
-        sys.stdout.write(b"".join([encoded.head, *encoded.body]).decode())
+        write_to_stdout([encoded.head, *encoded.body])
         return
     with replacing(path, overwrite=overwrite) as temporary, temporary.open("w+b") as file:
         file.write(encoded.head)
         file.writelines(encoded.body)
         encoder.finish(file, [(len(encoded.head), encoded.footer)], len(block))
+
+
+def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:
+    """Write text in UTF-8 to stdout, as to a file, whatever the terminal's encoding is."""
+    sys.stdout.flush()
+    with naming("stdout"):
+        binary = getattr(sys.stdout, "buffer", None)
+        if binary is None:  # a stream of text in memory
+            sys.stdout.writelines(bytes(piece).decode() for piece in pieces)
+        else:
+            binary.writelines(pieces)
+        sys.stdout.flush()
 
 
 def _write_npz(

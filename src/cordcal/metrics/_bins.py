@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal
 from cordcal._door.types import Classes, Matrix, Vector
+from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
 from cordcal.metrics._measure import Measure, Resampler, sums_by_place
 from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._stream import RowStream, require_rows, unlike
+from cordcal.metrics._stream import RowStream, WeightedSums, require_rows, unlike
 
 # The paper's number of bins.
 BINS = 15
@@ -55,7 +56,8 @@ class Reliability:
     count : ndarray of int
         Rows in the bin.
     weight : ndarray
-        Their weight; equal to ``count`` without sample weights.
+        Their weight; equal to ``count`` without sample weights, and relative to the largest one
+        where sums of weights overflow.
     confidence, accuracy : ndarray
         Weighted means over the bin's rows, NaN in an empty bin.
     accuracy_low, accuracy_high : ndarray
@@ -77,7 +79,8 @@ class Reliability:
         """The expected calibration error of these bins."""
         filled = self.count > 0
         gap = np.abs(self.confidence[filled] - self.accuracy[filled])
-        return float(self.weight[filled] @ gap / self.weight.sum())
+        weight = ordinary_weights(self.weight)
+        return float(weight[filled] @ gap / weight.sum())
 
     def __len__(self) -> int:
         return int(self.count.shape[0])
@@ -95,8 +98,10 @@ class Reliability:
         return f"Reliability({len(self)} bins, {int(self.count.sum()):,} rows, ECE {self.ece:.4f})"
 
 
-class _BinStream(RowStream):
+class _BinStream(WeightedSums, RowStream):
     """Sums of confidence and correctness in equal-width bins."""
+
+    _sums = (("_weight", 1), ("_squares", 2), ("_confidence", 1), ("_correct", 1))
 
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
@@ -108,7 +113,7 @@ class _BinStream(RowStream):
     def add(self, rows: LabelledRows) -> None:
         """Add rows that were reduced already."""
         index = bin_index(rows.confidence, self.bins)
-        weight = rows.weights
+        weight = self._in_unit(rows.weight, len(rows))
 
         def total(values: Vector) -> Vector:
             return np.asarray(np.bincount(index, values, minlength=self.bins), dtype=np.float64)
@@ -123,6 +128,7 @@ class _BinStream(RowStream):
         """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
             raise unlike(f"{self.bins} and {other.bins} bins")
+        other = self._same_unit(other)
         self._count += other._count
         self._weight += other._weight
         self._squares += other._squares
@@ -174,12 +180,18 @@ class ReliabilityStream(_BinStream):
             lower=edges[:-1],
             upper=edges[1:],
             count=self._count.copy(),
-            weight=self._weight.copy(),
+            weight=self._given_weight(),
             confidence=self._confidence / weight,
             accuracy=accuracy,
             accuracy_low=np.where(filled, low, 0.0),
             accuracy_high=np.where(filled, high, 1.0),
         )
+
+    def _given_weight(self) -> Vector:
+        """Return the weights of the bins as they were given, unless their sum overflows."""
+        with np.errstate(over="ignore"):
+            weight = np.ldexp(self._weight, weight_unit(self._exponent))
+        return weight if np.isfinite(weight.sum()) else self._weight.copy()
 
 
 def binned_gap(weight: Vector, confidence: Vector, correct: Vector) -> float:

@@ -12,6 +12,7 @@ from cordcal._door import arrays
 from cordcal._door.errors import Refusal, refuse
 from cordcal._door.names import column_names, in_column_order
 from cordcal._door.reports import nan_refusal
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Classes, Vector
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal._numeric.exact import ExactSum, total_weight
@@ -95,6 +96,9 @@ class DecisionChangesStream:
         self : DecisionChangesStream
             The stream, so that calls can be chained.
         """
+        original, evaluated, labels, sample_weight = same_rows(
+            original=original, evaluated=evaluated, labels=labels, sample_weight=sample_weight
+        )
         before, after, classes = decision_pair(original, evaluated)
         weight = (
             None if sample_weight is None else check_weights(sample_weight, len(before), some=False)
@@ -180,7 +184,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
     ties.  A vector of class indices says nothing about how many classes there are.
     """
     if np.ndim(values) == 1:
-        vector = arrays.to_numpy(values)
+        vector = arrays.to_numpy(values, name)
         whole = vector.dtype.kind in "iu" or (
             vector.dtype.kind == "f" and np.array_equal(vector, np.round(vector))
         )

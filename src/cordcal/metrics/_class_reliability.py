@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cordcal._door.rows import same_rows
 from cordcal.metrics._bins import BINS, Reliability, ReliabilityStream
 from cordcal.metrics._rows import LabelledRows, Report
 
@@ -47,6 +48,9 @@ def class_reliability(
     >>> found.count.tolist(), found.accuracy[[0, 2]].tolist()
     ([1, 0, 1, 0, 0], [0.0, 0.0])
     """
+    probabilities, labels, sample_weight = same_rows(
+        probabilities=probabilities, labels=labels, sample_weight=sample_weight
+    )
     report = Report.of(probabilities, "probabilities")
     if not 0 <= index < report.classes:
         raise ValueError(f"index is {index}; pass a class, 0..{report.classes - 1}")

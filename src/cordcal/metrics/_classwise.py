@@ -14,7 +14,7 @@ from cordcal.metrics._bins import BINS, bin_index, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import fed_report
 from cordcal.metrics._measure import Measure
-from cordcal.metrics._stream import BlockStream, require_rows, unlike
+from cordcal.metrics._stream import BlockStream, WeightedSums, require_rows, unlike
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,8 @@ class ClassBins:
     Attributes
     ----------
     weight : ndarray
-        Rows that give the class a probability in the bin; their weight, where they have one.
+        Rows that give the class a probability in the bin; their weight, where they have one,
+        relative to the largest where sums of weights would leave the range of float64.
     mass, hits : ndarray
         The probabilities summed, and how many of the rows are of the class.
     """
@@ -47,7 +48,7 @@ class ClassBins:
         )
 
 
-class ClasswiseECEStream(BlockStream):
+class ClasswiseECEStream(WeightedSums, BlockStream):
     """`classwise_ece` of blocks of rows in O(bins · classes) memory.
 
     Parameters
@@ -62,15 +63,18 @@ class ClasswiseECEStream(BlockStream):
     0.4
     """
 
+    _sums = (("_by_class", 1),)
+
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
         # By bin and class: Σ w, Σ w p and Σ w 1[y = class]; the first bin of the former two is
         # what the others leave of all rows, and of all their probabilities.
-        self._sums: npt.NDArray[np.float64] | None = None
+        self._by_class: npt.NDArray[np.float64] | None = None
 
     def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
         """Add a checked block, as given and in float64."""
         classes = block.shape[1]
+        weight = self._in_unit(weight, len(weight))
         rows, masses, hits = self._sized(classes)
         rows[0] += weight.sum()
         masses[0] += weight @ wide
@@ -89,22 +93,23 @@ class ClasswiseECEStream(BlockStream):
         np.add.at(hits.reshape(-1), bin_index(true_mass, self.bins) * classes + labels, weight)
 
     def _sized(self, classes: int) -> npt.NDArray[np.float64]:
-        if self._sums is None:
-            self._sums = np.zeros((3, self.bins, classes))
-        elif classes and self._sums.shape[2] != classes:
+        if self._by_class is None:
+            self._by_class = np.zeros((3, self.bins, classes))
+        elif classes and self._by_class.shape[2] != classes:
             raise Refusal(
                 "probabilities",
-                f"has {classes} classes but earlier blocks had {self._sums.shape[2]}",
+                f"has {classes} classes but earlier blocks had {self._by_class.shape[2]}",
                 "pass the same columns in every block",
             )
-        return self._sums
+        return self._by_class
 
     def merge(self, other: Self) -> Self:
         """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
             raise unlike(f"{self.bins} and {other.bins} bins")
-        if other._sums is not None:
-            self._sized(other._sums.shape[2])[:] += other._sums
+        other = self._same_unit(other)
+        if other._by_class is not None:
+            self._sized(other._by_class.shape[2])[:] += other._by_class
         return self
 
     def by_class(self) -> ClassBins:

@@ -18,7 +18,8 @@ _IGNORE_INDEX = """\
 """
 _REPORT = """\
     probabilities : array_like of shape (n, K)
-        The report to measure.
+        The report to measure.  Rows of pandas objects are matched by index with those of
+        labels and weights.
     labels : array_like of int
         The true class of each row, 0..K-1.
 """

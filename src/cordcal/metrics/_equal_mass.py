@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._door.types import Classes, Matrix, Vector
+from cordcal._numeric.exact import moderated
 from cordcal.metrics._bins import BINS, check_bins
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
 from cordcal.metrics._measure import Measure, Resampler
 from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._stream import RowStream, require_rows, unlike
+from cordcal.metrics._stream import RowStream, WeightedSums, require_rows, unlike
 
 # The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
 # confidences of a good classifier crowd at 1.  Rows below 2^-53 count as certain.
@@ -25,18 +27,33 @@ def rank_bins(weight: Vector, bins: int) -> Classes:
     """Return the bins of rows in the order of their confidence.
 
     Bin m starts at the row where m / bins of the weight lies behind; for rows that count
-    once each, the row of rank r is in bin ⌊bins · r / n⌋.
+    once each, the row of rank r is in bin ⌊bins · r / n⌋.  Weights are added up as integers,
+    and a row that is short of an edge by no more than their rounding is on it, so that equal
+    weights of any size give equal bins.
 
     Examples
     --------
     >>> import numpy as np
     >>> rank_bins(np.ones(5), 2)
     array([0, 0, 0, 1, 1])
+    >>> rank_bins(np.full(5, 0.1), 5)
+    array([0, 1, 2, 3, 4])
     """
-    running = np.cumsum(weight)
-    behind = np.concatenate([[0.0], running[:-1]])
-    index = np.minimum(bins * behind / running[-1], bins - 1)
-    return np.asarray(index, dtype=np.intp)
+    units = _as_units(weight)
+    running = np.cumsum(units)
+    total, behind = int(running[-1]), running - units
+    # Rounding a weight to float64 moves it by up to 2^-53 of the total, or 2^9 units; rounding
+    # it to a unit moves the sum by half a unit per row.
+    slack = 2**10 + len(units)
+    cuts = np.array([-(-m * total // bins) - slack for m in range(1, bins)], dtype=np.int64)
+    return np.searchsorted(cuts, behind, side="right")
+
+
+def _as_units(weight: Vector) -> npt.NDArray[np.int64]:
+    """Return weights as whole numbers of a unit, a power of two; they add up to about 2^61."""
+    moderate, _ = moderated(weight)
+    _, exponent = np.frexp(moderate.sum())
+    return np.rint(np.ldexp(moderate, 61 - int(exponent))).astype(np.int64)
 
 
 def confidence_order(confidence: Vector) -> Classes:
@@ -72,7 +89,7 @@ def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
     return ranked_gap(residual[order], weight[order], bins)
 
 
-class EqualMassECEStream(RowStream):
+class EqualMassECEStream(WeightedSums, RowStream):
     """`ece_equal_mass` of blocks of rows in constant memory, with a bound on its error.
 
     Equal mass needs all confidences in order, which no constant memory holds exactly.
@@ -86,11 +103,14 @@ class EqualMassECEStream(RowStream):
         Number of bins.
     """
 
+    _sums = (("_weight", 1), ("_residual", 1), ("_smallest", 1), ("_largest", 1))
+
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
+        self._count = np.zeros(_CELLS, dtype=np.int64)
         self._weight, self._residual = np.zeros(_CELLS), np.zeros(_CELLS)
-        self._largest = 0.0
-        self._whole = True
+        # Of the weights above zero.
+        self._smallest, self._largest = np.inf, 0.0
 
     def add(self, rows: LabelledRows) -> None:
         """Add rows that were reduced already."""
@@ -99,34 +119,45 @@ class EqualMassECEStream(RowStream):
         octave = np.ldexp(2.0 * mantissa - 1.0, _CELL_BITS).astype(np.intp)
         cell = ((exponent + _EXPONENTS - 1) << _CELL_BITS) + octave + 1
         cell = np.where(mantissa == 0.0, 0, cell)
-        weight = rows.weights
+        weight = self._in_unit(rows.weight, len(rows))
+        counted = weight > 0.0
+        self._count += np.bincount(cell[counted], minlength=_CELLS)
         self._weight += np.bincount(cell, weight, minlength=_CELLS)
         self._residual += np.bincount(
             cell, weight * (rows.confidence - rows.correct), minlength=_CELLS
         )
-        self._largest = max(self._largest, float(weight.max()))
-        self._whole = self._whole and rows.weight is None
+        self._smallest = min(self._smallest, float(weight[counted].min(initial=np.inf)))
+        self._largest = max(self._largest, float(weight.max(initial=0.0)))
 
     def merge(self, other: Self) -> Self:
         """Add what another stream of the same kind has seen; return this stream."""
         if other.bins != self.bins:
             raise unlike(f"{self.bins} and {other.bins} bins")
+        other = self._same_unit(other)
+        self._count += other._count
         self._weight += other._weight
         self._residual += other._residual
+        self._smallest = min(self._smallest, other._smallest)
         self._largest = max(self._largest, other._largest)
-        self._whole = self._whole and other._whole
         return self
+
+    @property
+    def _alike(self) -> bool:
+        """Whether all rows seen have one weight: each then counts once."""
+        return self._smallest == self._largest
 
     def _shares(self) -> tuple[Vector, Vector, Vector, Classes]:
         """Return each piece of a cell: its weight, the cell's weight and residual, its bin."""
         # Cells are numbered from confidence 1 downwards; ranks run upwards.
         filled = np.flatnonzero(self._weight)[::-1]
         weight, residual = self._weight[filled], self._residual[filled]
+        if self._alike:
+            weight, residual = self._count[filled].astype(np.float64), residual / self._largest
         behind = np.concatenate([[0.0], np.cumsum(weight)])
         total = behind[-1]
         require_rows(total)
         cuts = np.arange(1, self.bins) * total / self.bins
-        if self._whole:  # whole rows: the first rank of bin m is the next integer
+        if self._alike:  # whole rows: the first rank of bin m is the next integer
             cuts = np.ceil(np.arange(1, self.bins) * total / self.bins)
         edges = np.union1d(behind, cuts)
         middle = (edges[:-1] + edges[1:]) / 2.0
@@ -138,7 +169,7 @@ class EqualMassECEStream(RowStream):
         """Return the equal-mass ECE of all rows seen so far, up to `error_bound`."""
         piece, weight, residual, index = self._shares()
         gap = np.bincount(index, piece / weight * residual, minlength=self.bins)
-        return float(np.abs(gap).sum() / self._weight.sum())
+        return float(np.abs(gap).sum() / piece.sum())
 
     def error_bound(self) -> float:
         """Return the largest possible difference from `ece_equal_mass` of the same rows."""
@@ -147,8 +178,8 @@ class EqualMassECEStream(RowStream):
         # weight c is off by at most m (1 − m / c) times that, and nothing if it is whole.
         split = (1.0 + 2.0**-_CELL_BITS) * float((piece * (1.0 - piece / weight)).sum())
         # A weighted row on an edge belongs to one bin as a whole; here it may be cut in two.
-        cut = 0.0 if self._whole else 2.0 * (self.bins - 1) * self._largest
-        return min(1.0, (split + cut) / float(self._weight.sum()))
+        cut = 0.0 if self._alike else 2.0 * (self.bins - 1) * self._largest
+        return min(1.0, (split + cut) / float(piece.sum()))
 
 
 @documented
@@ -200,8 +231,9 @@ def _resampler(rows: LabelledRows) -> Resampler:
         resamples = len(total)
         ordered = np.ascontiguousarray(weight[order].T)
         running = np.cumsum(ordered, axis=1)
-        # As in `rank_bins`: bin m starts behind the row that brings m / bins of the weight.
-        cuts = passed * running[:, -1:] / BINS
+        # As in `rank_bins`: bin m starts behind the row that brings m / bins of the weight, up
+        # to the rounding of the sums.
+        cuts = passed * running[:, -1:] / BINS * (1.0 - len(order) * 2.0**-52)
         starts = np.stack([np.searchsorted(*each) for each in zip(running, cuts, strict=True)])
         starts += passed > 0
         # A column of zeros at the end: the last bin may be empty.

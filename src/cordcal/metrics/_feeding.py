@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
+from cordcal._door.rows import same_rows
 from cordcal._door.vectors import no_weight
+from cordcal._numeric.exact import ordinary_weights
 from cordcal.metrics._rows import LabelledRows
 from cordcal.metrics._stream import RowStream, require_rows
 
 Fed = TypeVar("Fed")
+
+# What streams call the reports that their ``update`` takes, by how many there are.
+_REPORTS = {
+    1: ("probabilities",),
+    2: ("original", "evaluated"),
+    3: ("original", "direct", "repaired"),
+}
 
 
 def fed(
@@ -44,13 +54,15 @@ def fed(
             raise Refusal("axis", "is not served for dask collections", "pass blocks of rows")
         whole: Fed = collection.fed(stream, reports, labels, sample_weight, ignore_index)
         return whole
+    named = dict(zip(_REPORTS[len(reports)], reports, strict=True))
+    *rows, labels, sample_weight = same_rows(**named, labels=labels, sample_weight=sample_weight)
     if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
         raise no_weight()
     update: Any = stream.update  # type: ignore[attr-defined]
-    blocks = dense.labelled_rows(axis, ignore_index, reports, labels, sample_weight)
-    for rows, block, truth, weight in blocks:
+    blocks = dense.labelled_rows(axis, ignore_index, rows, labels, sample_weight)
+    for numbers, block, truth, weight in blocks:
         given = block if truth is None else [*block, truth]
-        with placed(rows):
+        with placed(numbers):
             update(*given, sample_weight=weight)
     return stream
 
@@ -90,9 +102,10 @@ class RowsStream(RowStream):
         return self
 
     def result(self) -> LabelledRows:
-        """Return all rows seen so far."""
+        """Return all rows seen so far; extreme weights relative to the largest one."""
         require_rows(len(self._parts))
-        return joined_rows(self._parts)
+        rows = joined_rows(self._parts)
+        return rows if rows.weight is None else replace(rows, weight=ordinary_weights(rows.weight))
 
 
 def joined_rows(parts: list[LabelledRows]) -> LabelledRows:
@@ -100,8 +113,12 @@ def joined_rows(parts: list[LabelledRows]) -> LabelledRows:
     if len(parts) == 1:
         return parts[0]
 
-    def together(name: str) -> Any:
-        columns = [getattr(part, name) for part in parts]
-        return None if columns[0] is None else np.concatenate(columns)
-
-    return LabelledRows(*(together(name) for name in LabelledRows.__dataclass_fields__))
+    # A block without weights among others with weights counts each of its rows once.
+    weighted = any(part.weight is not None for part in parts)
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in LabelledRows.__dataclass_fields__
+        if name != "weight"
+    }
+    weight = np.concatenate([part.weights for part in parts]) if weighted else None
+    return LabelledRows(**columns, weight=weight)

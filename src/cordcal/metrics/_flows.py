@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Classes
 from cordcal.metrics._changes import decision_pair
 
@@ -74,6 +75,7 @@ def decision_flows(original: Any, report: Any) -> Flows:
     >>> flows, flows.matrix().tolist()
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
+    original, report = same_rows(original=original, report=report)
     before, after, known = decision_pair(original, report)
     return flows_between(before, after, known or int(max(before.max(), after.max())) + 1)
 

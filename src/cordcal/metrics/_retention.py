@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from cordcal._door.reports import check_same_shape
+from cordcal._door.rows import same_rows
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal.metrics._changes import read_decisions
 from cordcal.metrics._documented import documented
@@ -38,6 +39,9 @@ class MeanRetentionStream:
         self : MeanRetentionStream
             The stream, so that calls can be chained.
         """
+        original, direct, repaired, sample_weight = same_rows(
+            original=original, direct=direct, repaired=repaired, sample_weight=sample_weight
+        )
         before, after = Report.of(direct, "direct"), Report.of(repaired, "repaired")
         check_same_shape(before.values, "direct", after.values, "repaired")
         decision, _ = read_decisions(original, "original")

@@ -21,7 +21,7 @@ from cordcal._door.types import Classes, Vector
 from cordcal.metrics._documented import documented
 from cordcal.metrics._feeding import RowsStream, fed_report
 from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._stream import RowStream, require_rows, unlike
+from cordcal.metrics._stream import RowStream, WeightedSums, require_rows, unlike
 
 Spectrum = npt.NDArray[np.complex128]
 Normalization = Literal["count", "density", "corrected"]
@@ -212,7 +212,7 @@ def check_normalization(normalization: str) -> Normalization:
     return normalization  # type: ignore[return-value]
 
 
-class SmoothECEStream(RowStream):
+class SmoothECEStream(WeightedSums, RowStream):
     """`smooth_ece` of blocks of rows in constant memory, with a bound on its error.
 
     Residuals are kept on a grid of 65,537 confidences, each shared between its two
@@ -225,6 +225,8 @@ class SmoothECEStream(RowStream):
         As for `smooth_ece`.
     """
 
+    _sums = (("_residual", 1), ("_mass", 1))
+
     def __init__(self, normalization: Normalization = "count") -> None:
         self.normalization = check_normalization(normalization)
         self._residual, self._mass = np.zeros(_STREAM_CELLS + 1), np.zeros(_STREAM_CELLS + 1)
@@ -232,7 +234,7 @@ class SmoothECEStream(RowStream):
 
     def add(self, rows: LabelledRows) -> None:
         """Add rows that were reduced already."""
-        positions, weight = Positions(rows.confidence), rows.weights
+        positions, weight = Positions(rows.confidence), self._in_unit(rows.weight, len(rows))
         residual = weight * (positions.confidence - rows.correct)
         self._residual += positions.spread(residual, _STREAM_CELLS + 1)
         self._mass += positions.spread(weight, _STREAM_CELLS + 1)
@@ -242,6 +244,7 @@ class SmoothECEStream(RowStream):
         """Add what another stream of the same kind has seen; return this stream."""
         if other.normalization != self.normalization:
             raise unlike(f"normalization {self.normalization!r} and {other.normalization!r}")
+        other = self._same_unit(other)
         self._residual += other._residual
         self._mass += other._mass
         self._rows += other._rows

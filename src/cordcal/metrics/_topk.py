@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cordcal._door.errors import Refusal, placed, refuse
 from cordcal._door.reports import check_same_shape, nan_refusal
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Classes
 from cordcal._door.vectors import check_weights
 from cordcal._numeric.exact import ExactSum, total_weight
@@ -79,6 +80,9 @@ class TopkChangesStream:
         self : TopkChangesStream
             The stream, so that calls can be chained.
         """
+        original, evaluated, sample_weight = same_rows(
+            original=original, evaluated=evaluated, sample_weight=sample_weight
+        )
         before, after = Report.of(original, "original"), Report.of(evaluated, "evaluated")
         check_same_shape(before.values, "original", after.values, "evaluated")
         if self.k > before.classes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from cordcal._door.arrays import refuse_masked
 from cordcal._door.errors import Refusal
 from cordcal.metrics import Reliability, class_reliability, reliability
 from cordcal.plots._axes import axes, colours_of, legend_above
@@ -201,6 +202,7 @@ class ReliabilityDisplay:
         """Draw from a fitted classifier with ``predict_proba`` and ``classes_``."""
         classes = list(estimator.classes_)
         place = {label: index for index, label in enumerate(classes)}
+        refuse_masked(y, "y")
         unknown = [label for label in np.asarray(y).tolist() if label not in place]
         if unknown:
             raise Refusal(

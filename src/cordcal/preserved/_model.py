@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._door import arrays, dense, lazy
+from cordcal._door.doubts import doubts, said_before, warn_of
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.estimator import Estimator
 from cordcal._door.labels import as_columns
@@ -18,10 +19,12 @@ from cordcal._door.names import (
     check_same_columns,
     column_names,
     in_column_order,
+    whole_headings,
 )
 from cordcal._door.original import Original
+from cordcal._door.rows import same_rows
 from cordcal._door.scores import as_scores, as_scores_again, check_scores
-from cordcal._door.types import Decisions, Kind, Vector
+from cordcal._door.types import Decisions, Kind, Labels, Vector
 from cordcal._door.vectors import check_labels, check_weights
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators._crossfit import direct_of, teach
@@ -61,7 +64,9 @@ class Preserved(Estimator):
         that; Lift does, and rows that the calibrator was not fitted on.
     class_names : sequence, optional
         Names of the columns; `predict` then returns names, and labels may be names.  A data
-        frame's columns must bear these names, or those of the frame that `fit` saw.
+        frame's columns must bear these names, or those of the frame that `fit` saw.  Where names
+        are whole numbers other than 0..K-1 in order, numeric labels are names as well; so are
+        they where a frame has such columns, which `predict` then returns.
 
     Attributes
     ----------
@@ -94,6 +99,7 @@ class Preserved(Estimator):
     repair_: CORD | Lift
     n_classes_: int
     columns_: list[str] | None
+    _headings: list[int] | None = None
 
     def __init__(
         self,
@@ -124,6 +130,9 @@ class Preserved(Estimator):
     ) -> Self:
         """Fit the calibrator and the repair on the same calibration rows.
 
+        Rows of pandas objects are matched by index (:doc:`the rule </start>`); what has no index
+        goes by position with the scores.
+
         Parameters
         ----------
         scores : array_like of shape (n, K)
@@ -145,17 +154,34 @@ class Preserved(Estimator):
         -------
         self : Preserved
             The fitted model.
+
+        Warns
+        -----
+        UserWarning
+            If scores or labels look like a mistake: accuracy below the share of the most
+            frequent class or no better than with shuffled labels; labels numbered from 1; columns
+            in another order, or one that is not a class; percentages; a softmax applied
+            twice; the same scores in every row; fewer than 20 rows.
         """
+        scores, labels, sample_weight, features = same_rows(
+            scores=scores, labels=labels, sample_weight=sample_weight, features=features
+        )
+        headings = whole_headings(scores) if self.class_names is None else None
         if dense.is_dense(axis, scores) or ignore_index is not None:
             rows = dense.chosen_rows(axis, ignore_index, scores, labels, sample_weight, features)
             scores, labels, sample_weight, features = rows
         kind = self._kind()
         given = as_scores(scores)
         columns = self._columns(scores, given.shape[1])
-        labels = self._labels(labels, given.shape)
+        labels = self._labels(labels, given.shape, headings)
         weight = None if sample_weight is None else check_weights(sample_weight, len(given))
         original = Original.of(given, kind, fitting=not self.prefit)
-        return self._fit_original(original, labels, weight, features, columns=columns)
+        concerns = doubts(original, self._labels_to_doubt(labels, given.shape), weight, columns)
+        warn_of(concerns)
+        with said_before(concerns):
+            return self._fit_original(
+                original, labels, weight, features, columns=columns, headings=headings
+            )
 
     def _fit_original(
         self,
@@ -165,6 +191,7 @@ class Preserved(Estimator):
         features: Any = None,
         *,
         columns: list[str] | None = None,
+        headings: list[int] | None = None,
     ) -> Self:
         """Fit on rows that were checked at this door or another."""
         repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
@@ -185,16 +212,28 @@ class Preserved(Estimator):
             repair._fit(*rows, labels, original.decision, weight, held_out=unseen)
         # In one step: a fit that is refused or interrupted leaves the one before whole.
         self.__dict__.update(
-            calibrator_=calibrator, repair_=repair, n_classes_=original.classes, columns_=columns
+            calibrator_=calibrator,
+            repair_=repair,
+            n_classes_=original.classes,
+            columns_=columns,
+            _headings=headings,
         )
         return self
 
-    def _labels(self, labels: Any, shape: tuple[int, ...]) -> Any:
+    def _labels(self, labels: Any, shape: tuple[int, ...], headings: list[int] | None) -> Any:
         """Return checked labels; a foreign calibrator checks its own."""
-        found = as_columns(labels, shape, self.class_names)
+        names = headings if self.class_names is None else self.class_names
+        found = as_columns(labels, shape, names)
         if found is None or not isinstance(self.calibrator, str | Calibrator | None):
             return found
         return check_labels(found, *shape)
+
+    def _labels_to_doubt(self, labels: Any, shape: tuple[int, ...]) -> Labels | None:
+        """Return labels that are column indices; what a foreign calibrator takes may not be."""
+        try:
+            return None if labels is None else check_labels(labels, *shape)
+        except Refusal:
+            return None
 
     def _columns(self, scores: Any, classes: int) -> list[str] | None:
         """Return the columns' names: those the caller gave, else a data frame's."""
@@ -242,6 +281,7 @@ class Preserved(Estimator):
         if lazy.handler(scores) is not None:
             wanted = np.dtype(np.float64)
             return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
+        scores, features = same_rows(scores=scores, features=features)
         if dense.is_dense(axis, scores):
             return self.reports(scores, features=features, axis=axis).direct
         original = Original.of(self._again(scores), self._kind())
@@ -263,7 +303,7 @@ class Preserved(Estimator):
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
         """Return the original decisions: class names where they were given, else indices."""
         if lazy.handler(scores) is not None:
-            names = self.class_names
+            names = self._names()
             wanted = np.dtype(np.intp) if names is None else np.asarray(names).dtype
             return self._lazily(self.predict, scores, wanted, "i", axis=axis)
         if dense.is_dense(axis, scores):
@@ -274,9 +314,12 @@ class Preserved(Estimator):
         given = self._again(scores)
         check_scores(given, self._kind())
         decision: Decisions = given.argmax(axis=1)
-        if self.class_names is None:
-            return decision
-        return np.asarray(np.asarray(self.class_names)[decision])
+        names = self._names()
+        return decision if names is None else np.asarray(np.asarray(names)[decision])
+
+    def _names(self) -> Sequence[Any] | None:
+        """Return what `predict` answers with: the names given, or whole-number headings."""
+        return self._headings if self.class_names is None else self.class_names
 
     def reports(
         self,
@@ -298,6 +341,7 @@ class Preserved(Estimator):
         reports : Reports
             ``direct``, ``repaired`` and ``decision``.
         """
+        scores, features = same_rows(scores=scores, features=features)
         if dense.is_dense(axis, scores):
             return self._dense_reports(arrays.to_numpy(scores), dtype, features, axis)
         original = Original.of(self._again(scores), self._kind())
@@ -365,7 +409,8 @@ class Preserved(Estimator):
         """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
         self._check_fitted("repair_")
         held, meta = packed(self.calibrator_, self.repair_)
-        names = None if self.class_names is None else np.asarray(self.class_names).tolist()
+        names = self._names()
+        names = None if names is None else np.asarray(names).tolist()
         return held, {**meta, "input": self._kind(), "class_names": names}
 
     @classmethod

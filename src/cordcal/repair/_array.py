@@ -1,7 +1,7 @@
 """The row rule of CORD, written against the array API: the readable specification.
 
 Section 3 of the paper, one function a step.  Any array library can run it; for
-NumPy arrays the compiled kernel in ``_kernels.py`` computes the same bits.
+NumPy arrays the compiled kernel in ``kernels/`` computes the same bits.
 Names ending in ``_rest`` are complements (``1 - x``) carried on their own, because
 confident rows would lose them to cancellation.
 
@@ -24,6 +24,8 @@ from cordcal._numeric.rows import lane_sum
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
+# Masses that come from equal entries differ by a few roundings: nearer ones are tied.
+TIED = 2.0**-50
 # δ_stab of Appendix A: how much uniform mass a row with an exact zero is mixed with.
 DELTA = 1e-10
 

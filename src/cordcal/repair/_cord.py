@@ -37,6 +37,7 @@ class CORD(FittedRepair):
         CORD), k keeps the order of the first k classes, ``"ranking"`` the whole order.
     threads : int, optional
         Cores to use.  By default all of them, but one inside a worker process or thread.
+        A model file keeps a number that was set; ``model.set_params(threads=None)`` lifts it.
 
     Attributes
     ----------
@@ -88,7 +89,8 @@ class CORD(FittedRepair):
         original : array_like of shape (n, K)
             The classifier's own probabilities.
         direct : array_like of shape (n, K)
-            The calibrator's probabilities for the same rows.
+            The calibrator's probabilities for the same rows; those of pandas objects are matched
+            by index.
         decision : array_like of int, optional
             The class to keep in each row, where it is not the argmax of ``original``
             (ties go to the smallest index).
@@ -262,15 +264,17 @@ class CORD(FittedRepair):
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return what a model file holds: the shared scalar, and how it was found."""
         check_fitted(self)
+        threads = {} if self.threads is None else {"threads": int(self.threads)}
         return {"eta": np.atleast_1d(self.eta_)}, {
             "preserve": self.preserve if self.preserve == "ranking" else int(self.preserve),
             "construction": self.construction_.to_dict(),
+            **threads,
         }
 
     @classmethod
     def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
         """Rebuild a fitted repair from what `_state` returned."""
-        cord = cls(meta["preserve"])
+        cord = cls(meta["preserve"], threads=meta.get("threads"))
         record = meta["construction"]
         nested = "levels" in record
         cord.construction_ = (RankingConstruction if nested else Construction).from_dict(record)
@@ -279,12 +283,10 @@ class CORD(FittedRepair):
         return cord
 
     def __repr__(self) -> str:
-        kept = "" if self.preserve == 1 else f"preserve={self.preserve!r}"
-        if not hasattr(self, "eta_"):
-            return f"CORD({kept})"
-        eta = (
-            f"{len(self.eta_)} scalars"
-            if isinstance(self.eta_, np.ndarray)
-            else f"eta={self.eta_!r}"
-        )
-        return f"CORD({kept + ', ' if kept else ''}{eta})"
+        parts = [] if self.preserve == 1 else [f"preserve={self.preserve!r}"]
+        if self.threads is not None:
+            parts.append(f"threads={self.threads!r}")
+        if hasattr(self, "eta_"):
+            several = isinstance(self.eta_, np.ndarray)
+            parts.append(f"{len(self.eta_)} scalars" if several else f"eta={self.eta_!r}")
+        return f"CORD({', '.join(parts)})"

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from cordcal._door.arrays import stacklevel_outside_package
 from cordcal._door.errors import Refusal
 from cordcal._door.types import Decisions, Vector
+from cordcal._door.warned import warn
 from cordcal.repair import _array_engine, kernels
 from cordcal.repair._rows import Description
 from cordcal.repair._scalar import Probe
@@ -171,9 +170,7 @@ def _hint(setting: str) -> None:
 
 @functools.cache
 def _hint_at_numba() -> None:
-    warnings.warn(
+    warn(
         "work of this size is several times faster with numba; pip install numba, or set "
-        f"{SETTING}=array to silence this hint",
-        UserWarning,
-        stacklevel=stacklevel_outside_package(),
+        f"{SETTING}=array to silence this hint"
     )

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy.typing as npt
 
-from cordcal._door import dense
+from cordcal._door import dense, lazy
+from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Decisions
 from cordcal.repair import _fronts
 from cordcal.repair._arguments import check_against_fit, check_fitted, output_array, report_pair
@@ -36,7 +38,8 @@ class FittedRepair(Estimator, ABC):
         Parameters
         ----------
         original, direct : array_like of shape (n, K) or (K,)
-            The classifier's and the calibrator's probabilities.
+            The classifier's and the calibrator's probabilities.  Rows of pandas objects are
+            matched by index; the result has the order of ``original``.
         decision : array_like of int, optional
             The class to keep in each row; required if `fit` was given one.
         dtype : dtype, optional
@@ -83,6 +86,13 @@ class FittedRepair(Estimator, ABC):
         array([ True])
         """
         check_fitted(self)
+        original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
+        if lazy.handler(original, direct) is not None:
+            raise Refusal(
+                "original and direct",
+                "are dask collections, whose rows explain does not read",
+                "compute() the rows to explain first",
+            )
         (original, direct), (decision,) = dense.flat_rows(axis, (original, direct), (decision,))
         p, q = report_pair(original, direct, allow_row=True)
         if q.ndim == 1:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cordcal._door import arrays, dense, lazy
 from cordcal._door.errors import Refusal, placed
 from cordcal._door.reports import check_same_shape
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Decisions
 from cordcal._door.vectors import check_weights
 from cordcal._numeric.exact import moderated
@@ -75,6 +76,9 @@ def construct(
     if collection is not None:
         found: Found = collection.construct(repair, original, direct, decision, sample_weight)
         return found
+    original, direct, decision, sample_weight = same_rows(
+        original=original, direct=direct, decision=decision, sample_weight=sample_weight
+    )
     if dense.is_dense(axis, original, direct):
         assert axis is not None
         check_same_shape(original, "original", direct, "direct")
@@ -96,6 +100,7 @@ def construct_batches(
     state: ConstructionState | None = None
     for batch in batches:
         given = batch_arguments(batch)
+        given = dict(zip(given, same_rows(**given), strict=True))
         p, q = report_pair(given["original"], given["direct"])
         if state is None:
             state = repair._new_state(q.shape[1], spill_bytes)
@@ -123,6 +128,7 @@ def transform(
         if out is not None or axis is not None:
             raise Refusal("out and axis", "are not served for dask collections", "leave them out")
         return collection.transform(repair, original, direct, decision, dtype)
+    original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
     if dense.is_dense(axis, original, direct) and np.ndim(direct) > 1:
         assert axis is not None
         return _transform_dense(repair, original, direct, decision, dtype, out, axis)

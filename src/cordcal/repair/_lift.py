@@ -9,10 +9,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays, dense
+from cordcal._door import arrays, dense, lazy
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal
 from cordcal._door.reports import check_same_shape
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Array, Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal.repair import _array, _foreign, _rows
@@ -118,14 +119,39 @@ class Lift(FittedRepair):
         -------
         self : Lift
             The fitted repair.
+
+        Notes
+        -----
+        Dask arrays and data frames are described where their blocks are; a few numbers per row
+        travel to the caller.
         """
         if labels is None:
             raise Refusal("labels", "is missing", "Lift learns from labels; CORD needs none")
-        parts = list(_described(axis, original, direct, labels, decision, sample_weight))
+        original, direct, labels, decision, sample_weight = same_rows(
+            original=original,
+            direct=direct,
+            labels=labels,
+            decision=decision,
+            sample_weight=sample_weight,
+        )
+        collection = lazy.handler(original, direct)
+        if collection is None:
+            parts = list(_described(axis, original, direct, labels, decision, sample_weight))
+            classes = int(np.shape(direct)[-1 if axis is None else axis])
+        elif axis is not None:
+            raise Refusal("axis", "is not served for dask collections", "pass blocks of rows")
+        else:
+            classes, parts = collection.described(
+                _described_block,
+                direct=direct,
+                original=original,
+                labels=labels,
+                decision=decision,
+                sample_weight=sample_weight,
+            )
         if sample_weight is not None:
             whole = np.concatenate([part.weight for part in parts])
             check_weights(whole, len(whole))
-        classes = int(np.shape(direct)[-1 if axis is None else axis])
         given = {"weighted": sample_weight is not None, "decision_given": decision is not None}
         return self._learn(parts, classes, None, **given)
 
@@ -283,6 +309,13 @@ def _described(
     beside = (labels, decision, weight)
     for _, (p, q), vectors in dense.row_views(axis, (original, direct), beside):
         yield from _checked(p, q, *vectors)
+
+
+def _described_block(
+    *, original: Any, direct: Any, labels: Any, decision: Any = None, sample_weight: Any = None
+) -> list[_LabelledRows]:
+    """Check and describe one block of a lazy collection."""
+    return list(_checked(original, direct, labels, decision, sample_weight))
 
 
 def _checked(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ from cordcal._door import arrays
 from cordcal._door.blocks import row_blocks
 from cordcal._door.errors import Refusal
 from cordcal._door.reports import as_matrix
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Decisions, Vector
 from cordcal._door.vectors import check_decisions
+from cordcal._door.warned import warn
 from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
 from cordcal.repair import _lift_rule as rule
@@ -69,6 +70,7 @@ def lift(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_mode(mode)
+    confidence, decision, rest = same_rows(confidence=confidence, decision=decision, rest=rest)
     shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
     given = np.atleast_2d(shares)
     rows, classes = given.shape
@@ -100,7 +102,7 @@ def _lifted(
 
 
 def _checked_confidence(confidence: Any, rows: int) -> Vector:
-    array = np.atleast_1d(arrays.to_numpy(confidence)).astype(np.float64)
+    array = np.atleast_1d(arrays.to_numpy(confidence, "confidence")).astype(np.float64)
     if array.shape != (rows,):
         raise Refusal(
             "confidence",
@@ -136,8 +138,7 @@ def _warn_about_room(mass: Vector, classes: int, dtype: Any) -> None:
     least = rule.least_room(classes, dtype)
     cramped = int(np.count_nonzero(mass < least))
     if cramped:
-        warnings.warn(
+        warn(
             f"confidence is below {least:.6g} in {cramped:,} of {len(mass):,} rows, too little to "
-            f"be on top of {classes} classes; it was raised to that",
-            stacklevel=3,
+            f"be on top of {classes} classes; it was raised to that"
         )

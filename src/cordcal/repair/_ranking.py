@@ -18,7 +18,7 @@ from cordcal._door.arrays import dtype_name, first_argmax, namespace
 from cordcal._door.types import Array
 from cordcal._numeric.rows import lane_sum
 from cordcal.repair import _array
-from cordcal.repair._array import DELTA, EPSILON, RowSum
+from cordcal.repair._array import DELTA, EPSILON, TIED, RowSum
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,10 @@ def level_state(
         top = inside[0]
         lower = top / (top + 1.0) + EPSILON
         rival = b_rest * top
-        tied_behind = (rival == b) & (rows.order[:, level + 1] < rows.order[:, level])
-        changed = (rival > b) | tied_behind
+        # Two products of rounded numbers: in which of them equal entries come out larger is
+        # chance, and other libraries add in another order.
+        behind = rows.order[:, level + 1] < rows.order[:, level]
+        changed = (rival > b + TIED * b) | ((rival >= b - TIED * b) & behind)
     g = 0.5 * b + 0.5 * rows.original[:, level]
     g_rest = 0.5 * b_rest + 0.5 * rows.original_rest[:, level]
     everything = rows.entry[:, 0] + rows.left[:, 0]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cordcal._door import arrays
 from cordcal._door.errors import Refusal
 from cordcal._door.estimator import Estimator
+from cordcal._door.rows import same_rows
 from cordcal._door.types import Decisions, Vector
 from cordcal._door.vectors import check_decisions, check_weights
 from cordcal._numeric.exact import moderated
@@ -84,6 +85,9 @@ class VariantCORD(Estimator):
             raise Refusal(
                 "reference_weight", f"is {self.reference_weight}", "pass a number between 0 and 1"
             )
+        original, direct, decision, sample_weight = same_rows(
+            original=original, direct=direct, decision=decision, sample_weight=sample_weight
+        )
         p, q = _numpy_pair(original, direct)
         keep = None if decision is None else check_decisions(decision, *q.shape)
         weight = None
@@ -107,6 +111,7 @@ class VariantCORD(Estimator):
     ) -> npt.NDArray[Any]:
         """Repair reports with the fitted scalar; see `CORD.transform`."""
         check_fitted(self)
+        original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
         p, q = _numpy_pair(original, direct)
         keep = check_against_fit(self.construction_, q, decision)
         out = output_array(q, dtype, None, False)
@@ -136,6 +141,7 @@ class _Fixed(Estimator):
         self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair reports; see `CORD.transform`."""
+        original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
         p, q = _numpy_pair(original, direct)
         keep = None if decision is None else check_decisions(decision, *q.shape)
         out = output_array(q, dtype, None, False)

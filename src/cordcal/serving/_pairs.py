@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cordcal._door.errors import about_rows, refuse
 from cordcal._numeric.rows import softmax
 from cordcal.files._stream import ScoreFile
-from cordcal.serving._pipeline import overlapped, said_once
+from cordcal.serving._pipeline import overlapped
 from cordcal.serving._refusals import OnError, Parts, Refusals
 
 Progress = Callable[[int, int], None]
@@ -89,6 +89,7 @@ def construct_from_files(
         How many rows were left out, by reason.
     """
     state = cord._new_state(direct.classes)
+    original, direct = original.without_labels(), direct.without_labels()
     files = {"original": original, "direct": direct}
 
     def work(parts: Parts) -> tuple[Any, Counter[str]]:
@@ -97,10 +98,9 @@ def construct_from_files(
         return None if found is None else found[1], refusals.counts
 
     skipped: Counter[str] = Counter()
-    with said_once():
-        for block, counts in overlapped(batches_of([original, direct], 0, progress), work):
-            skipped += counts
-            if block is not None:
-                state.append(block)
-        cord._constructed(state.construct())
+    for block, counts in overlapped(batches_of([original, direct], 0, progress), work):
+        skipped += counts
+        if block is not None:
+            state.append(block)
+    cord._constructed(state.construct())
     return skipped

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from cordcal._door.warned import collected, warn
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,7 +24,8 @@ def overlapped(
 
     One thread reads one item ahead, ``workers`` threads work, and the caller consumes: at
     most ``workers`` items are worked on or wait.  What goes wrong anywhere is raised here, in the
-    order of the items.
+    order of the items, and so are the package's warnings: a file of a thousand batches would
+    otherwise give the same one a thousand times.
 
     Parameters
     ----------
@@ -42,19 +43,20 @@ def overlapped(
     """
     threads = workers or _cores()
     iterator, end = iter(items), object()
-    pending: deque[Future[Result]] = deque()
+    read, run, once = _collecting(next), _collecting(work), _Once()
+    pending: deque[Future[tuple[Result, list[str]]]] = deque()
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(threads) as pool:
-        upcoming: Future[object] = reader.submit(next, iterator, end)
+        upcoming: Future[tuple[Any, list[str]]] = reader.submit(read, iterator, end)
         try:
-            while (item := upcoming.result()) is not end:
-                upcoming = reader.submit(next, iterator, end)
-                pending.append(pool.submit(work, item))  # type: ignore[arg-type]
+            while (item := once.result_of(upcoming)) is not end:
+                upcoming = reader.submit(read, iterator, end)
+                pending.append(pool.submit(run, item))
                 # Whoever works on it holds it; a batch must not outlive its result.
                 del item
                 if len(pending) >= threads:
-                    yield pending.popleft().result()
+                    yield once.result_of(pending.popleft())
             while pending:
-                yield pending.popleft().result()
+                yield once.result_of(pending.popleft())
         finally:
             for future in pending:
                 future.cancel()
@@ -65,18 +67,26 @@ def _cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-@contextmanager
-def said_once() -> Iterator[None]:
-    """Hold warnings back, and give those that differ only in numbers once, at the end.
+def _collecting(work: Callable[..., Result]) -> Callable[..., tuple[Result, list[str]]]:
+    def run(*arguments: object) -> tuple[Result, list[str]]:
+        with collected() as messages:
+            return work(*arguments), messages
 
-    A file of a thousand batches would otherwise say the same thing a thousand times.
-    """
-    with warnings.catch_warnings(record=True) as held:
-        warnings.simplefilter("always")
-        yield
-    told = set()
-    for warning in held:
-        words = _NUMBER.sub("", str(warning.message))
-        if words not in told:
-            told.add(words)
-            warnings.warn(str(warning.message), warning.category, stacklevel=4)
+    return run
+
+
+class _Once:
+    """Gives the warnings of all items in this thread, those that differ only in numbers once."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def result_of(self, future: Future[tuple[Result, list[str]]]) -> Result:
+        # Returned at once, so that nothing here outlives its use by the caller.
+        result, messages = future.result()
+        for message in messages:
+            words = _NUMBER.sub("", message)
+            if words not in self._seen:
+                self._seen.add(words)
+                warn(message)
+        return result

@@ -24,7 +24,7 @@ from cordcal.files._rest import Rest, joined
 from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import encoder_for, write_reports
 from cordcal.serving._pairs import Progress, batches_of, read_original
-from cordcal.serving._pipeline import overlapped, said_once
+from cordcal.serving._pipeline import overlapped
 from cordcal.serving._refusals import OnError, Parts, Refusals
 
 # 1 MB of float64: the temporaries of a block stay in the cache.
@@ -90,8 +90,6 @@ class Repairer(ABC):
 
     def batches(self, first: int, progress: Progress | None = None) -> Iterator[Parts]:
         """Yield the same rows of every file."""
-        for file in self.files.values():
-            file.with_labels = False  # nothing here depends on them
         return batches_of(list(self.files.values()), first, progress)
 
     @abstractmethod
@@ -104,7 +102,9 @@ class CalibratedRows(Repairer):
 
     def __init__(self, model: Any, scores: ScoreFile, **options: Any) -> None:
         super().__init__(**options)
-        self.model, self.files, self.classes = model, {"scores": scores}, scores.classes
+        # A label in a column that is passed on may be of a class that the model does not know.
+        self.files = {"scores": scores.without_labels()}
+        self.model, self.classes = model, scores.classes
         self.dtypes = {"repaired": _output_dtype(self.dtype, scores.dtype)}
 
     def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
@@ -132,7 +132,9 @@ class RepairedRows(Repairer):
 
     def __init__(self, cord: Any, original: ScoreFile, direct: ScoreFile, **options: Any) -> None:
         super().__init__(**options)
-        self.model, self.files = cord, {"original": original, "direct": direct}
+        files = {"original": original, "direct": direct}
+        self.model = cord
+        self.files = {name: file.without_labels() for name, file in files.items()}
         self.classes = direct.classes
         wanted = direct.dtype if self.dtype is None else np.dtype(self.dtype)
         self.dtypes = {"repaired": wanted}
@@ -286,7 +288,7 @@ def apply_model(
     repairer : CalibratedRows or RepairedRows
         The model and its input.
     output : path
-        A Parquet, npy or CSV file.
+        A Parquet, Feather, JSONL, CSV, npy or npz file, by its suffix; ``-`` is stdout.
     class_names : sequence of str, optional
         One name a column.
     on_error : {"stop", "skip"}
@@ -314,30 +316,29 @@ def apply_model(
         raise Refusal(
             str(output),
             "is a npy file, which cannot say which rows were left out",
-            "write a Parquet or CSV file where rows are skipped",
+            "write a Parquet, Feather, JSONL or CSV file where rows are skipped",
         )
     for source in repairer.files.values():
         source.go_into(Path(output).suffix.lower() or ".csv")
-    with said_once():
-        if str(output) == "-" or Path(output).suffix.lower() == ".npz":
-            return _apply_at_once(
-                repairer,
-                output,
-                on_error,
-                progress,
-                class_names=class_names,
-                overwrite=overwrite,
-                spreadsheet=spreadsheet,
-            )
-        chosen = layout or repairer.layout
-        encoder = encoder_for(output, class_names, spreadsheet=spreadsheet, layout=chosen)
-        work = _Worker(repairer, encoder.encode, on_error)
-        job = _job(repairer, class_names, on_error, spreadsheet, chosen)
-        with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
-            there = file.rows
-            for done in overlapped(_hands(repairer.batches(len(file.records), progress)), work):
-                file.append(done.encoded, changed=done.changed, skipped=done.skipped)
-                del done
+    if str(output) == "-" or Path(output).suffix.lower() == ".npz":
+        return _apply_at_once(
+            repairer,
+            output,
+            on_error,
+            progress,
+            class_names=class_names,
+            overwrite=overwrite,
+            spreadsheet=spreadsheet,
+        )
+    chosen = layout or repairer.layout
+    encoder = encoder_for(output, class_names, spreadsheet=spreadsheet, layout=chosen)
+    work = _Worker(repairer, encoder.encode, on_error)
+    job = _job(repairer, class_names, on_error, spreadsheet, chosen)
+    with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
+        there = file.rows
+        for done in overlapped(_hands(repairer.batches(len(file.records), progress)), work):
+            file.append(done.encoded, changed=done.changed, skipped=done.skipped)
+            del done
     return _summary(file.records, repairer.classes, there)
 
 

@@ -14,7 +14,7 @@ from cordcal.evaluate.audit import seen_before
 from cordcal.files._stream import ScoreFile
 from cordcal.repair import CORD, Lift
 from cordcal.serving._pairs import Progress, batches_of, construct_from_files, read_original
-from cordcal.serving._pipeline import overlapped, said_once
+from cordcal.serving._pipeline import overlapped
 from cordcal.serving._refusals import OnError, Parts, Refusals
 
 
@@ -85,11 +85,10 @@ def audit_files(
         return None if found is None else found[1], refusals.counts
 
     total, skipped = AuditStream(repair, recognise=True), Counter[str]()
-    with said_once():
-        for stream, counts in overlapped(batches_of([original, direct], 0, progress), work):
-            skipped += counts
-            if stream is not None:
-                total.merge(stream)
+    for stream, counts in overlapped(batches_of([original, direct], 0, progress), work):
+        skipped += counts
+        if stream is not None:
+            total.merge(stream)
     noticed: list[str] = []
     if isinstance(cord, CORD) and total.rows == cord.construction_.n:
         again = CORD(cord.preserve)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy.typing as npt
 
-from cordcal._door.errors import Interrupted, Refusal
+from cordcal._door.errors import ClusterFailure, Interrupted, Refusal
 from cordcal.evaluate._audit_rows import AuditStream
 from cordcal.files._growing import NothingLeft, nothing_left
 from cordcal.files._locks import open_locked
@@ -153,12 +153,13 @@ def apply_parts(
         try:
             for at, done in zip(left, run(work, items), strict=True):
                 journal.note(names[at], parts[names[at]], done)
-        except KeyboardInterrupt as error:
-            raise Interrupted(
-                f"{len(journal.done)} of {len(names)} parts are whole in {os.fspath(folder)}",
-                "the same command with {setting} does the others",
-                setting=("resume", "True"),
-            ) from error
+        except (KeyboardInterrupt, ClusterFailure) as error:
+            whole = f"{len(journal.done)} of {len(names)} parts are whole in {os.fspath(folder)}"
+            remedy, setting = "the same command with {setting} does the others", ("resume", "True")
+            if isinstance(error, ClusterFailure):
+                reason = f"{error.reason}; {whole}"
+                raise ClusterFailure(error.argument, reason, remedy, setting=setting) from error
+            raise Interrupted(whole, remedy, setting=setting) from error
         total = _summed(journal.done.values(), work.model.n_classes_, there)
         if not total.rows:
             raise nothing_left(folder, [total.skipped])
@@ -232,6 +233,15 @@ def _journal(
             file.flush()
         yield _Journal(file, done)
         path.unlink()
+
+
+def finished_parts(folder: str | os.PathLike[str]) -> int:
+    """Return how many parts of a folder an interrupted run finished, which the next may keep."""
+    try:
+        lines = (Path(folder) / _JOURNAL).read_bytes().splitlines(keepends=True)[1:]
+    except OSError:
+        return 0
+    return sum(line.endswith(b"\n") for line in lines)
 
 
 def _check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> None:

@@ -64,7 +64,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
       gives.  Of several such classes, the one with the largest mean original probability, then
       the first.  It is another classifier, which decides otherwise in some rows.
 
-    The repair's shared scalar is found on the held-out rows of the folds.
+    The repair's shared scalar is found on the held-out rows of the folds.  Rows of X, y and
+    weights go together by position, also where they are pandas objects, as in scikit-learn.
 
     Parameters
     ----------
@@ -158,6 +159,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         """
         estimator = self._base()
         self._check_parameters(estimator)
+        arrays.refuse_masked(y, "y")
+        arrays.refuse_masked(sample_weight, "sample_weight")
         X, y = indexable(X, y)
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")

@@ -125,6 +125,13 @@ class SetSpec:
         """Whether the rows to evaluate on are given, so that there is one way to split."""
         return self.evaluation is not None or self.experiment is not None
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that its rows are read from."""
+        labels = () if self.labels is None else (Path(self.labels),)  # or a key
+        others = (self.evaluation, self.features, *(each.file for each in self.shifted))
+        return (self.file, *labels, *(each for each in others if each is not None))
+
 
 @dataclass(frozen=True)
 class Claim:

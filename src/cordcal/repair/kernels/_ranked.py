@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
+from cordcal.repair._array import DELTA, EPSILON, TIED, TINY_TAIL, TINY_TAIL_SCALE
 from cordcal.repair.kernels._jit import (
     F64,
     KINDS,
@@ -317,7 +317,8 @@ def _repair(p, q, keep, keys, bits, etas, limits, out, worst):
                 lower = inside / (inside + 1.0) + EPSILON
                 rival = b_rest[at] * inside
                 ahead = chosen[at + _U(1)] < chosen[at]
-                changed = (rival > b[at]) | ((rival == b[at]) & ahead)
+                near = TIED * b[at]
+                changed = (rival > b[at] + near) | ((rival >= b[at] - near) & ahead)
             same &= (b[at] >= lower) & (b_rest[at] >= EPSILON)
             if not known and changed:
                 _move(p, i, p_least, p_sum, chosen, b, b_rest, p_entry, p_left, p_row, g, g_rest)

@@ -1,0 +1,67 @@
+"""Model files that an earlier version wrote: read, and the same reports."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal import calibrators
+
+pytest.importorskip("safetensors")
+
+FOLDER = Path(__file__).parents[1] / "data" / "models"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def inputs() -> dict[str, np.ndarray]:
+    with np.load(FOLDER / "inputs.npz") as stored:
+        return dict(stored)
+
+
+@pytest.fixture(scope="module")
+def outputs() -> dict[str, np.ndarray]:
+    with np.load(FOLDER / "outputs.npz") as stored:
+        return dict(stored)
+
+
+def test_there_is_a_file_of_every_kind(outputs: dict[str, np.ndarray]) -> None:
+    assert set(NAMES) == set(outputs)
+    assert {f"preserved-{key}" for key in calibrators.available()} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_read_and_gives_the_same_reports(
+    name: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]
+) -> None:
+    model = cordcal.load(FOLDER / f"{name}.safetensors")
+    original, extra = inputs["new_original"], {}
+    if name.startswith("preserved"):
+        if model.calibrator_.input == "logits":
+            original = inputs["new_logits"]
+        if name == "preserved-adats":
+            extra["features"] = inputs["new_features"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # mcct-i about logits below zero
+            reports = model.predict_proba(original, **extra)
+    else:
+        reports = model.transform(original, inputs["new_direct"])
+    # Sums of BLAS and NumPy's exp and log differ in the last bits between CPUs and versions.
+    np.testing.assert_allclose(reports, outputs[name], rtol=1e-12, atol=1e-300)
+    np.testing.assert_array_equal(reports.argmax(axis=1), original.argmax(axis=1))
+
+
+def test_names_and_settings_are_read() -> None:
+    def load(name: str) -> object:
+        return cordcal.load(FOLDER / f"{name}.safetensors")
+
+    assert list(load("preserved-names").class_names) == ["ant", "bee", "wasp", 'Ω, "fly"']
+    assert load("preserved-preserve-2").preserve == 2
+    assert load("cord-preserve-3").preserve == 3
+    assert load("cord-ranking").preserve == "ranking"
+    assert load("preserved-probabilities").calibrator_.input == "probabilities"
+    assert [load(f"lift-{mode}").mode for mode in ("raise", "cap")] == ["raise", "cap"]

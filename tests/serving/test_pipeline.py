@@ -1,0 +1,120 @@
+"""Work on several threads: its results in order, and its warnings under the user's filters."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal._door.warned import collected, warn
+from cordcal.files import _sources, open_scores
+from cordcal.serving._pipeline import overlapped
+from cordcal.serving.applying import RepairedRows, apply_model
+
+
+def odd(item: int) -> int:
+    warn(f"row {item} is odd")
+    return item
+
+
+def test_each_warning_comes_once_and_in_the_callers_thread() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert list(overlapped(range(50), odd, workers=4)) == list(range(50))
+    assert [str(each.message) for each in caught] == ["row 0 is odd"]
+    assert caught[0].filename == __file__
+
+
+def test_filters_of_the_user_hold() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = overlapped(range(50), odd, workers=4)
+        with pytest.raises(UserWarning, match="is odd"):
+            next(results)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", message="row .* is odd")
+        assert len(list(overlapped(range(50), odd, workers=4))) == 50
+    assert caught == []
+
+
+def test_what_the_reader_warns_of() -> None:
+    with pytest.warns(UserWarning, match="is odd"):
+        assert list(overlapped(map(odd, range(5)), abs)) == list(range(5))
+
+
+def test_filters_and_hooks_of_the_process_are_not_touched() -> None:
+    """Other threads warn while the work goes on: nothing of theirs is held back."""
+    started, ended = threading.Event(), threading.Event()
+
+    def work(item: int) -> int:
+        started.set()
+        assert ended.wait(10)
+        return odd(item)
+
+    def consume() -> None:
+        list(overlapped(range(2), work, workers=2))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        state = warnings.showwarning, list(warnings.filters)
+        thread = threading.Thread(target=consume)
+        thread.start()
+        assert started.wait(10)
+        assert (warnings.showwarning, list(warnings.filters)) == state
+        warnings.warn("of somebody else", DeprecationWarning, stacklevel=1)
+        ended.set()
+        thread.join()
+    assert [str(each.message) for each in caught] == ["of somebody else", "row 0 is odd"]
+
+
+def test_collecting_ends_with_its_block() -> None:
+    with collected() as outer:
+        with collected() as inner:
+            warn("inner")
+        warn("outer")
+    assert (outer, inner) == (["outer"], ["inner"])
+    with pytest.warns(UserWarning, match="outside"):
+        warn("outside")
+
+
+@pytest.fixture
+def sloppy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RepairedRows:
+    """Reports of many batches whose sums are off a little."""
+    monkeypatch.setattr(_sources, "BATCH_BYTES", 4096)
+    rng = np.random.default_rng(0)
+    for name in ("p", "q"):
+        report = rng.dirichlet(np.ones(4), 2000)
+        np.save(tmp_path / f"{name}.npy", report * (1 + 1e-4 * rng.random((2000, 1))))
+    p, q = (np.load(tmp_path / f"{name}.npy") for name in ("p", "q"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cord = cordcal.CORD().fit(p, q)
+    files = (open_scores(tmp_path / f"{n}.npy", input="probabilities") for n in ("p", "q"))
+    return RepairedRows(cord, *files, dtype=None, with_direct=False, explain=False)
+
+
+def test_apply_warns_once_a_report(sloppy: RepairedRows, tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert apply_model(sloppy, tmp_path / "out.csv").rows == 2000
+    assert sorted(str(each.message).split(":")[0] for each in caught) == ["direct", "original"]
+
+
+def test_a_warning_made_an_error_stops_apply(sloppy: RepairedRows, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="sum to one"):
+            apply_model(sloppy, tmp_path / "out.csv")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["p.npy", "q.npy"]
+
+
+def test_a_warning_that_is_ignored(sloppy: RepairedRows, tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        apply_model(sloppy, tmp_path / "out.csv")
+    assert caught == []
