@@ -183,3 +183,13 @@ def test_an_address_without_a_scheduler(address: str, monkeypatch: pytest.Monkey
             pass
     assert caught.value.argument == "scheduler"
     assert address in caught.value.reason
+
+
+def test_inside_a_running_event_loop(threads: str) -> None:
+    """A notebook runs one in the thread that calls."""
+
+    async def cell() -> list[int]:
+        with _cluster.on_cluster(threads) as run:
+            return list(run(abs, [-1, 2]))
+
+    assert asyncio.run(cell()) == [1, 2]

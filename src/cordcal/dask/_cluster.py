@@ -10,7 +10,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -82,7 +82,10 @@ def _check_scheduler(address: str) -> None:
 
     cause: Exception | None = None
     try:
-        if asyncio.run(kind_in_time()) == "Scheduler":
+        # In a thread of its own: a notebook runs an event loop in this one.
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(lambda: asyncio.run(kind_in_time())).result()
+        if answer == "Scheduler":
             return
     except Exception as error:  # anything may answer there, in any protocol
         cause = error
