@@ -151,7 +151,7 @@ def cell(values: np.ndarray, labels: np.ndarray, kind: str, rows: int, seed: int
         model = cordcal.Preserved(key, input=kind, repair=repair).fit(values[fit], labels[fit])
         loss = cordcal.metrics.nll(model.predict_proba(values[unseen]), labels[unseen])
         truth[f"{key} {report}"] = loss
-    from cordcal._door.scores import original_probabilities
+    from cordcal._validation.scores import original_probabilities
 
     plain = original_probabilities(values[unseen], kind)
     truth["uncalibrated original"] = cordcal.metrics.nll(plain, labels[unseen])

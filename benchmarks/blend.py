@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import cordcal
-from cordcal._door.original import Original
+from cordcal._validation.scores import Original
 from cordcal.calibrators import make
-from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop
+from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop
 from cordcal.calibrators.blend import Blend
 from cordcal.metrics import brier, ece, nll
 from cordcal.repair import CORD, Lift

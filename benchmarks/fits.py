@@ -108,7 +108,7 @@ def best_of(fit: Fit, logits: np.ndarray, labels: np.ndarray) -> tuple[float, Fi
 
 def until(name: str, target: float, logits: np.ndarray, labels: np.ndarray) -> Figures:
     """Return when a fit of cordcal's has come to an objective no worse than ``target``."""
-    from cordcal.calibrators import _logistic
+    from cordcal.calibrators import affine
 
     steps: list[tuple[float, float]] = []
 
@@ -116,7 +116,7 @@ def until(name: str, target: float, logits: np.ndarray, labels: np.ndarray) -> F
     def watched(*_: object) -> Iterator[Callable[[int, float, float], None]]:
         yield lambda step, value, gradient_norm: steps.append((time.perf_counter(), value))
 
-    with mock.patch.object(_logistic, "progress", watched):
+    with mock.patch.object(affine, "progress", watched):
         start = time.perf_counter()
         ours(name)(logits, labels)
     reached, value = next((at, value) for at, value in steps if value <= target)

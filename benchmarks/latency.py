@@ -21,7 +21,7 @@ import onnxruntime
 import torch
 
 import cordcal
-from cordcal._door.expressions import softmax
+from cordcal._numeric.expressions import softmax
 from cordcal.export._onnx_graph import Graph
 from cordcal.onnx import export
 from cordcal.torch import PreservedModule

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import numpy as np
 
 from cordcal import metrics
-from cordcal.evaluate.bootstrap import resampled
+from cordcal.evaluate.statistics import resampled
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.statistics import simultaneous_intervals
-from cordcal.metrics._rows import Report
-from cordcal.metrics._smooth import Normalization, smooth_gap
+from cordcal.metrics.rows import Report
+from cordcal.metrics.smooth import Normalization, smooth_gap
 
 ROWS, CLASSES = 25_000, 1000
 

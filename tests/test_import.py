@@ -55,11 +55,11 @@ def test_cord_needs_numpy_only_until_it_runs() -> None:
 @pytest.mark.parametrize(
     ("code", "allowed"),
     [
-        ("import cordcal.repair, cordcal._door.arrays", ()),
+        ("import cordcal.repair, cordcal._numeric.arrays", ()),
         ("import cordcal.metrics", ("scipy",)),
         ("import cordcal.files", ()),
         ("import cordcal.report", ()),
-        ("import cordcal.calibrators, cordcal.preserved", ()),
+        ("import cordcal.calibrators, cordcal.preserving", ()),
         ("import cordcal.sklearn", SKLEARN),
         ("from cordcal.cli import main; main(['--version'])", ()),
         (f"from cordcal.cli import main; main(['info', {SCORES!r}])", ()),

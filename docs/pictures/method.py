@@ -10,8 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from _style import COLOURS, plt, write
 
 import cordcal
-from cordcal.repair import _array, _lift_rule
-from cordcal.repair._lift_rule import Curve
+from cordcal.repair import rule
+from cordcal.repair import lift_rule
+from cordcal.repair.lift_rule import Curve
 
 NAMES = ("cat", "dog", "fox", "owl")
 ROW_ORIGINAL = np.array([0.56, 0.28, 0.10, 0.06])
@@ -31,8 +32,8 @@ def lift(path: Path) -> None:
     """Draw the confidence of a lift over the direct mass, and the bound it is raised to."""
     mass = np.linspace(0.001, 0.999, 400)
     curve, bound = Curve(0.9, 0.6, -0.3), 0.38
-    confidence, rest = _lift_rule.confidence(curve, mass, 1.0 - mass)
-    lifted, *_ = _lift_rule.into_interval(confidence, rest, np.full(400, bound))
+    confidence, rest = lift_rule.confidence(curve, mass, 1.0 - mass)
+    lifted, *_ = lift_rule.into_interval(confidence, rest, np.full(400, bound))
     figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
     ax.plot([0, 1], [0, 1], color="#5b6570", linewidth=0.8, linestyle=":", label="direct mass b")
     ax.plot(mass, confidence, color=COLOURS["direct"], linestyle="--", label="σ(α log b − …)")
@@ -103,7 +104,7 @@ def shared_scalar(path: Path) -> None:
     scalars = np.linspace(-3, 2, 400)
     responses = np.array(
         [
-            _array.response(float(eta), story.reference, 1 - story.reference, story.lower)[0]
+            rule.response(float(eta), story.reference, 1 - story.reference, story.lower)[0]
             for eta in scalars
         ]
     )

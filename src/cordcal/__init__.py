@@ -17,15 +17,15 @@ _EXPORTS: dict[str, str | None] = {
     "Audit": "cordcal.evaluate.audit",
     "Comparison": "cordcal.evaluate.comparison",
     "Concern": "cordcal.evaluate.trust",
-    "Given": "cordcal.evaluate.given",
+    "Given": "cordcal.evaluate.precomputed",
     "Interval": "cordcal.evaluate.comparison",
     "Lift": "cordcal.repair",
-    "NextStep": "cordcal.evaluate.next_step",
-    "Preserved": "cordcal.preserved",
-    "Price": "cordcal.evaluate.price",
-    "Recommendation": "cordcal.evaluate.advice",
-    "Refusal": "cordcal._door.errors",
-    "Reports": "cordcal.preserved",
+    "NextStep": "cordcal.evaluate.recommendation",
+    "Preserved": "cordcal.preserving",
+    "Price": "cordcal.evaluate.constraint_cost",
+    "Recommendation": "cordcal.evaluate.recommendation",
+    "Refusal": "cordcal._errors",
+    "Reports": "cordcal.preserving",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
     "compare": "cordcal.evaluate.compare",
@@ -75,17 +75,16 @@ __all__ = [
 
 if TYPE_CHECKING:
     from cordcal import calibrators, files, metrics, onnx, plots, repair, sklearn, torch
-    from cordcal._door.errors import Refusal
-    from cordcal.evaluate.advice import Recommendation
+    from cordcal._errors import Refusal
     from cordcal.evaluate.audit import Audit, audit
     from cordcal.evaluate.compare import compare
     from cordcal.evaluate.comparison import Comparison, Interval
-    from cordcal.evaluate.given import Given
-    from cordcal.evaluate.next_step import NextStep
-    from cordcal.evaluate.price import Price
+    from cordcal.evaluate.constraint_cost import Price
+    from cordcal.evaluate.precomputed import Given
+    from cordcal.evaluate.recommendation import NextStep, Recommendation
     from cordcal.evaluate.trust import Concern
     from cordcal.files._models import load, save
-    from cordcal.preserved import Preserved, Reports
+    from cordcal.preserving import Preserved, Reports
     from cordcal.repair import CORD, Lift, lift, warmup
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cordcal._numeric.blas import one_blas_thread
+from cordcal._numeric.parallel import one_blas_thread
 from cordcal.calibrators.temperature import TemperatureScaling
 
 

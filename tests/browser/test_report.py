@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cordcal.report.words import MEASURES, number
+from cordcal.report.charts import MEASURES, number
 
 from .conftest import EVIL, opened
 

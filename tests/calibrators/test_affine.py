@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from cordcal import calibrators
-from cordcal.calibrators import _affine, _newton, _preconditioners
-from cordcal.calibrators._affine import AffineProblem, MatrixProblem, VectorProblem
-from cordcal.calibrators._preconditioners import class_blocks, coarse, common_shift, kronecker
+from cordcal.calibrators import _affine_loss, _newton
+from cordcal.calibrators._affine_loss import (
+    AffineProblem,
+    MatrixProblem,
+    VectorProblem,
+    class_blocks,
+    coarse,
+    common_shift,
+    kronecker,
+)
 
 from .conftest import noisy_logits
 
@@ -28,7 +35,7 @@ def test_gradient_and_product_are_derivatives(
     kind: type[AffineProblem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Several blocks of rows, the last one shorter.
-    monkeypatch.setattr("cordcal._door.blocks.BLOCK_ENTRIES", 4 * 7)
+    monkeypatch.setattr("cordcal._numeric.arrays.BLOCK_ENTRIES", 4 * 7)
     problem = problem_of(kind)
     theta = problem.identity + 0.1 * RNG.normal(size=problem.identity.shape)
     direction = RNG.normal(size=theta.shape)
@@ -74,7 +81,7 @@ def test_vector_preconditioner_inverts_each_class_s_block() -> None:
 
 
 def test_class_blocks_are_inverted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_preconditioners, "_LITTLE_DOUBT", 0.0)
+    monkeypatch.setattr(_affine_loss, "_LITTLE_DOUBT", 0.0)
     problem = somewhere(MatrixProblem)
     residual = RNG.normal(size=problem.identity.shape)
     found = class_blocks(problem._spread(), problem.ridge)(residual)
@@ -116,7 +123,7 @@ def test_kronecker_part_is_exact_where_rows_are_alike() -> None:
 def test_own_hessian_is_the_hessian_of_few_parameters(
     kind: type[AffineProblem], mean_score: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cordcal._door.blocks.BLOCK_ENTRIES", 4 * 7)
+    monkeypatch.setattr("cordcal._numeric.arrays.BLOCK_ENTRIES", 4 * 7)
     problem = problem_of(MatrixProblem)
     theta = problem.identity * 0.3
     if kind is VectorProblem:
@@ -141,7 +148,7 @@ def test_own_hessian_is_the_hessian_of_few_parameters(
 def test_both_preconditioners_end_at_one_optimum(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = noisy_logits(300, 6)
     blockwise = calibrators.make(key).fit(logits, labels)
-    monkeypatch.setattr(_affine, "_MOST_BLOCKS", 0)
+    monkeypatch.setattr(_affine_loss, "_MOST_BLOCKS", 0)
     shared = calibrators.make(key).fit(logits, labels)
     assert shared.objective_ == pytest.approx(blockwise.objective_, rel=1e-10)
     np.testing.assert_allclose(shared.weight_, blockwise.weight_, atol=1e-4)

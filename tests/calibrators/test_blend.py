@@ -9,11 +9,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
-from cordcal._door.original import Original
+from cordcal._validation.scores import Original
 from cordcal.calibrators import Calibrator, make, register, unregister
-from cordcal.calibrators._crossfit import Folds, Workshop, cross_fit
-from cordcal.calibrators._mixing import best_shares
-from cordcal.calibrators.blend import Blend, _prior, _rating
+from cordcal.calibrators.blend import Blend, _prior, _rating, best_shares
+from cordcal.calibrators.crossfit import Folds, Workshop, cross_fit
 from cordcal.calibrators.temperature import TemperatureScaling
 
 

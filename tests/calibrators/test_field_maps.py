@@ -126,7 +126,7 @@ def brute_venn_abers(x: np.ndarray, y: np.ndarray, new: float) -> float:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_venn_abers_is_two_isotonic_regressions(seed: int) -> None:
-    from cordcal.calibrators._venn import venn_abers_knots
+    from cordcal.calibrators._curves import venn_abers_knots
 
     rng = np.random.default_rng(seed)
     x = np.round(rng.random(25), 1 + seed % 3)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal.calibrators._imported import Imported
+from cordcal.calibrators.adapters import Imported
 from cordcal.cli import main
 from cordcal.study import read_study, run_study
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cordcal import calibrators
-from cordcal._numeric.blas import interruptible
+from cordcal._numeric.parallel import interruptible
 from cordcal.calibrators import _newton
-from cordcal.calibrators._affine import VectorProblem
+from cordcal.calibrators._affine_loss import VectorProblem
 
 CLASSES = 300
 LARGE = np.zeros((1000, 1))

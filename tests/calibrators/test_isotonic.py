@@ -7,8 +7,8 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from cordcal import calibrators
-from cordcal.calibrators import _pav
-from cordcal.calibrators._pav import fit_knots, group_starts
+from cordcal.calibrators import _curves
+from cordcal.calibrators._curves import fit_knots, group_starts
 
 from .conftest import noisy_logits, softmax
 
@@ -68,7 +68,7 @@ def greedy_starts(x: np.ndarray) -> list[int]:
 def test_close_values_are_grouped_greedily(
     spread: float, offset: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pav, "_CHAIN_PIECE", 37)
+    monkeypatch.setattr(_curves, "_CHAIN_PIECE", 37)
     rng = np.random.default_rng(3)
     x = np.sort(offset + np.cumsum(rng.exponential(spread, size=400)))
     assert group_starts(x).tolist() == greedy_starts(x)

@@ -8,7 +8,7 @@ import math
 import pytest
 from rich.console import Console
 
-from cordcal.calibrators._progress import progress
+from cordcal.calibrators._newton import progress
 
 LONG = 2**31
 

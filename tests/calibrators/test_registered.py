@@ -11,7 +11,7 @@ import pytest
 
 import cordcal
 from cordcal import calibrators
-from cordcal._door.expressions import plus, softmax
+from cordcal._numeric.expressions import plus, softmax
 from cordcal.calibrators import Calibrator, Size
 from cordcal.report.html import render
 
@@ -78,7 +78,7 @@ def test_a_comparison_and_its_report_show_it(rows: Any) -> None:
 
 
 def test_a_comparison_of_all_runs_it(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordcal.evaluate._choice.available", lambda: ("ts", "tilt", "adats"))
+    monkeypatch.setattr("cordcal.evaluate.compare.available", lambda: ("ts", "tilt", "adats"))
     comparison = cordcal.compare(*rows, "every")
     assert [entry.key for entry in comparison] == ["ts", "tilt"]
     assert list(comparison.left_out) == ["adats"]
@@ -125,7 +125,7 @@ def test_a_study_table_has_its_row(
 
 
 def test_a_study_runs_it_by_its_role() -> None:
-    from cordcal.calibrators._registry import of_role
+    from cordcal.calibrators.registry import of_role
 
     assert "tilt" in of_role("base")
     assert "tilt" not in of_role("rival")

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._door.errors import ClusterFailure
+from cordcal._errors import ClusterFailure
 
 distributed = pytest.importorskip("distributed", reason="a cluster needs Dask")
 

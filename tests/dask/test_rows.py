@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from cordcal import CORD, Lift, Preserved, audit, metrics
-from cordcal._door.errors import Refusal
-from cordcal.repair._rounds import ROUNDS
+from cordcal._errors import Refusal
+from cordcal.repair.solve import ROUNDS
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")

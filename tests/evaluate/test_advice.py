@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import cordcal
 from cordcal.calibrators import Size
 from cordcal.cli._app import app
-from cordcal.evaluate import advice
+from cordcal.evaluate import recommendation
 
 
 class Fixed:
@@ -82,16 +82,16 @@ def test_a_handful_of_rows_at_the_floor_do_not_decide(monkeypatch) -> None:
     simple, good = Fixed("simple", 1, 2.0, wild=3), Fixed("good", 9, 2.0)
     found = cordcal.compare(*simulated(3, 6000), [simple, good])
     evidence = found.evidence
-    assert 0 < len(evidence.at_floor(("simple", "direct"))) <= advice.HANDFUL
+    assert 0 < len(evidence.at_floor(("simple", "direct"))) <= recommendation.HANDFUL
     # As if chance could not explain the rows' 27.6 nats.
     only = [("good", "direct")]
-    chosen, floored = advice._chosen(found, only, [("simple", "direct"), *only])
+    chosen, floored = recommendation._chosen(found, only, [("simple", "direct"), *only])
     assert chosen == ("simple", "direct")
     assert floored == len(evidence.at_floor(chosen))
-    assert "true class it gives less than 1e-12" in advice._reason(found, chosen, floored)
+    assert "true class it gives less than 1e-12" in recommendation._reason(found, chosen, floored)
     # A rate that would show again is no accident.
-    monkeypatch.setattr(advice, "_HANDFUL_RATE", 0.0)
-    assert advice._chosen(found, only, [("simple", "direct"), *only]) == (only[0], 0)
+    monkeypatch.setattr(recommendation, "_HANDFUL_RATE", 0.0)
+    assert recommendation._chosen(found, only, [("simple", "direct"), *only]) == (only[0], 0)
 
 
 def test_what_is_worse_than_the_original_is_passed_over_within_chance_or_not() -> None:
@@ -100,17 +100,17 @@ def test_what_is_worse_than_the_original_is_passed_over_within_chance_or_not() -
     found = cordcal.compare(*simulated(3), [simple, good])
     both = [("simple", "direct"), ("good", "direct")]
     assert found.measures("simple", "direct")["nll"] > found.uncalibrated["nll"]
-    assert advice._chosen(found, both, both) == (("good", "direct"), 0)
+    assert recommendation._chosen(found, both, both) == (("good", "direct"), 0)
     # Where nothing else is left, it is not the answer either.
     left = [("uncalibrated", "original"), ("simple", "direct")]
-    assert advice._chosen(found, left, both[:1]) == (left[0], 0)
+    assert recommendation._chosen(found, left, both[:1]) == (left[0], 0)
 
 
 def test_where_the_scores_disagree_the_simplest_by_nll_is_advised() -> None:
     maps = [Fixed("simple", 1, 2.1), Fixed("other", 5, 2.0), Fixed("third", 9, 1.9)]
     found = cordcal.compare(*simulated(4), maps)
     by_nll = [("third", "direct"), ("other", "direct")]
-    assert advice._chosen(found, by_nll, [("simple", "direct")]) == (("other", "direct"), 0)
+    assert recommendation._chosen(found, by_nll, [("simple", "direct")]) == (("other", "direct"), 0)
 
 
 def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
@@ -118,7 +118,7 @@ def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
     labels = rng.integers(3, size=600)
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
     found = cordcal.compare(logits, labels, ["ts", "ets", "vs", "irova"])
-    ordered = sorted(found.keepers(), key=lambda report: advice.simplicity(found, report))
+    ordered = sorted(found.keepers(), key=lambda report: recommendation.simplicity(found, report))
     assert ordered == [
         ("uncalibrated", "original"),
         ("ts", "direct"),
@@ -149,7 +149,7 @@ def test_the_cap_is_mentioned_where_lift_is_often_at_its_bound() -> None:
     for entries, said in (((held,), True), (found.entries, found["vs"].at_bound >= 0.05)):
         other = replace(found, entries=entries)
         other.__dict__["recommendation"] = advised
-        assert ('mode="cap"' in " ".join(advice.sentences(other))) == said
+        assert ('mode="cap"' in " ".join(recommendation.sentences(other))) == said
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.evaluate import bootstrap
-from cordcal.evaluate.bootstrap import Replicates, percentile_interval, resampled
-from cordcal.metrics._rows import LabelledRows, Report
-from cordcal.metrics._smooth import Positions, Residuals, smooth_gap
+from cordcal.evaluate import statistics
+from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
+from cordcal.metrics.rows import LabelledRows, Report
+from cordcal.metrics.smooth import Positions, Residuals, smooth_gap
 
 RESAMPLED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece")
 
@@ -55,7 +55,7 @@ def test_reports_are_resampled_together_whatever_the_blocks(monkeypatch) -> None
     p, y = labelled(2)
     rows = Report.of(p, "p").labelled(y)
     first, second = replicates(rows, rows, resamples=5)
-    monkeypatch.setattr(bootstrap, "_BLOCK_ENTRIES", 800)
+    monkeypatch.setattr(statistics, "_BLOCK_ENTRIES", 800)
     (blocks,) = replicates(rows, resamples=5)
     assert "nll" in first
     for name, values in first.items():

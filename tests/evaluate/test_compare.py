@@ -14,7 +14,7 @@ from cordcal import Preserved, compare, metrics
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators import available, make
 from cordcal.calibrators.temperature import TemperatureScaling
-from cordcal.evaluate._choice import choose
+from cordcal.evaluate.compare import choose
 from cordcal.report import write_html
 
 
@@ -104,7 +104,7 @@ def test_splits_are_averaged_and_resampled_together(data) -> None:
 
 
 def test_all_leaves_out_what_cannot_run() -> None:
-    from cordcal.evaluate._choice import left_out_by
+    from cordcal.evaluate.compare import left_out_by
 
     keys = dict.fromkeys(["ts", "ms", "sms", "dir-odir", "mcct-i", "adats"])
     if find_spec("torch") is None:  # adats is trained with torch

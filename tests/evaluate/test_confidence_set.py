@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordcal.evaluate.confidence_set import confidence_set
+from cordcal.evaluate.recommendation import confidence_set
 
 
 def slow(losses, drawn, level=0.95):

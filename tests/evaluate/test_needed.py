@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize, stats
 
 import cordcal
-from cordcal._door.original import Original
-from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop
+from cordcal._validation.scores import Original
+from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop
 from cordcal.evaluate.needed import calibration_tests, reading
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cordcal import compare
-from cordcal._door import reports, scores, vectors
-from cordcal._door.original import Original
+from cordcal._validation import labels, probabilities, scores
+from cordcal._validation.scores import Original
 
 COUNTED = {
     each.__code__: each.__name__
@@ -19,10 +19,10 @@ COUNTED = {
         scores.as_scores,
         scores.read_scores,
         scores.check_scores,
-        vectors.check_decisions,
-        vectors.check_labels,
-        vectors.check_weights,
-        reports.check_same_shape,
+        labels.check_decisions,
+        labels.check_labels,
+        labels.check_weights,
+        probabilities.check_same_shape,
     )
 }
 

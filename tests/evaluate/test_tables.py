@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cordcal.evaluate import _tabulated
+from cordcal.evaluate import tables
 from cordcal.evaluate.tables import Part, Table, html, latex, markdown
 from cordcal.study.chapters import change, number, text
 
@@ -72,7 +72,7 @@ def test_a_moved_interval_stays_in_the_measures_range() -> None:
             return self.drawn
 
     def ends(value: float, drawn: list[float]) -> tuple[float, float]:
-        found = _tabulated._ends(Compared(value, drawn), "ts", "direct", "m")
+        found = tables._ends(Compared(value, drawn), "ts", "direct", "m")
         assert found is not None
         return found
 

@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 
 import cordcal
-from cordcal._door.arrays import UNIT_ROUNDOFF
-from cordcal._door.expressions import softmax
+from cordcal._numeric.arrays import UNIT_ROUNDOFF
+from cordcal._numeric.expressions import softmax
 from cordcal.calibrators import calibrator_class
 from cordcal.export import _repair
 from cordcal.onnx import export

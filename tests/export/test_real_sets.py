@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cordcal
-from cordcal._door.arrays import UNIT_ROUNDOFF
+from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal.onnx import export
 from cordcal.torch import PreservedModule
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import cordcal
-from cordcal._door.arrays import UNIT_ROUNDOFF
+from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal.torch import PreservedModule
 
 from .conftest import (

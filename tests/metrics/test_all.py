@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.metrics import _rows
+from cordcal.metrics import rows
 
 NAMES = ["accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece", "classwise_ece"]
 
@@ -17,7 +17,7 @@ def test_equals_the_single_measures(weighted, block, report, monkeypatch) -> Non
     p, y, w = report
     w = w if weighted else None
     expected = {name: getattr(metrics, name)(p, y, sample_weight=w) for name in NAMES}
-    monkeypatch.setattr(_rows, "_BLOCK_ENTRIES", block)
+    monkeypatch.setattr(rows, "_BLOCK_ENTRIES", block)
     found = metrics.measure_all(p, y, sample_weight=w).to_dict()
     assert found.pop("n") == 500
     assert found == pytest.approx(expected, rel=1e-13)

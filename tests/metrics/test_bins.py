@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.metrics._bins import bin_index
+from cordcal.metrics.binned import bin_index
 
 
 def slow_ece(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:

@@ -11,8 +11,8 @@ from rich.console import Console
 import cordcal
 from cordcal import metrics, report
 from cordcal.metrics import MEASURES, Measure
-from cordcal.metrics._rows import LabelledRows, Vector
-from cordcal.metrics._stream import MeanStream
+from cordcal.metrics.rows import LabelledRows, Vector
+from cordcal.metrics.stream import MeanStream
 
 
 class TrueMassStream(MeanStream):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.metrics._smooth import Positions, Residuals
+from cordcal.metrics.smooth import Positions, Residuals
 
 
 def two_class(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

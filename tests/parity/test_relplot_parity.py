@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
-from cordcal.metrics._rows import LabelledRows
-from cordcal.metrics._smooth import Positions, Residuals, smooth_gap
+from cordcal.metrics.rows import LabelledRows
+from cordcal.metrics.smooth import Positions, Residuals, smooth_gap
 
 
 def cases() -> dict[str, tuple[np.ndarray, np.ndarray]]:

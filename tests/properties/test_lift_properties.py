@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordcal.repair import Lift, lift
-from cordcal.repair._lift_rule import Curve
+from cordcal.repair.lift_rule import Curve
 from properties.test_proposition import UNIT, pairs, split
 
 curves = st.builds(

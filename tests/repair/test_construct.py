@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cordcal import CORD
-from cordcal.repair._shelf import Shelf
-from cordcal.repair._state import ConstructionState
+from cordcal.repair.construction import ConstructionState, Shelf
 
 RNG = np.random.default_rng(0)
 ROWS, CLASSES = 900, 7

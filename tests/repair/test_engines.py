@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from cases import CASES, random_pair, with_zeros
 
-from cordcal.repair import CORD, _array, _threads
+from cordcal._numeric import parallel
+from cordcal.repair import CORD, rule
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
 
@@ -24,12 +25,12 @@ def fit_and_repair() -> tuple[float, np.ndarray]:
 
 
 def _child(queue) -> None:  # type: ignore[no-untyped-def]
-    queue.put((_threads.default_threads(), *fit_and_repair()))
+    queue.put((parallel.default_threads(), *fit_and_repair()))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 def test_fork_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_threads, "_THREAD_ENTRIES", 1000)  # use the pool before the fork
+    monkeypatch.setattr(parallel, "_THREAD_ENTRIES", 1000)  # use the pool before the fork
     eta, repaired = fit_and_repair()
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
@@ -52,12 +53,12 @@ def test_eight_threads_at_once() -> None:
 
 def test_workers_use_one_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(_threads.default_threads).result() == 1
+        assert pool.submit(parallel.default_threads).result() == 1
 
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_share_the_rows(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_threads, "_THREAD_ENTRIES", 1000)
+    monkeypatch.setattr(parallel, "_THREAD_ENTRIES", 1000)
     cord = CORD(threads=1).fit(CASE.original, CASE.direct)
     shared = CORD(threads=threads).fit(CASE.original, CASE.direct)
     assert shared.construction_ == cord.construction_
@@ -164,7 +165,7 @@ def test_torch_rounds_square_roots_to_nearest(dtype: str) -> None:
     torch = pytest.importorskip("torch", reason="tensors need torch")
     square = np.random.default_rng(0).random(10_000).astype(dtype)
     square[:3] = 0.0, 1.0, np.finfo(dtype).smallest_normal
-    root = _array._root(torch.asarray(square))
+    root = rule._root(torch.asarray(square))
     np.testing.assert_array_equal(root.numpy(), np.sqrt(square))
 
 

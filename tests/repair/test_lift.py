@@ -11,9 +11,9 @@ import pytest
 from cases import CASES
 
 import cordcal
-from cordcal._door import blocks
-from cordcal.repair import CORD, Lift, LiftConstruction, _lift_fit, _lift_rule, lift
-from cordcal.repair._lift import Masses
+from cordcal._numeric import arrays
+from cordcal.repair import CORD, Lift, LiftConstruction, lift, lift_fit, lift_rule
+from cordcal.repair.lift import Masses
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*sum to one only within")
 
@@ -73,7 +73,7 @@ def test_the_twins_slope_vanishes_at_the_fit(name: str, weighted: bool) -> None:
 def test_the_evidence_for_a_ridge_is_an_integral() -> None:
     rng = np.random.default_rng(0)
     mass = rng.uniform(0.3, 0.95, 400)
-    problem = _lift_fit._Problem.of(mass, 1.0 - mass, rng.random(400) < mass**2, None)
+    problem = lift_fit._Problem.of(mass, 1.0 - mass, rng.random(400) < mass**2, None)
 
     def integrated(ridge: float) -> float:
         rows = replace(problem, ridge=ridge)
@@ -88,16 +88,16 @@ def test_the_evidence_for_a_ridge_is_an_integral() -> None:
         inside = total * np.linalg.det(scatter) / (2.0 * np.pi) ** 1.5
         return float(np.log(inside * ridge**1.5) - rows.value(best))
 
-    for ridge in _lift_fit.RIDGES:
+    for ridge in lift_fit.RIDGES:
         rows = replace(problem, ridge=ridge)
         assert rows.evidence(rows.solve()) == pytest.approx(integrated(ridge), abs=0.05)
 
 
-@pytest.mark.parametrize(("power", "ridge"), [(1.0, _lift_fit.RIDGES[-1]), (3.0, 5.0)])
+@pytest.mark.parametrize(("power", "ridge"), [(1.0, lift_fit.RIDGES[-1]), (3.0, 5.0)])
 def test_masses_that_are_right_are_pulled_on_more_than_wrong_ones(power, ridge) -> None:
     rng = np.random.default_rng(1)
     mass = rng.uniform(0.3, 0.99, 2000)
-    found = _lift_fit.fit_curve(mass, 1.0 - mass, rng.random(2000) < mass**power, None)
+    found = lift_fit.fit_curve(mass, 1.0 - mass, rng.random(2000) < mass**power, None)
     assert found.ridge == ridge
 
 
@@ -139,7 +139,7 @@ def test_order_blocks_and_weights_do_not_show(rows, monkeypatch) -> None:
     shuffle = np.random.default_rng(0).permutation(len(labels))
     again = Lift().fit(original[shuffle], direct[shuffle], labels[shuffle])
     assert again.curve_ == whole.curve_
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 30)
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 30)
     assert Lift().fit(original, direct, labels).curve_ == whole.curve_
     np.testing.assert_array_equal(whole.transform(original, direct), report)
     rowwise = [whole.transform(p, q) for p, q in zip(original, direct, strict=True)]
@@ -304,7 +304,7 @@ def test_lift_names_what_it_cannot_use(confidence, decision, rest, message: str)
 
 
 def test_confidence_carries_complements() -> None:
-    identity = _lift_rule.IDENTITY
-    mass, rest = _lift_rule.confidence(identity, np.array([1.0, 1e-300]), np.array([1e-300, 1.0]))
+    identity = lift_rule.IDENTITY
+    mass, rest = lift_rule.confidence(identity, np.array([1.0, 1e-300]), np.array([1e-300, 1.0]))
     np.testing.assert_allclose(mass, [1.0, 1e-300], rtol=1e-12)
     np.testing.assert_allclose(rest, [1e-300, 1.0], rtol=1e-12)

@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from cordcal._numeric.exact import ExactSum
-from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._rounds import ROUNDS, solve_in_rounds
-from cordcal.repair._scalar import Bounds, Constraint, Probe, grid_index, grid_value, solve
+from cordcal.repair.construction import CalibrationRows
+from cordcal.repair.solve import (
+    ROUNDS,
+    Bounds,
+    Constraint,
+    Probe,
+    grid_index,
+    grid_value,
+    solve,
+    solve_in_rounds,
+)
 
 
 def check(rows: CalibrationRows, classes: int) -> int:

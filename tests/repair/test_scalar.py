@@ -10,9 +10,9 @@ from cases import CASES, Case, random_pair, with_zeros
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordcal.repair import CORD, _array
-from cordcal.repair._construction import CalibrationRows
-from cordcal.repair._scalar import GRID_BITS, grid_index, grid_value
+from cordcal.repair import CORD, rule
+from cordcal.repair.construction import CalibrationRows
+from cordcal.repair.solve import GRID_BITS, grid_index, grid_value
 
 
 @given(st.integers(-(2**53), 2**53))
@@ -40,8 +40,8 @@ def test_response_rises_from_one_grid_point_to_the_next(g: float, eta: float, lo
     rows = np.array([g]), np.array([1.0 - g]), np.array([max(low, 1e-6)])
     excess = []
     for step in range(4):
-        mass, rest, _ = _array.response(grid_value(index + step), *rows)
-        excess.append(float(_array.gap(mass, rest, *rows[:2])[0]))
+        mass, rest, _ = rule.response(grid_value(index + step), *rows)
+        excess.append(float(rule.gap(mass, rest, *rows[:2])[0]))
     assert excess == sorted(excess)
 
 
@@ -89,11 +89,11 @@ def test_few_passes_on_ordinary_rows() -> None:
 def test_order_threads_and_chunks_do_not_matter(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cordcal.repair import _threads
+    from cordcal._numeric import parallel
 
     case = with_zeros(random_pair(5000, 9, noise=2.0))
     expected = CORD(threads=1).fit(case.original, case.direct).construction_
-    monkeypatch.setattr(_threads, "_THREAD_ENTRIES", 2000)
+    monkeypatch.setattr(parallel, "_THREAD_ENTRIES", 2000)
     order = np.random.default_rng(threads).permutation(5000)
     found = CORD(threads=threads).fit(case.original[order], case.direct[order]).construction_
     assert found == expected

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from cases import random_pair, with_zeros
 
-from cordcal.repair import CORD, _engines, kernels
-from cordcal.repair._engines import engine_for
+from cordcal.repair import CORD, engines, kernels
+from cordcal.repair.engines import engine_for
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
 BATCHES = list(zip(np.split(CASE.original, 10), np.split(CASE.direct, 10), strict=True))
@@ -48,14 +48,14 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FreshProcess]:
     def make(*, cached: bool, load: int = 2**60, compile: int = 2**60) -> FreshProcess:
         process = FreshProcess(cached=cached)
         monkeypatch.setenv("CORDCAL_ENGINE", "auto")
-        monkeypatch.setattr(_engines, "_done", _engines._Work())
-        monkeypatch.setattr(_engines, "LOAD_WORK", load)
-        monkeypatch.setattr(_engines, "COMPILE_WORK", compile)
-        monkeypatch.setattr(_engines, "BATCH_WORK", 1000)
-        monkeypatch.setattr(_engines, "CALL_WORK", 0)
+        monkeypatch.setattr(engines, "_done", engines._Work())
+        monkeypatch.setattr(engines, "LOAD_WORK", load)
+        monkeypatch.setattr(engines, "COMPILE_WORK", compile)
+        monkeypatch.setattr(engines, "BATCH_WORK", 1000)
+        monkeypatch.setattr(engines, "CALL_WORK", 0)
         monkeypatch.setattr(kernels, "engine", process.engine)
-        for room in ("_construction", "_cord"):
-            monkeypatch.setattr(f"cordcal.repair.{room}.engine_for", process.engine_for)
+        for module in ("construction", "cord"):
+            monkeypatch.setattr(f"cordcal.repair.{module}.engine_for", process.engine_for)
         return process
 
     return make
@@ -75,7 +75,7 @@ def test_crossing_the_tiers_changes_no_bit(
         patch.setenv("CORDCAL_ENGINE", "array")
         construction, repaired = construct_and_stream(preserve)
     # One threshold in the middle of the description or the levels, one in the stream.
-    work = 3000 * (12 + _engines.ROW_WORK)
+    work = 3000 * (12 + engines.ROW_WORK)
     for share in (0.55, 1.0, 2.5, 12.0):
         process = fresh(cached=cached, **{"load" if cached else "compile": int(share * work)})
         found, rows = construct_and_stream(preserve)
@@ -115,7 +115,7 @@ def test_without_numba_large_work_hints_once(
 ) -> None:
     fresh(cached=False, compile=1000)
     monkeypatch.setattr(kernels, "_found", lambda: False)
-    _engines._hint_at_numba.cache_clear()
+    engines._hint_at_numba.cache_clear()
     with pytest.warns(UserWarning, match="pip install numba") as seen:
         CORD().fit(CASE.original, CASE.direct)
     assert [warning.filename for warning in seen] == [__file__]

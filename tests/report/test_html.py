@@ -11,10 +11,10 @@ import pytest
 
 import cordcal
 from cordcal._numeric.rows import softmax
-from cordcal.evaluate._audit_rows import AuditStream
+from cordcal.evaluate.audit import AuditStream
 from cordcal.report import audit_data, render
 from cordcal.report._svg import Axis, Drawing
-from cordcal.report.words import number
+from cordcal.report.charts import number
 
 EVIL = "<script>alert(1)</script>\"'"
 

@@ -11,12 +11,12 @@ from numpy.testing import assert_allclose
 import cordcal
 from cordcal._numeric.rows import softmax
 from cordcal.cli import main
-from cordcal.evaluate._pictures import Pictures
 from cordcal.evaluate.fingerprint import Fingerprint
+from cordcal.evaluate.pictures import Pictures
 from cordcal.files import _sources, open_scores
-from cordcal.metrics._all import measure_report
-from cordcal.metrics._rows import Report
-from cordcal.preserved import Reports
+from cordcal.metrics.rows import Report
+from cordcal.metrics.summary import measure_report
+from cordcal.preserving import Reports
 from cordcal.serving._pairs import construct_from_files
 from cordcal.serving.auditing import audit_files
 

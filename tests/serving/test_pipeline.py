@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._door.warned import collected, warn
+from cordcal._validation.warn import collected, warn
 from cordcal.files import _sources, open_scores
 from cordcal.serving._pipeline import overlapped
 from cordcal.serving.applying import RepairedRows, apply_model

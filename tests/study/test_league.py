@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cordcal import Preserved, metrics
-from cordcal.calibrators import _crossfit, calibrator_class
+from cordcal.calibrators import calibrator_class, crossfit
 from cordcal.study.chapters import Table
 from cordcal.study.data import Rows, SetData, load_set
 from cordcal.study.experiments import LEAGUE_EXPERIMENTS
@@ -117,9 +117,9 @@ def task(spec: SetSpec, keys: tuple[str, ...], **other: object) -> RoundTask:
 
 def test_a_round_says_what_the_library_says(spec: SetSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[object] = []
-    teach = _crossfit.teach
+    teach = crossfit.teach
     monkeypatch.setattr(
-        _crossfit, "teach", lambda model, *rest: fits.append(model) or teach(model, *rest)
+        crossfit, "teach", lambda model, *rest: fits.append(model) or teach(model, *rest)
     )
     one = task(spec, ("ts", "vs", "irova", "blend"))
     monkeypatch.setattr("cordcal.calibrators.blend._MEMBERS", ("ts", "vs", "irova"))

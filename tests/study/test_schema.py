@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal.calibrators._registry import of_role
+from cordcal.calibrators.registry import of_role
 from cordcal.study import read_study, run_study
 from cordcal.study._lines import find_lines, line_of
 from cordcal.study.data import load_set

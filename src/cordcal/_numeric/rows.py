@@ -8,8 +8,8 @@ import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.arrays import namespace
-from cordcal._door.types import Array
+from cordcal._numeric.arrays import namespace
+from cordcal._numeric.types import Array
 
 _SUM_LANES = 8
 # Up to here NumPy adds up rows faster chunk by chunk than column by column.

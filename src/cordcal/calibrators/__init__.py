@@ -1,8 +1,7 @@
 """Calibrators: scores and labels in, a direct report out.  One file a family, short keys."""
 
-from cordcal.calibrators._base import Calibrator
-from cordcal.calibrators._facts import Facts, FactTable, Size
-from cordcal.calibrators._registry import (
+from cordcal.calibrators._base import Calibrator, Facts, FactTable, Size
+from cordcal.calibrators.registry import (
     available,
     calibrator_class,
     describe,

@@ -1,27 +1,32 @@
-"""What every calibrator shares: the scikit-learn contract, the checks, and its model state."""
+"""What every calibrator shares: facts, the scikit-learn contract, checks, model state."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
-from cordcal._door.blocks import row_blocks
-from cordcal._door.doubts import is_explained
-from cordcal._door.errors import refuse
-from cordcal._door.estimator import Estimator
-from cordcal._door.expressions import in_domain
-from cordcal._door.original import Original
-from cordcal._door.rows import same_rows
-from cordcal._door.scores import (
+from cordcal._errors import refuse
+from cordcal._numeric import arrays
+from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.expressions import in_domain
+from cordcal._numeric.parallel import one_blas_thread
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Vector
+from cordcal._validation.alignment import same_rows
+from cordcal._validation.estimator import Estimator, as_seed
+from cordcal._validation.labels import check_labels, check_variety, check_weights
+from cordcal._validation.sanity import is_explained
+from cordcal._validation.scores import (
     LOG_FLOOR,
+    Original,
     as_scores,
     as_scores_again,
     check_kind,
@@ -30,11 +35,111 @@ from cordcal._door.scores import (
     read_scores,
     tame_weights,
 )
-from cordcal._door.seeds import as_seed
-from cordcal._door.types import Array, Domain, Kind, Labels, Matrix, Vector
-from cordcal._door.vectors import check_labels, check_variety, check_weights
-from cordcal._numeric.blas import one_blas_thread
-from cordcal.calibrators._facts import Role, Size
+
+Role = Literal["base", "rival"]
+"""A base may change decisions and is repaired; a rival keeps them by design."""
+
+# What an isotonic curve of a few thousand rows comes to: some twenty knots of two numbers.
+_CURVE = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many numbers a map is fitted with, as a function of the number of classes K.
+
+    Attributes
+    ----------
+    fixed, per_class, squared : int
+        Their number is fixed + per_class·K + squared·K².
+    curves, curves_per_class : int
+        Curves with as many knots as the rows ask for; each counts as forty numbers.
+    uncounted : str
+        What no formula counts, in a word: ``"networks"``.  Larger than all that is counted.
+
+    Examples
+    --------
+    >>> size = Size(fixed=1, per_class=2)
+    >>> str(size), size.at(10)
+    ('2K + 1', 21)
+    """
+
+    fixed: int = 0
+    per_class: int = 0
+    squared: int = 0
+    curves: int = 0
+    curves_per_class: int = 0
+    uncounted: str = ""
+
+    def at(self, classes: int) -> float:
+        """Return the number of fitted numbers with so many classes; simpler maps have fewer."""
+        if self.uncounted:
+            return math.inf
+        curves = self.curves + self.curves_per_class * classes
+        return self.fixed + self.per_class * classes + self.squared * classes**2 + _CURVE * curves
+
+    def __str__(self) -> str:
+        terms = (
+            (self.uncounted, bool(self.uncounted)),
+            ("K²", self.squared),
+            ("K", self.per_class),
+            ("K curves", self.curves_per_class),
+            ("curve", self.curves),
+            ("", self.fixed),
+        )
+        return " + ".join(_term(word, count) for word, count in terms if count)
+
+
+def _term(word: str, count: int) -> str:
+    """Write a count before a word; a one is not written where there is a word."""
+    return word if word and count == 1 else f"{count}{word}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What there is to know about a calibrator before using it."""
+
+    key: str
+    title: str
+    parameters: str
+    works_on: str
+    keeps_argmax: bool
+    keeps_order: bool
+    takes_masked: bool
+    cost: str
+    reference: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts by name."""
+        return asdict(self)
+
+
+class FactTable(tuple[Facts, ...]):
+    """The facts of several calibrators; prints as a table."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns by name, ready for a data frame."""
+        rows = [facts.to_dict() for facts in self]
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def __repr__(self) -> str:
+        columns = {
+            name.replace("_", " "): [_cell(value) for value in values]
+            for name, values in self.to_dict().items()
+        }
+        widths = {name: max(map(len, [name, *values])) for name, values in columns.items()}
+        lines = ["  ".join(name.ljust(width) for name, width in widths.items())]
+        lines.append("  ".join("-" * width for width in widths.values()))
+        for row in zip(*columns.values(), strict=True):
+            cells = zip(row, widths.values(), strict=True)
+            lines.append("  ".join(cell.ljust(width) for cell, width in cells))
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
 
 Held = Mapping[str, Array]
 """The fitted numbers of a map by name, as arrays of the library that evaluates it."""
@@ -183,7 +288,7 @@ class Calibrator(Estimator, ABC):
         """Return the direct report of float64 rows in the domain `works_on`.
 
         One expression for every array library: no branches on data, functions of
-        `cordcal._door.expressions`, which overwrite NumPy's arrays, for speed.
+        `cordcal._numeric.expressions`, which overwrite NumPy's arrays, for speed.
         """
         raise NotImplementedError(f"{cls.__name__} has no map as an expression")
 

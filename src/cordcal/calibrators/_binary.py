@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.types import Matrix, Vector
+from cordcal._numeric.types import Matrix, Vector
 from cordcal.calibrators._newton import damped_newton
 
 # Newton steps of a fit; ten are plenty for two or three well-posed parameters.

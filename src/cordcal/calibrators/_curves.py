@@ -1,19 +1,14 @@
-"""Piecewise linear curves between fitted knots, as expressions for every array library.
-
-A curve's knots lie in ``knot_x_`` and ``knot_y_``; where there is one curve a class,
-``knot_start_`` says where each class's begin.  NumPy has a search of its own; elsewhere the
-knot to the left is found by halving steps that all entries take together.
-"""
+"""Monotone curves between fitted knots: isotonic regression, Venn-Abers, interpolation."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import at_least
-from cordcal._door.types import Array
+from cordcal._numeric.expressions import at_least
+from cordcal._numeric.types import Array, Vector
 from cordcal.calibrators._base import Held
 
 
@@ -64,3 +59,234 @@ def _between(x: Array, held: Held, first: Any, end: Any, xp: Any) -> Array:
     run = knot_x[right] - x0
     slope = (knot_y[right] - y0) / xp.where(run > 0.0, run, xp.ones_like(run))
     return slope * at_least(x - x0, 0.0, xp) + y0
+
+
+# What float64 resolves near one in decimal digits; closer abscissas count as equal.
+_RESOLUTION = 1e-15
+
+# Levels, which lie between 0 and 1, differ by more unless it is by rounding.
+_SAME_LEVEL = 1e-13
+
+# Points of chains looked at together.
+_CHAIN_PIECE = 2**18
+
+Positions = npt.NDArray[np.intp]
+
+
+def fit_knots(
+    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """Return the knots of the isotonic regression of ``positive`` on ``x``.
+
+    Examples
+    --------
+    >>> x = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    >>> fit_knots(x, np.array([False, True, False, True, True]))
+    (array([0.1, 0.2, 0.3, 0.4, 0.5]), array([0. , 0.5, 0.5, 1. , 1. ]))
+    """
+    pooled = _pool(x, positive, weight)
+    return _knots(pooled.first, pooled.last, pooled.level)
+
+
+def fit_centres(
+    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """Return the centred isotonic regression: each level once, at its rows' mean abscissa.
+
+    Examples
+    --------
+    >>> x = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    >>> fit_centres(x, np.array([False, True, False, True, True]))
+    (array([0.1 , 0.25, 0.45]), array([0. , 0.5, 1. ]))
+    """
+    pooled = _pool(x, positive, weight)
+    # Levels that agree to rounding are one: 0.1 / 0.2 and 0.3 / 0.6 need not be equal.
+    new = np.flatnonzero(np.append(True, np.diff(pooled.level) > _SAME_LEVEL))
+    centre = np.add.reduceat(pooled.moment, new) / np.add.reduceat(pooled.mass, new)
+    # Means of many close abscissas may round past each other.
+    return np.maximum.accumulate(centre), pooled.level[new]
+
+
+class _Pooled(NamedTuple):
+    """Elements of an isotonic regression: first and last abscissa, mass, Σ mass·x, level."""
+
+    first: Vector
+    last: Vector
+    mass: Vector
+    moment: Vector
+    level: Vector
+
+
+def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> _Pooled:
+    """Pool runs of negative rows, and rows of equal abscissa, and regress on the elements."""
+    if weight is None:
+        ordered, hits, hit_weight = np.sort(x), x[positive], None
+    else:
+        counted = weight > 0.0
+        x, positive, weight = x[counted], positive[counted], weight[counted]
+        order = np.argsort(x, kind="stable")
+        ordered, hits, hit_weight = x[order], x[positive], weight[positive]
+        weight = weight[order]
+    start = group_starts(ordered)
+    group = np.searchsorted(start, np.searchsorted(ordered, hits), side="right") - 1
+    # Groups that begin an element: those with a positive row, and the ones right after.
+    with_hits = np.zeros(start.size + 1, dtype=bool)
+    with_hits[group] = True
+    first = with_hits.copy()
+    first[1:] |= with_hits[:-1]
+    first[0], first[-1] = True, True
+    first_group = np.flatnonzero(first)
+    last_group, first_group = first_group[1:] - 1, first_group[:-1]
+    element = np.searchsorted(first_group, group)
+    begin = start[first_group]
+    if weight is None:
+        mass = np.diff(begin, append=ordered.size).astype(np.float64)
+        moment = np.add.reduceat(ordered, begin)
+    else:
+        mass = np.add.reduceat(weight, begin)
+        moment = np.add.reduceat(weight * ordered, begin)
+    target = np.bincount(element, weights=hit_weight, minlength=begin.size) / mass
+    from scipy.optimize import isotonic_regression  # a loaded map needs no SciPy
+
+    level = np.asarray(isotonic_regression(target, weights=mass).x)
+    return _Pooled(ordered[begin], ordered[start[last_group]], mass, moment, level)
+
+
+def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:
+    """Return each level's first and last abscissa, once where they coincide."""
+    new = np.append(True, level[1:] != level[:-1])
+    x = np.stack([first[new], last[np.append(new[1:], True)]], axis=1).ravel()
+    y = np.repeat(level[new], 2)
+    keep = np.ones(x.size, dtype=bool)
+    keep[1::2] = x[1::2] != x[::2]
+    return x[keep], y[keep]
+
+
+def group_starts(x: Vector) -> Positions:
+    """Return where groups of equal values begin in sorted ``x``; groups are formed greedily."""
+    apart = np.append(True, x[1:] - x[:-1] >= _RESOLUTION)
+    start = np.flatnonzero(apart)
+    end = np.append(start[1:], x.size)
+    # Neighbours may be close and the ends of their chain apart: cut such chains greedily.
+    chained = x[end - 1] - x[start] >= _RESOLUTION
+    if not chained.any():
+        return start
+    points = np.flatnonzero(np.repeat(chained, end - start))
+    for piece in range(0, points.size, _CHAIN_PIECE):
+        _cut_chains(x, apart, points[piece : piece + _CHAIN_PIECE])
+    return np.flatnonzero(apart)
+
+
+def _cut_chains(x: Vector, apart: npt.NDArray[np.bool_], points: Positions) -> None:
+    """Mark the greedy group starts among points of chains of close neighbours."""
+    # A piece may begin inside a group: its start is the last one marked before.
+    first = int(points[0])
+    while not apart[first]:
+        first -= 1
+    start, found = float(x[first]), []
+    values = zip(points.tolist(), x[points].tolist(), apart[points].tolist(), strict=True)
+    for point, value, begins in values:
+        if begins or value - start >= _RESOLUTION:
+            start = value
+            found.append(point)
+    apart[found] = True
+
+
+# How far beside an abscissa its neighbouring steps begin: less than half of what separates
+# two abscissas (1e-15), more than float64's spacing below one.
+_BESIDE = 4e-16
+
+
+def venn_abers_knots(
+    x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """Return p1/(1 − p0 + p1) as knots of a piecewise linear function with steep steps.
+
+    Examples
+    --------
+    >>> x = np.array([0.1, 0.2, 0.3, 0.4])
+    >>> knots = venn_abers_knots(x, np.array([False, True, False, True]))
+    >>> np.interp([0.0, 0.1, 0.25, 0.4, 1.0], *knots).round(4)
+    array([0.3333, 0.3333, 0.5   , 0.6667, 0.6667])
+    """
+    w = np.ones(x.size) if weight is None else weight
+    counted = w > 0.0
+    x, positive, w = x[counted], positive[counted], w[counted]
+    order = np.argsort(x, kind="stable")
+    start = group_starts(x[order])
+    mass = np.add.reduceat(w[order], start)
+    hits = np.add.reduceat((w * positive)[order], start)
+    as_hit = value_as_hit(mass, hits)
+    # A miss among hits is a hit among misses, seen from the other side.
+    as_miss = 1.0 - value_as_hit(mass[::-1], (mass - hits)[::-1])[::-1]
+    at = merged(as_miss, as_hit)
+    between = merged(np.append(0.0, as_miss), np.append(as_hit, 1.0))
+    return _as_knots(x[order][start], at, between)
+
+
+def merged(as_miss: Vector, as_hit: Vector) -> Vector:
+    """Return the one probability that a pair of Venn–Abers predictions stands for."""
+    return as_hit / (1.0 - as_miss + as_hit)
+
+
+def value_as_hit(mass: Vector, hits: Vector) -> Vector:
+    """Return the isotonic value at each group if a hit of mass 1 is added to it."""
+    n = np.append(0.0, np.cumsum(mass)).tolist()
+    s = np.append(0.0, np.cumsum(hits)).tolist()
+    after, before = _after(n, s), _before(n, s)
+    values = np.empty(mass.size)
+    for i in range(mass.size):
+        left, right = i, i + 1
+        slope = (s[right] - s[left] + 1.0) / (n[right] - n[left] + 1.0)
+        moved = True
+        while moved:
+            moved = False
+            while (further := after[right]) >= 0:
+                steeper = (s[further] - s[left] + 1.0) / (n[further] - n[left] + 1.0)
+                if steeper > slope:
+                    break
+                right, slope, moved = further, steeper, True
+            while (further := before[left]) >= 0:
+                steeper = (s[right] - s[further] + 1.0) / (n[right] - n[further] + 1.0)
+                if steeper < slope:
+                    break
+                left, slope, moved = further, steeper, True
+        values[i] = slope
+    return values
+
+
+def _after(n: list[float], s: list[float]) -> list[int]:
+    """Return the next corner of the lower hull of the points from each one on; −1 at the end."""
+    following = [-1] * len(n)
+    for i in range(len(n) - 2, -1, -1):
+        j = i + 1
+        while (k := following[j]) >= 0 and _is_above(n, s, i, j, k):
+            j = k
+        following[i] = j
+    return following
+
+
+def _before(n: list[float], s: list[float]) -> list[int]:
+    """Return the corner before each point on the lower hull of the points up to it."""
+    preceding = [-1] * len(n)
+    for i in range(1, len(n)):
+        j = i - 1
+        while (k := preceding[j]) >= 0 and _is_above(n, s, k, j, i):
+            j = k
+        preceding[i] = j
+    return preceding
+
+
+def _is_above(n: list[float], s: list[float], a: int, b: int, c: int) -> bool:
+    """Tell whether point b lies on or above the line from a to c."""
+    return (s[b] - s[a]) * (n[c] - n[a]) >= (s[c] - s[a]) * (n[b] - n[a])
+
+
+def _as_knots(x: Vector, at: Vector, between: Vector) -> tuple[Vector, Vector]:
+    """Return steps as knots: the values at the abscissas, and those on either side."""
+    knot_x = np.stack([x - _BESIDE, x, x + _BESIDE], axis=1).ravel()
+    knot_y = np.stack([between[:-1], at, between[1:]], axis=1).ravel()
+    keep = np.ones(knot_x.size, dtype=bool)
+    same = knot_y[1:] == knot_y[:-1]
+    keep[1:-1] = ~(same[1:] & same[:-1])
+    return knot_x[keep], knot_y[keep]

@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cordcal._door.errors import Refusal
-from cordcal._door.expressions import at_least
-from cordcal._door.types import Array, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._facts import Size
-from cordcal.calibrators._progress import progress
+from cordcal._errors import Refusal
+from cordcal._numeric.expressions import at_least
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
+from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._newton import progress
 
 # The share of its random start that a last layer keeps: training begins near one temperature.
 _FIRST_SHARE = 0.1

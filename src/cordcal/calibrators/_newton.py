@@ -1,20 +1,22 @@
-"""Exact minimisers for the calibrators' objectives: one number, or many."""
+"""Exact minimisers of the calibrators' objectives, and a progress bar for long fits."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cordcal._door.types import Matrix, Vector
-from cordcal._numeric.blas import interruptible
-from cordcal.calibrators._affine import AffineProblem
+from cordcal._numeric.parallel import interruptible
+from cordcal._numeric.types import Matrix, Vector
+from cordcal.calibrators._affine_loss import AffineProblem
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from scipy.optimize import OptimizeResult
 
 # A step that could still win less than this share of the objective ends the search;
@@ -306,3 +308,54 @@ def lbfgs(
     norm = _size(result.jac)
     converged = norm <= 1e-9 and result.fun > floor
     return Optimum(result.x.reshape(shape), float(result.fun), norm, int(result.nit), converged)
+
+
+# Entries read in one step of a fit, times its width; below this a fit takes seconds.
+_LONG = 2**30
+
+
+@contextmanager
+def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report]:
+    """Yield what a search reports its steps to; shows a bar if ``work`` is large.
+
+    Parameters
+    ----------
+    title : str
+        What is being fitted.
+    work : int
+        Multiplications a pass over the rows takes.
+    steps : int, optional
+        How many steps there will be, where that is known; the bar pulses otherwise.
+
+    Examples
+    --------
+    >>> with progress("ms", work=1000) as report:
+    ...     report(1, 0.5, 1e-3)
+    """
+    if work < _LONG or not (console := _console()).is_terminal:
+        yield lambda step, value, gradient_norm: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+    )
+    # The bar goes when the fit is done: what it came to is in the fitted attributes.
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"fitting {title}", total=steps, state="first step")
+
+        def report(step: int, value: float, gradient_norm: float) -> None:
+            of = "" if steps is None else f" of {steps}"
+            tail = "" if math.isnan(gradient_norm) else f", gradient {gradient_norm:.1e}"
+            bar.update(task, completed=step, state=f"step {step}{of}, loss {value:.8f}{tail}")
+
+        yield report
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)

@@ -8,17 +8,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from cordcal._door import arrays
-from cordcal._door.blocks import row_blocks
-from cordcal._door.errors import Refusal, about_rows, refuse
-from cordcal._door.original import Original
-from cordcal._door.reports import DROP
-from cordcal._door.rows import same_rows
-from cordcal._door.scores import LOG_FLOOR, tame_weights
-from cordcal._door.types import Kind, Labels, Matrix, Vector
+from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._numeric import arrays
+from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.rows import softmax
-from cordcal.calibrators._base import Calibrator
-from cordcal.calibrators._facts import Size
+from cordcal._numeric.types import Kind, Labels, Matrix, Vector
+from cordcal._validation.alignment import same_rows
+from cordcal._validation.probabilities import DROP
+from cordcal._validation.scores import LOG_FLOOR, Original, tame_weights
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._networks import (
     Shapes,
     Training,

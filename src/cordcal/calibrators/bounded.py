@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import at_least, at_most, plus, shares, times
-from cordcal._door.scores import LOG_FLOOR, row_weights
-from cordcal._door.types import Array, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._facts import Size
+from cordcal._numeric.expressions import at_least, at_most, plus, shares, times
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
+from cordcal._validation.scores import LOG_FLOOR, row_weights
+from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators.isotonic import TIE_BREAK, first_wins
 from cordcal.calibrators.temperature import (
     cross_entropy,

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.expressions import LOWEST_SHIFTED, chosen, plus, softmax, times
-from cordcal._door.scores import row_weights
-from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
+from cordcal._numeric.expressions import LOWEST_SHIFTED, chosen, plus, softmax, times
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._validation.scores import row_weights
+from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators._binary import sigmoid
-from cordcal.calibrators._facts import Size
 from cordcal.calibrators._newton import minimise_scalar
 from cordcal.calibrators.temperature import (
     LARGEST_LOG,

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.blocks import row_blocks
-from cordcal._door.expressions import exp, plus, shares, times
-from cordcal._door.scores import row_weights
-from cordcal._door.types import Array, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._facts import Size
+from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.expressions import exp, plus, shares, times
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
+from cordcal._validation.scores import row_weights
+from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators.temperature import (
     Objective,
     cross_entropy,

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.blocks import row_blocks
-from cordcal._door.expressions import at_least, at_most, log, over, softmax, softplus, times
-from cordcal._door.scores import row_weights
-from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
+from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.expressions import at_least, at_most, log, over, softmax, softplus, times
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._validation.scores import row_weights
+from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators._binary import sigmoid
-from cordcal.calibrators._facts import Size
-from cordcal.calibrators._logistic import check_max_iter, warn_about_search
-from cordcal.calibrators._newton import damped_newton
-from cordcal.calibrators._progress import progress
+from cordcal.calibrators._newton import damped_newton, progress
+from cordcal.calibrators.affine import check_max_iter, warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,

@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.blocks import block_buffer, row_blocks
-from cordcal._door.expressions import LOWEST_SHIFTED, at_least, at_most, minus, plus, softmax, times
-from cordcal._door.scores import row_weights
-from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._facts import Size
-from cordcal.calibrators._logistic import check_max_iter, warn_about_search
-from cordcal.calibrators._newton import Optimum, Report, bounded_step, damped_newton
-from cordcal.calibrators._progress import progress
+from cordcal._numeric.arrays import block_buffer, row_blocks
+from cordcal._numeric.expressions import (
+    LOWEST_SHIFTED,
+    at_least,
+    at_most,
+    minus,
+    plus,
+    softmax,
+    times,
+)
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._validation.scores import row_weights
+from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._newton import Optimum, Report, bounded_step, damped_newton, progress
+from cordcal.calibrators.affine import check_max_iter, warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,

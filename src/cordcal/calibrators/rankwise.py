@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.blocks import row_blocks
-from cordcal._door.expressions import minus, plus, softmax, times
-from cordcal._door.types import Array, Kind, Labels, Matrix, Vector
-from cordcal._door.warned import warn
-from cordcal.calibrators._affine import VectorProblem
-from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._facts import Size
-from cordcal.calibrators._logistic import check_max_iter, tempered_start, warn_about_search
-from cordcal.calibrators._newton import bounded_step, damped_newton
-from cordcal.calibrators._progress import progress
+from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.expressions import minus, plus, softmax, times
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._validation.warn import warn
+from cordcal.calibrators._affine_loss import VectorProblem
+from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._newton import bounded_step, damped_newton, progress
+from cordcal.calibrators.affine import check_max_iter, tempered_start, warn_about_search
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 

@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import at_least, at_most, softmax, softplus
-from cordcal._door.scores import LOG_FLOOR
-from cordcal._door.types import Array, Domain, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
+from cordcal._numeric.expressions import at_least, at_most, softmax, softplus
+from cordcal._numeric.types import Array, Domain, Labels, Matrix, Vector
+from cordcal._validation.scores import LOG_FLOOR
+from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
-from cordcal.calibrators._facts import Size
 
 
 class SigmoidOneVsRest(Calibrator):

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.expressions import at_least, at_most, softmax, softplus
-from cordcal._door.scores import LOG_FLOOR
-from cordcal._door.types import Array, Kind, Matrix, Vector
+from cordcal._numeric.expressions import at_least, at_most, softmax, softplus
+from cordcal._numeric.types import Array, Kind, Matrix, Vector
+from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Held
 from cordcal.calibrators._binary import LogisticProblem, search, sigmoid
 from cordcal.calibrators._curves import interpolate_each
-from cordcal.calibrators.binned import check_bins, weighted_quantiles
+from cordcal.calibrators.confidence import check_bins, weighted_quantiles
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
 
 # Strengths of the roughness penalty that are tried, as published, in whole decades.

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.blocks import block_buffer, row_blocks
-from cordcal._door.expressions import LOWEST_SHIFTED, exp, shares, times
-from cordcal._door.scores import row_weights
-from cordcal._door.types import Array, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held
-from cordcal.calibrators._facts import Size
+from cordcal._numeric.arrays import block_buffer, row_blocks
+from cordcal._numeric.expressions import LOWEST_SHIFTED, exp, shares, times
+from cordcal._numeric.types import Array, Labels, Matrix, Vector
+from cordcal._validation.scores import row_weights
+from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
 # log(1/T) is searched in this interval around that of the logits' unit: T between 1e-7 and 9e6

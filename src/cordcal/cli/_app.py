@@ -13,8 +13,8 @@ import typer
 
 import cordcal
 from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
+from cordcal.cli._command import complain, problem_of, problem_of_usage
 from cordcal.cli._console import VOICE, alarm, say
-from cordcal.cli._problems import complain, problem_of, problem_of_usage
 from cordcal.cli._streams import discard, standard_streams, writing
 
 BUG = 70  # EX_SOFTWARE of sysexits.h

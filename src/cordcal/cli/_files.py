@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 
 INPUTS = (
     "scores",

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal._door.errors import Refusal
-from cordcal.cli._answers import answer_pair, answer_scores
+from cordcal._errors import Refusal
 from cordcal.cli._console import note, say_skipped
-from cordcal.cli._where import Where
+from cordcal.cli._inputs import Where, answer_pair, answer_scores
 
 if TYPE_CHECKING:
-    from cordcal._door.types import Classes, Kind
+    from cordcal._numeric.types import Classes, Kind
     from cordcal.files import ScoreFile, Scores
     from cordcal.files._places import Places
     from cordcal.serving._refusals import OnError
@@ -347,7 +346,7 @@ def _opened_pair(
     rest: bool,
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open two files of the same rows, each with where things are in it."""
-    from cordcal._door.names import fixed_part
+    from cordcal._validation.names import fixed_part
     from cordcal.files._places import as_patterns
 
     named = as_patterns(original[1].columns)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.cli._console import counted_progress
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cordcal._door.errors import Refusal
-from cordcal.cli._applied_answers import apply_to_answers, refuse_with_answers
+from cordcal._errors import Refusal
+from cordcal.cli._apply_answers import apply_to_answers, refuse_with_answers
 from cordcal.cli._command import add_command
 from cordcal.cli._console import alarm, detail, note, row_progress, say_skipped, show_json
+from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -28,7 +29,6 @@ from cordcal.cli._options import (
     refuse_with_pair,
 )
 from cordcal.cli._parts import apply_in_parts, is_for_parts
-from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile

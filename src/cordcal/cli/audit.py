@@ -9,6 +9,7 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import headline, row_progress, say, say_skipped, show, show_json
+from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -23,7 +24,6 @@ from cordcal.cli._options import (
     open_pair,
 )
 from cordcal.cli._parts import audit_in_parts
-from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 TITLE = "What the calibrator does to decisions"
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal._door.errors import Refusal
-from cordcal._door.names import class_order
+from cordcal._errors import Refusal
+from cordcal._validation.names import class_order
 from cordcal.cli._command import add_command
 from cordcal.cli._console import note, say, show_json
+from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
 from cordcal.cli._options import (
     ForceOption,
     GroupsColumnOption,
@@ -27,7 +28,6 @@ from cordcal.cli._options import (
     read_groups,
     read_renamed,
 )
-from cordcal.cli._where import ANSWERS, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.evaluate.gates import Gate
@@ -168,7 +168,7 @@ def _original(path: str, where: Where, scores: Scores) -> Scores:
 
 
 def _probabilities(scores: Scores) -> Any:
-    from cordcal._door.scores import original_probabilities
+    from cordcal._validation.scores import original_probabilities
 
     if scores.kind == "logits":
         return original_probabilities(scores.values, "logits")

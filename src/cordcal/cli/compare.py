@@ -11,6 +11,7 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import headline, progress, say, show, show_json
+from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
 from cordcal.cli._options import (
     AllowImportOption,
     ForceOption,
@@ -30,10 +31,9 @@ from cordcal.cli._options import (
     read_groups,
     read_rows,
 )
-from cordcal.cli._where import LABELLED, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
-    from cordcal._door.types import Classes
+    from cordcal._numeric.types import Classes
     from cordcal.files import Scores
     from cordcal.serving._refusals import OnError
 
@@ -90,7 +90,7 @@ def compare(
 
     named = [key for given in calibrator or () for key in given.split(",") if key]
     chosen = [_calibrator(each, allow_import) for each in named]
-    from cordcal._door.doubts import DoubtWarning
+    from cordcal._validation.sanity import DoubtWarning
     from cordcal.evaluate.compare import compare as run
 
     keys = chosen or calibrators.available()
@@ -147,7 +147,7 @@ def _parts(
 
 def _calibrator(text: str, allow_import: bool) -> Any:
     """Return a key as it is, and what is to be imported as an object with its name."""
-    from cordcal.calibrators._imported import Imported, is_path, not_allowed
+    from cordcal.calibrators.adapters import Imported, is_path, not_allowed
 
     if not is_path(text):
         return text

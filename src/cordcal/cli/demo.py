@@ -64,7 +64,7 @@ def _scores() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     from sklearn.datasets import load_digits
     from sklearn.naive_bayes import MultinomialNB
 
-    from cordcal._numeric.blas import one_blas_thread
+    from cordcal._numeric.parallel import one_blas_thread
 
     pixels, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(_SEED).permutation(len(labels))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.cli._command import add_command
 from cordcal.cli._console import (
     alarm,
@@ -20,6 +20,7 @@ from cordcal.cli._console import (
     say_skipped,
     show_json,
 )
+from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
 from cordcal.cli._options import (
     ForceOption,
     InputOption,
@@ -35,7 +36,6 @@ from cordcal.cli._options import (
     read_rows,
     refuse_with_pair,
 )
-from cordcal.cli._where import LABELLED, NOWHERE, Where, reading
 
 if TYPE_CHECKING:
     from cordcal.evaluate.held_out import HeldOutMeasures
@@ -94,7 +94,7 @@ def fit(
     calibrator.
     """
     import cordcal
-    from cordcal._door.doubts import DoubtWarning
+    from cordcal._validation.sanity import DoubtWarning
     from cordcal.files._places import as_patterns
 
     depth = parse_preserve(preserve)
@@ -159,7 +159,7 @@ def _calibrator(
 ) -> tuple[Any, HeldOutMeasures | None]:
     """Return the fitted model, and what it is worth on rows held out."""
     import cordcal
-    from cordcal.calibrators._registry import takes_features
+    from cordcal.calibrators.registry import takes_features
     from cordcal.evaluate.held_out import measure_held_out
 
     def new() -> Any:
@@ -190,8 +190,8 @@ def _calibrator(
 
 def _warn_of_doubts(found: Scores, truth: Any) -> None:
     """Warn of scores and labels that look like a mistake, naming the file."""
-    from cordcal._door.doubts import doubts
-    from cordcal._door.original import Original
+    from cordcal._validation.sanity import doubts
+    from cordcal._validation.scores import Original
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit says what else there is to say
@@ -203,7 +203,7 @@ def _warn_of_doubts(found: Scores, truth: Any) -> None:
 def _check_key(calibrator: str) -> None:
     """Refuse what is no key of a calibrator."""
     from cordcal.calibrators import calibrator_class
-    from cordcal.calibrators._imported import is_path
+    from cordcal.calibrators.adapters import is_path
 
     if is_path(calibrator):
         raise Refusal(

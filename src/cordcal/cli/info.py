@@ -8,8 +8,8 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import show, show_json
+from cordcal.cli._inputs import NOWHERE, Where, reading
 from cordcal.cli._options import JsonOption
-from cordcal.cli._where import NOWHERE, Where, reading
 
 
 def register(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cordcal._door.errors import Interrupted, Refusal
+from cordcal._errors import Interrupted, Refusal
 from cordcal.cli._command import add_command
 from cordcal.cli._console import counted_progress, headline, say
 from cordcal.cli._options import AllowImportOption

@@ -4,7 +4,7 @@ Nothing here is called by name: `CORD.fit`, `Lift.fit`, `transform`, `Preserved.
 `audit` and the measures come here when they are given dask arrays or data frames.
 """
 
-from cordcal._door import lazy
+from cordcal._validation import layouts
 from cordcal.dask import _rows
 
-lazy.register("dask", _rows)
+layouts.register("dask", _rows)

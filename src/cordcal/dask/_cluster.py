@@ -19,7 +19,7 @@ from distributed.comm import CommClosedError
 from distributed.core import rpc
 from distributed.utils import silence_logging_cmgr
 
-from cordcal._door.errors import ClusterFailure, Refusal
+from cordcal._errors import ClusterFailure, Refusal
 
 # Seconds to wait for a scheduler: one that is there answers at once.
 _PATIENCE = 10.0

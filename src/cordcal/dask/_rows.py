@@ -17,16 +17,21 @@ import numpy as np
 import numpy.typing as npt
 from dask.delayed import Delayed, delayed
 
-from cordcal._door import arrays, dense
-from cordcal._door.errors import Refusal, placed
-from cordcal._door.names import column_names, in_column_order
-from cordcal._door.reports import as_matrix, check_same_shape
-from cordcal._door.vectors import no_weight
-from cordcal.repair._construction import Tally, common_exponent, sum_of, sum_of_each
-from cordcal.repair._results import Construction, RankingConstruction
-from cordcal.repair._rounds import solve_in_rounds
-from cordcal.repair._scalar import Probe
-from cordcal.repair._state import ConstructionState
+from cordcal._errors import Refusal, placed
+from cordcal._numeric import arrays
+from cordcal._validation import layouts
+from cordcal._validation.labels import no_weight
+from cordcal._validation.names import column_names, in_column_order
+from cordcal._validation.probabilities import as_matrix, check_same_shape
+from cordcal.repair.construction import (
+    ConstructionState,
+    Tally,
+    common_exponent,
+    sum_of,
+    sum_of_each,
+)
+from cordcal.repair.results import Construction, RankingConstruction
+from cordcal.repair.solve import Probe, solve_in_rounds
 
 # Levels that are constructed on the workers; a level takes up to ten rounds.
 MOST_LEVELS = 10
@@ -326,7 +331,7 @@ def _seen(
     reports = [given[name] for name in names]
     if not len(reports[0]):
         return own
-    for rows, block, truth, weight in dense.labelled_rows(
+    for rows, block, truth, weight in layouts.labelled_rows(
         None, ignore_index, reports, labels, sample_weight
     ):
         with placed(rows):
@@ -357,7 +362,7 @@ def audited(
 
 
 def _audit_block(cord: Any, *, original: Any, direct: Any, labels: Any = None, **given: Any) -> Any:
-    from cordcal.evaluate._audit_rows import AuditStream
+    from cordcal.evaluate.audit import AuditStream
 
     stream = AuditStream(cord)
     return stream.update(original, direct, labels, **given) if len(direct) else stream

@@ -2,35 +2,444 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from cordcal._door.arrays import to_numpy
-from cordcal._door.doubts import doubts, warn_of
-from cordcal._door.errors import Refusal
-from cordcal._door.labels import as_columns
-from cordcal._door.names import column_names, in_column_order, whole_headings
-from cordcal._door.original import Original
-from cordcal._door.rows import same_rows
-from cordcal._door.scores import as_scores, check_kind
-from cordcal._door.seeds import as_seed
-from cordcal._door.types import Kind
-from cordcal._door.vectors import check_labels
-from cordcal.evaluate._choice import choose, left_out_by
-from cordcal.evaluate._fitting import Fitted, fit_and_measure, means, measure_on
-from cordcal.evaluate._splits import Split, check_evaluation, checked_names, make_splits
-from cordcal.evaluate.bootstrap import Replicates
+from cordcal._errors import Refusal
+from cordcal._numeric.arrays import first_argmax, to_numpy
+from cordcal._numeric.types import Classes, Kind, Labels
+from cordcal._validation.alignment import same_rows
+from cordcal._validation.estimator import as_seed
+from cordcal._validation.labels import as_columns, check_labels
+from cordcal._validation.names import (
+    check_class_names,
+    column_names,
+    in_column_order,
+    whole_headings,
+)
+from cordcal._validation.sanity import doubts, warn_of
+from cordcal._validation.scores import Original, as_scores, check_kind
+from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators.adapters import adapted
+from cordcal.calibrators.blend import Blend, masses_held_out
+from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop, direct_of
+from cordcal.calibrators.registry import is_network, takes_features
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
-from cordcal.evaluate.evidence import ORIGINAL, Evidence
+from cordcal.evaluate.constraint_cost import Price, price_of_keeping, share_at_end
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
-from cordcal.evaluate.given import Given, in_order_of
+from cordcal.evaluate.groups import Groups, few_groups
 from cordcal.evaluate.needed import calibration_tests
+from cordcal.evaluate.pictures import Pictures
+from cordcal.evaluate.precomputed import Given, in_order_of
+from cordcal.evaluate.statistics import ORIGINAL, Evidence, Replicates
 from cordcal.evaluate.trust import Concern, overlap, split_concerns
+from cordcal.metrics import DecisionChanges, DecisionChangesStream
+from cordcal.metrics.rows import LabelledRows, Report
+from cordcal.metrics.summary import MeasuredReport, measure_report
+from cordcal.preserving import Preserved, Reports
+from cordcal.repair import Lift
+from cordcal.repair.kernels import Stopwatch
+from cordcal.repair.lift import Masses
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The calibrators to run by name, and whether the caller named them."""
+
+    maps: dict[str, Any]
+    explicit: bool
+
+    @property
+    def has_given(self) -> bool:
+        """Whether some of them are reports that were computed elsewhere."""
+        return any(isinstance(each, Given) for each in self.maps.values())
+
+
+def choose(calibrators: Any, input: Kind) -> _Chosen:
+    if isinstance(calibrators, str) and calibrators in ("all", "every"):
+        keys = [key for key in available() if calibrators == "every" or not is_network(key)]
+        return _Chosen({key: key for key in keys}, explicit=False)
+    maps: dict[str, Any] = {}
+    for name, each in _named(calibrators):
+        if name in maps:
+            raise Refusal("calibrators", f"names {name!r} twice", "name each once")
+        if isinstance(each, str):
+            calibrator_class(each)  # refuses an unknown key before anything is fitted
+        elif not isinstance(each, Given):
+            each = adapted(each, input, f"calibrators[{name!r}]")
+        maps[name] = each
+    return _Chosen(maps, explicit=True)
+
+
+def _named(calibrators: Any) -> list[tuple[str, Any]]:
+    """Return the calibrators with their names; objects without one are called as their class."""
+    if isinstance(calibrators, Mapping):
+        pairs = [(str(name), each) for name, each in calibrators.items()]
+    else:
+        single = isinstance(calibrators, str) or not isinstance(calibrators, Iterable)
+        wanted = [calibrators] if single else list(calibrators)
+        pairs = [each if _is_pair(each) else ("", each) for each in wanted]
+    if not pairs:
+        raise Refusal("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
+    counts = Counter(_own_name(each) for name, each in pairs if not name)
+    numbers: Counter[str] = Counter()
+    named = []
+    for name, each in pairs:
+        own = name or _own_name(each)
+        if not name and counts[own] > 1 and not isinstance(each, str):
+            numbers[own] += 1
+            own = f"{own} {numbers[own]}"
+        named.append((own, each))
+    return named
+
+
+def _is_pair(each: Any) -> bool:
+    return isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
+
+
+def _own_name(each: Any) -> str:
+    if isinstance(each, str):
+        return each
+    return str(getattr(each, "key", getattr(each, "__name__", type(each).__name__)))
+
+
+def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
+    """Return the calibrators that the data do not allow, each with the reason."""
+    reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in maps}
+    return {key: reason for key, reason in reasons.items() if reason is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows to fit on, rows to evaluate on, and which rows of the resamples those are."""
+
+    fit: Original
+    fit_labels: Labels
+    fit_features: npt.NDArray[Any] | None
+    original: Original
+    labels: Labels
+    features: npt.NDArray[Any] | None
+    rows: Classes
+    groups: Groups | None
+
+    @functools.cached_property
+    def workshop(self) -> Workshop:
+        """The rows to fit on, and what was fitted on them: blend and lift share it."""
+        folds = Folds.of(self.fit_labels, FOLDS, seed=0)
+        return Workshop(self.fit, self.fit_labels, None, folds)
+
+
+def make_splits(
+    scores: Original,
+    labels: Labels,
+    features: Any,
+    evaluation: float | tuple[Any, Any],
+    splits: int,
+    seed: int,
+    groups: Any,
+) -> tuple[list[Split], int]:
+    """Return the splits, and how many rows a resample draws from."""
+    if splits < 1:
+        raise Refusal("splits", f"is {splits}", "pass 1 or more")
+    held = None if features is None else np.asarray(features)
+    if isinstance(evaluation, tuple):
+        if splits > 1:
+            raise Refusal(
+                "splits",
+                "is above 1 but the evaluation rows are given",
+                "there is one way to split: pass 1",
+            )
+        if held is not None:
+            raise Refusal(
+                "features",
+                "cannot be used with evaluation rows of their own",
+                "pass all rows together and a share as evaluation",
+            )
+        test = as_scores(evaluation[0])
+        if test.shape[1] != scores.classes:
+            raise Refusal(
+                "evaluation",
+                f"has {test.shape[1]} classes but scores has {scores.classes}",
+                "pass the same columns in both",
+            )
+        truth = check_labels(evaluation[1], *test.shape)
+        rows = np.arange(len(truth))
+        original = Original.of(test, scores.kind)
+        by = None if groups is None else few_groups(groups, len(truth))
+        return [Split(scores, labels, None, original, truth, None, rows, by)], len(truth)
+    count = len(labels)
+    by = None if groups is None else few_groups(groups, count)
+    held_out = min(max(1, round(evaluation * count)), count - 1)
+    if count < 2:
+        raise Refusal("scores", "has one row", "at least two are needed to fit and to evaluate")
+    generator = np.random.default_rng(seed)
+    parts = []
+    for _ in range(splits):
+        order = generator.permutation(count)
+        fit, test_rows = np.sort(order[held_out:]), np.sort(order[:held_out])
+        parts.append(
+            Split(
+                scores.take(fit),
+                labels[fit],
+                None if held is None else held[fit],
+                scores.take(test_rows),
+                labels[test_rows],
+                None if held is None else held[test_rows],
+                test_rows,
+                None if by is None else by[test_rows],
+            )
+        )
+    return parts, count
+
+
+def check_evaluation(evaluation: Any) -> None:
+    """Refuse what is neither a share of the rows nor a pair of scores and labels."""
+    remedy = "pass a share between 0 and 1, or a tuple of scores and labels"
+    if isinstance(evaluation, tuple):
+        if len(evaluation) != 2:
+            raise Refusal("evaluation", f"is a tuple of {len(evaluation)}", remedy)
+    elif not isinstance(evaluation, Real):
+        raise Refusal("evaluation", f"is of type {type(evaluation).__name__}", remedy)
+    elif not 0.0 < float(evaluation) < 1.0:
+        raise Refusal(
+            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
+        )
+
+
+def checked_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:
+    return None if names is None else check_class_names(names, classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """One calibrator, fitted and measured on every split."""
+
+    key: str
+    name: str
+    keeps_decisions: bool
+    direct: list[MeasuredReport]
+    repaired: list[MeasuredReport]
+    lift: list[MeasuredReport]
+    changes: DecisionChanges
+    fit_seconds: float
+    apply_seconds: float
+    notes: tuple[str, ...]
+    pictures: Pictures
+    size: Any
+    price: Price | None
+    at_bound: float
+    shares: dict[str, float]
+
+    def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
+        """Return the rows to resample; a map that keeps decisions has one report, not three."""
+        rows = {(self.key, "direct"): [measured.rows for measured in self.direct]}
+        if not self.keeps_decisions:
+            rows[self.key, "repaired"] = [measured.rows for measured in self.repaired]
+        if self.lift:
+            rows[self.key, "lift"] = [measured.rows for measured in self.lift]
+        return rows
+
+
+def fit_and_measure(
+    name: str,
+    candidate: Any,
+    parts: list[Split],
+    input: Kind,
+    preserve: int | Literal["ranking"],
+    columns: list[str],
+    original: MeasuredReport,
+) -> Fitted:
+    """Fit one calibrator on every split and measure its reports."""
+    changes = DecisionChangesStream()
+    direct, repaired, lift = [], [], []
+    first: tuple[Preserved, Reports] | None = None
+    keeps = True
+    bounds: list[float] = []
+    fit_seconds, apply_seconds = 0.0, 0.0
+    notes: list[str] = []
+    given = candidate if isinstance(candidate, Given) else None
+    with_features = given is None and takes_features(candidate)
+    for split in parts:
+        if given is not None:
+            candidate, on_evaluation = given.between(split.fit.given, split.original.given)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model, seconds, told = _model(candidate, split, input, preserve, with_features)
+            if given is not None:
+                model.calibrator_ = on_evaluation
+            watch = Stopwatch()
+            features = split.features if with_features else None
+            reports = model._reports_of(split.original, features)
+            fit_seconds += seconds
+            apply_seconds += watch.seconds()
+            lifted = None
+            kept = _keeps_decisions(model, reports, split)
+            keeps = keeps and kept
+            if preserve == 1 and given is None and not kept:
+                lifted = _lifted(candidate, model, split, reports.direct, with_features)
+        notes += [*told, *(str(warning.message) for warning in caught)]
+        if lifted is not None:
+            lift.append(measure_on(lifted, split, "lift"))
+            bounds.append(share_at_end(reports.direct, lifted, reports.decision))
+        direct.append(measure_on(reports.direct, split, "direct"))
+        repaired.append(measure_on(reports.repaired, split, "repaired"))
+        changes.add(reports.decision, first_argmax(reports.direct), split.labels)
+        first = first or (model, reports)
+    assert first is not None
+    if keeps or len(lift) < len(parts):
+        lift = []
+    measured = {"original": original, "direct": direct[0]}
+    measured |= {} if keeps else {"repaired": repaired[0]}
+    measured |= {"lift": lift[0]} if lift else {}
+    return Fitted(
+        key=name,
+        name=str(getattr(model.calibrator_, "title", name)),
+        keeps_decisions=keeps,
+        direct=direct,
+        repaired=repaired,
+        lift=lift,
+        changes=changes.result(),
+        fit_seconds=fit_seconds / len(parts),
+        apply_seconds=apply_seconds / len(parts),
+        notes=tuple(dict.fromkeys(notes)),
+        pictures=_pictures(parts[0], first[1], columns, measured),
+        size=getattr(model.calibrator_, "size", None),
+        price=None if keeps else _price(first[1], parts[0], measured),
+        at_bound=float(np.mean(bounds)) if bounds else 0.0,
+        shares=_shares(first[0]),
+    )
+
+
+def _model(
+    candidate: Any,
+    split: Split,
+    input: Kind,
+    preserve: int | Literal["ranking"],
+    with_features: bool,
+) -> tuple[Preserved, float, tuple[str, ...]]:
+    """Return a model with CORD, the seconds that fitting took, and what that told."""
+    watch = Stopwatch()
+    told: tuple[str, ...] = ()
+    if not isinstance(candidate, str) or with_features:
+        model = Preserved(candidate, input=input, preserve=preserve)
+        features = split.fit_features if with_features else None
+        model._fit_original(split.fit, split.fit_labels, None, features)
+        return model, watch.seconds(), told
+    fitted: Any
+    if candidate == Blend.key:
+        fitted = Blend(input=input)
+        fitted._fit_from(split.workshop)
+        before = fitted.seconds_
+    else:
+        made = split.workshop.fit(candidate)
+        fitted, told, before = made.model, made.warnings, made.seconds
+    watch = Stopwatch()
+    model = Preserved(fitted, input=input, preserve=preserve, prefit=True)
+    model._fit_original(split.fit, split.fit_labels, None)
+    return model, before + watch.seconds(), told
+
+
+def _lifted(
+    candidate: Any,
+    model: Preserved,
+    split: Split,
+    direct: npt.NDArray[Any],
+    with_features: bool,
+) -> npt.NDArray[Any] | None:
+    """Return the report repaired by Lift; None where rows cannot be held out."""
+    features = split.fit_features if with_features else None
+    masses: Masses | None
+    if isinstance(candidate, str) and not with_features and candidate != Blend.key:
+        found, _ = split.workshop.candidate(candidate)
+        masses = None if found is None else found.held_out.masses
+    else:
+        unfitted = Preserved(candidate, input=split.fit.kind)
+        new = functools.partial(unfitted._new_calibrator, split.fit.kind)
+        beside = (None, features)
+        try:
+            masses = masses_held_out(model.calibrator_, new, split.fit, split.fit_labels, *beside)
+        except (ValueError, ArithmeticError, RuntimeError) as error:  # of one's own, anything may
+            warnings.warn(f"no lift: {error}", UserWarning, stacklevel=2)
+            masses = None
+    if masses is None:
+        return None
+    rows = (split.fit.probabilities, direct_of(model.calibrator_, split.fit, features))
+    lift = Lift()._fit(*rows, split.fit_labels, split.fit.decision, None, held_out=masses)
+    at = split.original
+    return lift._transform_rows(at.probabilities, direct, at.decision, np.float64)
+
+
+def _keeps_decisions(model: Preserved, reports: Reports, split: Split) -> bool:
+    """Tell whether a map keeps decisions by itself, by its kind and on these very rows.
+
+    A map that keeps every argmax may still tie classes that the scores tell apart, by rounding
+    or because it makes every row uniform; a tie is a decision only by the rule that breaks it.
+    """
+    if not getattr(model.calibrator_, "keeps_argmax", False):
+        return False
+    direct, decision = reports.direct, reports.decision
+    rows = np.arange(len(decision))
+    on_top = direct == direct.max(axis=1, keepdims=True)
+    if not on_top[rows, decision].all():
+        return False
+    tied = np.flatnonzero(on_top.sum(axis=1) > 1)
+    scores = split.original.given[tied]
+    apart = scores < scores[np.arange(len(tied)), decision[tied]][:, None]
+    return not (on_top[tied] & apart).any()
+
+
+def _shares(model: Preserved) -> dict[str, float]:
+    """Return what a blend is made of, the largest share first."""
+    if not isinstance(model.calibrator_, Blend):
+        return {}
+    members = zip(model.calibrator_.members_, model.calibrator_.weights_.tolist(), strict=True)
+    return dict(sorted(members, key=lambda member: -member[1]))
+
+
+def _price(reports: Reports, split: Split, measured: Mapping[str, MeasuredReport]) -> Price | None:
+    """Return what keeping the decisions costs."""
+    nll = {name: float(found.measures.values["nll"]) for name, found in measured.items()}
+    return price_of_keeping(
+        reports.direct, reports.decision, split.labels, cord=nll["repaired"], lift=nll.get("lift")
+    )
+
+
+def _pictures(
+    split: Split,
+    reports: Reports,
+    columns: list[str],
+    measured: Mapping[str, MeasuredReport],
+) -> Pictures:
+    return Pictures.of(
+        split.original.probabilities,
+        reports,
+        columns,
+        measured,
+        labels=split.labels,
+        row_numbers=split.rows,
+        groups=split.groups,
+    )
+
+
+def measure_on(report: npt.NDArray[Any], split: Split, name: str) -> MeasuredReport:
+    return measure_report(Report.of(report, name), split.labels, None)
+
+
+def means(measured: Sequence[MeasuredReport]) -> dict[str, float]:
+    """Return each measure's mean over the splits."""
+    values = [each.measures.values for each in measured]
+    return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
 
 
 def compare(

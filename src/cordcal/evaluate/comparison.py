@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.types import Kind
-from cordcal.evaluate import _tabulated, advice, tables
-from cordcal.evaluate._class_table import lists_that_fit
-from cordcal.evaluate._pictures import Pictures
-from cordcal.evaluate.bootstrap import percentile_interval
-from cordcal.evaluate.evidence import ORIGINAL, Evidence, Report
+from cordcal._errors import Refusal
+from cordcal._numeric.types import Kind
+from cordcal.evaluate import recommendation, tables
+from cordcal.evaluate.constraint_cost import Price
 from cordcal.evaluate.needed import LikelihoodRatio, reading
-from cordcal.evaluate.next_step import NextStep, next_step
-from cordcal.evaluate.price import Price
+from cordcal.evaluate.pictures import Pictures, lists_that_fit
+from cordcal.evaluate.recommendation import NextStep, next_step
+from cordcal.evaluate.statistics import ORIGINAL, Evidence, Report, percentile_interval
 from cordcal.evaluate.trust import Concern
 from cordcal.metrics import MEASURES, DecisionChanges
 
@@ -305,18 +303,20 @@ class Comparison:
 
     @cached_property
     def _indistinct(self) -> list[Concern]:
-        return advice.indistinct(self)
+        return recommendation.indistinct(self)
 
     @cached_property
-    def recommendation(self) -> advice.Recommendation:
+    def recommendation(self) -> recommendation.Recommendation:
         """Which report to deploy, and why."""
-        return advice.recommend(self)
+        return recommendation.recommend(self)
 
     def interpret(self) -> str:
         """Return what the comparison means, in a few sentences."""
         found = self.recommendation
         doubts = [] if found.key is None else [concern.ended for concern in self.concerns]
-        return " ".join([*doubts, f"{found.headline}.", found.reason, *advice.sentences(self)])
+        return " ".join(
+            [*doubts, f"{found.headline}.", found.reason, *recommendation.sentences(self)]
+        )
 
     def next_step(
         self,
@@ -364,7 +364,7 @@ class Comparison:
             "best": {measure: asdict(best) for measure, best in self.best.items()},
             "concerns": [concern.to_dict() for concern in self.concerns],
             "recommendation": self.recommendation.to_dict(),
-            "reading": advice.sentences(self),
+            "reading": recommendation.sentences(self),
             "next_step": None if step is None else step.to_dict(),
         }
 
@@ -400,7 +400,7 @@ class Comparison:
         """
         import pandas
 
-        return pandas.DataFrame(_tabulated.frame_rows(self))
+        return pandas.DataFrame(tables.frame_rows(self))
 
     def to_markdown(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a Markdown table.
@@ -412,7 +412,7 @@ class Comparison:
         intervals : bool
             Show each value with its 95 % bootstrap interval.
         """
-        return tables.markdown(_tabulated.table_of(self, measures, intervals))
+        return tables.markdown(tables.table_of(self, measures, intervals))
 
     def to_latex(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a LaTeX table, for the packages booktabs and amssymb.
@@ -422,7 +422,7 @@ class Comparison:
         measures, intervals
             As for `to_markdown`.
         """
-        return tables.latex(_tabulated.table_of(self, measures, intervals))
+        return tables.latex(tables.table_of(self, measures, intervals))
 
     def to_html(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as an HTML table; `cordcal.report.write_html` writes a report.
@@ -432,7 +432,7 @@ class Comparison:
         measures, intervals
             As for `to_markdown`.
         """
-        return tables.html(_tabulated.table_of(self, measures, intervals))
+        return tables.html(tables.table_of(self, measures, intervals))
 
     def _repr_html_(self) -> str:
         said = [concern.ended for concern in self.concerns]
@@ -442,7 +442,7 @@ class Comparison:
     def __rich__(self) -> Any:
         from rich.console import Group
 
-        from cordcal.evaluate._table import comparison_table, concerns_text
+        from cordcal.evaluate.terminal import comparison_table, concerns_text
 
         data = self.to_dict()
         return Group(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
-from cordcal._door.reports import as_matrix
-from cordcal._door.types import Vector
+from cordcal._numeric import arrays
+from cordcal._numeric.types import Vector
+from cordcal._validation.probabilities import as_matrix
 
 _MASK = (1 << 64) - 1
 # Any other start of the mixing: the golden ratio in 64 bits.

@@ -14,16 +14,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.arrays import to_numpy
-from cordcal._door.errors import Refusal
-from cordcal._door.labels import as_columns
-from cordcal._door.names import column_names, in_column_order, whole_headings
-from cordcal._door.rows import same_rows
-from cordcal._door.seeds import as_seed
-from cordcal.evaluate.bootstrap import resampled
+from cordcal._errors import Refusal
+from cordcal._numeric.arrays import to_numpy
+from cordcal._validation.alignment import same_rows
+from cordcal._validation.estimator import as_seed
+from cordcal._validation.labels import as_columns
+from cordcal._validation.names import column_names, in_column_order, whole_headings
 from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
+from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import MEASURES, decision_changes
-from cordcal.metrics._rows import LabelledRows, Report
+from cordcal.metrics.rows import LabelledRows, Report
 
 Over = Literal["all", "class", "group", "increase"]
 Outcome = Literal["passed", "failed", "not evaluated"]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.arrays import refuse_masked
-from cordcal._door.errors import Refusal
-from cordcal._door.types import Classes
+from cordcal._errors import Refusal
+from cordcal._numeric.arrays import refuse_masked
+from cordcal._numeric.types import Classes
 from cordcal.metrics import MEASURES
-from cordcal.metrics._registry import leading
-from cordcal.metrics._rows import LabelledRows
+from cordcal.metrics.registry import leading
+from cordcal.metrics.rows import LabelledRows
 
 Groups = npt.NDArray[np.str_]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.scores import original_probabilities
-from cordcal._door.types import Kind, Labels
-from cordcal._door.vectors import check_labels
-from cordcal.calibrators._crossfit import FOLDS, Folds
+from cordcal._numeric.types import Kind, Labels
+from cordcal._validation.labels import check_labels
+from cordcal._validation.scores import original_probabilities
+from cordcal.calibrators.crossfit import FOLDS, Folds
 from cordcal.metrics import measure_all
 
 # From this many entries on, one fold has rows enough and five more fits take too long.

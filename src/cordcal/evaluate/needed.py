@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.original import Original
-from cordcal._door.scores import LOG_FLOOR
-from cordcal._door.types import Labels, Vector
-from cordcal.calibrators._crossfit import Workshop
+from cordcal._numeric.types import Labels, Vector
+from cordcal._validation.scores import LOG_FLOOR, Original
+from cordcal.calibrators.crossfit import Workshop
 
 # A p-value below this is called evidence.
 LEVEL = 0.05

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.types import Vector
-from cordcal.metrics._risk import RiskCoverage, aurc_influence, curve_of
-from cordcal.metrics._rows import LabelledRows
+from cordcal._numeric.types import Vector
+from cordcal.metrics.risk import RiskCoverage, aurc_influence, curve_of
+from cordcal.metrics.rows import LabelledRows
 
 # Confidences that people abstain below.
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)

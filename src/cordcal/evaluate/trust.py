@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.doubts import Concern, label_doubt
-from cordcal._door.types import Classes, Floats, Vector
+from cordcal._numeric.types import Classes, Floats, Vector
+from cordcal._validation.sanity import Concern, label_doubt
 
 __all__ = ["Concern", "audit_concerns", "overlap", "split_concerns"]
 

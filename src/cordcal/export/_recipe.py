@@ -8,15 +8,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.expressions import in_domain, shares, softmax
-from cordcal._door.types import Array, Kind
+from cordcal._errors import Refusal
+from cordcal._numeric.expressions import in_domain, shares, softmax
+from cordcal._numeric.types import Array, Kind
 from cordcal.calibrators import Calibrator, available, calibrator_class
 from cordcal.calibrators._base import Held
 from cordcal.export._repair import lift, repair
-from cordcal.preserved import Preserved
+from cordcal.preserving import Preserved
 from cordcal.repair import CORD, Lift
-from cordcal.repair._lift_rule import Curve
+from cordcal.repair.lift_rule import Curve
 
 Rule = Literal["cord", "raise", "cap"]
 

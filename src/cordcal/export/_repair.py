@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cordcal._door.arrays import UNIT_ROUNDOFF
-from cordcal._door.expressions import at_least
-from cordcal._door.reports import sum_warning_level
-from cordcal._door.types import Array
-from cordcal.repair import _array, _lift_rule, _ranking
-from cordcal.repair._array import Split
-from cordcal.repair._lift_rule import SMALLEST, Curve, Mode
-from cordcal.repair._ranking import RankedRows
+from cordcal._numeric.arrays import UNIT_ROUNDOFF
+from cordcal._numeric.expressions import at_least
+from cordcal._numeric.types import Array
+from cordcal._validation.probabilities import sum_warning_level
+from cordcal.repair import lift_rule, ranking, rule
+from cordcal.repair.lift_rule import SMALLEST, Curve, Mode
+from cordcal.repair.ranking import RankedRows
+from cordcal.repair.rule import Split
 
 # Where numbers of full precision begin.
 _SMALLEST_NORMAL = {
@@ -40,20 +40,20 @@ def repair(
 
     level = sum_warning_level(dtype, direct.shape[1])
     if len(etas) > 1:
-        order = _ranking.kept_order(original, decision, xp=xp)
-        rows = _ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
-        masses, rests, same = _ranking.respond(rows, etas, level, xp=xp)
-        repaired = _ranking.rebuild(rows, masses, rests, xp=xp)
+        order = ranking.kept_order(original, decision, xp=xp)
+        rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
+        masses, rests, same = ranking.respond(rows, etas, level, xp=xp)
+        repaired = ranking.rebuild(rows, masses, rests, xp=xp)
         if not any(etas):
             repaired = xp.where(same[:, None], direct, repaired)
         return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
     (eta,) = etas
     moved = xp.argmax(direct, axis=1) != decision
-    state, part = _array.row_state(original, direct, decision, moved, xp=xp, row_sum=row_sum)
-    mass, rest, _ = _array.response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
-    repaired = _array.rebuild(direct, decision, part, mass, rest, xp=xp)
+    state, part = rule.row_state(original, direct, decision, moved, xp=xp, row_sum=row_sum)
+    mass, rest, _ = rule.response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
+    repaired = rule.rebuild(direct, decision, part, mass, rest, xp=xp)
     if eta == 0.0:
-        same = _array.unchanged(eta, part, state, level)
+        same = rule.unchanged(eta, part, state, level)
         repaired = xp.where(same[:, None], direct, repaired)
     return strictly_top(repaired, decision, dtype, xp=xp)
 
@@ -64,13 +64,13 @@ def lift(direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *
     def row_sum(rows: Array) -> Array:
         return xp.sum(rows, axis=1)
 
-    part = _array.split(direct, decision, xp=xp, row_sum=row_sum)
-    mass, rest = _lift_rule.confidence(curve, *_array.normalised(part), xp=xp)
+    part = rule.split(direct, decision, xp=xp, row_sum=row_sum)
+    mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
     top = part.scale * part.top + part.offset
-    lower = top / (top + part.rest) + _array.EPSILON
-    inside, left, low, _ = _lift_rule.into_interval(mass, rest, lower, xp=xp)
+    lower = top / (top + part.rest) + rule.EPSILON
+    inside, left, low, _ = lift_rule.into_interval(mass, rest, lower, xp=xp)
     raised = strictly_top(
-        _array.rebuild(direct, decision, part, inside, left, xp=xp), decision, dtype, xp=xp
+        rule.rebuild(direct, decision, part, inside, left, xp=xp), decision, dtype, xp=xp
     )
     if mode == "raise":
         return raised
@@ -84,18 +84,18 @@ def capped_rows(
     """Return rows with the other classes safely below the mass; see `_lift_rule.cap_row`."""
     # Twice the least: the margin below takes a gap of the dtype more than the next number.
     unit = 2.0 * UNIT_ROUNDOFF[dtype]
-    least = _lift_rule.least_room(direct.shape[1], dtype) + unit / direct.shape[1]
+    least = lift_rule.least_room(direct.shape[1], dtype) + unit / direct.shape[1]
     mass = at_least(mass * 1.0, least, xp)
     # No factor near one: onnxruntime takes that for one, and drops it.
     below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
-    others = _array.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
-    poured = _lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
-    return xp.where(_array.chosen_entries(direct, decision, xp=xp), mass[:, None], poured)
+    others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
+    poured = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
+    return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], poured)
 
 
 def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Array:
     """Raise the decision until rounding to ``dtype`` cannot tie it with a rival."""
-    chosen = _array.chosen_entries(repaired, decision, xp=xp)
+    chosen = rule.chosen_entries(repaired, decision, xp=xp)
     zeros = xp.zeros_like(repaired)
     rival = xp.max(xp.where(chosen, zeros, repaired), axis=1)
     mass = xp.max(xp.where(chosen, repaired, zeros), axis=1)
@@ -111,7 +111,7 @@ def strictly_ordered(
     Half precision has no room for that: only the first rank is strict there, and rounding
     may tie the others but not invert them.
     """
-    strict = _ranking.strict_dtype(dtype)
+    strict = ranking.strict_dtype(dtype)
     below = rows.rank >= levels
     zeros = xp.zeros_like(repaired)
     ranked = xp.take_along_axis(repaired, rows.order[:, :levels], axis=1)

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
-from cordcal._door.errors import Refusal
-from cordcal._door.scores import check_kind
-from cordcal._door.types import Kind
+from cordcal._errors import Refusal
+from cordcal._numeric import arrays
 from cordcal._numeric.rows import softmax
+from cordcal._numeric.types import Kind
+from cordcal._validation.scores import check_kind
 from cordcal._version import __version__
 from cordcal.export._recipe import Recipe, recipe_of
 from cordcal.files import replacing
-from cordcal.preserved import Preserved, Reports
+from cordcal.preserving import Preserved, Reports
 from cordcal.repair import Lift
 
 try:

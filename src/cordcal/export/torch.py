@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
-from cordcal._door.arrays import UNIT_ROUNDOFF
-from cordcal._door.errors import Refusal
-from cordcal._door.scores import check_kind
-from cordcal._door.types import Kind
+from cordcal._errors import Refusal
+from cordcal._numeric.arrays import UNIT_ROUNDOFF
+from cordcal._numeric.types import Kind
+from cordcal._validation.scores import check_kind
 from cordcal.export._recipe import Recipe, recipe_of
 
 try:

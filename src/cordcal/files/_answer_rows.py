@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._answer_lines import (
     LETTERS,
     Json,

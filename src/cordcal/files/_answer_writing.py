@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._answer_lines import letters
 from cordcal.files._answers import OTHER, Answers
 from cordcal.files._replacing import replacing

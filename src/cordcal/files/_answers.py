@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._answer_lines import RULES, Json, Rule, letters
 from cordcal.files._answer_rows import LEAST, AnswerRow, Missing, Settings, row_of
 from cordcal.files._opening import read_whole

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal, about_rows, refuse
+from cordcal._errors import Refusal, about_rows, refuse
 from cordcal.files._columns import Grouping, Sort, grouped
 from cordcal.files._opening import first_line
 from cordcal.files._places import Places

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.labels import as_indices
+from cordcal._errors import Refusal
+from cordcal._validation.labels import as_indices
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_contents
 from cordcal.files._hdf5 import MAGIC

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._places import Places, have_match, matching, told
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._arrow import class_names_in, matrix_of, vector_of
 from cordcal.files._columns import FEATURE_NAMES, Grouping
 from cordcal.files._numpy import Chosen, Lazy

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._columns import Sort
 from cordcal.files._header import (
     has_word_above_number,

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files import _hdf5, _ipc
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
 from cordcal.files._columns import LABEL_NAMES, grouped

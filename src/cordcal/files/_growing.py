@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cordcal._door.errors import Interrupted, Refusal
+from cordcal._errors import Interrupted, Refusal
 from cordcal.files._encoding import Encoded, Encoder
 from cordcal.files._locks import open_locked, open_private
 from cordcal.files._replacing import check_free, naming, publish, target_of

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.labels import as_indices
-from cordcal._door.reports import sum_tolerance, sum_warning_level
-from cordcal._door.types import Kind
+from cordcal._errors import Refusal
+from cordcal._numeric.types import Kind
+from cordcal._validation.labels import as_indices
+from cordcal._validation.probabilities import sum_tolerance, sum_warning_level
 from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_contents, open_source

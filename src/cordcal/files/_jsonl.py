@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal, placed
+from cordcal._errors import Refusal, placed
 from cordcal.files._columns import Grouping, Sort, grouped
 from cordcal.files._places import Places
 from cordcal.files._rest import MISSING

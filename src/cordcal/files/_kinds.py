@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.reports import sum_tolerance, sum_warning_level
-from cordcal._door.types import Kind
+from cordcal._errors import Refusal
+from cordcal._numeric.types import Kind
+from cordcal._validation.probabilities import sum_tolerance, sum_warning_level
 
 # Fewer rows than this can be sorted by chance.
 ROWS_THAT_TELL = 8

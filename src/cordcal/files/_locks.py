@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 
 try:
     import fcntl

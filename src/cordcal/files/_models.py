@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._replacing import replacing
 from cordcal.files._schema import Record, check_calibrator, check_cord, check_lift, check_preserved
 
@@ -123,7 +123,7 @@ def _patterns(text: str, name: str) -> tuple[str, ...]:
 def _try_out(model: Any) -> None:
     """Apply a calibrator to a row: what it lacks shows here, not in the middle of a file."""
     from cordcal.calibrators import Calibrator
-    from cordcal.calibrators._registry import takes_features
+    from cordcal.calibrators.registry import takes_features
 
     if not isinstance(model, Calibrator) or takes_features(model):
         return
@@ -230,7 +230,7 @@ def _kind_of(model: Any) -> str:
     if isinstance(model, Lift):
         return "lift"
     from cordcal.calibrators import Calibrator
-    from cordcal.preserved import Preserved
+    from cordcal.preserving import Preserved
 
     if isinstance(model, Preserved):
         return "preserved"
@@ -252,7 +252,7 @@ def _class_of(kind: str, name: str) -> Any:
 
         return Lift
     if kind == "preserved":
-        from cordcal.preserved import Preserved
+        from cordcal.preserving import Preserved
 
         return Preserved
     if kind.startswith("calibrator "):

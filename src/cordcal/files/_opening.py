@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._replacing import naming
 
 # What messages say that a file may be.

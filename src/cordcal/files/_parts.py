@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.errors import Refusal
-from cordcal._door.names import class_order
+from cordcal._errors import Refusal
+from cordcal._validation.names import class_order
 from cordcal.files._columns import FEATURE_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._opening import NoRows, no_rows

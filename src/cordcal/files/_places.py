@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from cordcal._door.errors import Refusal
-from cordcal._door.names import are_numbers
+from cordcal._errors import Refusal
+from cordcal._validation.names import are_numbers
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files import _locks
 
 # What tells our temporary files from other hidden ones.

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 
 Rows = slice | npt.NDArray[Any]
 """Rows of a column: a slice, or their numbers."""

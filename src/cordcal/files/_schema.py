@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 _REMEDY = "the file is damaged, or no model of this version; fit and save the model again"

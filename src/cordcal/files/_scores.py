@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal, about_rows, refuse
-from cordcal._door.labels import as_indices
-from cordcal._door.names import class_order
-from cordcal._door.reports import as_matrix
-from cordcal._door.types import Kind
+from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._numeric.types import Kind
+from cordcal._validation.labels import as_indices
+from cordcal._validation.names import class_order
+from cordcal._validation.probabilities import as_matrix
 from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_contents

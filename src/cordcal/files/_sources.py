@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal, placed
+from cordcal._errors import Refusal, placed
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
 from cordcal.files._contents import Contents, array_contents, table_contents
 from cordcal.files._hdf5 import DataSets

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal, placed
-from cordcal._door.labels import as_indices
-from cordcal._door.names import class_order
-from cordcal._door.reports import as_matrix
-from cordcal._door.types import Kind
+from cordcal._errors import Refusal, placed
+from cordcal._numeric.types import Kind
+from cordcal._validation.labels import as_indices
+from cordcal._validation.names import class_order
+from cordcal._validation.probabilities import as_matrix
 from cordcal.files import _scores
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source

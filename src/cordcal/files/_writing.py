@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._arrow_encoding import Feather, Parquet
 from cordcal.files._encoding import Encoder, Layout, Npy, ReportBlock
 from cordcal.files._replacing import naming, replacing

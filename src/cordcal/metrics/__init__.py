@@ -5,20 +5,36 @@ Functions take whole arrays; each has a streaming form whose name ends in ``Stre
 and never renormalised.
 """
 
-from cordcal.metrics._all import Measures, measure_all
-from cordcal.metrics._bins import ECEStream, Reliability, ReliabilityStream, ece, reliability
-from cordcal.metrics._changes import DecisionChanges, DecisionChangesStream, decision_changes, tpcr
-from cordcal.metrics._class_reliability import class_reliability
-from cordcal.metrics._classwise import ClasswiseECEStream, classwise_ece
-from cordcal.metrics._equal_mass import EqualMassECEStream, ece_equal_mass
-from cordcal.metrics._flows import Flows, decision_flows
-from cordcal.metrics._measure import Measure
-from cordcal.metrics._registry import MEASURES, register, unregister
-from cordcal.metrics._retention import MeanRetentionStream, mean_retention
-from cordcal.metrics._risk import RiskCoverage, risk_coverage
-from cordcal.metrics._scores import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
-from cordcal.metrics._smooth import SmoothECEStream, smooth_ece
-from cordcal.metrics._topk import TopkChanges, TopkChangesStream, topk_changes
+from cordcal.metrics.binned import (
+    ClasswiseECEStream,
+    ECEStream,
+    Reliability,
+    ReliabilityStream,
+    class_reliability,
+    classwise_ece,
+    ece,
+    reliability,
+)
+from cordcal.metrics.changes import (
+    DecisionChanges,
+    DecisionChangesStream,
+    Flows,
+    MeanRetentionStream,
+    TopkChanges,
+    TopkChangesStream,
+    decision_changes,
+    decision_flows,
+    mean_retention,
+    topk_changes,
+    tpcr,
+)
+from cordcal.metrics.equal_mass import EqualMassECEStream, ece_equal_mass
+from cordcal.metrics.proper import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
+from cordcal.metrics.record import Measure
+from cordcal.metrics.registry import MEASURES, register, unregister
+from cordcal.metrics.risk import RiskCoverage, risk_coverage
+from cordcal.metrics.smooth import SmoothECEStream, smooth_ece
+from cordcal.metrics.summary import Measures, measure_all
 
 __all__ = [
     "MEASURES",

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.evaluate.comparison import Comparison, Entry
 from cordcal.metrics import MEASURES
 from cordcal.plots._axes import COLOURS, axes, legend_above, signed
-from cordcal.report.words import CHANGE_KINDS
+from cordcal.report.charts import CHANGE_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

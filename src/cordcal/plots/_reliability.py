@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cordcal._door.arrays import refuse_masked
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
+from cordcal._numeric.arrays import refuse_masked
 from cordcal.metrics import Reliability, class_reliability, reliability
 from cordcal.plots._axes import axes, colours_of, legend_above
 

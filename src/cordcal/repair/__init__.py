@@ -1,13 +1,11 @@
 """Repair: original and direct reports in, repaired report out (Section 3 of the paper)."""
 
-from cordcal.repair._cord import CORD
-from cordcal.repair._lift import Lift
-from cordcal.repair._lift_results import LiftConstruction
-from cordcal.repair._lift_scalar import lift
-from cordcal.repair._results import Construction, Explanation, RankingConstruction
-from cordcal.repair._state import ConstructionState
-from cordcal.repair._variants import MinimalRepair, RankingProjection, VariantCORD
+from cordcal.repair.construction import ConstructionState
+from cordcal.repair.cord import CORD
 from cordcal.repair.kernels import warmup
+from cordcal.repair.lift import Lift, lift
+from cordcal.repair.results import Construction, Explanation, LiftConstruction, RankingConstruction
+from cordcal.repair.variants import MinimalRepair, RankingProjection, VariantCORD
 
 __all__ = [
     "CORD",

@@ -1,11 +1,45 @@
-"""The pictures of one calibrator, drawn from the plain dict of a result: nothing is computed."""
+"""The pictures of a result, drawn as SVG from its plain dict; nothing is computed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from cordcal.report._svg import Axis, Drawing, Markup
+from cordcal.metrics import MEASURES
+from cordcal.report._svg import Axis, Drawing, Markup, panel
+
+CHANGE_KINDS = (
+    ("gained", "C⁺", "wrong to right"),
+    ("lost", "C⁻", "right to wrong"),
+    ("neutral", "C⁰", "wrong to wrong"),
+)
+"""The kinds of change: the field of the decision changes, the paper's sign, and the words."""
+
+
+# Of K classes no one's gap is above 2 / K on average: more classes need more digits.
+_MANY_CLASSES = 100
+
+
+def number(measure: str, value: float | None, *, signed: bool = False, classes: int = 0) -> str:
+    """Return a measure's value as people read it; with many classes, in more digits.
+
+    Examples
+    --------
+    >>> number("ece", 0.01234), number("nll", 0.5), number("accuracy", -0.001, signed=True)
+    ('1.23 %', '0.5000', '−0.10 points')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    spec = MEASURES[measure]
+    if measure == "classwise_ece" and classes >= _MANY_CLASSES:
+        spec = replace(spec, digits=spec.digits + len(str(classes)) - 2)
+    text = spec.write(value, signed=signed)
+    # A difference of percentages is in points: 2 % of 50 % would be something else.
+    unit = "points" if signed and spec.unit == "%" else spec.unit
+    return f"{text} {unit}" if unit else text
+
 
 # Of a reliability diagram and of the other pictures, in the drawing's units.
 _HEIGHT, _LOW = 360, 300
@@ -152,3 +186,220 @@ def _risk_at(curve: Mapping[str, Sequence[float]], coverage: float) -> float:
         for kept, risk in zip(curve["coverage"], curve["risk"], strict=True)
         if kept >= coverage - 1e-9
     )
+
+
+# Letters of a class's name that fit beside the squares.
+_LETTERS = 12
+_LETTER = 6.4
+# The side of a square, and how far the squares of few classes grow.
+_SQUARE, _LARGEST, _FIELD = 26, 48, 200
+
+
+def class_panel(each: Mapping[str, Any]) -> Markup:
+    """Draw the reliability of one class in every report."""
+    gaps = ", ".join(
+        f"{report} {number('classwise_ece', gap)}" for report, gap in each["ece"].items()
+    )
+    lines = {report: [(bin[0], bin[1]) for bin in bins] for report, bins in each["bins"].items()}
+    description = f"Reliability of the class {each['name']}"
+    return panel(
+        lines, description, f"{each['name']}, {each['rows']:,} rows; ECE of the class: {gaps}"
+    )
+
+
+def empty_panel() -> Markup:
+    """Return a diagram for the script to draw in."""
+    return panel({}, "Reliability of the class chosen")
+
+
+def bins_text(each: Mapping[str, Any]) -> str:
+    """Return the bins of a class as the script reads them, probabilities in thousandths."""
+    return " ".join(f"{report};{_bins(bins)}" for report, bins in each["bins"].items())
+
+
+def _bins(bins: Sequence[tuple[float, float, float]]) -> str:
+    return ";".join(f"{1e3 * p:.0f},{1e3 * share:.0f},{rows:.0f}" for p, share, rows in bins)
+
+
+def classes_text(entry: Mapping[str, Any], order: Sequence[Mapping[str, Any]]) -> str:
+    """Return all classes of a calibrator in few letters, in the order of another's list.
+
+    The script makes rows of it; names, counts and the original report stand in that list.
+    """
+    classes = {each["name"]: each for each in entry["classes"]}
+    return "|".join(_class_text(classes[other["name"]]) for other in order)
+
+
+def _class_text(each: Mapping[str, Any]) -> str:
+    reports = [report for report in each["bins"] if report != "original"]
+    gaps = [f"{1e5 * each['ece'][report]:.0f}" for report in reports]
+    numbers = ",".join([str(each["left"]), str(each["joined"]), *gaps])
+    return " ".join([numbers, *(_bins(each["bins"][report]) for report in reports)])
+
+
+def heat_map(entry: Mapping[str, Any], class_names: Sequence[str] | None) -> Markup:
+    """Draw the moves between classes: a row for the class left, a column for the one joined."""
+    moves = entry["moves"]
+    involved = {each[end] for each in moves for end in ("source", "target")}
+    names = sorted(involved, key=int if class_names is None else class_names.index)
+    short = [name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…" for name in names]
+    room = 14 + _LETTER * max(map(len, short))
+    square = max(_SQUARE, min(_LARGEST, _FIELD // len(names)))
+    side = len(names) * square
+    parts = [
+        Markup('<rect class="field" x="{room}" y="{room}" width="{side}" height="{side}"/>').format(
+            room=room, side=side
+        )
+    ]
+    row = Markup('<text class="tick end" x="{}" y="{}">{}</text>')
+    column = Markup('<text class="tick" transform="translate({} {}) rotate(-60)">{}</text>')
+    for index, name in enumerate(short):
+        middle = room + (index + 0.5) * square
+        parts.append(row.format(room - 5, middle + 4, name))
+        parts.append(column.format(middle + 3, room - 5, name))
+    most = moves[0]["count"]
+    parts += [_cell(each, names, room, square, most) for each in moves]
+    frame = Markup(
+        '<svg class="heat" viewBox="0 0 {wide} {high}" style="max-width:{wide}px" role="img" '
+        'aria-label="{description}" tabindex="0">{parts}</svg>'
+    )
+    description = (
+        f"Where decisions go: {len(moves)} moves between {len(names)} classes. Arrow keys walk "
+        f"through them, Enter shows the rows."
+    )
+    return frame.format(
+        wide=1.5 * room + side,
+        high=room + side + 4,
+        description=description,
+        parts=Markup("").join(parts),
+    )
+
+
+def _cell(
+    move: Mapping[str, Any], names: Sequence[str], room: float, square: int, most: int
+) -> Markup:
+    across, down = (room + names.index(move[end]) * square for end in ("target", "source"))
+    cell = Markup(
+        '<rect class="move" x="{}" y="{}" width="{side}" height="{side}" style="--heat:{:.2f}" '
+        'data-from="{}" data-to="{}" data-n="{}"{}/>'
+        '<text class="tick middle" x="{}" y="{}">{}</text>'
+    )
+    return cell.format(
+        across + 0.5,
+        down + 0.5,
+        0.15 + 0.65 * move["count"] / most,
+        move["source"],
+        move["target"],
+        move["count"],
+        told(move),
+        across + square / 2,
+        down + square / 2 + 4,
+        move["count"],
+        side=square - 1,
+    )
+
+
+def told(move: Mapping[str, Any]) -> Markup:
+    """Return what a move makes of its rows, as attributes that the script puts in words."""
+    if move["gained"] is None:
+        return Markup("")
+    return Markup(' data-gained="{gained}" data-lost="{lost}"').format(**move)
+
+
+def metric_versus_tpcr(data: Mapping[str, Any], measure: str) -> Markup:
+    """Draw a measure of every report against TPCR; values far from the rest are pinned."""
+    spec = MEASURES[measure]
+    entries = data["calibrators"]
+    points = [(100 * entry["changes"]["tpcr"], entry["direct"][measure]) for entry in entries]
+    kept = [
+        (0.0, entry[report][measure])
+        for entry in entries
+        for report in ("repaired", "lift")
+        if entry[report] is not None
+    ]
+    kept.append((0.0, data["uncalibrated"][measure]))
+    y = Axis.robust(spec.axis, [spec.scale * value for _, value in points + kept])
+    changed = Axis.robust("", [share for share, _ in points])
+    widest = max(changed.pinned(share) for share, _ in points) or 1.0
+    x = Axis("decisions changed (TPCR, %)", -0.04 * widest, 1.06 * widest)
+    # Three stand side by side: as wide as they are shown, so that letters keep their size.
+    drawing = Drawing(x, y, width=330, height=310)
+    drawing.band(x.low, -x.low, "zero-band")
+    scatter = _Scatter(drawing, measure)
+    for entry in entries:
+        scatter.join(entry)
+    for entry in entries:
+        scatter.mark(entry)
+    base = data["uncalibrated"][measure]
+    tip = f"uncalibrated: {spec.short} {number(measure, base)}"
+    scatter.put(0.0, base, "original", tip, "cross", beyond="uncalibrated")
+    drawing.labels(scatter.labels)
+    return drawing.markup(
+        f"{spec.name} against the share of decisions changed, {len(entries)} calibrators; "
+        f"the table above holds the same numbers"
+    )
+
+
+class _Scatter:
+    """Marks on a drawing, pinned to its edges where they lie beyond."""
+
+    def __init__(self, drawing: Drawing, measure: str) -> None:
+        self.drawing, self.measure = drawing, measure
+        self.spec = MEASURES[measure]
+        self.labels: list[tuple[float, float, str]] = []
+
+    def _at(self, share: float, value: float) -> tuple[float, float]:
+        return self.drawing.x.pinned(share), self.drawing.y.pinned(self.spec.scale * value)
+
+    def join(self, entry: Mapping[str, Any]) -> None:
+        """Draw a line from the direct report to each repair."""
+        share = 100 * entry["changes"]["tpcr"]
+        if share > 0:
+            start = self._at(share, entry["direct"][self.measure])
+            for report in ("repaired", "lift"):
+                if entry[report] is not None:
+                    end = self._at(0.0, entry[report][self.measure])
+                    self.drawing.line(start, end, f"pair {report}")
+
+    def mark(self, entry: Mapping[str, Any]) -> None:
+        """Draw the reports of a calibrator."""
+        share = 100 * entry["changes"]["tpcr"]
+        direct = entry["direct"][self.measure]
+        if share == 0:
+            written = number(self.measure, direct)
+            tip = f"{entry['name']} keeps every decision: {self.spec.short} {written}"
+            self.put(0.0, direct, "rival", tip, "square", entry["key"])
+            return
+        for report in ("repaired", "lift"):
+            if entry[report] is not None:
+                tip = self._tip(entry, report)
+                self.put(0.0, entry[report][self.measure], report, tip, beyond=entry["key"])
+        self.put(share, direct, "direct", self._tip(entry, "direct"), name=entry["key"])
+
+    def put(
+        self,
+        share: float,
+        value: float,
+        kind: str,
+        tip: str,
+        shape: str = "circle",
+        name: str = "",
+        beyond: str = "",
+    ) -> None:
+        """Draw one mark, named if it has a name; one that is pinned is, with its value."""
+        across, height = self._at(share, value)
+        shown = self.spec.scale * value
+        side = "up" if shown > height else "down" if shown < height else ""
+        written = number(self.measure, value)
+        if not side and share > across:
+            side, written = "right", f"{share:.2f} %"
+        if side:
+            name = f"{name or beyond} {written}"
+        self.drawing.point(across, height, kind, tip, shape=side or shape)
+        if name:
+            self.labels.append((across, height, name))
+
+    def _tip(self, entry: Mapping[str, Any], report: str) -> str:
+        value = number(self.measure, entry[report][self.measure])
+        changed = entry["changes"]["tpcr"] if report == "direct" else 0.0
+        return f"{entry['name']}, {report}: {self.spec.short} {value}, TPCR {changed:.2%}"

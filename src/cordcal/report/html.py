@@ -5,20 +5,277 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import platform
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
-from typing import Any
+from importlib import metadata, resources
+from typing import TYPE_CHECKING, Any
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal._version import __version__
+from cordcal.evaluate.pictures import MOST_DIAGRAMS, MOST_SQUARES
 from cordcal.files import replacing
 from cordcal.metrics import MEASURES
-from cordcal.metrics._registry import leading
-from cordcal.report import charts, class_charts, scatter
-from cordcal.report._shown import before_and_after, facts, helpers, settings, tiles
+from cordcal.metrics.registry import leading
+from cordcal.report import charts
 from cordcal.report._svg import Markup
+from cordcal.report.charts import CHANGE_KINDS, number
+
+if TYPE_CHECKING:
+    from cordcal.evaluate.audit_result import Audit
+    from cordcal.evaluate.pictures import Pictures
+
+# Changed rows and classes that a page holds in all, shared by its calibrators; each has a few.
+_ROWS, _CLASSES, _FEWEST = 700, 300, 12
+# The measures that a narrow screen shows first.
+_FIRST = ("nll", "ece")
+
+
+def helpers(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the small functions and choices that templates call by name."""
+    entries = data["calibrators"]
+    widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
+    measures = [name for name in MEASURES if name in (data["uncalibrated"] or ())]
+    first = [name for name in _FIRST if name in measures]
+
+    def written(measure: str, value: float | None, *, signed: bool = False) -> str:
+        return number(measure, value, signed=signed, classes=data["n_classes"])
+
+    return {
+        "first": first,
+        "others": [name for name in measures if name not in first],
+        "timed": all(entry["seconds"] for entry in entries),
+        "movers": [entry for entry in entries if entry["changes"]["n_changed"]],
+        "keepers": [entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
+        "rows_shown": max(_FEWEST, _ROWS // max(len(entries), 1)),
+        "classes_shown": max(_FEWEST, _CLASSES // max(len(entries), 1)),
+        "few_classes": data["n_classes"] <= MOST_DIAGRAMS,
+        "listed": [entry["key"] for entry in entries if all_listed(entry)],
+        "first_list": next((e["classes"] for e in entries if e["key"] == data["focus"]), []),
+        "squares": data["n_classes"] <= MOST_SQUARES,
+        "change_kinds": CHANGE_KINDS,
+        "change_kind": change_kind,
+        "kind_sign": {kind: sign for kind, sign, _ in CHANGE_KINDS},
+        "number": written,
+        "bare": lambda measure, value: written(measure, value).split(" ")[0],
+        "signed": lambda value: f"{value:+d}".replace("-", "−") if value else "0",
+        "share": lambda part: f"{100 * part / widest:.3f}",
+        "verdict": verdict,
+        "is_best": lambda *report: is_best(data, *report),
+        "sort_value": sort_value,
+        "kept_reports": kept_reports,
+    }
+
+
+def facts(data: Mapping[str, Any], source: str | None) -> list[str]:
+    """Return what the page is about, for its head."""
+    found = [] if source is None else [source]
+    if data["n_calibration"] is not None:
+        found.append(f"{data['n_calibration']:,} rows to calibrate on")
+    found.append(f"{data['n_evaluation']:,} rows evaluated")
+    found.append(f"{data['n_classes']:,} classes")
+    return found
+
+
+def tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the numbers of what is recommended; of an audit, of the audited pair."""
+    if data["recommendation"] is None:
+        return _audit_tiles(data)
+    before = data["uncalibrated"]
+    key, report = data["recommendation"]["key"], data["recommendation"]["report"]
+    fitted = {entry["key"]: entry for entry in data["calibrators"]}.get(key)
+    after = before if fitted is None else fitted[report]
+    return [
+        {"label": "Decisions changed", "value": "0", "note": "every decision is kept"},
+        {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"},
+        *_measure_tiles(before, after, "" if fitted is None else f", {key}"),
+    ]
+
+
+def _audit_tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
+    (entry,) = data["calibrators"]
+    changed = f"{100 * entry['changes']['tpcr']:.2f} %"
+    found = [
+        {"label": "Decisions changed, direct", "value": changed, "note": entry["key"]},
+        {"label": "Decisions changed, repaired", "value": "0", "note": "by construction"},
+    ]
+    before = data["uncalibrated"]
+    if not before:
+        return found
+    accuracy = number("accuracy", before["accuracy"])
+    found.append({"label": "Accuracy", "value": accuracy, "note": "kept"})
+    return found + _measure_tiles(before, entry["repaired"], ", repaired")
+
+
+def _measure_tiles(
+    before: Mapping[str, float], after: Mapping[str, float], whose: str
+) -> list[dict[str, str]]:
+    return [
+        {
+            "label": f"{MEASURES[measure].short}{whose}",
+            "value": number(measure, after[measure]),
+            # A number is not parted from its unit where a tile is narrow.
+            "note": f"uncalibrated {_unbroken(measure, before)}" if whose else "",
+        }
+        for measure in leading()
+    ]
+
+
+def _unbroken(measure: str, values: Mapping[str, float]) -> str:
+    return number(measure, values[measure]).replace(" ", "\u00a0")
+
+
+def settings(data: Mapping[str, Any], source: str | None) -> dict[str, str]:
+    """Return how the result came about."""
+    shown = {} if source is None else {"scores": source}
+    shown |= {name: str(value) for name, value in data["settings"].items()}
+    shown["data fingerprint"] = data["fingerprint"]
+    shown["cordcal"] = __version__
+    shown["Python"] = platform.python_version()
+    for package in ("numpy", "scipy", "scikit-learn"):
+        shown[package] = metadata.version(package)
+    return shown
+
+
+def before_and_after(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the two reports that stand at the top: the classifier's own, and the advised one."""
+    advice = data["recommendation"]
+    key, report = (data["focus"], "repaired")
+    if advice is not None:
+        key, report = advice["key"], advice["report"]
+    entry = {each["key"]: each for each in data["calibrators"]}.get(key)
+    if entry is None or report not in entry["reliability"]:
+        return None
+    return {"entry": entry, "report": report, "whole": data["uncalibrated"], "after": entry[report]}
+
+
+def kept_reports(entry: Mapping[str, Any]) -> list[str]:
+    """Return the reports of a calibrator that keep every decision."""
+    if entry["keeps_decisions"]:
+        return ["direct"]
+    return ["repaired"] if entry["lift"] is None else ["repaired", "lift"]
+
+
+def all_listed(entry: Mapping[str, Any]) -> bool:
+    """Tell whether every class of a calibrator is there, with its diagram."""
+    return bool(entry["classes"] and entry["classes"][0]["bins"])
+
+
+def sort_value(entry: Mapping[str, Any], measure: str) -> float:
+    """Return what a column is sorted by: the best report that keeps every decision.
+
+    All of these have the same accuracy; there it is the direct report's.
+    """
+    if measure == "accuracy":
+        return float(entry["direct"][measure])
+    choose = min if MEASURES[measure].lower_is_better else max
+    return float(choose(entry[report][measure] for report in kept_reports(entry)))
+
+
+def verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
+    """Return the sign of a clear gain or cost of the repair; nothing where chance explains it."""
+    if gain is None:
+        return Markup("")
+    falls, rises = gain["low"] > 0, gain["high"] < 0  # the gain is direct minus repaired
+    if not (falls or rises):
+        return Markup("")
+    word = "better" if falls == MEASURES[measure].lower_is_better else "worse"
+    arrow = "▼" if falls else "▲"
+    return Markup('<span class="{}" role="img" aria-label="{}">{}</span>').format(word, word, arrow)
+
+
+def change_kind(row: Mapping[str, Any]) -> str | None:
+    """Return the name of a changed row's kind, None without a label."""
+    if row["label"] is None:
+        return None
+    if row["label"] == row["direct_decision"]:
+        return "gained"
+    return "lost" if row["label"] == row["decision"] else "neutral"
+
+
+def is_best(data: Mapping[str, Any], measure: str, key: str, report: str) -> bool:
+    """Tell whether a report is the best by a measure of those that keep every decision."""
+    best = (data.get("best") or {}).get(measure)
+    return best is not None and (best["key"], best["report"]) == (key, report)
+
+
+def audit_data(
+    audit: Audit,
+    pictures: Pictures,
+    *,
+    name: str,
+    fingerprint: str,
+    class_names: tuple[str, ...] | None = None,
+) -> dict[str, Any]:
+    """Return the plain dict that `cordcal.report.render` takes.
+
+    Parameters
+    ----------
+    audit : Audit
+        What `cordcal.audit` found.
+    pictures : Pictures
+        The numbers behind the pictures of the same rows.
+    name : str
+        What to call the audited calibrator.
+    fingerprint : str
+        Recognises the audited rows.
+    class_names : tuple of str, optional
+        One name a column.
+    """
+    labelled = bool(audit.measures)
+
+    def values(report: str) -> dict[str, float]:
+        return {each.measure: getattr(each, report) for each in audit.measures}
+
+    entry = {
+        "key": name,
+        "name": "the audited calibrator",
+        "keeps_decisions": False,
+        "direct": values("direct"),
+        "repaired": values("repaired"),
+        "changes": audit.changes.to_dict(),
+        "gain": {
+            # An audit reports repaired minus direct, a comparison what the repair gains.
+            each.measure: {"estimate": -each.difference, "low": -each.high, "high": -each.low}
+            for each in audit.measures
+            if each.low is not None and each.high is not None
+        },
+        "lift_gain": {},
+        "seconds": None,
+        "notes": [],
+        "price": None,
+        "lift": None,
+        "shares": {},
+        **pictures.to_dict(),
+    }
+    reading = audit._reading()
+    return {
+        "n_calibration": None,
+        "n_evaluation": audit.n,
+        "n_classes": audit.n_classes,
+        "class_names": None if class_names is None else list(class_names),
+        "settings": {
+            "repair fitted on": "the audited rows" if audit.fitted_here else "other rows",
+            "bootstrap resamples": audit.resamples,
+            "seed": audit.seed,
+        },
+        "fingerprint": fingerprint,
+        "has_labels": labelled,
+        "uncalibrated": values("original") if labelled else None,
+        "calibrators": [entry],
+        "focus": name,
+        "needed": [],
+        "need": [],
+        "left_out": {},
+        "best": {},
+        "concerns": [each.to_dict() for each in audit.concerns],
+        "recommendation": None,
+        "headline": reading[0],
+        "reading": reading[1:],
+        "next_step": None,
+    }
+
 
 # End tags that HTML lets one leave out: a fifth of a page of tables.
 _OPTIONAL_END = re.compile(r"</t[dhr]>\s*(?=<(?:t[dhr]\b|/tr>|/tbody>|/thead>))")
@@ -86,8 +343,6 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             specs=MEASURES,
             leading=leading(),
             charts=charts,
-            class_charts=class_charts,
-            scatter=scatter,
             **helpers(data),
         )
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import about_rows, refuse
+from cordcal._errors import about_rows, refuse
 from cordcal._numeric.rows import softmax
 from cordcal.files._stream import ScoreFile
 from cordcal.serving._pipeline import overlapped

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from cordcal._door.warned import collected, warn
+from cordcal._validation.warn import collected, warn
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

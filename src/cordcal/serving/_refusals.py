@@ -9,9 +9,9 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.reports import DROP
-from cordcal._door.types import Classes
+from cordcal._errors import Refusal
+from cordcal._numeric.types import Classes
+from cordcal._validation.probabilities import DROP
 from cordcal.files._scores import Scores
 from cordcal.files._stream import Batch, ScoreFile, joined
 
@@ -86,7 +86,7 @@ def read_sound(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     skipped : Counter
         How many rows were left out, by reason.
     """
-    from cordcal._door.scores import original_probabilities
+    from cordcal._validation.scores import original_probabilities
 
     def check(parts: Parts) -> None:
         original_probabilities(parts[0].values, file.kind)

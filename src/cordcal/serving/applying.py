@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.files._encoding import Layout, ReportBlock
 from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
@@ -109,8 +109,8 @@ class CalibratedRows(Repairer):
 
     def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
-        from cordcal._door.scores import original_probabilities
-        from cordcal.calibrators._registry import takes_features
+        from cordcal._validation.scores import original_probabilities
+        from cordcal.calibrators.registry import takes_features
 
         (batch,) = parts
         given = batch.values

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from cordcal.evaluate._audit_result import Audit
-from cordcal.evaluate._audit_rows import AuditStream
-from cordcal.evaluate._pictures import Pictures
-from cordcal.evaluate.audit import seen_before
+from cordcal.evaluate.audit import AuditStream, seen_before
+from cordcal.evaluate.audit_result import Audit
+from cordcal.evaluate.pictures import Pictures
 from cordcal.files._stream import ScoreFile
 from cordcal.repair import CORD, Lift
 from cordcal.serving._pairs import Progress, batches_of, construct_from_files, read_original

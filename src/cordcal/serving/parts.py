@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy.typing as npt
 
-from cordcal._door.errors import ClusterFailure, Interrupted, Refusal
-from cordcal.evaluate._audit_rows import AuditStream
+from cordcal._errors import ClusterFailure, Interrupted, Refusal
+from cordcal.evaluate.audit import AuditStream
 from cordcal.files._growing import NothingLeft, nothing_left
 from cordcal.files._locks import open_locked
 from cordcal.files._opening import NoRows

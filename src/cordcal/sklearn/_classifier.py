@@ -21,12 +21,12 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from cordcal import calibrators
-from cordcal._door import arrays
-from cordcal._door.types import Kind
+from cordcal._numeric import arrays
+from cordcal._numeric.types import Kind
 from cordcal.calibrators import Calibrator
-from cordcal.calibrators._crossfit import FOLDS, Folds
-from cordcal.calibrators._foreign import adapted
-from cordcal.preserved._choices import new_repair
+from cordcal.calibrators.adapters import adapted
+from cordcal.calibrators.crossfit import FOLDS, Folds
+from cordcal.preserving import new_repair
 from cordcal.repair import CORD, Lift
 from cordcal.sklearn._folds import (
     SKLEARN_METHODS,

@@ -16,9 +16,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_method_params
 
-from cordcal._door.errors import Refusal, about_rows, refuse
-from cordcal._door.reports import sum_tolerance
+from cordcal._errors import Refusal, about_rows, refuse
 from cordcal._numeric.rows import softmax
+from cordcal._validation.probabilities import sum_tolerance
 
 Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from cordcal._door.errors import Refusal
+from cordcal._errors import Refusal
 from cordcal.calibrators import available
-from cordcal.calibrators._foreign import adapted
-from cordcal.calibrators._imported import Imported, not_allowed
+from cordcal.calibrators.adapters import Imported, adapted, not_allowed
 from cordcal.study._reader import Reader
 
 

@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.scores import original_probabilities
-from cordcal._door.types import Kind
+from cordcal._errors import Refusal
+from cordcal._numeric.types import Kind
+from cordcal._validation.scores import original_probabilities
 from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
-from cordcal.calibrators._foreign import adapted
-from cordcal.calibrators._imported import Imported
-from cordcal.calibrators._registry import takes_features
+from cordcal.calibrators.adapters import Imported, adapted
+from cordcal.calibrators.registry import takes_features
 from cordcal.files import replacing
 from cordcal.files._models import load, save
 from cordcal.metrics import MEASURES

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cordcal.calibrators._registry import short_name
+from cordcal.calibrators.registry import short_name
 from cordcal.evaluate.tables import Entry as Entry
 from cordcal.evaluate.tables import Part as Part
 from cordcal.evaluate.tables import Table as Table

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.types import Kind
+from cordcal._numeric.types import Kind
 from cordcal.files import Scores, read_scores
 from cordcal.files._calarena import parts_of
 from cordcal.files._columns import FEATURE_NAMES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cordcal.evaluate._choice import left_out_by
+from cordcal.evaluate.compare import left_out_by
 from cordcal.study.cells import UNCALIBRATED, Fit, Request
 from cordcal.study.data import CLEAN, SetFacts
 from cordcal.study.repairs import DIRECT

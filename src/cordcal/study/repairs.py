@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics import decision_changes, mean_retention, topk_changes
-from cordcal.metrics._all import MeasuredReport, measure_report
-from cordcal.metrics._rows import Report
+from cordcal.metrics.rows import Report
+from cordcal.metrics.summary import MeasuredReport, measure_report
 from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
-from cordcal.repair._array import DELTA
+from cordcal.repair.rule import DELTA
 
 DIRECT, CORDS, MINIMAL, RANKING, PROJECTION = "direct", "cord", "minimal", "ranking", "projection"
 # The direct report with CORD's stabilisation and nothing else, and minimal repair on top of it:

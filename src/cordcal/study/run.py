@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cordcal._version import __version__
-from cordcal.calibrators._registry import is_network
+from cordcal.calibrators.registry import is_network
 from cordcal.study.cells import Cell, Fit, Task, merge
 from cordcal.study.chapters import Chapter
 from cordcal.study.data import load_set

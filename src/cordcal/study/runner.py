@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from cordcal import calibrators, metrics
 from cordcal.calibrators import Calibrator
-from cordcal.calibrators._registry import registered as registered_calibrators
+from cordcal.calibrators.registry import registered as registered_calibrators
 from cordcal.metrics import Measure
-from cordcal.metrics._registry import registered as registered_measures
+from cordcal.metrics.registry import registered as registered_measures
 
 # Every library that would start threads of its own reads one of these when it is loaded.
 _THREADS = (

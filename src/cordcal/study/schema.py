@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from cordcal._door.types import Kind
+from cordcal._numeric.types import Kind
 from cordcal.calibrators import available
-from cordcal.calibrators._registry import of_role
+from cordcal.calibrators.registry import of_role
 from cordcal.study._league_schema import calarena_sets, read_league
 from cordcal.study._lines import Place, find_lines
 from cordcal.study._own_schema import read_own

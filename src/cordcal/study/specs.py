@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from cordcal._door.types import Kind
+from cordcal._numeric.types import Kind
 from cordcal.calibrators import available, calibrator_class
-from cordcal.calibrators._imported import Imported
-from cordcal.calibrators._registry import of_role
+from cordcal.calibrators.adapters import Imported
+from cordcal.calibrators.registry import of_role
 
 EXPERIMENTS = (
     "main",

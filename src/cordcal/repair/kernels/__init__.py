@@ -23,7 +23,7 @@ How they are kept right
 * A kernel never raises.  It returns the first row of a tile that must be refused, and the
   array engine says what is wrong with it: there is one place for messages.
 * Kernels are single-threaded and release the GIL; threads share out blocks of rows
-  (`cordcal.repair._threads`).
+  (`cordcal._numeric.parallel`).
 * numba's cache looks at one file; kernels carry a digest of all kernel files in their names,
   and a cache that cannot be read is rebuilt (`_jit`).
 
@@ -43,14 +43,61 @@ import functools
 import importlib.util
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from cordcal.repair._clock import preparing
-
 if TYPE_CHECKING:
-    from cordcal.repair._engines import Engine
+    from cordcal.repair.engines import Engine
+
+
+class _Preparation(threading.local):
+    """What this thread has spent on getting kernels, which the work at hand is not to blame for."""
+
+    seconds = 0.0
+    nested = False
+
+
+_spent = _Preparation()
+
+
+@contextmanager
+def preparing() -> Iterator[None]:
+    """Count the time of a ``with`` block as preparation."""
+    if _spent.nested:
+        yield
+        return
+    _spent.nested, start = True, time.perf_counter()
+    try:
+        yield
+    finally:
+        _spent.nested = False
+        _spent.seconds += time.perf_counter() - start
+
+
+class Stopwatch:
+    """Seconds since it was made, but for those that this thread spent preparing kernels.
+
+    Examples
+    --------
+    >>> watch = Stopwatch()
+    >>> with preparing():
+    ...     time.sleep(0.05)
+    >>> watch.seconds() < 0.05
+    True
+    """
+
+    def __init__(self) -> None:
+        self._start, self._before = time.perf_counter(), _spent.seconds
+
+    def seconds(self) -> float:
+        """Return the seconds so far."""
+        return time.perf_counter() - self._start - (_spent.seconds - self._before)
+
 
 Job = Literal["describe", "probes", "repair", "repair_ranked"]
 """What kernels are for; to seek a scalar belongs to ``probes``."""

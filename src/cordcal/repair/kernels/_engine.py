@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door import arrays
-from cordcal._door.arrays import UNIT_ROUNDOFF
-from cordcal._door.errors import Refusal, gathered, refuse
-from cordcal._door.reports import sum_tolerance, sum_warning_level, warn_about_pair
-from cordcal._door.types import Decisions, Vector
+from cordcal._errors import Refusal, gathered, refuse
+from cordcal._numeric import arrays
+from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.exact import ExactSum
-from cordcal.repair import _ranked_rows, _rows
-from cordcal.repair._rows import Description
-from cordcal.repair._scalar import Probe
-from cordcal.repair._threads import run_blocks
+from cordcal._numeric.parallel import run_blocks
+from cordcal._numeric.types import Decisions, Vector
+from cordcal._validation.probabilities import sum_tolerance, sum_warning_level, warn_about_pair
+from cordcal.repair import numpy_engine
 from cordcal.repair.kernels import Job, _passes, _ranked, _sums
 from cordcal.repair.kernels._jit import Kernel
 from cordcal.repair.kernels._tile import SUM_ROWS
+from cordcal.repair.numpy_engine import Description
+from cordcal.repair.solve import Probe
 
 # A block that must be copied (another layout, half precision) is about 1 MB.
 _COPY_ENTRIES = 2**17
@@ -125,7 +125,7 @@ def describe(
     for part in run_blocks(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
         if part is None:
             # Let the array version name the row, or accept it at the edge of a tolerance.
-            return _rows.describe(original, direct, decision, weight)
+            return numpy_engine.describe(original, direct, decision, weight)
         totals = list(map(add, totals, part[0]))
         worst = list(map(max, worst, part[1]))
         n_changed += part[2]
@@ -208,7 +208,7 @@ def repair(
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
-        _rows.repair(original[at], direct[at], keep, eta, target, first=at.start)
+        numpy_engine.repair(original[at], direct[at], keep, eta, target, first=at.start)
 
     _repair_blocks(inputs, out, threads, inputs.most, run, take_over)
 
@@ -234,7 +234,7 @@ def repair_ranked(
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
-        _ranked_rows.repair(original[at], direct[at], keep, etas, target, first=at.start)
+        numpy_engine.repair_ranked(original[at], direct[at], keep, etas, target, first=at.start)
 
     # The keys of a block are an array of their own; keep it as small as a copied block.
     most = min(inputs.most, max(1, _COPY_ENTRIES // direct.shape[1])) if sort else inputs.most

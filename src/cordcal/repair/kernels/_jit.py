@@ -14,9 +14,9 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
-from cordcal.repair._clock import preparing
+from cordcal.repair.kernels import preparing
 from cordcal.repair.kernels._simd import double_bits, write_scaled
+from cordcal.repair.rule import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
 
 # NumPy's error model: a division by zero gives an infinity, not a check and an exception,
 # which would keep the loops from being vectorised.

@@ -15,7 +15,6 @@ import functools
 import numpy as np
 from numba import types
 
-from cordcal.repair._array import EPSILON
 from cordcal.repair.kernels._jit import (
     F64,
     KINDS,
@@ -52,6 +51,7 @@ from cordcal.repair.kernels._tile import (
     G,
     S,
 )
+from cordcal.repair.rule import EPSILON
 
 __all__ = ["add_bins", "add_levels", "probe", "row_pass", "seek"]
 

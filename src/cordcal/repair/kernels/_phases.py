@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from cordcal.repair._array import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
 from cordcal.repair.kernels._jit import (
     above,
     compiled,
@@ -40,6 +39,7 @@ from cordcal.repair.kernels._tile import (
     G,
     S,
 )
+from cordcal.repair.rule import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
 
 _U = np.uintp
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from cordcal.repair._array import DELTA, EPSILON, TIED, TINY_TAIL, TINY_TAIL_SCALE
 from cordcal.repair.kernels._jit import (
     F64,
     KINDS,
@@ -29,6 +28,7 @@ from cordcal.repair.kernels._jit import (
 )
 from cordcal.repair.kernels._scan import scan_alone, scan_both
 from cordcal.repair.kernels._simd import LANES, first_above
+from cordcal.repair.rule import DELTA, EPSILON, TIED, TINY_TAIL, TINY_TAIL_SCALE
 
 _U = np.uintp
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from cordcal.calibrators._registry import is_network
+from cordcal.calibrators.registry import is_network
 from cordcal.study.chapters import (
     Chapter,
     Entry,

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._door.scores import original_probabilities
+from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators import make
 from cordcal.files import replacing
 from cordcal.repair import CORD, warmup
-from cordcal.repair._clock import Stopwatch
+from cordcal.repair.kernels import Stopwatch
 from cordcal.study.cells import Task
 from cordcal.study.chapters import Chapter, Entry, Part, Table, text
 from cordcal.study.data import CLEAN, SetData, load_set

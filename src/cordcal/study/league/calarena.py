@@ -11,7 +11,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from cordcal.calibrators._registry import short_name
+from cordcal.calibrators.registry import short_name
 from cordcal.study.league.fixtures import ALL
 from cordcal.study.league.rounds import ORIGINAL, Played, Report, Round
 from cordcal.study.plan import Plan

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cordcal.calibrators import calibrator_class
-from cordcal.calibrators._registry import is_network
-from cordcal.evaluate._choice import left_out_by
+from cordcal.calibrators.registry import is_network
+from cordcal.evaluate.compare import left_out_by
 from cordcal.study.league.rounds import Round, RoundTask
 from cordcal.study.plan import Plan
 from cordcal.study.repairs import CAPPED, CORDS, LIFT

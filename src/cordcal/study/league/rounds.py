@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._door.errors import Refusal
-from cordcal._door.original import Original
+from cordcal._errors import Refusal
+from cordcal._validation.scores import Original
 from cordcal._version import __version__
 from cordcal.calibrators import calibrator_class, make
-from cordcal.calibrators._crossfit import FOLDS, Folds, Workshop, direct_of, teach
 from cordcal.calibrators.blend import Blend
-from cordcal.evaluate.price import at_end
+from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop, direct_of, teach
+from cordcal.evaluate.constraint_cost import at_end
 from cordcal.files import replacing
 from cordcal.repair import CORD, Lift
-from cordcal.repair._clock import Stopwatch
-from cordcal.repair._lift import Masses
+from cordcal.repair.kernels import Stopwatch
+from cordcal.repair.lift import Masses
 from cordcal.study.cells import UNCALIBRATED
 from cordcal.study.data import Rows, SetFacts, cached_set
 from cordcal.study.repairs import CAPPED, CORDS, DIRECT, Measured, measure_plainly

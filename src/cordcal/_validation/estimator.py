@@ -1,0 +1,185 @@
+"""scikit-learn's estimator contract without importing scikit-learn; seeds; the notebook form."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from html import escape
+from typing import Any, Self
+
+import numpy as np
+
+from cordcal._errors import Refusal
+
+# Lines and text take the notebook's own colours, so that light and dark need no second set.
+_BOX = (
+    "display:inline-block;border:1px solid currentColor;border-radius:6px;padding:.4em .8em;"
+    "margin:.2em .4em .2em 0;vertical-align:top;font-size:.9em"
+)
+_STATE = "margin:.4em 0 0;font-size:.9em;opacity:.8;background:none"
+# Longer vectors are told by their shape.
+_MOST_SHOWN = 6
+
+
+def diagram(estimator: Any, inner: dict[str, Any], record: Any = None) -> str:
+    """Return an estimator as HTML.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        Whose parameters and fitted attributes to show.
+    inner : dict
+        Estimators it is made of, by what they do; each becomes a box of its own.
+    record : object, optional
+        What the fit did, in its own words; else the fitted attributes are listed.
+    """
+    fitted = {
+        name: value
+        for name, value in sorted(vars(estimator).items())
+        if name.endswith("_") and not name.startswith("_") and value is not None
+    }
+    lines = [f"<strong>{escape(repr(estimator))}</strong>"]
+    lines.append(f"<div>{'fitted' if fitted else 'not fitted yet'}</div>")
+    for role, part in inner.items():
+        shown = getattr(part, "_repr_html_", lambda part=part: escape(repr(part)))()
+        lines.append(f"<div><em>{escape(role)}</em><br>{shown}</div>")
+    if fitted and not inner:
+        listed = "\n".join(f"{name} = {_told(value)}" for name, value in fitted.items())
+        state = listed if record is None else repr(record)
+        lines.append(f'<pre style="{_STATE}">{escape(state)}</pre>')
+    return f'<div style="{_BOX}">{"".join(lines)}</div>'
+
+
+def _told(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None and getattr(value, "size", 0) > _MOST_SHOWN:
+        return f"array of shape {tuple(shape)}"
+    if isinstance(value, list | tuple | dict) and len(value) > _MOST_SHOWN:
+        return f"{len(value)} entries"
+    return str(value)
+
+
+class Estimator:
+    """An object whose constructor only stores its keyword parameters.
+
+    Examples
+    --------
+    >>> class Shift(Estimator):
+    ...     def __init__(self, *, by=1.0):
+    ...         self.by = by
+    >>> Shift(by=2.0), Shift().set_params(by=3.0).get_params()
+    (Shift(by=2.0), {'by': 3.0})
+    """
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted(_defaults(cls))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Include the parameters of parameters that have some, as ``name__inner``.
+
+        Returns
+        -------
+        params : dict
+            What the constructor was given.
+        """
+        params = {name: getattr(self, name) for name in self._get_param_names()}
+        if deep:
+            for name, value in list(params.items()):
+                if hasattr(value, "get_params") and not isinstance(value, type):
+                    inner = value.get_params()
+                    params |= {f"{name}__{key}": held for key, held in inner.items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, those of an inner object as ``name__inner``.
+
+        Parameters
+        ----------
+        **params
+            New values.
+
+        Returns
+        -------
+        self
+            The same object.
+        """
+        known = self._get_param_names()
+        inner: dict[str, dict[str, Any]] = {}
+        for name, value in params.items():
+            own, nested, rest = name.partition("__")
+            if own not in known:
+                raise ValueError(
+                    f"{own} is no parameter of {type(self).__name__}; it has: "
+                    f"{', '.join(known) or 'none'}"
+                )
+            if nested:
+                inner.setdefault(own, {})[rest] = value
+            else:
+                setattr(self, own, value)
+        for own, values in inner.items():
+            getattr(self, own).set_params(**values)
+        return self
+
+    def __repr__(self) -> str:
+        defaults, params = _defaults(type(self)), self.get_params(deep=False)
+        changed = [
+            f"{name}={value!r}"
+            for name, value in params.items()
+            if repr(value) != repr(defaults[name])
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        """Return the diagram that notebooks show."""
+        return diagram(self, self._parts(), getattr(self, "construction_", None))
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the fitted estimators this one is made of, by what they do."""
+        return {}
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+    def _check_fitted(self, attribute: str) -> None:
+        """Refuse to go on before `fit` has left its mark."""
+        if not hasattr(self, attribute):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet; call fit(scores, labels) first"
+            )
+
+
+def _defaults(cls: type) -> dict[str, Any]:
+    """Return the constructor's parameters with their default values."""
+    given = inspect.signature(cls).parameters.values()
+    return {each.name: each.default for each in given}
+
+
+def as_seed(seed: Any) -> int:
+    """Return a seed as a number, which can be written down and used again.
+
+    Examples
+    --------
+    >>> as_seed(3), as_seed(np.random.default_rng(0)) == as_seed(np.random.default_rng(0))
+    (3, True)
+    """
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**32))
+    if isinstance(seed, np.random.RandomState):
+        return int(seed.randint(2**31))
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise Refusal("seed", f"is {seed!r}", "pass a whole number from 0 on, or a NumPy generator")
+    return number

@@ -1,0 +1,606 @@
+"""Construction: from calibration rows to the shared scalar (Sections 3.3 and 3.4)."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import tempfile
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import repeat
+from typing import IO, Any, Generic, Self, TypeVar
+
+import numpy as np
+
+from cordcal._errors import Refusal, placed
+from cordcal._numeric.exact import ExactSum, moderated, total_weight, weighted
+from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._validation.labels import check_decisions, check_weights, no_weight
+from cordcal.repair import foreign, numpy_engine, ranking, rule
+from cordcal.repair.engines import PROBE_WORK, engine_for, row_work
+from cordcal.repair.numpy_engine import Description
+from cordcal.repair.ranking import Level, RankedRows
+from cordcal.repair.results import Construction, RankingConstruction
+from cordcal.repair.rule import EPSILON
+from cordcal.repair.solve import Bounds, Constraint, Probe, Solution, solve
+
+Block = TypeVar("Block")
+Other = TypeVar("Other")
+
+
+class Shelf(Generic[Block]):
+    """A list of blocks of which only the first ``limit`` bytes stay in memory.
+
+    The rest lies in a temporary file that has no name where the system allows it, so that
+    nobody else can read or write it; a block is read when its turn comes, and let go.
+
+    Parameters
+    ----------
+    limit : int, optional
+        Bytes to keep in memory; by default everything.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shelf = Shelf(limit=100)
+    >>> for size in (5, 10, 20):
+    ...     shelf.append(np.ones(size))
+    >>> shelf.spilled, [int(block.sum()) for block in shelf]
+    (2, [5, 10, 20])
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self._held: list[Block] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._places: list[int] = []
+
+    @property
+    def spilled(self) -> int:
+        """How many blocks lie in the file."""
+        return len(self._places)
+
+    def append(self, block: Block) -> None:
+        """Add a block at the end."""
+        if self.limit is None:
+            self._held.append(block)
+            return
+        size = nbytes(block)
+        if not self._places and self._bytes + size <= self.limit:
+            self._held.append(block)
+            self._bytes += size
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="cordcal-")  # noqa: SIM115 - lives with us
+            weakref.finalize(self, self._file.close)
+        self._places.append(self._file.seek(0, 2))
+        pickle.dump(block, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._places)
+
+    def __iter__(self) -> Iterator[Block]:
+        yield from self._held
+        for place in self._places:
+            assert self._file is not None
+            self._file.seek(place)
+            yield pickle.load(self._file)
+
+    def __getstate__(self) -> tuple[int | None, list[Block]]:
+        return self.limit, list(self)
+
+    def __setstate__(self, state: tuple[int | None, list[Block]]) -> None:
+        limit, blocks = state
+        self.__init__(limit)  # type: ignore[misc]
+        for block in blocks:
+            self.append(block)
+
+    def beside(self, blocks: Iterable[Other]) -> Shelf[Other]:
+        """Return another shelf of the same limit with these blocks."""
+        shelf: Shelf[Other] = Shelf(self.limit)
+        for block in blocks:
+            shelf.append(block)
+        return shelf
+
+
+def nbytes(block: Any) -> int:
+    """Return the bytes of the arrays in a dataclass or a tuple."""
+    if isinstance(block, np.ndarray):
+        return block.nbytes
+    fields = getattr(block, "__dataclass_fields__", None)
+    if fields is not None:
+        return sum(nbytes(getattr(block, name)) for name in fields)
+    return sum(map(nbytes, block)) if isinstance(block, tuple) else 0
+
+
+# Sums of n doubles that differ by more than this share of n differ truly: every summand
+# carries a rounding error of at most 2^-52.
+_CLEAR_MARGIN = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The exact sums of some calibration rows; those of more rows are their sum.
+
+    ``squares`` is Σ w², or None where every row counts once.
+    """
+
+    n: int
+    n_changed: int
+    weight: ExactSum
+    squares: ExactSum | None
+    direct: ExactSum
+    lower: ExactSum
+    target: ExactSum
+
+    def __add__(self, other: Tally) -> Tally:
+        squares = None
+        if self.squares is not None and other.squares is not None:
+            squares = self.squares + other.squares
+        return Tally(
+            self.n + other.n,
+            self.n_changed + other.n_changed,
+            self.weight + other.weight,
+            squares,
+            self.direct + other.direct,
+            self.lower + other.lower,
+            self.target + other.target,
+        )
+
+    @property
+    def attainable(self) -> tuple[float, float]:
+        """The smallest and the largest mean that keep every decision."""
+        return self.lower.mean(self.weight), 1.0 - EPSILON
+
+    @property
+    def effective_n(self) -> float:
+        """(Σw)² / Σw², from exact sums so that the order of rows does not show."""
+        if self.squares is None:
+            return float(self.n)
+        return float(self.weight) ** 2 / float(self.squares)
+
+    def bounds(self, classes: int) -> Bounds:
+        """Return where the scalar of the mean constraint (Eq. 8) can lie."""
+        low, high = self.attainable
+        wanted = self.target.mean(self.weight)
+        return Bounds(
+            # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε).
+            lowest=-float(classes),
+            highest=1.0 / (EPSILON * (1.0 - EPSILON)),
+            surely_attainable=low + _CLEAR_MARGIN < wanted < high - _CLEAR_MARGIN,
+        )
+
+    def record(self, solution: Solution, classes: int, *, decision_given: bool) -> Construction:
+        """Say what was done."""
+
+        def mean(excess: ExactSum) -> float:
+            return (self.target + excess).mean(self.weight)
+
+        return Construction(
+            n=self.n,
+            n_classes=classes,
+            direct_mean=self.direct.mean(self.weight),
+            target=mean(solution.target),
+            attainable=self.attainable,
+            attained=mean(solution.reached.excess),
+            eta=solution.eta,
+            n_changed=self.n_changed,
+            n_at_lower=solution.reached.at_lower,
+            n_at_upper=solution.reached.at_upper,
+            decision_given=decision_given,
+            passes=solution.passes,
+            effective_n=self.effective_n,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRows:
+    """Described calibration rows and their weights: all a construction needs.
+
+    The weights are scaled by 2^-exponent, and all sums with them; a block of rows whose
+    weights are all zero has no exponent.
+    """
+
+    description: Description
+    weight: Vector | None
+    classes: int
+    threads: int
+    exponent: int | None = 0
+
+    @classmethod
+    def of(
+        cls,
+        original: Array,
+        direct: Array,
+        decision: Decisions | None,
+        weight: Vector | None,
+        threads: int,
+    ) -> CalibrationRows:
+        """Check and describe the rows, where they are."""
+        exponent: int | None = 0
+        if weight is not None:
+            weight, exponent = moderated(weight)
+        if isinstance(direct, np.ndarray):
+            engine = engine_for("describe", row_work(direct), original, direct)
+            description = engine.describe(original, direct, decision, weight, threads)
+        else:
+            description = foreign.describe(original, direct, decision, weight)
+        return cls(description, weight, direct.shape[1], threads, exponent)
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether any row counts."""
+        return self.exponent is not None
+
+    def rescaled(self, exponent: int) -> CalibrationRows:
+        """Return the rows with their weights scaled by 2^-exponent, as larger ones need."""
+        if self.weight is None or self.exponent is None or self.exponent == exponent:
+            return self
+        by = self.exponent - exponent
+        found = self.description
+        return replace(
+            self,
+            weight=np.ldexp(self.weight, by),
+            exponent=exponent,
+            description=replace(
+                found,
+                direct_sum=found.direct_sum.scaled(by),
+                lower_sum=found.lower_sum.scaled(by),
+                target_sum=found.target_sum.scaled(by),
+                reference_shift=found.reference_shift.scaled(by),
+            ),
+        )
+
+    def tally(self) -> Tally:
+        """Return the rows' sums."""
+        found, weight = self.description, self.weight
+        return Tally(
+            len(self),
+            found.n_changed,
+            total_weight(len(self), weight),
+            None if weight is None else ExactSum.of_products(weight, weight),
+            found.direct_sum,
+            found.lower_sum,
+            found.target_sum,
+        )
+
+    def __len__(self) -> int:
+        return int(self.description.lower.shape[0])
+
+    def probes(self, etas: Sequence[float]) -> list[Probe]:
+        """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound, at candidates."""
+        engine = engine_for("probes", PROBE_WORK * len(etas) * len(self))
+        found = engine.probes(etas, *self._vectors(), self.threads)
+        shift = self.description.reference_shift
+        return [
+            Probe(probe.excess + shift, probe.slope, probe.at_lower, probe.at_upper)
+            for probe in found
+        ]
+
+    def seek(self) -> float:
+        """Return about the scalar of these rows alone, or zero if that is not known."""
+        engine = engine_for("probes", PROBE_WORK * len(self))
+        return engine.seek(float(self.description.reference_shift), *self._vectors())
+
+    def _vectors(self) -> tuple[Vector, Vector, Vector, Vector | None]:
+        found = self.description
+        return found.reference, found.reference_rest, found.lower, self.weight
+
+    def next_edge(self, eta: float, upwards: bool) -> float | None:
+        """Return the nearest scalar beyond ``eta`` at which some row enters or leaves a bound."""
+        found = self.description
+        lower = rule.multiplier(found.lower, 1.0 - found.lower, found.reference)
+        upper = (found.reference_rest - EPSILON) / (EPSILON * (1.0 - EPSILON))
+        edges = np.concatenate([lower, upper])
+        if self.weight is not None:
+            edges = edges[np.tile(self.weight > 0.0, 2)]
+        beyond = edges[edges > eta] if upwards else edges[edges < eta]
+        if beyond.size == 0:
+            return None
+        return float(beyond.min() if upwards else beyond.max())
+
+    def construct(self, *, decision_given: bool, free: bool = False) -> Construction:
+        """Find the shared scalar of these rows alone; see `construct`."""
+        return construct([self], decision_given=decision_given, free=free)
+
+
+def construct(
+    blocks: Collection[CalibrationRows] | Shelf[CalibrationRows],
+    *,
+    decision_given: bool,
+    free: bool = False,
+) -> Construction:
+    """Find the shared scalar (Eq. 8) of all blocks' rows, and record what was done.
+
+    The result does not depend on how the rows are cut into blocks.  With ``free`` the mean
+    is not constrained: the scalar is zero.
+    """
+    shared = common_exponent(block.exponent for block in blocks)
+
+    def visit() -> Iterable[CalibrationRows]:
+        return (block.rescaled(shared) for block in blocks)
+
+    tally = sum_of(block.tally() for block in visit())
+
+    def probes(etas: Sequence[float]) -> list[Probe]:
+        return sum_of_each(block.probes(etas) for block in visit())
+
+    def next_edge(eta: float, upwards: bool) -> float | None:
+        edges = [edge for block in blocks if (edge := block.next_edge(eta, upwards)) is not None]
+        if not edges:
+            return None
+        return min(edges) if upwards else max(edges)
+
+    classes = next(iter(blocks)).classes
+    if free:
+        (at_zero,) = probes([0.0])
+        solution = Solution(0.0, at_zero.excess, at_zero, 1)
+    else:
+        first = next(iter(visit()))
+        solution = solve(Constraint(probes, next_edge, tally.bounds(classes), first.seek))
+    return tally.record(solution, classes, decision_given=decision_given)
+
+
+def common_exponent(exponents: Iterable[int | None]) -> int:
+    """Return the exponent that brings the weights of all blocks below one."""
+    return max((each for each in exponents if each is not None), default=0)
+
+
+Summand = TypeVar("Summand", Tally, Probe)
+
+
+def sum_of(parts: Iterable[Summand]) -> Summand:
+    """Add up the tallies or the probes of one or more blocks."""
+    return reduce(operator.add, parts)
+
+
+def sum_of_each(parts: Iterable[list[Probe]]) -> list[Probe]:
+    """Add up the probes of one or more blocks, candidate by candidate."""
+    return [sum_of(probes) for probes in zip(*parts, strict=True)]
+
+
+Inside = tuple[Vector, Vector]
+"""The repaired masses of a level, and their complements."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBlock:
+    """Calibration rows seen along the kept order, with their weights."""
+
+    rows: RankedRows
+    weight: Vector | None
+    classes: int
+    threads: int
+
+    @classmethod
+    def of(
+        cls,
+        original: Array,
+        direct: Array,
+        decision: Decisions | None,
+        weight: Vector | None,
+        levels: int,
+        threads: int,
+    ) -> RankedBlock:
+        """Check and rank the rows."""
+        rows = _ranked(original, direct, decision, levels)
+        return cls(rows, weight, direct.shape[1], threads)
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether any row counts."""
+        return self.weight is None or bool(self.weight.any())
+
+    def level(self, level: int, inside: Inside | None) -> LevelBlock:
+        """Look at one level, given the repaired masses of the next one inside."""
+        state = ranking.level_state(self.rows, level, inside)
+        mass = state.weight if self.weight is None else state.weight * self.weight
+        return LevelBlock(state, mass, self.classes, self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelBlock:
+    """One level of a block, with the mass that weighs its rows."""
+
+    state: Level
+    mass: Vector
+    classes: int
+    threads: int
+
+    @property
+    def constrains(self) -> bool:
+        """Whether the calibrator leaves any mass to the level."""
+        return bool(self.mass.any())
+
+    def calibration(self, *, free: bool) -> CalibrationRows:
+        """Return the rows of a construction; a level that constrains nothing is ``free``."""
+        state = self.state
+        w, exponent = (np.ones_like(self.mass), 0) if free else moderated(self.mass)
+        direct_sum = weighted(state.direct_mass, w)
+        gap = rule.gap(state.reference, state.reference_rest, state.direct_mass, state.direct_rest)
+        description = Description(
+            state.reference,
+            state.reference_rest,
+            state.lower,
+            direct_sum,
+            weighted(state.lower, w),
+            direct_sum,
+            weighted(gap, w),
+            int(np.count_nonzero(state.changed)),
+        )
+        return CalibrationRows(description, w, self.classes, self.threads, exponent)
+
+    def inside(self, eta: float) -> Inside:
+        """Return the repaired masses, and their complements."""
+        state = self.state
+        mass, rest, _ = rule.response(eta, state.reference, state.reference_rest, state.lower)
+        return mass, rest
+
+
+def construct_ranking(
+    blocks: Shelf[RankedBlock], levels: int, *, decision_given: bool
+) -> RankingConstruction:
+    """Find one shared scalar a level; the inner ones first, since they bound the outer."""
+    records: list[Construction] = []
+    insides: Shelf[Inside] | None = None
+    for level in range(levels - 1, -1, -1):
+        found = blocks.beside(
+            block.level(level, inside)
+            for block, inside in zip(blocks, insides or repeat(None), strict=False)
+        )
+        free = not any(block.constrains for block in found)
+        rows = found.beside(block.calibration(free=free) for block in found)
+        records.insert(0, construct(rows, decision_given=decision_given, free=free))
+        insides = found.beside(block.inside(records[0].eta) for block in found)
+    return RankingConstruction(tuple(records))
+
+
+def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: int) -> RankedRows:
+    """Check all rows and look at them along the kept order, as NumPy vectors."""
+    blocks: Iterable[numpy_engine.CheckedBlock]
+    if not isinstance(direct, np.ndarray):
+        blocks = [foreign.checked_block(original, direct, decision)]
+    else:
+        blocks = numpy_engine.checked_blocks(original, direct, decision)
+    parts = [numpy_engine.rank_block(block, levels) for block in blocks]
+    # The tail itself serves a repair only; the levels need its sum and its largest entry,
+    # and of the order the kept ranks and the one behind them.
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in RankedRows.__dataclass_fields__
+        if name not in ("order", "tail", "rank")
+    }
+    order = np.concatenate([part.order[:, : levels + 1] for part in parts])
+    return RankedRows(**joined, order=order, tail=np.empty(0), rank=np.empty(0, dtype=np.intp))
+
+
+# Ten million rows take 240 MB; more than that goes to disk.
+SPILL_BYTES = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A batch of calibration rows, reduced to the few numbers a row that matter."""
+
+    rows_of: CalibrationRows | RankedBlock
+    rows: int
+    classes: int
+    decision_given: bool
+    weighted: bool
+
+
+class ConstructionState:
+    """Calibration rows on their way to a shared scalar: three numbers each and some sums.
+
+    States of other batches, threads or machines can be merged; the scalar does not depend on
+    how the rows were cut.
+
+    Parameters
+    ----------
+    levels : int
+        How many ranks are kept.
+    threads : int
+        Cores to use.
+    spill_bytes : int, optional
+        Bytes to keep in memory; what is more goes to a temporary file.
+    """
+
+    def __init__(self, levels: int, threads: int, spill_bytes: int | None = SPILL_BYTES) -> None:
+        self.levels, self.threads = levels, threads
+        self.rows = 0
+        self.classes: int | None = None
+        self.decision_given: bool | None = None
+        self.weighted: bool | None = None
+        self._blocks: Shelf[Any] = Shelf(spill_bytes)
+
+    def add(
+        self, original: Any, direct: Any, decision: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Add a batch of rows, whose reports are arrays of one shape."""
+        self._check_like_before(direct.shape[1], decision is not None, sample_weight is not None)
+        with placed(self.rows):
+            block = self.describe(original, direct, decision, sample_weight)
+        self.append(block)
+        return self
+
+    def describe(self, original: Any, direct: Any, decision: Any, sample_weight: Any) -> Described:
+        """Check a batch and reduce it to a block; on any thread, without touching the state."""
+        rows, classes = direct.shape
+        keep = None if decision is None else check_decisions(decision, rows, classes)
+        weight = None
+        if sample_weight is not None:
+            weight = check_weights(sample_weight, rows, some=False)
+        return self.reduced(original, direct, keep, weight)
+
+    def reduced(
+        self, original: Any, direct: Any, keep: Decisions | None, weight: Vector | None
+    ) -> Described:
+        """Reduce a batch whose decisions and weights were checked already."""
+        rows, classes = direct.shape
+        if self.levels > 1:
+            block: CalibrationRows | RankedBlock = RankedBlock.of(
+                original, direct, keep, weight, self.levels, self.threads
+            )
+        else:
+            block = CalibrationRows.of(original, direct, keep, weight, self.threads)
+        return Described(block, rows, classes, keep is not None, weight is not None)
+
+    def append(self, block: Described) -> None:
+        """Add a block that was described already."""
+        self._check_like_before(block.classes, block.decision_given, block.weighted)
+        self.classes, self.decision_given = block.classes, block.decision_given
+        self.weighted = block.weighted
+        self._blocks.append(block.rows_of)
+        self.rows += block.rows
+
+    def _check_like_before(self, classes: int, decision: bool, weight: bool) -> None:
+        if self.classes not in (None, classes):
+            raise Refusal(
+                "direct",
+                f"has {classes} classes but earlier batches had {self.classes}",
+                "pass the same columns in every batch",
+            )
+        for name, given, before in (
+            ("decision", decision, self.decision_given),
+            ("sample_weight", weight, self.weighted),
+        ):
+            if before not in (None, given):
+                raise Refusal(
+                    name,
+                    f"is {'given' if given else 'missing'} from row {self.rows} on",
+                    "pass it with every batch or with none",
+                )
+
+    def merge(self, other: Self) -> Self:
+        """Add what another state has seen; return this state."""
+        if not self.rows:
+            self.classes, self.decision_given = other.classes, other.decision_given
+            self.weighted = other.weighted
+        elif other.rows and (self.classes, self.decision_given, self.weighted, self.levels) != (
+            other.classes,
+            other.decision_given,
+            other.weighted,
+            other.levels,
+        ):
+            raise Refusal(
+                "states",
+                "are of different classes, arguments or ranks",
+                "merge states that were made alike",
+            )
+        for block in other._blocks:
+            self._blocks.append(block)
+        self.rows += other.rows
+        return self
+
+    def construct(self) -> Construction | RankingConstruction:
+        """Find the shared scalar of all rows seen."""
+        if not self.rows or self.decision_given is None:
+            raise Refusal("batches", "have no calibration rows", "pass at least one")
+        if self.weighted and not any(block.has_weight for block in self._blocks):
+            raise no_weight()
+        if self.levels > 1:
+            return construct_ranking(self._blocks, self.levels, decision_given=self.decision_given)
+        return construct(self._blocks, decision_given=self.decision_given)

@@ -1,0 +1,517 @@
+"""Lift: keep the decision, and learn from labels how confident to be of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._errors import Refusal
+from cordcal._numeric import arrays
+from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.rows import lane_sum
+from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._validation import layouts
+from cordcal._validation.alignment import same_rows
+from cordcal._validation.labels import check_decisions, check_weights
+from cordcal._validation.probabilities import as_matrix, check_same_shape
+from cordcal._validation.warn import warn
+from cordcal.repair import foreign, lift_rule, numpy_engine, rule
+from cordcal.repair.fitted import FittedRepair
+from cordcal.repair.inputs import check_fitted, report_pair, wanted_dtype
+from cordcal.repair.lift_fit import fit_curve
+from cordcal.repair.lift_rule import Curve, Mode
+from cordcal.repair.results import Explanation, LiftConstruction
+from cordcal.repair.rule import RowState, Split
+
+
+@dataclass(frozen=True, slots=True)
+class Masses:
+    """What reports put on the decisions, b, and what they leave, 1 − b: a pair of vectors."""
+
+    mass: Vector
+    rest: Vector
+
+
+class Lift(FittedRepair):
+    """Repair a calibrator's reports with labels: learn how sure to be of each decision.
+
+    Like `CORD` it keeps the classifier's decision strictly on top and the direct
+    distribution over the other classes.  The mass on the decision comes from a map of three
+    numbers, s = σ(α·log b − β·log(1 − b) + γ) with α, β ≥ 0, where b is the direct mass on
+    the decision; `fit` learns them from whether the decisions are right.  Then s is raised
+    to the smallest mass that keeps the decision.
+
+    The labels are used a second time.  Pass reports of rows the calibrator was not fitted on,
+    or let `Preserved` cross-fit them: an overfitted calibrator looks sure on its own rows.
+
+    Parameters
+    ----------
+    mode : {"raise", "cap"}
+        What happens where s is too small to keep the decision.  ``"raise"`` raises it;
+        ``"cap"`` keeps s and lowers the other classes to just below it, which changes their
+        distribution but not the confidence: for classifiers that are often wrong.
+
+    Attributes
+    ----------
+    curve_ : Curve
+        α, β and γ.
+    construction_ : LiftConstruction
+        What `fit` did: the three numbers, losses before and after, rows at a bound.
+    n_classes_ : int
+        Number of classes seen by `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=200)
+    >>> original = rng.dirichlet(np.ones(3), 200) / 2 + np.eye(3)[labels] / 2
+    >>> direct = rng.dirichlet(np.ones(3), 200) / 2 + original / 2
+    >>> lift = Lift().fit(original, direct, labels)
+    >>> bool((lift.transform(original, direct).argmax(axis=1) == original.argmax(axis=1)).all())
+    True
+    >>> lift.construction_.loss_after < lift.construction_.loss_before
+    True
+    """
+
+    curve_: Curve
+    construction_: LiftConstruction
+    n_classes_: int
+
+    def __init__(self, mode: Mode = "raise") -> None:
+        self.mode = mode
+
+    def fit(
+        self,
+        original: Any,
+        direct: Any,
+        labels: Any,
+        *,
+        decision: Any = None,
+        sample_weight: Any = None,
+        axis: int | None = None,
+    ) -> Self:
+        """Learn the three numbers on calibration rows.
+
+        Parameters
+        ----------
+        original : array_like of shape (n, K)
+            The classifier's own probabilities.
+        direct : array_like of shape (n, K)
+            The calibrator's probabilities for the same rows, best of rows it was not fitted on.
+        labels : array_like of int of shape (n,)
+            The true classes, as column indices.
+        decision : array_like of int, optional
+            The class to keep in each row, where it is not the argmax of ``original``
+            (ties go to the smallest index).
+        sample_weight : array_like, optional
+            Weights of the rows; they are scaled to mean one.
+        axis : int, optional
+            The dimension of the classes, for dense reports such as (B, K, H, W).
+
+        Returns
+        -------
+        self : Lift
+            The fitted repair.
+
+        Notes
+        -----
+        Dask arrays and data frames are described where their blocks are; a few numbers per row
+        travel to the caller.
+        """
+        if labels is None:
+            raise Refusal("labels", "is missing", "Lift learns from labels; CORD needs none")
+        original, direct, labels, decision, sample_weight = same_rows(
+            original=original,
+            direct=direct,
+            labels=labels,
+            decision=decision,
+            sample_weight=sample_weight,
+        )
+        collection = layouts.handler(original, direct)
+        if collection is None:
+            parts = list(_described(axis, original, direct, labels, decision, sample_weight))
+            classes = int(np.shape(direct)[-1 if axis is None else axis])
+        elif axis is not None:
+            raise Refusal("axis", "is not served for dask collections", "pass blocks of rows")
+        else:
+            classes, parts = collection.described(
+                _described_block,
+                direct=direct,
+                original=original,
+                labels=labels,
+                decision=decision,
+                sample_weight=sample_weight,
+            )
+        if sample_weight is not None:
+            whole = np.concatenate([part.weight for part in parts])
+            check_weights(whole, len(whole))
+        given = {"weighted": sample_weight is not None, "decision_given": decision is not None}
+        return self._learn(parts, classes, None, **given)
+
+    def _fit(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        labels: Decisions,
+        decision: Decisions,
+        weight: Vector | None,
+        *,
+        held_out: Masses | None = None,
+    ) -> Self:
+        """Learn from rows that were checked already, or from ``held_out`` masses of them.
+
+        These are the masses of models that had not seen the rows.
+        """
+        parts = list(_labelled(original, direct, labels, decision, weight))
+        weighted = weight is not None
+        return self._learn(parts, direct.shape[1], held_out, weighted=weighted, decision_given=True)
+
+    def _learn(
+        self,
+        parts: list[_LabelledRows],
+        classes: int,
+        held_out: Masses | None,
+        *,
+        weighted: bool,
+        decision_given: bool,
+    ) -> Self:
+        check_mode(self.mode)
+        rows = _LabelledRows(
+            *(
+                np.concatenate([getattr(part, field.name) for part in parts])
+                for field in fields(_LabelledRows)
+            )
+        )
+        weight = rows.weight if weighted else None
+        masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
+        right = rows.label == rows.decision
+        found = fit_curve(masses.mass, masses.rest, right, weight)
+        low, high = _at_bounds(found.curve, self.mode, rows, classes)
+        construction = LiftConstruction(
+            n=len(right),
+            n_classes=classes,
+            mode=self.mode,
+            **found.curve._asdict(),
+            ridge=found.ridge,
+            loss_before=found.loss_before,
+            loss_after=found.loss_after,
+            gap=found.gap,
+            cross_fitted=held_out is not None,
+            n_right=int(right.sum()),
+            n_changed=int(rows.changed.sum()),
+            n_at_lower=int(low.sum()),
+            n_at_upper=int(high.sum()),
+            decision_given=decision_given,
+            effective_n=_effective(rows.weight),
+        )
+        # In one step: a fit that is interrupted leaves the one before whole.
+        self.__dict__.update(
+            construction_=construction, curve_=found.curve, n_classes_=construction.n_classes
+        )
+        return self
+
+    def _repair_rows(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        out: npt.NDArray[Any],
+    ) -> None:
+        for block in numpy_engine.described_blocks(original, direct, decision):
+            out[block.rows] = self._lifted(block.direct, block.state, block.part, out.dtype)
+
+    def _repair_foreign(
+        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
+    ) -> Any:
+        state, part, wide = foreign.describe_rows(original, direct, decision)
+        return self._lifted(wide, state, part, dtype)
+
+    def _lifted(self, direct: Array, state: RowState, part: Split, dtype: Any) -> Array:
+        mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
+        return lift_rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
+
+    def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
+        states = [arrays_of(state) for state in _states(original, direct, decision)]
+        told = {
+            field.name: np.concatenate([getattr(state, field.name) for state in states])
+            for field in fields(RowState)
+        }
+        reference, rest = lift_rule.confidence(
+            self.curve_, told["direct_mass"], told["direct_rest"]
+        )
+        lower = _lower(self.mode, told["lower"], direct.shape[1])
+        mass, _, low, high = lift_rule.into_interval(reference, rest, lower)
+        return Explanation(
+            told["decision"],
+            told["direct_mass"],
+            reference,
+            lower,
+            mass,
+            told["changed"],
+            np.where(low, -1, np.where(high, 1, 0)).astype(np.int8),
+        )
+
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return what a model file holds: the three numbers, and how they were found."""
+        check_fitted(self)
+        return {"curve": np.array(self.curve_)}, {"construction": self.construction_.to_dict()}
+
+    @classmethod
+    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted repair from what `_state` returned."""
+        lift = cls(meta["construction"]["mode"])
+        lift.construction_ = LiftConstruction.from_dict(meta["construction"])
+        lift.curve_ = Curve(*held["curve"].tolist())
+        lift.n_classes_ = lift.construction_.n_classes
+        return lift
+
+    def __repr__(self) -> str:
+        mode = "" if self.mode == "raise" else f"mode={self.mode!r}"
+        if not hasattr(self, "curve_"):
+            return f"Lift({mode})"
+        told = ", ".join(f"{name}={value:.6g}" for name, value in self.curve_._asdict().items())
+        return f"Lift({mode + ', ' if mode else ''}{told})"
+
+
+def check_mode(mode: Any) -> None:
+    """Refuse anything but the two modes."""
+    if mode not in ("raise", "cap"):
+        raise Refusal("mode", f"is {mode!r}", 'write mode="raise" or mode="cap"')
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelledRows:
+    """Calibration rows, described: vectors with one entry a row."""
+
+    decision: Decisions
+    label: Decisions
+    weight: Vector
+    mass: Vector
+    rest: Vector
+    lower: Vector
+    changed: npt.NDArray[np.bool_]
+
+
+def _described(
+    axis: int | None, original: Any, direct: Any, labels: Any, decision: Any, weight: Any
+) -> Iterator[_LabelledRows]:
+    """Check and describe the rows, view by view where the classes lie along an axis."""
+    if not layouts.is_dense(axis, original, direct):
+        yield from _checked(original, direct, labels, decision, weight)
+        return
+    assert axis is not None
+    check_same_shape(original, "original", direct, "direct")
+    beside = (labels, decision, weight)
+    for _, (p, q), vectors in layouts.row_views(axis, (original, direct), beside):
+        yield from _checked(p, q, *vectors)
+
+
+def _described_block(
+    *, original: Any, direct: Any, labels: Any, decision: Any = None, sample_weight: Any = None
+) -> list[_LabelledRows]:
+    """Check and describe one block of a lazy collection."""
+    return list(_checked(original, direct, labels, decision, sample_weight))
+
+
+def _checked(
+    original: Any, direct: Any, labels: Any, decision: Any, weight: Any
+) -> Iterator[_LabelledRows]:
+    p, q = report_pair(original, direct)
+    rows, classes = q.shape
+    label = check_decisions(labels, rows, classes, "labels")
+    keep = None if decision is None else check_decisions(decision, rows, classes)
+    w = None if weight is None else check_weights(weight, rows, some=False)
+    yield from _labelled(p, q, label, keep, w)
+
+
+def _labelled(
+    original: Array,
+    direct: Array,
+    label: Decisions,
+    decision: Decisions | None,
+    weight: Vector | None,
+) -> Iterator[_LabelledRows]:
+    """Describe rows that were checked already, block by block."""
+    w = np.ones(len(label)) if weight is None else weight
+    start = 0
+    for state in map(arrays_of, _states(original, direct, decision)):
+        at = slice(start, start + len(state.decision))
+        yield _LabelledRows(
+            state.decision,
+            label[at],
+            w[at],
+            state.direct_mass,
+            state.direct_rest,
+            state.lower,
+            state.changed,
+        )
+        start = at.stop
+
+
+def _states(original: Array, direct: Array, decision: Decisions | None) -> Iterator[RowState]:
+    if isinstance(direct, np.ndarray):
+        for block in numpy_engine.described_blocks(original, direct, decision):
+            yield block.state
+    else:
+        yield foreign.describe_rows(original, direct, decision)[0]
+
+
+def arrays_of(state: RowState) -> RowState:
+    """Return a state whose vectors are NumPy's, in float64 where they are numbers."""
+    held = {field.name: arrays.to_numpy(getattr(state, field.name)) for field in fields(RowState)}
+    wide = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in held.items()}
+    return RowState(**wide)
+
+
+def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:
+    """Return the smallest confidences: those of Eq. (4), or those that leave room to cap."""
+    if mode == "raise":
+        return lower
+    return np.minimum(lower, lift_rule.least_room(classes, np.float64))
+
+
+def _at_bounds(
+    curve: Curve, mode: Mode, rows: _LabelledRows, classes: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
+    _, _, low, high = lift_rule.into_interval(mass, rest, _lower(mode, rows.lower, classes))
+    return low, high
+
+
+def _effective(weight: Vector) -> float:
+    scaled = weight / weight.max()
+    return float(scaled.sum() ** 2 / (scaled * scaled).sum())
+
+
+def decision_masses(direct: Vector, decision: Decisions) -> Masses:
+    """Return b and 1 − b of reports, stabilised as in a repair, so that both are above zero."""
+    mass, rest = np.empty(len(direct)), np.empty(len(direct))
+    for at in row_blocks(*direct.shape):
+        mass[at], rest[at] = rule.normalised(rule.split(direct[at], decision[at]))
+    return Masses(mass, rest)
+
+
+def lift(
+    confidence: Any, decision: Any, rest: Any, mode: Mode = "raise", *, dtype: Any = None
+) -> npt.NDArray[Any]:
+    """Turn confidences in decisions into whole reports whose argmax is the decision.
+
+    Any scalar calibrator (of the largest probability, of "the decision is right") gives a
+    report over all classes this way.
+
+    Parameters
+    ----------
+    confidence : array_like of shape (n,)
+        The probability that each decision is right, between 0 and 1.
+    decision : array_like of int of shape (n,)
+        The class that is to be on top of each row.
+    rest : array_like of shape (n, K)
+        How to share out what the confidence leaves, such as the classifier's probabilities:
+        not negative, the entry at the decision is ignored, rows need not sum to one, and a
+        row of zeros means evenly.
+    mode : {"raise", "cap"}
+        What happens where the confidence is too small to be on top.  ``"raise"`` raises it to
+        the smallest that is; ``"cap"`` keeps it and lowers the other classes to just below
+        it, filling up the smaller ones.
+    dtype : dtype, optional
+        float64, float32 or float16; by default that of ``rest``.  The decision is strictly
+        the largest entry in this dtype.
+
+    Returns
+    -------
+    report : ndarray of shape (n, K)
+        Probabilities.
+
+    Warns
+    -----
+    UserWarning
+        With ``mode="cap"``, of rows whose confidence is so near to 1/K that even K equal
+        shares would not do; it is raised just enough.
+
+    Examples
+    --------
+    >>> lift([0.9, 0.4], [0, 2], [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]]).round(3)
+    array([[0.9  , 0.06 , 0.04 ],
+           [0.467, 0.067, 0.467]])
+    >>> lift([0.9, 0.4], [0, 2], [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]], mode="cap").round(3)
+    array([[0.9 , 0.06, 0.04],
+           [0.4 , 0.2 , 0.4 ]])
+    """
+    check_mode(mode)
+    confidence, decision, rest = same_rows(confidence=confidence, decision=decision, rest=rest)
+    shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
+    given = np.atleast_2d(shares)
+    rows, classes = given.shape
+    keep = check_decisions(decision, rows, classes)
+    mass = _checked_confidence(confidence, rows)
+    served = given.dtype if dtype is None else wanted_dtype(given, dtype)
+    report = np.empty(given.shape, served)
+    for at in row_blocks(rows, classes):
+        report[at] = _lifted(mass[at], keep[at], _checked_rest(given[at], at.start), served, mode)
+    if mode == "cap":
+        _warn_about_room(mass, classes, served)
+    return report if shares.ndim == 2 else report[0]
+
+
+def _lifted(
+    mass: Vector, decision: Decisions, rest: Vector, dtype: Any, mode: Mode
+) -> npt.NDArray[Any]:
+    """Lift some rows, seen as reports with half of their mass on the decision."""
+    chosen = rule.chosen_entries(rest, decision, xp=np)
+    others = np.where(chosen, 0.0, rest)
+    # Scaled by the largest entry first, so that no sum of many large numbers overflows.
+    largest = others.max(axis=1, keepdims=True)
+    empty = largest == 0.0
+    others = np.where(empty, ~chosen, others / np.where(empty, 1.0, largest))
+    total = lane_sum(others)[:, None]
+    seen = np.where(chosen, 0.5, 0.5 * (others / total))
+    state, part = rule.row_state(seen, seen, decision, np.zeros(len(mass), dtype=bool))
+    return np.asarray(lift_rule.keep_decision(seen, state, part, mass, 1.0 - mass, dtype, mode))
+
+
+def _checked_confidence(confidence: Any, rows: int) -> Vector:
+    array = np.atleast_1d(arrays.to_numpy(confidence, "confidence")).astype(np.float64)
+    if array.shape != (rows,):
+        raise Refusal(
+            "confidence",
+            f"has shape {array.shape} but rest has {rows} rows",
+            "pass one probability for each row",
+        )
+    bad = ~((array >= 0.0) & (array <= 1.0))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise Refusal(
+            "confidence",
+            "is no probability",
+            "pass numbers between 0 and 1",
+            rows=np.flatnonzero(bad),
+            found=f"is {array[row]:.6g}, not a probability",
+        )
+    return array
+
+
+def _checked_rest(rest: npt.NDArray[Any], first: int) -> Vector:
+    bad = ~((rest >= 0.0) & np.isfinite(rest)).all(axis=1)
+    if bad.any():
+        raise Refusal(
+            "rest",
+            "contains a number that is negative, infinite or NaN",
+            "pass shares, such as the classifier's probabilities",
+            rows=first + np.flatnonzero(bad),
+        )
+    return rest.astype(np.float64)
+
+
+def _warn_about_room(mass: Vector, classes: int, dtype: Any) -> None:
+    least = lift_rule.least_room(classes, dtype)
+    cramped = int(np.count_nonzero(mass < least))
+    if cramped:
+        warn(
+            f"confidence is below {least:.6g} in {cramped:,} of {len(mass):,} rows, too little to "
+            f"be on top of {classes} classes; it was raised to that"
+        )

@@ -1,0 +1,373 @@
+"""The array engine: the row rule and the nested rule over NumPy arrays in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._errors import Refusal, gathered, placed, refuse
+from cordcal._numeric import arrays
+from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.exact import ExactSum, weighted
+from cordcal._numeric.rows import lane_sum
+from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._validation.probabilities import (
+    are_distributions,
+    report_refusals,
+    sum_warning_level,
+    warn_about_pair,
+)
+from cordcal.repair import ranking, rule
+from cordcal.repair.ranking import RankedRows
+from cordcal.repair.rule import EPSILON, RowState, Split
+from cordcal.repair.solve import Probe
+
+# Halley's error is the third power of the last step: from here on it is below the grid's.
+_CLOSE = 2.0**-17
+# Two or three steps suffice on most data; more than this would not pay.
+_STEPS = 8
+# Rows of a pass over vectors.
+_VECTOR_BLOCK = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of rows, described."""
+
+    rows: slice
+    direct: Vector
+    state: RowState
+    part: Split
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBlock:
+    """One block of rows that are distributions: as supplied, and widened to float64.
+
+    The deviations are the largest of its rows' sums from one; direct rows that deviate by
+    more than ``level`` are normalised.
+    """
+
+    rows: slice
+    original: npt.NDArray[Any]
+    direct: npt.NDArray[Any]
+    decision: Decisions | None
+    wide_original: Vector
+    wide_direct: Vector
+    original_deviation: float
+    direct_deviation: float
+
+    @property
+    def level(self) -> float:
+        return sum_warning_level(self.direct.dtype, self.direct.shape[1])
+
+
+def checked_blocks(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    *,
+    first: int = 0,
+) -> Iterator[CheckedBlock]:
+    """Check the rows block by block; warn once about sloppy sums at the end.
+
+    ``first`` is the number of the first row in the caller's arrays, for error messages.
+    """
+    worst = np.zeros(2)
+    for block in _sound_blocks(original, direct, decision, first):
+        worst = np.maximum(worst, (block.original_deviation, block.direct_deviation))
+        yield block
+    warn_about_pair(worst.tolist(), original, direct)
+
+
+def _sound_blocks(
+    original: npt.NDArray[Any], direct: npt.NDArray[Any], decision: Decisions | None, first: int
+) -> Iterator[CheckedBlock]:
+    for at in row_blocks(*direct.shape):
+        p, q = original[at], direct[at]
+        wide_p, wide_q = p.astype(np.float64), q.astype(np.float64)
+        deviations = []
+        for report, wide in ((p, wide_p), (q, wide_q)):
+            totals = _totals(wide)
+            if not are_distributions(report, totals, report.dtype):
+                with placed(first + at.start):
+                    refuse(*pair_refusals(original[at.start :], direct[at.start :]))
+            deviations.append(deviation(totals))
+        keep = None if decision is None else decision[at]
+        yield CheckedBlock(at, p, q, keep, wide_p, wide_q, *deviations)
+
+
+def deviation(totals: Vector) -> float:
+    """Return how far from one the sums lie at most."""
+    return float(np.abs(totals - 1.0).max())
+
+
+def pair_refusals(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[Refusal]:
+    """Return a refusal for each way in which rows are no distributions, with all such rows.
+
+    Who goes on around bad rows asks for all of them here.
+    """
+    return gathered(
+        refusal.shifted(at.start)
+        for at in row_blocks(*direct.shape)
+        for name, report in (("original", original[at]), ("direct", direct[at]))
+        for refusal in report_refusals(
+            report, _totals(report.astype(np.float64)), name, report.dtype
+        )
+    )
+
+
+@np.errstate(invalid="ignore")  # infinities of both signs are refused in words
+def _totals(wide: Vector) -> Vector:
+    return np.asarray(lane_sum(wide))
+
+
+def described_blocks(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    *,
+    reference_weight: float = 0.5,
+    first: int = 0,
+) -> Iterator[Block]:
+    """Check and describe the rows block by block; see `checked_blocks`.
+
+    Here the sum of a direct row is that of its two parts, by which the kernels go.
+    """
+    worst = np.zeros(2)
+    for block in _sound_blocks(original, direct, decision, first):
+        keep = np.argmax(block.original, axis=1) if block.decision is None else block.decision
+        moved = np.argmax(block.direct, axis=1) != keep
+        state, part = rule.row_state(
+            block.wide_original, block.wide_direct, keep, moved, reference_weight=reference_weight
+        )
+        worst = np.maximum(worst, (block.original_deviation, deviation(part.total)))
+        yield Block(block.rows, block.wide_direct, state, part, block.level)
+    warn_about_pair(worst.tolist(), original, direct)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Calibration rows reduced to three numbers each and some exact sums.
+
+    ``target_sum`` is Σ w τ for the masses τ whose mean is to be retained: the direct ones
+    (b) for CORD.  ``reference_shift`` is Σ w (g − τ): with it the constraint Σ w (s − τ)
+    needs the references only.
+    """
+
+    reference: Vector
+    reference_rest: Vector
+    lower: Vector
+    direct_sum: ExactSum
+    lower_sum: ExactSum
+    target_sum: ExactSum
+    reference_shift: ExactSum
+    n_changed: int
+
+
+# What a mean target may follow: the direct mass, the local reference, or the direct mass
+# moved to the nearest end of its interval.
+MeanTarget = Literal["direct", "reference", "projected"]
+
+
+def describe(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    weight: Vector | None,
+    threads: int = 1,
+    *,
+    reference_weight: float = 0.5,
+    target: MeanTarget = "direct",
+) -> Description:
+    """Check and describe every calibration row, on one core whatever ``threads`` allows."""
+    rows = direct.shape[0]
+    reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
+    direct_sum = lower_sum = target_sum = shift = ExactSum()
+    changed = 0
+    for block in described_blocks(original, direct, decision, reference_weight=reference_weight):
+        state, at = block.state, block.rows
+        reference[at], reference_rest[at] = state.reference, state.reference_rest
+        lower[at] = state.lower
+        w = None if weight is None else weight[at]
+        direct_sum += weighted(state.direct_mass, w)
+        lower_sum += weighted(state.lower, w)
+        mass, rest = _target(state, target)
+        if target != "direct":
+            target_sum += weighted(mass, w)
+        shift += weighted(rule.gap(state.reference, state.reference_rest, mass, rest), w)
+        changed += int(np.count_nonzero(state.changed))
+    if target == "direct":
+        target_sum = direct_sum
+    return Description(
+        reference, reference_rest, lower, direct_sum, lower_sum, target_sum, shift, changed
+    )
+
+
+def _target(state: RowState, target: MeanTarget) -> tuple[Vector, Vector]:
+    """Return the masses whose mean is to be retained, and their complements."""
+    if target == "direct":
+        return state.direct_mass, state.direct_rest
+    if target == "reference":
+        return state.reference, state.reference_rest
+    mass, rest, _ = rule.response(0.0, state.direct_mass, state.direct_rest, state.lower)
+    return mass, rest
+
+
+def probes(
+    etas: Sequence[float],
+    reference: Vector,
+    reference_rest: Vector,
+    lower: Vector,
+    weight: Vector | None,
+    threads: int = 1,
+) -> list[Probe]:
+    """Evaluate the constraint at some candidates, on one core."""
+    return [_probe(eta, reference, reference_rest, lower, weight) for eta in etas]
+
+
+def seek(
+    shift: float, reference: Vector, reference_rest: Vector, lower: Vector, weight: Vector | None
+) -> float:
+    """Return about where Σ w (s(η) − g) + shift vanishes, or zero if steps lead nowhere.
+
+    The sums are rounded, so this says where to look, not what is there.
+    """
+    eta = 0.0
+    for _ in range(_STEPS):
+        excess, slope, bend = _estimate(eta, reference, reference_rest, lower, weight)
+        if not slope > 0.0:
+            return 0.0
+        newton = (excess + shift) / slope
+        # Halley's step, unless it is more than twice Newton's.
+        step = newton / max(0.5, 1.0 - 0.5 * newton * bend / slope)
+        eta -= step
+        if not abs(eta) < np.inf:
+            return 0.0
+        if abs(step) <= _CLOSE * max(1.0, abs(eta)):
+            return eta
+    return 0.0
+
+
+def _estimate(
+    eta: float, g: Vector, g_rest: Vector, lower: Vector, weight: Vector | None
+) -> tuple[float, float, float]:
+    """Return Σ w (s(η) − g) and its first two derivatives."""
+    shift = eta + (g - g_rest)
+    inverse = 1.0 / np.sqrt(shift * shift + 4.0 * (g * g_rest))
+    mass, rest, rise = rule.response(eta, g, g_rest, lower)
+    bend = rise * inverse * ((rest - mass) - shift * inverse)
+    gap = mass - g
+    if weight is None:
+        return float(gap.sum()), float(rise.sum()), float(bend.sum())
+    return float(gap @ weight), float(rise @ weight), float(bend @ weight)
+
+
+def _probe(
+    eta: float, reference: Vector, reference_rest: Vector, lower: Vector, weight: Vector | None
+) -> Probe:
+    """Evaluate Σ w (s(η) − g), its derivative, and the number of rows at each bound."""
+    excess, slope, low, high = ExactSum(), 0.0, 0, 0
+    for start in range(0, reference.shape[0], _VECTOR_BLOCK):
+        at = slice(start, start + _VECTOR_BLOCK)
+        g, g_rest = reference[at], reference_rest[at]
+        mass, rest, rise = rule.response(eta, g, g_rest, lower[at])
+        w = None if weight is None else weight[at]
+        excess += weighted(rule.gap(mass, rest, g, g_rest), w)
+        slope += float(rise.sum() if w is None else rise @ w)
+        bound = at_bound(rest, rise)
+        low += int(np.count_nonzero(bound < 0))
+        high += int(np.count_nonzero(bound > 0))
+    return Probe(excess, slope, low, high)
+
+
+def at_bound(rest: Vector, slope: Vector) -> npt.NDArray[np.int8]:
+    """Return -1 for masses at their lower bound, 1 at the upper, 0 between."""
+    clipped = np.where(rest == EPSILON, 1, -1)
+    return np.where(slope == 0.0, clipped, 0).astype(np.int8)
+
+
+def repair(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    eta: float,
+    out: npt.NDArray[Any],
+    threads: int = 1,
+    *,
+    reference_weight: float = 0.5,
+    first: int = 0,
+) -> None:
+    """Write the repaired rows to ``out``, in its dtype, the decision strictly on top."""
+    for block in described_blocks(
+        original, direct, decision, reference_weight=reference_weight, first=first
+    ):
+        _write(eta, block, out[block.rows])
+
+
+def _write(eta: float, block: Block, out: npt.NDArray[Any]) -> None:
+    """Put the repaired mass on the decision and share the rest (Eq. 2), without temporaries.
+
+    The same as `_array.rebuild` and `_array.lift_decision`, but on the tail itself, which
+    nobody reads again.
+    """
+    state, part = block.state, block.part
+    mass, rest, _ = rule.response(eta, state.reference, state.reference_rest, state.lower)
+    scale, factor = part.scale, rest / part.rest
+    if eta == 0.0:
+        same = rule.unchanged(eta, part, state, block.level)
+        mass = np.where(same, part.entry, mass)
+        scale, factor = np.where(same, 1.0, scale), np.where(same, 1.0, factor)
+    shift = part.offset * factor
+    others = part.tail
+    for by, skip in ((scale, 1.0), (factor, None)):
+        if not (by == skip).all():
+            others *= by[:, None]
+    if shift.any():
+        others += shift[:, None]
+    out[...] = others
+    # Rounding keeps order, so the largest rival is the rounded largest entry.
+    rival = ((part.top * scale) * factor + shift).astype(out.dtype)
+    kept = mass.astype(out.dtype)
+    out[np.arange(len(out)), state.decision] = np.where(kept > rival, kept, rule.next_above(rival))
+
+
+def rank_block(block: CheckedBlock, levels: int) -> RankedRows:
+    """Look at the rows of a checked block along the kept order."""
+    order = ranking.kept_order(block.original, block.decision)
+    return ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
+
+
+def repair_ranked(
+    original: npt.NDArray[Any],
+    direct: npt.NDArray[Any],
+    decision: Decisions | None,
+    etas: Vector,
+    out: npt.NDArray[Any],
+    threads: int = 1,
+    *,
+    first: int = 0,
+) -> None:
+    """Write the repaired rows to ``out``, in its dtype, the first ranks in order."""
+    scalars = etas.tolist()
+    for block in checked_blocks(original, direct, decision, first=first):
+        rows = rank_block(block, len(scalars))
+        out[block.rows] = repaired(rows, block.wide_direct, scalars, block.level, out.dtype)
+
+
+def repaired(rows: RankedRows, direct: Array, etas: list[float], level: float, dtype: Any) -> Array:
+    """Return the repaired rows of one block in ``dtype``; ``direct`` is its widened report."""
+    xp = arrays.namespace(direct)
+    masses, rests, same = ranking.respond(rows, etas, level)
+    rebuilt = ranking.rebuild(rows, masses, rests)
+    rebuilt = xp.astype(xp.where(same[:, None], direct, rebuilt), dtype)
+    strict = ranking.strict_dtype(dtype)
+    return ranking.lift_order(rebuilt, rows, len(etas), strict=strict)
+
+
+__all__ = ["describe", "probes", "repair", "repair_ranked", "seek"]

@@ -1,0 +1,283 @@
+"""Results of a construction and an explanation: small frozen records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal.repair.lift_rule import Curve, Mode
+
+
+@dataclass(frozen=True)
+class Construction:
+    """What `CORD.fit` did with the calibration rows.
+
+    Attributes
+    ----------
+    n : int
+        Rows seen.
+    n_classes : int
+        Classes (columns).
+    direct_mean : float
+        Mean mass the direct reports put on the decisions (b̄).
+    target : float
+        The mean to retain: ``direct_mean``, or the nearest attainable mean (Eq. 6).
+    attainable : tuple of float
+        The smallest and the largest mean that keep every decision.
+    attained : float
+        The mean of the repaired masses.
+    eta : float
+        The shared scalar η*.
+    n_changed : int
+        Rows whose direct report decides otherwise.
+    n_at_lower, n_at_upper : int
+        Rows whose repaired mass sits at an end of its interval.
+    decision_given : bool
+        Whether the caller passed ``decision=``.
+    passes : int
+        How often the rows were visited to find the scalar.
+    effective_n : float
+        (Σw)² / Σw²: how many equally weighted rows the weighted ones are worth.
+    """
+
+    n: int
+    n_classes: int
+    direct_mean: float
+    target: float
+    attainable: tuple[float, float]
+    attained: float
+    eta: float
+    n_changed: int
+    n_at_lower: int
+    n_at_upper: int
+    decision_given: bool
+    # How the scalar was found is no part of what was found.
+    passes: int = field(compare=False)
+    effective_n: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Construction:
+        """Rebuild a record from what `to_dict` returned, also after a trip through JSON."""
+        low, high = values["attainable"]
+        return cls(**{**values, "attainable": (low, high)})
+
+    def __repr__(self) -> str:
+        share = self.n_changed / self.n
+        low, high = self.attainable
+        return (
+            f"Construction on {self.n:,} rows × {self.n_classes} classes\n"
+            f"  predictions the calibrator changed  {self.n_changed:,} ({share:.2%})\n"
+            f"  mean mass on the decisions          {self.direct_mean:.6f} direct, "
+            f"{self.attained:.6f} repaired\n"
+            f"  attainable mean                     [{low:.6f}, {high:.6f}], "
+            f"target {self.target:.6f}\n"
+            f"  shared scalar η*                    {self.eta:.12g} "
+            f"(found in {self.passes} passes)\n"
+            f"  rows at a bound                     {self.n_at_lower:,} lower, "
+            f"{self.n_at_upper:,} upper\n"
+            f"  decisions                           "
+            f"{'given beside the reports' if self.decision_given else 'argmax of the original'}"
+        )
+
+
+@dataclass(frozen=True)
+class RankingConstruction:
+    """What `CORD.fit` did at each level, when it keeps more than the first rank.
+
+    Attributes
+    ----------
+    levels : tuple of Construction
+        One record a level, the first rank's first.  Means are weighted by the mass the
+        calibrator leaves to the level.
+    """
+
+    levels: tuple[Construction, ...]
+
+    @property
+    def eta(self) -> npt.NDArray[np.float64]:
+        """The shared scalars, one a level."""
+        return np.array([level.eta for level in self.levels])
+
+    @property
+    def n(self) -> int:
+        """Rows seen."""
+        return self.levels[0].n
+
+    @property
+    def n_classes(self) -> int:
+        """Classes (columns)."""
+        return self.levels[0].n_classes
+
+    @property
+    def n_changed(self) -> int:
+        """Rows whose direct report decides otherwise than the repaired tail lets it."""
+        return self.levels[0].n_changed
+
+    @property
+    def decision_given(self) -> bool:
+        """Whether the caller passed ``decision=``."""
+        return self.levels[0].decision_given
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the records as plain Python values."""
+        return {"levels": [level.to_dict() for level in self.levels]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RankingConstruction:
+        """Rebuild the records from what `to_dict` returned."""
+        return cls(tuple(Construction.from_dict(level) for level in values["levels"]))
+
+    def __repr__(self) -> str:
+        lines = [f"Construction of {len(self.levels)} levels on {self.n:,} rows"]
+        shown = self.levels if len(self.levels) <= 10 else self.levels[:9]
+        lines.append("  rank   changed   mean direct → repaired   effective n   η*")
+        for rank, level in enumerate(shown, start=1):
+            lines.append(
+                f"  {rank:>4}  {level.n_changed / level.n:>7.2%}   {level.direct_mean:.6f} → "
+                f"{level.attained:.6f}    {level.effective_n:>11,.1f}   {level.eta:.9g}"
+            )
+        if len(shown) < len(self.levels):
+            lines.append(f"  … and {len(self.levels) - len(shown)} more")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The per-row story of a repair; every field is a vector with one entry a row.
+
+    Where more than the first rank is kept, every field is a matrix with a column for each
+    rank, and masses are shares of what the earlier ranks leave.
+
+    Attributes
+    ----------
+    decision : ndarray of int
+        The class that is kept.
+    direct_mass : ndarray
+        b, the mass the direct report puts on it.
+    reference : ndarray
+        g, the mass the repair starts from (Eq. 5).
+    lower : ndarray
+        The smallest mass that keeps the decision (Eq. 4).
+    repaired_mass : ndarray
+        s, the mass the repaired report puts on it, before rounding to the output dtype.
+    changed : ndarray of bool
+        Whether the direct report decides otherwise.
+    at_bound : ndarray of int
+        -1 where s sits at the lower end of its interval, 1 at the upper, else 0.
+    """
+
+    decision: npt.NDArray[np.intp]
+    direct_mass: npt.NDArray[np.float64]
+    reference: npt.NDArray[np.float64]
+    lower: npt.NDArray[np.float64]
+    repaired_mass: npt.NDArray[np.float64]
+    changed: npt.NDArray[np.bool_]
+    at_bound: npt.NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return int(self.decision.shape[0])
+
+    def to_dict(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the vectors by name, ready for a data frame; ``lower_2`` is that of rank 2."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.decision.ndim == 1:
+            return held
+        ranks = range(self.decision.shape[1])
+        return {f"{name}_{r + 1}": matrix[:, r] for name, matrix in held.items() for r in ranks}
+
+    def __repr__(self) -> str:
+        changed, bound = (x.reshape(len(self), -1)[:, 0] for x in (self.changed, self.at_bound))
+        return (
+            f"Explanation of {len(self):,} rows: {changed.sum():,} changed by the calibrator, "
+            f"{(bound < 0).sum():,} at the smallest mass that keeps the decision"
+        )
+
+
+@dataclass(frozen=True)
+class LiftConstruction:
+    """What `Lift.fit` did with the calibration rows.
+
+    Attributes
+    ----------
+    n : int
+        Rows seen.
+    n_classes : int
+        Classes (columns).
+    mode : {"raise", "cap"}
+        What happens to rows whose confidence is too small to keep the decision.
+    alpha, beta, gamma : float
+        The three numbers of s = σ(α·log b − β·log(1 − b) + γ).
+    ridge : float
+        How many rows the pull towards the identity weighs; the calibration rows chose it.
+    loss_before, loss_after : float
+        Mean log loss of "the decision is right" under b and under s, before any bound.
+    gap : float
+        How far the penalised loss can be above its minimum, a row.
+    cross_fitted : bool
+        Whether the numbers were fitted to reports of models that had not seen their rows.
+    n_right : int
+        Rows whose decision is right.
+    n_changed : int
+        Rows whose direct report decides otherwise.
+    n_at_lower, n_at_upper : int
+        Rows whose confidence was moved to an end of its interval.
+    decision_given : bool
+        Whether the caller passed ``decision=``.
+    effective_n : float
+        (Σw)² / Σw²: how many equally weighted rows the weighted ones are worth.
+    """
+
+    n: int
+    n_classes: int
+    mode: Mode
+    alpha: float
+    beta: float
+    gamma: float
+    ridge: float
+    loss_before: float
+    loss_after: float
+    gap: float
+    cross_fitted: bool
+    n_right: int
+    n_changed: int
+    n_at_lower: int
+    n_at_upper: int
+    decision_given: bool
+    effective_n: float
+
+    @property
+    def curve(self) -> Curve:
+        """The three numbers together."""
+        return Curve(self.alpha, self.beta, self.gamma)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> LiftConstruction:
+        """Rebuild a record from what `to_dict` returned."""
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        return (
+            f"Lift on {self.n:,} rows × {self.n_classes} classes, mode {self.mode!r}\n"
+            f"  decisions that are right            {self.n_right:,} "
+            f"({self.n_right / self.n:.2%})\n"
+            f"  predictions the calibrator changed  {self.n_changed:,} "
+            f"({self.n_changed / self.n:.2%})\n"
+            f"  alpha, beta, gamma                  {self.alpha:.6g}, {self.beta:.6g}, "
+            f"{self.gamma:.6g}{' (cross-fitted)' if self.cross_fitted else ''}\n"
+            f"  pull towards leaving b as it is     {self.ridge:g} rows\n"
+            f"  log loss of being right             {self.loss_before:.6f} direct, "
+            f"{self.loss_after:.6f} lifted\n"
+            f"  rows at a bound                     {self.n_at_lower:,} lower, "
+            f"{self.n_at_upper:,} upper"
+        )

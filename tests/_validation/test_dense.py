@@ -1,0 +1,152 @@
+"""Dense outputs: any axis gives what the rows give, without copies where strides allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cordcal import CORD, Lift, Preserved, audit, metrics
+from cordcal._validation import layouts
+
+IGNORED = -100
+RNG = np.random.default_rng(0)
+SHAPE, CLASSES = (3, 8, 5), 6
+
+
+def at_axis(rows: np.ndarray, axis: int) -> np.ndarray:
+    """Put the classes of (*SHAPE, CLASSES) at an axis, in one piece of memory."""
+    return np.ascontiguousarray(np.moveaxis(rows, -1, axis))
+
+
+def flat(rows: np.ndarray) -> np.ndarray:
+    return rows.reshape(-1, CLASSES)
+
+
+ORIGINAL, DIRECT = RNG.dirichlet(np.ones(CLASSES), (2, *SHAPE))
+LABELS = RNG.integers(0, CLASSES, SHAPE)
+HOLES = np.where(RNG.random(SHAPE) < 0.3, IGNORED, LABELS)
+KEPT = HOLES.reshape(-1) != IGNORED
+
+
+@pytest.mark.parametrize(("axis", "views"), [(0, 1), (1, 3), (3, 1), (-1, 1), (-3, 3)])
+def test_views_share_the_memory(axis: int, views: int) -> None:
+    array = at_axis(ORIGINAL, axis)
+    found = list(layouts.row_views(axis, [array]))
+    assert len(found) == views
+    for _, (view,), _ in found:
+        assert np.shares_memory(view, array)
+    joined = np.concatenate([view for _, (view,), _ in found])
+    np.testing.assert_array_equal(joined, flat(ORIGINAL))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+@pytest.mark.parametrize("preserve", [1, 2])
+def test_the_repair_is_that_of_the_rows(axis: int, preserve: int) -> None:
+    original, direct = at_axis(ORIGINAL, axis), at_axis(DIRECT, axis).astype(np.float32)
+    rows = flat(ORIGINAL), flat(DIRECT).astype(np.float32)
+    wanted = CORD(preserve).fit(*rows)
+    cord = CORD(preserve).fit(original, direct, axis=axis)
+    assert cord.construction_ == wanted.construction_
+    repaired = cord.transform(original, direct, axis=axis)
+    assert (repaired.shape, repaired.dtype) == (direct.shape, np.float32)
+    np.testing.assert_array_equal(flat(np.moveaxis(repaired, axis, -1)), wanted.transform(*rows))
+    again = cord.transform(original, direct, axis=axis, out=direct)
+    assert again is direct
+    np.testing.assert_array_equal(direct, repaired)
+
+
+def test_decisions_and_weights_have_the_positions_shape() -> None:
+    weight = RNG.random(SHAPE)
+    weight[0] = 0.0
+    given = {"decision": LABELS, "sample_weight": weight}
+    original, direct = at_axis(ORIGINAL, 1), at_axis(DIRECT, 1)
+    cord = CORD().fit(original, direct, axis=1, **given)
+    ravelled = {name: values.reshape(-1) for name, values in given.items()}
+    assert cord.eta_ == CORD().fit(flat(ORIGINAL), flat(DIRECT), **ravelled).eta_
+    repaired = cord.transform(original, direct, axis=1, decision=LABELS)
+    np.testing.assert_array_equal(repaired.argmax(axis=1), LABELS)
+
+
+def test_torch_stays_torch() -> None:
+    torch = pytest.importorskip("torch")
+    original, direct = (torch.tensor(at_axis(x, 1)) for x in (ORIGINAL, DIRECT))
+    cord = CORD().fit(original, direct, axis=1)
+    repaired = cord.transform(original, direct, axis=1)
+    assert isinstance(repaired, torch.Tensor)
+    wanted = cord.transform(at_axis(ORIGINAL, 1), at_axis(DIRECT, 1), axis=1)
+    np.testing.assert_allclose(repaired.numpy(), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize(
+    "name",
+    ["accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece", "classwise_ece"],
+)
+def test_measures(name: str, axis: int) -> None:
+    measure = getattr(metrics, name)
+    wanted = measure(flat(DIRECT)[KEPT], LABELS.reshape(-1)[KEPT])
+    found = measure(at_axis(DIRECT, axis), HOLES, axis=axis, ignore_index=IGNORED)
+    assert found == pytest.approx(wanted, rel=1e-12)
+    rows = measure(flat(DIRECT), HOLES.reshape(-1), ignore_index=IGNORED)
+    assert rows == pytest.approx(wanted, rel=1e-12)
+
+
+def test_changes() -> None:
+    original, direct = at_axis(ORIGINAL, 1), at_axis(DIRECT, 1)
+    wanted = metrics.decision_changes(
+        flat(ORIGINAL)[KEPT], flat(DIRECT)[KEPT], LABELS.reshape(-1)[KEPT]
+    )
+    for before in (original, original.argmax(axis=1)):  # a report, or decisions in its place
+        found = metrics.decision_changes(before, direct, HOLES, axis=1, ignore_index=IGNORED)
+        assert found == wanted
+    assert metrics.tpcr(original, direct, axis=1) == metrics.tpcr(flat(ORIGINAL), flat(DIRECT))
+    assert metrics.topk_changes(original, direct, 2, axis=1) == metrics.topk_changes(
+        flat(ORIGINAL), flat(DIRECT), 2
+    )
+
+
+def test_preserved() -> None:
+    logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(*SHAPE, CLASSES))
+    images = at_axis(logits, 1)
+    model = Preserved("vs").fit(images, HOLES, axis=1, ignore_index=IGNORED)
+    wanted = Preserved("vs").fit(flat(logits)[KEPT], LABELS.reshape(-1)[KEPT])
+    assert model.repair_.eta_ == wanted.repair_.eta_
+    repaired = model.predict_proba(images, dtype=np.float32, axis=1)
+    assert repaired.shape == images.shape
+    rows = flat(np.moveaxis(repaired, 1, -1))
+    np.testing.assert_array_equal(rows, wanted.predict_proba(flat(logits), dtype=np.float32))
+    np.testing.assert_array_equal(model.predict(images, axis=1), images.argmax(axis=1))
+    direct = flat(np.moveaxis(model.direct_proba(images, axis=1), 1, -1))
+    np.testing.assert_allclose(direct, wanted.direct_proba(flat(logits)), rtol=1e-13)
+
+
+def test_bad_arguments() -> None:
+    images = at_axis(DIRECT, 1)
+    with pytest.raises(ValueError, match=r"axis is 4 but the array has 4 dimension"):
+        CORD().fit(images, images, axis=4)
+    with pytest.raises(ValueError, match=r"axis is 'K'"):
+        metrics.ece(images, LABELS, axis="K")
+    with pytest.raises(ValueError, match=r"have shape \(3, 8\) but the reports have positions"):
+        metrics.ece(images, LABELS[:, :, 0], axis=1)
+    with pytest.raises(ValueError, match="ignore_index is given but labels are not"):
+        metrics.decision_changes(images, images, axis=1, ignore_index=0)
+    bad = images.copy()
+    bad[1, :, 2, 3] = np.nan
+    row = 1 * 40 + 2 * 5 + 3
+    with pytest.raises(ValueError, match=f"direct: row {row} contains NaN"):
+        CORD().fit(images, bad, axis=1)
+    with pytest.raises(ValueError, match=f"probabilities: row {row} contains NaN"):
+        metrics.ece(bad, LABELS, axis=1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_stories_and_audits_of_dense_reports_are_those_of_their_rows(axis: int) -> None:
+    original, direct = at_axis(ORIGINAL, axis), at_axis(DIRECT, axis)
+    rows = flat(ORIGINAL), flat(DIRECT)
+    lift = Lift().fit(*rows, LABELS.reshape(-1))
+    for repair in (CORD().fit(*rows), lift):
+        found, wanted = repair.explain(original, direct, axis=axis), repair.explain(*rows)
+        np.testing.assert_array_equal(found.repaired_mass, wanted.repaired_mass)
+    found = audit(original, direct, LABELS, axis=axis, resamples=5)
+    wanted = audit(*rows, LABELS.reshape(-1), resamples=5)
+    assert found.to_dict() == wanted.to_dict()

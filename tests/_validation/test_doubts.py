@@ -1,0 +1,260 @@
+"""Scores and labels that look like a mistake: one warning that names it, and none otherwise."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal import Preserved
+from cordcal._numeric.rows import softmax
+from cordcal._validation.sanity import FEWEST_TO_FIT, doubts
+from cordcal._validation.scores import Original
+
+DATA = Path(os.environ.get("CORDCAL_TEST_DATA", "/nowhere"))
+
+
+def drawn(rows=1000, classes=5, seed=0, sharp=3.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=rows)
+    return sharp * np.eye(classes)[labels] + rng.normal(size=(rows, classes)), labels
+
+
+def said(scores, labels, kind="logits", **more):
+    """Return what `Preserved.fit` and `compare` warn of, which must be the same."""
+    names = more.get("class_names")
+    with warnings.catch_warnings(record=True) as fitted:
+        warnings.simplefilter("always")
+        Preserved("ts", input=kind, **more).fit(scores, labels)
+    with warnings.catch_warnings(record=True) as compared:
+        warnings.simplefilter("always")
+        found = cordcal.compare(scores, labels, ["ts"], input=kind, class_names=names)
+    sentences = [str(each.message) for each in fitted]
+    assert [str(each.message) for each in compared] == sentences
+    assert all(each.filename == __file__ for each in (*fitted, *compared))
+    if sentences:
+        assert found.recommendation.key is None
+    return sentences
+
+
+def test_sound_rows_are_not_doubted() -> None:
+    logits, labels = drawn()
+    assert said(logits, labels) == []
+    assert said(softmax(logits), labels, "probabilities") == []
+
+
+def test_labels_from_one_without_the_last_class() -> None:
+    logits, labels = drawn()
+    rows = labels < 4
+    (sentence,) = said(logits[rows], labels[rows] + 1)
+    assert "with labels − 1 it would be 9" in sentence
+    assert "below the most frequent class's share (2" in sentence
+
+
+def test_reversed_columns_are_told_as_such_and_not_as_a_shift() -> None:
+    logits, labels = drawn(classes=10)
+    (sentence,) = said(logits[:, ::-1], labels)
+    assert "from the last to the first it would be 9" in sentence
+    assert "− 1" not in sentence
+
+
+def test_columns_in_any_other_order() -> None:
+    logits, labels = drawn(2000, classes=12)
+    (sentence,) = said(logits[:, sorted(range(12), key=str)], labels)
+    assert "with column 2 for label 10, column 3 for label 11" in sentence
+    order = [2, 3, 0, 1]
+    few, truth = drawn(classes=4)
+    (sentence,) = said(few[:, order], truth, class_names=list("abcd"))
+    assert "with column a for label 2" in sentence
+
+
+def test_shuffled_labels() -> None:
+    logits, labels = drawn()
+    (sentence,) = said(logits, np.random.default_rng(1).permutation(labels))
+    assert "no better than with shuffled labels (20." in sentence
+
+
+def test_nothing_is_suggested_that_does_not_mend() -> None:
+    # Swapped columns of a classifier that is right in three rows of ten, where one class has
+    # six: nothing brings it above that.
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, size=4000, p=[0.6, 0.2, 0.1, 0.1])
+    right = rng.random(4000) < 0.3
+    decision = np.where(right, labels, (labels + rng.integers(1, 4, size=4000)) % 4)
+    (sentence,) = said(4.0 * np.eye(4)[3 - decision] + rng.normal(size=(4000, 4)), labels)
+    assert "most frequent class's share (6" in sentence
+    assert "would be" not in sentence
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_column_that_is_not_a_class(place: str) -> None:
+    logits, labels = drawn()
+    ids = np.arange(1000.0)[:, None]
+    first = place == "first"
+    scores = np.hstack([ids, logits] if first else [logits, ids])
+    names = ["id", *"abcde"] if first else [*"abcde", "id"]
+    (sentence,) = said(scores, labels, class_names=names)
+    assert "without column 'id', the largest in 99." in sentence
+    (by_name,) = said(scores, np.array(list("abcde"))[labels], class_names=names)
+    assert "without column 'id'" in by_name
+
+
+def test_a_column_that_is_not_a_class_is_named_where_one_class_dominates() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, size=2000, p=[0.55, 0.25, 0.1, 0.1])
+    logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(2000, 4))
+    scores = np.hstack([np.arange(2000.0)[:, None], logits])
+    (sentence,) = said(scores, labels)
+    assert "without column 0" in sentence
+
+
+def test_softmax_applied_twice() -> None:
+    logits, labels = drawn(sharp=6.0)
+    twice = softmax(softmax(logits))
+    for scores in (twice, twice.astype(np.float32), np.round(twice, 4)):
+        (sentence,) = said(scores / scores.sum(axis=1, keepdims=True), labels, "probabilities")
+        assert "by a factor of at most 2.7" in sentence
+        assert "two softmaxes" in sentence
+
+
+def test_a_flat_classifier_is_not_taken_for_a_second_softmax() -> None:
+    # As flat as after a second softmax, but right as often as it says.
+    rng = np.random.default_rng(0)
+    p = 0.27 + 0.46 * rng.random(2000)
+    labels = (rng.random(2000) >= p).astype(int)
+    assert said(np.column_stack([p, 1 - p]), labels, "probabilities") == []
+    # Under-confident, but with more than one class above the rest.
+    logits, truth = drawn()
+    assert said(softmax(0.3 * logits), truth, "probabilities") == []
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 6])
+def test_percentages_as_logits(decimals: int) -> None:
+    logits, labels = drawn()
+    (sentence,) = said(np.round(100 * softmax(logits), decimals), labels)
+    assert "add up to 100 in every row" in sentence
+
+
+def test_far_too_few_rows() -> None:
+    logits, labels = drawn(40, classes=10)
+    with pytest.warns(UserWarning, match="only 5 rows of 10 classes") as caught:
+        Preserved("ts").fit(logits[:5], labels[:5])
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="only 19 rows"):
+        Preserved("ts").fit(logits, labels, sample_weight=np.arange(40) < FEWEST_TO_FIT - 1)
+    enough = Original.of(logits[:FEWEST_TO_FIT], "logits")
+    assert doubts(enough, labels[:FEWEST_TO_FIT]) == []
+
+
+def test_labels_of_one_class_are_refused_without_a_doubt() -> None:
+    logits, _ = drawn(30)
+    for rows in (30, 3, 1):
+        with pytest.raises(cordcal.Refusal) as raised:
+            Preserved("ts").fit(logits[:rows], np.full(rows, 2))
+        assert raised.value.argument == "labels"
+
+
+def test_constant_scores() -> None:
+    _, labels = drawn()
+    row = np.array([[0.1, 0.4, 0.2, 0.2, 0.1]])
+    (sentence,) = said(np.repeat(row, 1000, axis=0), labels, "probabilities")
+    assert "the same in all 1,000 rows" in sentence
+    shifted = np.log(row) + np.arange(1000.0)[:, None]  # the same once a softmax is taken
+    (sentence,) = said(shifted, labels)
+    assert "the same in all 1,000 rows" in sentence
+    model = cordcal.calibrators.make("ts").fit(*drawn())
+    with pytest.warns(UserWarning, match="the same in all"):
+        Preserved(model, prefit=True).fit(shifted)
+
+
+def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(2000) < 0.7, 0, rng.integers(1, 5, size=2000))
+    decision = np.where(rng.random(2000) < 0.5, labels, rng.integers(5, size=2000))
+    (sentence,) = said(3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5, labels)
+    assert "is below the most frequent class's share (69.7%)" in sentence
+
+
+def test_rare_classes_that_are_never_decided_for_are_no_doubt() -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(20_000) < 0.05).astype(int)
+    risk = rng.normal(size=20_000) + labels
+    assert said(np.column_stack([np.full(20_000, 4.0), risk]), labels) == []
+
+
+def test_ordinal_classes_that_are_often_one_off_are_no_doubt() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(1, 5, size=5000)
+    decision = labels - (rng.random(5000) < 0.55)
+    assert said(3.0 * np.eye(5)[decision] + rng.normal(size=(5000, 5)) / 5, labels) == []
+
+
+def test_weights_decide_which_rows_count() -> None:
+    logits, labels = drawn()
+    wrong = np.where(np.arange(1000) < 700, (labels + 1) % 5, labels)
+    weight = np.where(np.arange(1000) < 700, 1e-3, 1e300)
+    with pytest.warns(UserWarning, match="labels − 1"):
+        Preserved("ts").fit(logits, wrong)
+    Preserved("ts").fit(logits, wrong, sample_weight=weight)
+
+
+def test_one_heavy_row_does_not_decide() -> None:
+    logits, labels = drawn()
+    weight = np.ones(1000)
+    worst = np.flatnonzero(logits.argmax(axis=1) != labels)[0]
+    weight[worst] = 5000.0
+    Preserved("ts").fit(logits, labels, sample_weight=weight)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("rows", [20, 30, 60])
+def test_small_sets_of_a_poor_classifier_are_not_doubted_by_chance(rows: int, classes: int) -> None:
+    doubted = 0
+    for seed in range(400):
+        logits, labels = drawn(rows, classes, seed, sharp=1.0)
+        doubted += bool(doubts(Original.of(logits, "logits"), labels))
+    assert doubted == 0
+
+
+def test_refits_say_nothing_and_the_fit_says_it_once() -> None:
+    logits, labels = drawn(400, 3)
+    wrong = np.random.default_rng(0).permutation(labels)
+    for model in (Preserved(), Preserved("ts"), Preserved("irova", repair="lift")):
+        with pytest.warns(UserWarning, match="shuffled labels") as caught:
+            model.fit(logits, wrong)
+        assert len(caught) == 1
+
+
+def test_labels_of_a_foreign_calibrator_may_be_words() -> None:
+    class Words:
+        def fit(self, scores, labels):
+            assert labels[0] in "ab"
+            return self
+
+        def predict_proba(self, scores):
+            return softmax(scores)
+
+    logits, labels = drawn(classes=2)
+    Preserved(Words()).fit(logits, np.array(["a", "b"])[labels])
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="CORDCAL_TEST_DATA names no folder of real outputs")
+def test_of_the_real_sets_only_the_one_below_its_majority_is_doubted() -> None:
+    doubted = {}
+    for path in sorted(DATA.glob("*.npz")):
+        with np.load(path) as content:
+            kind = "logits" if "logits" in content else "probabilities"
+            scores = content.get("logits", content.get("probs"))
+            if scores is None:
+                continue  # features
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a few round their probabilities coarsely
+                original = Original.of(scores, kind)
+            found = doubts(original, content["labels"].astype(np.intp))
+        if found:
+            doubted[path.stem] = [concern.key for concern in found]
+    assert doubted == {"llm6_Llama-2-7b-hf_base_icl0": ["chance"]}

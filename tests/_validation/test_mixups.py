@@ -1,0 +1,89 @@
+"""Plausible mix-ups: each gets a sentence, and labels and seeds may be what people have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cordcal
+from cordcal._errors import Refusal
+from cordcal.evaluate.gates import Gate, check
+from cordcal.report import write_html
+
+NAMES = ["ant", "bee", "cow"]
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(3, size=120)
+LOGITS = 3.0 * np.eye(3)[LABELS] + 2.0 * RNG.normal(size=(120, 3))
+WORDS = np.array(NAMES)[LABELS]
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+P, Q = softmax(LOGITS), softmax(LOGITS / 2.0)
+
+
+def test_labels_as_names() -> None:
+    told = cordcal.audit(P, Q, WORDS, class_names=NAMES).to_dict()
+    assert told == cordcal.audit(P, Q, LABELS, class_names=NAMES).to_dict()
+    gates = [Gate("nll", 9.0)]
+    named = check(Q, WORDS, gates=gates, class_names=NAMES)
+    assert named.to_dict() == check(Q, LABELS, gates=gates).to_dict()
+
+
+@pytest.mark.parametrize("key", ["blend", "smart"])
+def test_a_generator_as_seed_is_kept_as_a_number(key: str, tmp_path: Path) -> None:
+    if key == "smart":
+        pytest.importorskip("torch", reason="networks are trained with torch")
+    params: dict[str, Any] = {"members": ("ts", "vs")} if key == "blend" else {"epochs": 3}
+    seed = np.random.default_rng(4)
+    model = cordcal.calibrators.make(key, seed=seed, **params).fit(LOGITS, LABELS)
+    again = cordcal.calibrators.make(key, seed=model.seed, **params).fit(LOGITS, LABELS)
+    np.testing.assert_array_equal(model.predict_proba(LOGITS), again.predict_proba(LOGITS))
+    cordcal.save(model, tmp_path / "model.safetensors")
+
+
+def test_a_generator_as_seed_of_resampling() -> None:
+    seed = int(np.random.default_rng(4).integers(2**32))
+    drawn = cordcal.audit(P, Q, LABELS, seed=np.random.default_rng(4))
+    assert drawn.to_dict() == cordcal.audit(P, Q, LABELS, seed=seed).to_dict()
+
+
+ALONE = [
+    key
+    for key in cordcal.calibrators.available()
+    if not cordcal.calibrators.calibrator_class(key).needs_torch
+    and not cordcal.calibrators.calibrator_class(key).needs_features
+]
+
+
+@pytest.mark.parametrize("key", ALONE)
+def test_rounded_probabilities_are_not_taken_for_logits(key: str) -> None:
+    rounded = np.round(P, 3)
+    assert not np.allclose(rounded.sum(axis=1), 1.0, rtol=0.0, atol=1e-9)
+    with pytest.raises(Refusal) as refusal:
+        cordcal.calibrators.make(key).fit(rounded, LABELS)
+    assert refusal.value.argument == "scores"
+    assert refusal.value.setting == ("input", "probabilities")
+
+
+COMPARISON = cordcal.compare(LOGITS, LABELS, "ts")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda: write_html("r.html", COMPARISON, title="t"), "path is a Comparison; pass the"),
+        (lambda: write_html(COMPARISON, "r.html"), "data is a Comparison, not what"),
+        (lambda: cordcal.compare(LOGITS, LABELS, "ts", seed="0"), "seed is '0'; pass a whole"),
+        (lambda: cordcal.audit(P, Q, LABELS, seed=-1), "seed is -1; pass a whole number from 0"),
+    ],
+)
+def test_mix_ups_get_a_sentence(mistake: Any, sentence: str) -> None:
+    with pytest.raises(cordcal.Refusal, match=sentence):
+        mistake()

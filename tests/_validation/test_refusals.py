@@ -1,0 +1,136 @@
+"""A refusal carries its facts: the argument, every bad row of one kind, the reason, the remedy."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from cordcal import CORD, Preserved, Refusal, calibrators, metrics
+from cordcal._errors import gathered, placed, refuse
+from cordcal._validation.scores import score_refusals
+from cordcal.repair.numpy_engine import pair_refusals
+
+ROWS, CLASSES = 60_000, 10  # several blocks of 2 MB
+RNG = np.random.default_rng(3)
+SOUND = RNG.dirichlet(np.ones(CLASSES), ROWS)
+LABELS = RNG.integers(CLASSES, size=ROWS)
+BAD = np.array([5, 26_500, 59_999])
+
+
+@pytest.fixture(params=["compiled", "array"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORDCAL_ENGINE", request.param)
+
+
+def spoiled(value: float, rows: np.ndarray = BAD) -> np.ndarray:
+    array = SOUND.copy()
+    array[rows, 3] = value
+    return array
+
+
+def refusal_of(function, *arguments, **named) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        function(*arguments, **named)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (np.nan, "contains NaN"),
+        (np.inf, "contains an infinite value"),
+        (-0.5, "contains a negative number"),
+        (7.0, "does not sum to 1"),
+    ],
+)
+@pytest.mark.parametrize("preserve", [1, 2])
+@pytest.mark.usefixtures("engine")
+def test_repair_tells_all_bad_rows_of_a_kind(value: float, reason: str, preserve: int) -> None:
+    bad = spoiled(value)
+    bad[100, 0] = np.nan if reason != "contains NaN" else np.inf
+    fitted = CORD(preserve, threads=2).fit(SOUND[:50], SOUND[50:100])
+    for call in (CORD(preserve).fit, fitted.transform):
+        found = refusal_of(call, SOUND, bad)
+        assert (found.argument, found.reason) == ("direct", reason)
+        np.testing.assert_array_equal(found.rows, BAD)
+        assert str(found).startswith("direct: row 5 ")
+
+
+def test_scores_tell_all_bad_rows_of_a_kind() -> None:
+    logits = np.log(SOUND)
+    logits[BAD, 2] = np.nan
+    logits[7, 2] = np.inf
+    for call in (Preserved("ts").fit, calibrators.make("ts").fit):
+        found = refusal_of(call, logits, LABELS)
+        assert (found.argument, found.reason) == ("scores", "contains NaN")
+        np.testing.assert_array_equal(found.rows, BAD)
+
+
+def test_measures_tell_all_bad_rows_of_a_kind() -> None:
+    found = refusal_of(metrics.nll, spoiled(np.nan), LABELS)
+    assert (found.argument, found.reason) == ("probabilities", "contains NaN")
+    np.testing.assert_array_equal(found.rows, BAD)
+    found = refusal_of(metrics.tpcr, SOUND, spoiled(np.nan))
+    np.testing.assert_array_equal(found.rows, BAD)
+
+
+def test_rows_of_dense_arrays_are_numbered_as_positions() -> None:
+    pixels = spoiled(np.nan, BAD[1:]).reshape(6, 100, 100, CLASSES)
+    images = np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
+    found = refusal_of(metrics.nll, images, LABELS.reshape(6, 100, 100), axis=1)
+    # One image is a block of its own: the third is the first that has a bad row.
+    np.testing.assert_array_equal(found.rows, BAD[1:2])
+
+
+def test_every_kind_is_told_at_once_to_who_goes_around() -> None:
+    bad = spoiled(np.nan, BAD[:1])
+    bad[9] *= 2.0
+    bad[26_500, 0] = -1.0
+    found = {each.reason: each.rows.tolist() for each in pair_refusals(SOUND, bad)}
+    assert found == {
+        "contains NaN": [5],
+        "does not sum to 1": [9],
+        "contains a negative number": [26_500],
+    }
+    assert {
+        each.reason: each.rows.tolist() for each in score_refusals(bad, "probabilities")
+    } == found
+
+
+def test_a_row_is_refused_once() -> None:
+    one = np.array([[np.nan, np.inf, -1.0], [np.inf, -2.0, 0.0], [0.2, 0.3, 0.5]])
+    found = pair_refusals(np.full((3, 3), 1 / 3), one)
+    assert sorted(np.concatenate([each.rows for each in found])) == [0, 1]
+
+
+def test_the_earliest_row_is_named() -> None:
+    late = Refusal("scores", "contains NaN", "drop such rows", rows=[8, 9])
+    early = Refusal("scores", "contains +inf", "drop such rows", rows=[3])
+    with pytest.raises(Refusal, match="row 3 contains"):
+        refuse(late, None, early)
+    refuse(None)
+
+
+def test_blocks_are_put_in_their_place() -> None:
+    error = Refusal("scores", "contains NaN", "drop such rows", rows=[1, 2])
+    with pytest.raises(Refusal) as caught, placed(1000):
+        raise error
+    assert caught.value.rows.tolist() == [1001, 1002]
+    with pytest.raises(Refusal) as caught, placed([7, 11, 13]):
+        raise error
+    assert caught.value.rows.tolist() == [11, 13]
+    (joined,) = gathered([error.shifted(10), error])
+    assert joined.rows.tolist() == [1, 2, 11, 12]
+
+
+def test_a_setting_is_spelled_as_the_caller_writes_it() -> None:
+    found = refusal_of(calibrators.make("ts").fit, SOUND[:50], LABELS[:50])
+    assert 'write input="probabilities"' in str(found)
+    assert "write --input probabilities" in found.sentence(lambda name, to: f"--{name} {to}")
+
+
+def test_refusals_travel_between_processes() -> None:
+    error = Refusal("scores", "contains NaN", "drop such rows", rows=[3], found="holds NaN")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
