@@ -148,7 +148,9 @@ def cell(values: np.ndarray, labels: np.ndarray, kind: str, rows: int, seed: int
     truth = {}
     for key, report in found.keepers()[1:]:
         repair = "lift" if report == "lift" else "cord"
-        model = cordcal.Preserved(key, input=kind, repair=repair).fit(values[fit], labels[fit])
+        model = cordcal.PreservingCalibrator(key, input=kind, repair=repair).fit(
+            values[fit], labels[fit]
+        )
         loss = cordcal.metrics.nll(model.predict_proba(values[unseen]), labels[unseen])
         truth[f"{key} {report}"] = loss
     from cordcal._validation.scores import original_probabilities

@@ -23,8 +23,8 @@ import numpy as np
 import cordcal
 from cordcal._validation.scores import Original
 from cordcal.calibrators import make
-from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop
 from cordcal.calibrators.blend import Blend
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 from cordcal.metrics import brier, ece, nll
 from cordcal.repair import CORD, Lift
 
@@ -58,21 +58,21 @@ def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
     fit, test = order[:count], order[half:][:MOST_ROWS]
     original = Original.of(scores[fit], kind)
     evaluated = Original.of(scores[test], kind)
-    workshop = Workshop(original, labels[fit], None, Folds.of(labels[fit], FOLDS, 0))
+    fit_cache = FitCache(original, labels[fit], None, Folds.of(labels[fit], FOLDS, 0))
     blend = Blend(input=kind)
-    blend._fit_from(workshop)
+    blend._fit_from(fit_cache)
     reports = {}
     for key in blend._keys(original.classes):
-        found, _ = workshop.candidate(key)
+        found, _ = fit_cache.candidate(key)
         if found is not None:
-            reports[key] = found.model._direct_of(evaluated)
-    reports["blend"] = blend._direct_of(evaluated)
+            reports[key] = found.model._predict_checked(evaluated)
+    reports["blend"] = blend._predict_checked(evaluated)
     candidates = {"blend": (blend, blend.held_out_)}
     if "sms" in reports:
-        found, _ = workshop.candidate("sms")
+        found, _ = fit_cache.candidate("sms")
         candidates["sms"] = (found.model, found.held_out)
     for key, (model, held_out) in candidates.items():
-        rows = (original.probabilities, model._direct_of(original))
+        rows = (original.probabilities, model._predict_checked(original))
         repairs = {
             "CORD": CORD().fit(*rows, decision=original.decision),
             "lift": Lift()._fit(
@@ -173,7 +173,7 @@ def times() -> None:
     for rows, classes in ((5000, 10), (5000, 100), (25_000, 1000)):
         logits, labels = drawn(rows, classes)
         begun = time.perf_counter()
-        model = cordcal.Preserved().fit(logits, labels)
+        model = cordcal.PreservingCalibrator().fit(logits, labels)
         fitted = time.perf_counter()
         model.calibrator_.predict_proba(logits)
         whole = time.perf_counter() - fitted

@@ -24,7 +24,7 @@ import cordcal
 from cordcal._numeric.expressions import softmax
 from cordcal.export._onnx_graph import Graph
 from cordcal.onnx import export
-from cordcal.torch import PreservedModule
+from cordcal.torch import PreservingModule
 from repair import medians
 
 CLASSES = 1000
@@ -66,7 +66,9 @@ def wide_softmax_graph(path: str) -> None:
     onnx.save(graph.model("softmax", "cordcal", cordcal.__version__, {}), path)
 
 
-def measure(batch: int, models: dict[str, cordcal.Preserved], graphs: dict[str, str]) -> None:
+def measure(
+    batch: int, models: dict[str, cordcal.PreservingCalibrator], graphs: dict[str, str]
+) -> None:
     rows = make_scores(batch, 1)[0]
     tensor, feed = torch.tensor(rows), {"logits": rows}
     runs = {"torch softmax": lambda: torch.softmax(tensor, 1)}
@@ -74,7 +76,7 @@ def measure(batch: int, models: dict[str, cordcal.Preserved], graphs: dict[str, 
         session = session_of(path)
         runs[f"onnx {name}"] = lambda session=session: session.run(None, feed)
     for name, model in models.items():
-        module = PreservedModule(model).eval()
+        module = PreservingModule(model).eval()
         runs[f"torch {name}"] = lambda module=module: module(tensor)
         runs[f"numpy {name}"] = lambda model=model: model.predict_proba(rows, dtype="float32")
     with torch.inference_mode():
@@ -97,7 +99,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         for name, preserve in MODELS.items():
             graphs[name] = f"{folder}/{name}.onnx"
-            models[name] = cordcal.Preserved(name.split(",")[0], preserve=preserve)
+            models[name] = cordcal.PreservingCalibrator(name.split(",")[0], preserve=preserve)
             models[name].fit(scores, labels)
             size = export(models[name], graphs[name]).bytes
             print(f"{name}: {size:,} bytes of ONNX")

@@ -12,9 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from cordcal import metrics
-from cordcal.evaluate.statistics import resampled
 from cordcal.evaluate.fingerprint import Fingerprint
-from cordcal.evaluate.statistics import simultaneous_intervals
+from cordcal.evaluate.statistics import resampled, simultaneous_intervals
 from cordcal.metrics.rows import Report
 from cordcal.metrics.smooth import Normalization, smooth_gap
 

@@ -118,7 +118,7 @@ def make_model(path: Path, classes: int) -> None:
     labels = rng.integers(classes, size=2000)
     logits = 3.0 * rng.standard_normal((2000, classes), dtype=np.float32)
     logits[np.arange(2000), labels] += 4.0
-    cordcal.save(cordcal.Preserved("ts").fit(logits, labels), path)
+    cordcal.save(cordcal.PreservingCalibrator("ts").fit(logits, labels), path)
 
 
 def decisions_kept(scores: Path, output: Path) -> bool:

@@ -79,7 +79,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=ROWS)
     scores = 2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(ROWS, CLASSES))
-    model = cordcal.Preserved("vs").fit(scores[:5000], labels[:5000])
+    model = cordcal.PreservingCalibrator("vs").fit(scores[:5000], labels[:5000])
     direct = softmax(scores / 2 + np.arange(CLASSES) / 9, axis=1)
     cord = cordcal.CORD().fit(softmax(scores, axis=1), direct)
     with tempfile.TemporaryDirectory() as name:
@@ -95,7 +95,7 @@ def main() -> None:
                 taken = seconds(make(holes(scores, share)))
                 print(f"   {share:.0%} NaN {taken:.3f} s = {taken / clean:.2f} ×", end="")
             print()
-        two = cordcal.Preserved("vs").fit(scores[:5000, :2], labels[:5000] % 2)
+        two = cordcal.PreservingCalibrator("vs").fit(scores[:5000, :2], labels[:5000] % 2)
         print("two classes, all rows bad but one")
         for rows in (10_000, 100_000, 1_000_000):
             bad = np.full((rows, 2), np.nan)

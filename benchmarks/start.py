@@ -43,13 +43,13 @@ def make_files(folder: Path) -> None:
     labels = rng.integers(10, size=500)
     logits = rng.normal(size=(500, 10))
     logits[np.arange(500), labels] += 2.0
-    model = cordcal.Preserved("vs").fit(logits, labels)
+    model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
     cordcal.save(model, folder / "model.cordcal")
     np.save(folder / "logits.npy", logits[:50])
-    reports = model.reports(logits[:50])
+    reports = model.predict_both(logits[:50])
     np.save(
         folder / "original.npy",
-        cordcal.Preserved("ts").fit(logits, labels).predict_proba(logits[:50]),
+        cordcal.PreservingCalibrator("ts").fit(logits, labels).predict_proba(logits[:50]),
     )
     np.save(folder / "direct.npy", reports.direct)
 

@@ -31,7 +31,7 @@ def _exit_codes() -> str:
     errors = (
         'With ``--json`` an error is one object on stdout, ``{"error": {…}}``, with '
         "``sentence``, ``argument``, ``option``, ``rows`` (the first hundred, from 0), "
-        "``n_rows``, ``reason``, ``remedy`` and ``exit_code``; the sentence is on stderr all the "
+        "``n_rows``, ``reason``, ``hint`` and ``exit_code``; the sentence is on stderr all the "
         "same.\n"
     )
     return _heading("Exit codes", "-") + "\n" + _table(("code", "meaning"), rows) + "\n" + errors

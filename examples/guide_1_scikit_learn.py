@@ -167,8 +167,9 @@ print((chosen.predict(test) == pipeline.fit(frame, y_train).predict(test)).all()
 #    * - CatBoost
 #      - ``booster.predict(X, prediction_type="RawFormulaVal")``
 #
-# Give them to :class:`~cordcal.Preserved` as logits, from rows the booster was not fitted on (of
-# two classes there is one number ``z`` a row: pass ``np.column_stack([-z / 2, z / 2])``).
+# Pass them to :class:`~cordcal.PreservingCalibrator` as logits, from rows the booster was not
+# fitted on. With two classes there is one number ``z`` per row: pass
+# ``np.column_stack([-z / 2, z / 2])``.
 import cordcal
 
 try:
@@ -182,7 +183,7 @@ except ImportError:
     booster = HistGradientBoostingClassifier(max_iter=20).fit(X_train, y_train)
     raw, new = (booster.decision_function(rows) for rows in (X_calibration, X_test))
 
-model = cordcal.Preserved("svs", class_names=booster.classes_).fit(raw, y_calibration)
+model = cordcal.PreservingCalibrator("svs", class_names=booster.classes_).fit(raw, y_calibration)
 print(
     f"log loss {log_loss(y_test, booster.predict_proba(X_test)):.3f} before, "
     f"{log_loss(y_test, model.predict_proba(new)):.3f} repaired"

@@ -5,8 +5,8 @@ Calibrate a neural network's logits
 You have a trained network, its logits on a calibration set and the labels. You want honest
 probabilities for new inputs, and the network's predictions must stay what they are.
 
-:class:`~cordcal.Preserved` fits a calibrator and the repair on the same rows. Any of cordcal's
-calibrators can be named by its key; here it is ``"svs"``, structured vector scaling.
+:class:`~cordcal.PreservingCalibrator` fits a calibrator and the repair on the same rows. Any of
+cordcal's calibrators can be named by its key; here it is ``"svs"``, structured vector scaling.
 """
 
 # %%
@@ -35,7 +35,7 @@ print(logits.shape, logits.dtype)
 # ---------------
 import cordcal
 
-model = cordcal.Preserved("svs").fit(logits[calibration], labels[calibration])
+model = cordcal.PreservingCalibrator("svs").fit(logits[calibration], labels[calibration])
 repaired = model.predict_proba(logits[new])
 print((repaired.argmax(axis=1) == logits[new].argmax(axis=1)).all())
 
@@ -53,7 +53,7 @@ from scipy.special import softmax
 
 from cordcal import metrics
 
-reports = model.reports(logits[new])
+reports = model.predict_both(logits[new])
 original = softmax(logits[new], axis=1)
 for name, report in [
     ("original", original),

@@ -16,7 +16,7 @@ import cordcal
 rng = np.random.default_rng(0)
 labels = rng.integers(5, size=2000)
 logits = 2.5 * np.eye(5)[labels] + rng.normal(size=(2000, 5)) + [0.0, 0.6, 0.0, -0.6, 0.0]
-model = cordcal.Preserved("vs").fit(logits, labels)
+model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
 
 # %%
 # Behind a network
@@ -25,10 +25,10 @@ model = cordcal.Preserved("vs").fit(logits, labels)
 # the argmax of exactly these logits.
 import torch
 
-from cordcal.torch import PreservedModule
+from cordcal.torch import PreservingModule
 
 network = torch.nn.Linear(8, 5)  # stands in for yours
-served = torch.nn.Sequential(network, PreservedModule(model))
+served = torch.nn.Sequential(network, PreservingModule(model))
 inputs = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0))
 with torch.inference_mode():
     report = served(inputs)
@@ -45,7 +45,7 @@ print(report.dtype, bool((report.argmax(dim=1) == narrow.argmax(dim=1)).all()))
 # %%
 # The state is in buffers: ``state_dict`` saves it, ``.to(device)`` moves it, ``.half()`` on the
 # whole model leaves it in full precision. For segmentation, name the axis of the classes:
-pixels = PreservedModule(model, axis=1)
+pixels = PreservingModule(model, axis=1)
 print(pixels(torch.zeros(2, 5, 4, 4)).shape)
 
 # %%

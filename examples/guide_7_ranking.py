@@ -26,7 +26,7 @@ calibration, new = slice(0, 3000), slice(3000, None)
 # ----------------------------------------
 # Isotonic regression has many exact ties, so it reorders nearly every list.
 for preserve in (1, 2, 5, "ranking"):
-    model = cordcal.Preserved("irova", preserve=preserve)
+    model = cordcal.PreservingCalibrator("irova", preserve=preserve)
     model.fit(logits[calibration], labels[calibration])
     report = model.predict_proba(logits[new])
     changed = {k: metrics.topk_changes(logits[new], report, k).order_changed for k in (1, 2, 5, 19)}
@@ -45,7 +45,9 @@ print(f"direct            {row}   NLL {metrics.nll(direct, labels[new]):.4f}")
 # ------------------
 # The state is k numbers. The effective number of rows shrinks with the mass that is left to a
 # level: deep levels rest on few rows.
-five = cordcal.Preserved("irova", preserve=5).fit(logits[calibration], labels[calibration])
+five = cordcal.PreservingCalibrator("irova", preserve=5).fit(
+    logits[calibration], labels[calibration]
+)
 print(five.construction_)
 
 # %%

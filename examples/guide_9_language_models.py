@@ -61,7 +61,7 @@ print(answers.record)
 # Half of the questions to learn from, the other half to see what it is worth.
 half = len(answers) // 2
 scores, labels = answers.scores, answers.labels
-model = cordcal.Preserved("svs").fit(scores[:half], labels[:half])
+model = cordcal.PreservingCalibrator("svs").fit(scores[:half], labels[:half])
 before = np.exp(scores[half:]) / np.exp(scores[half:]).sum(axis=1, keepdims=True)
 after = model.predict_proba(scores[half:])
 for name, report in (("as reported", before), ("repaired", after)):

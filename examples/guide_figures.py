@@ -24,8 +24,10 @@ bayes = GaussianNB(var_smoothing=1e-3).fit(X_train, y_train)
 scores = bayes.predict_proba(X_rest)
 
 calibration, evaluation = slice(0, 500), slice(500, None)
-model = cordcal.Preserved("vs", input="probabilities").fit(scores[calibration], y_rest[calibration])
-found = model.reports(scores[evaluation])
+model = cordcal.PreservingCalibrator("vs", input="probabilities").fit(
+    scores[calibration], y_rest[calibration]
+)
+found = model.predict_both(scores[evaluation])
 original, direct, repaired = scores[evaluation], found.direct, found.repaired
 labels = y_rest[evaluation]
 

@@ -17,7 +17,7 @@ PACKAGES = ("calibrators", "files", "metrics", "plots", "repair", "report")
 ADAPTERS = {
     "onnx": ("Export", "export"),
     "sklearn": ("PreservingCalibratedClassifierCV",),
-    "torch": ("PreservedModule",),
+    "torch": ("PreservingModule",),
 }
 
 

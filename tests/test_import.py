@@ -79,7 +79,7 @@ def test_a_loaded_model_applies_its_map_with_numpy_alone(key: str, tmp_path: Pat
     labels = rng.integers(3, size=300)
     logits = 5.0 + 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
     path = tmp_path / "model.safetensors"
-    cordcal.save(cordcal.Preserved(key).fit(logits, labels), path)
+    cordcal.save(cordcal.PreservingCalibrator(key).fit(logits, labels), path)
     code = f"cordcal.load({str(path)!r}).predict_proba([[5.0, 4.0, 3.0]])"
     loaded = run(f"import sys, cordcal; {code}; print(*sys.modules)").split()
     assert not [name for name in loaded if name.split(".")[0] in HEAVY]

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import cordcal
-from cordcal import CORD, Preserved, calibrators
+from cordcal import CORD, PreservingCalibrator, calibrators
 from cordcal._numeric.rows import softmax
 
 DTYPES = (np.float64, np.float32, np.float16)
@@ -30,7 +30,9 @@ def noisy(rows: int = 600, classes: int = 4, seed: int = 0) -> tuple[np.ndarray,
     return logits, labels
 
 
-def assert_decisions_are_kept(model: Preserved, scores: np.ndarray, **extra: object) -> None:
+def assert_decisions_are_kept(
+    model: PreservingCalibrator, scores: np.ndarray, **extra: object
+) -> None:
     decision = scores.argmax(axis=1)
     for dtype in DTYPES:
         repaired = model.predict_proba(scores, dtype=dtype, **extra)
@@ -46,7 +48,7 @@ def assert_decisions_are_kept(model: Preserved, scores: np.ndarray, **extra: obj
 def test_every_calibrator_keeps_decisions(key: str, given: type) -> None:
     logits, labels = noisy()
     scores = logits.astype(given)
-    model = Preserved(key).fit(scores, labels)
+    model = PreservingCalibrator(key).fit(scores, labels)
     new = noisy(seed=1)[0].astype(given)
     assert_decisions_are_kept(model, new)
     np.testing.assert_array_equal(model.predict(new), new.argmax(axis=1))
@@ -60,7 +62,7 @@ def check_real(real_set, keys: list[str], rows: int | None) -> None:
         with warnings.catch_warnings():
             # Sums in float16, separable samples and log-probabilities as logits are all there.
             warnings.simplefilter("ignore")
-            model = Preserved(key, input=real_set.kind).fit(scores[:half], labels[:half])
+            model = PreservingCalibrator(key, input=real_set.kind).fit(scores[:half], labels[:half])
             assert_decisions_are_kept(model, scores[half:])
 
 
@@ -83,7 +85,7 @@ def test_real_outputs_whole(real_set) -> None:
 
 def test_the_decision_is_read_from_the_scores_not_from_a_softmax() -> None:
     logits, labels = noisy(classes=3)
-    model = Preserved("ts").fit(logits, labels)
+    model = PreservingCalibrator("ts").fit(logits, labels)
     # The second logit is the largest; in the softmax it ties with the first.
     close = np.array([[0.0, 1e-20, -9.0]])
     p = np.exp(close - close.max())
@@ -94,8 +96,8 @@ def test_the_decision_is_read_from_the_scores_not_from_a_softmax() -> None:
 
 def test_reports_hold_both() -> None:
     logits, labels = noisy()
-    model = Preserved("irova").fit(logits, labels)
-    both = model.reports(logits, dtype=np.float32)
+    model = PreservingCalibrator("irova").fit(logits, labels)
+    both = model.predict_both(logits, dtype=np.float32)
     np.testing.assert_array_equal(both.direct, model.direct_proba(logits))
     np.testing.assert_array_equal(both.repaired, model.predict_proba(logits, dtype=np.float32))
     np.testing.assert_array_equal(both.decision, logits.argmax(axis=1))
@@ -108,7 +110,7 @@ def test_reports_hold_both() -> None:
 def test_it_is_calibrator_then_cord_on_the_same_rows() -> None:
     logits, labels = noisy()
     weight = np.random.default_rng(3).random(600)
-    model = Preserved("vs").fit(logits, labels, sample_weight=weight)
+    model = PreservingCalibrator("vs").fit(logits, labels, sample_weight=weight)
     calibrator = calibrators.make("vs").fit(logits, labels, sample_weight=weight)
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -121,16 +123,16 @@ def test_it_is_calibrator_then_cord_on_the_same_rows() -> None:
 def test_class_names() -> None:
     logits, labels = noisy()
     names = ["ant", "bee", "cat", "dog"]
-    model = Preserved("ts", class_names=names).fit(logits, labels)
+    model = PreservingCalibrator("ts", class_names=names).fit(logits, labels)
     np.testing.assert_array_equal(model.predict(logits), np.array(names)[logits.argmax(axis=1)])
     with pytest.raises(ValueError, match="class_names has 2 names but there are 4 columns"):
-        Preserved("ts", class_names=["a", "b"]).fit(logits, labels)
+        PreservingCalibrator("ts", class_names=["a", "b"]).fit(logits, labels)
     # In no order that sorting would find.
     names = ["dog", "ant", "cat", "bee"]
-    by_name = Preserved("ts", class_names=names).fit(logits, np.array(names)[labels])
+    by_name = PreservingCalibrator("ts", class_names=names).fit(logits, np.array(names)[labels])
     assert by_name.repair_.eta_ == model.repair_.eta_
     with pytest.raises(ValueError, match=r"pass class indices .*class_names.index"):
-        Preserved("ts").fit(logits, np.array(names)[labels])
+        PreservingCalibrator("ts").fit(logits, np.array(names)[labels])
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -138,7 +140,7 @@ def test_columns_of_data_frames(named: bool) -> None:
     logits, labels = noisy()
     names = ["dog", "ant", "cat", "bee"]
     frame = pd.DataFrame(logits, columns=names)
-    model = Preserved("ts", class_names=names if named else None).fit(frame, labels)
+    model = PreservingCalibrator("ts", class_names=names if named else None).fit(frame, labels)
     np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(logits))
     reordered = frame[names[::-1]]
     np.testing.assert_array_equal(model.predict_proba(reordered), model.predict_proba(logits))
@@ -147,19 +149,19 @@ def test_columns_of_data_frames(named: bool) -> None:
     with pytest.raises(ValueError, match=f"has the class 'wolf' but not 'bee', which {where} has"):
         model.predict(frame.rename(columns={"bee": "wolf"}))
     with pytest.raises(ValueError, match="column 'bee' where class_names has 'dog'"):
-        Preserved("ts", class_names=names).fit(frame[names[::-1]], labels)
+        PreservingCalibrator("ts", class_names=names).fit(frame[names[::-1]], labels)
 
 
 def test_prefit() -> None:
     logits, labels = noisy()
     fitted = calibrators.make("irova").fit(logits[:300], labels[:300])
-    model = Preserved(fitted, prefit=True).fit(logits[300:])
+    model = PreservingCalibrator(fitted, prefit=True).fit(logits[300:])
     assert model.calibrator_ is fitted
     assert_decisions_are_kept(model, logits)
     with pytest.raises(ValueError, match="prefit=True needs a fitted calibrator, not the key"):
-        Preserved("ts", prefit=True).fit(logits)
+        PreservingCalibrator("ts", prefit=True).fit(logits)
     with pytest.raises(NotFittedError):
-        Preserved(calibrators.make("ts"), prefit=True).fit(logits)
+        PreservingCalibrator(calibrators.make("ts"), prefit=True).fit(logits)
 
 
 class Foreign:
@@ -176,7 +178,7 @@ class Foreign:
 @pytest.mark.parametrize("foreign", [Foreign(), LogisticRegression(max_iter=2000)])
 def test_foreign_calibrators(foreign: object, tmp_path) -> None:
     logits, labels = noisy()
-    model = Preserved(foreign).fit(logits, labels)
+    model = PreservingCalibrator(foreign).fit(logits, labels)
     assert model.calibrator_ is not foreign
     assert_decisions_are_kept(model, logits)
     assert model.predict_proba(logits).dtype == np.float64
@@ -187,7 +189,7 @@ def test_foreign_calibrators(foreign: object, tmp_path) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_saved_whole(key: str, tmp_path) -> None:
     logits, labels = noisy()
-    model = Preserved(key, class_names=list("abcd")).fit(logits, labels)
+    model = PreservingCalibrator(key, class_names=list("abcd")).fit(logits, labels)
     cordcal.save(model, tmp_path / "model.safetensors")
     loaded = cordcal.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(logits), model.predict_proba(logits))
@@ -198,7 +200,7 @@ def test_saved_whole(key: str, tmp_path) -> None:
 @pytest.mark.parametrize("preserve", [2, "ranking"])
 def test_more_ranks(preserve: int | str, tmp_path) -> None:
     logits, labels = noisy()
-    model = Preserved("irova", preserve=preserve).fit(logits, labels)
+    model = PreservingCalibrator("irova", preserve=preserve).fit(logits, labels)
     repaired = model.predict_proba(logits)
     for rank in range(2):
         expected = np.argsort(-logits, axis=1, kind="stable")[:, rank]
@@ -212,7 +214,7 @@ def test_more_ranks(preserve: int | str, tmp_path) -> None:
 
 def test_contract_and_refusals() -> None:
     logits, labels = noisy()
-    model = Preserved("ts", input="logits")
+    model = PreservingCalibrator("ts", input="logits")
     assert clone(model).get_params() == model.get_params()
     with pytest.raises(NotFittedError):
         model.predict_proba(logits)
@@ -221,9 +223,11 @@ def test_contract_and_refusals() -> None:
     with pytest.raises(ValueError, match="scores look like probabilities"):
         model.fit(np.eye(4)[labels], labels)
     with pytest.raises(ValueError, match="input is 'logits' but the calibrator was made with inp"):
-        Preserved(calibrators.make("ts", input="probabilities"), input="logits").fit(logits, labels)
+        PreservingCalibrator(calibrators.make("ts", input="probabilities"), input="logits").fit(
+            logits, labels
+        )
     with pytest.raises(ValueError, match="calibrator is a object, which has neither fit nor"):
-        Preserved(object()).fit(logits, labels)
+        PreservingCalibrator(object()).fit(logits, labels)
     fitted = model.fit(logits, labels)
     with pytest.raises(ValueError, match="scores has 3 columns but fit saw 4"):
         fitted.predict(logits[:, :3])
@@ -234,12 +238,14 @@ def test_contract_and_refusals() -> None:
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 def test_new_scores_are_checked(method: str) -> None:
     logits, labels = noisy()
-    call = getattr(Preserved("ts").fit(logits, labels), method)
+    call = getattr(PreservingCalibrator("ts").fit(logits, labels), method)
     with pytest.raises(ValueError, match="scores: row 0 contains NaN"):
         call(np.full((2, 4), np.nan))
     with pytest.raises(ValueError, match='write input="probabilities"'):
         call(np.full((2, 4), 0.25))
-    call = getattr(Preserved("ts", input="probabilities").fit(softmax(logits), labels), method)
+    call = getattr(
+        PreservingCalibrator("ts", input="probabilities").fit(softmax(logits), labels), method
+    )
     with pytest.raises(ValueError, match="row 1 contains a negative number"):
         call([[0.25] * 4, [-0.5, 0.5, 0.5, 0.5]])
     with pytest.raises(ValueError, match="row 0 sums to 2, not 1"):
@@ -252,5 +258,5 @@ def test_warnings_point_at_the_caller() -> None:
     p = np.tile([[0.5, 0.3, 0.199], [0.3, 0.5, 0.199], [0.199, 0.3, 0.5]], (10, 1))
     labels = np.where(np.arange(30) < 6, np.arange(30) + 1, np.arange(30)) % 3
     with pytest.warns(UserWarning, match="some rows sum") as raised:
-        Preserved("ts", input="probabilities").fit(p, labels)
+        PreservingCalibrator("ts", input="probabilities").fit(p, labels)
     assert {warning.filename for warning in raised} == {__file__}

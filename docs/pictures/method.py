@@ -10,8 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from _style import COLOURS, plt, write
 
 import cordcal
-from cordcal.repair import rule
-from cordcal.repair import lift_rule
+from cordcal.repair import lift_rule, rule
 from cordcal.repair.lift_rule import Curve
 
 NAMES = ("cat", "dog", "fox", "owl")

@@ -16,21 +16,16 @@ _EXPORTS: dict[str, str | None] = {
     "CORD": "cordcal.repair",
     "Audit": "cordcal.evaluate.audit",
     "Comparison": "cordcal.evaluate.comparison",
-    "Concern": "cordcal.evaluate.trust",
-    "Given": "cordcal.evaluate.precomputed",
-    "Interval": "cordcal.evaluate.comparison",
+    "PrecomputedProbabilities": "cordcal.evaluate.precomputed",
     "Lift": "cordcal.repair",
-    "NextStep": "cordcal.evaluate.recommendation",
-    "Preserved": "cordcal.preserving",
-    "Price": "cordcal.evaluate.constraint_cost",
-    "Recommendation": "cordcal.evaluate.recommendation",
-    "Refusal": "cordcal._errors",
-    "Reports": "cordcal.preserving",
+    "PreservingCalibrator": "cordcal.preserving",
+    "InputError": "cordcal._errors",
+    "Outputs": "cordcal.preserving",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
     "compare": "cordcal.evaluate.compare",
     "files": None,
-    "lift": "cordcal.repair",
+    "lift_confidences": "cordcal.repair",
     "load": "cordcal.files._models",
     "metrics": None,
     "onnx": None,
@@ -46,22 +41,17 @@ __all__ = [
     "CORD",
     "Audit",
     "Comparison",
-    "Concern",
-    "Given",
-    "Interval",
+    "InputError",
     "Lift",
-    "NextStep",
-    "Preserved",
-    "Price",
-    "Recommendation",
-    "Refusal",
-    "Reports",
+    "Outputs",
+    "PrecomputedProbabilities",
+    "PreservingCalibrator",
     "__version__",
     "audit",
     "calibrators",
     "compare",
     "files",
-    "lift",
+    "lift_confidences",
     "load",
     "metrics",
     "onnx",
@@ -75,17 +65,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from cordcal import calibrators, files, metrics, onnx, plots, repair, sklearn, torch
-    from cordcal._errors import Refusal
+    from cordcal._errors import InputError
     from cordcal.evaluate.audit import Audit, audit
     from cordcal.evaluate.compare import compare
-    from cordcal.evaluate.comparison import Comparison, Interval
-    from cordcal.evaluate.constraint_cost import Price
-    from cordcal.evaluate.precomputed import Given
-    from cordcal.evaluate.recommendation import NextStep, Recommendation
-    from cordcal.evaluate.trust import Concern
+    from cordcal.evaluate.comparison import Comparison
+    from cordcal.evaluate.precomputed import PrecomputedProbabilities
     from cordcal.files._models import load, save
-    from cordcal.preserving import Preserved, Reports
-    from cordcal.repair import CORD, Lift, lift, warmup
+    from cordcal.preserving import Outputs, PreservingCalibrator
+    from cordcal.repair import CORD, Lift, lift_confidences, warmup
 
 
 def __getattr__(name: str) -> Any:

@@ -10,31 +10,31 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.intp]
-Spelling = Callable[[str, str], str]
+OptionFormat = Callable[[str, str], str]
 """How a setting (its name and its value) is written in a sentence."""
 
 
-def in_python(name: str, value: str) -> str:
+def as_python_argument(name: str, value: str) -> str:
     """Write a setting as an argument of a call.
 
     Examples
     --------
-    >>> in_python("input", "logits")
+    >>> as_python_argument("input", "logits")
     'input="logits"'
-    >>> in_python("overwrite", "True")
+    >>> as_python_argument("overwrite", "True")
     'overwrite=True'
-    >>> in_python("header", "True or False")
+    >>> as_python_argument("header", "True or False")
     'header=True or False'
     """
     is_flag = value.split(" or ")[0] in ("True", "False")
     return f"{name}={value}" if is_flag else f'{name}="{value}"'
 
 
-class Refusal(ValueError):
+class InputError(ValueError):
     """An argument that cannot be used: which one, in which rows, why, and what to do.
 
-    A caller that works on blocks moves ``rows`` (`shifted`, `among`) and one that reads
-    files renames the argument (`called`); nobody reads a message to learn a fact.
+    A caller that works on blocks moves ``rows`` (`offset_rows`, `select_rows`) and one that reads
+    files renames the argument (`with_argument`); nobody reads a message to learn a fact.
 
     Parameters
     ----------
@@ -53,10 +53,10 @@ class Refusal(ValueError):
 
     Examples
     --------
-    >>> error = Refusal("scores", "contains NaN", "drop such rows", rows=[3, 7])
+    >>> error = InputError("scores", "contains NaN", "drop such rows", rows=[3, 7])
     >>> str(error)
     'scores: row 3 contains NaN; drop such rows'
-    >>> str(error.shifted(1000).called("big.parquet"))
+    >>> str(error.offset_rows(1000).with_argument("big.parquet"))
     'big.parquet: row 1003 contains NaN; drop such rows'
     """
 
@@ -64,18 +64,18 @@ class Refusal(ValueError):
         self,
         argument: str,
         reason: str,
-        remedy: str,
+        hint: str,
         *,
         rows: Sequence[int] | npt.NDArray[Any] = (),
         found: str | None = None,
         setting: tuple[str, str] | None = None,
     ) -> None:
-        self.argument, self.reason, self.remedy = argument, reason, remedy
+        self.argument, self.reason, self.hint = argument, reason, hint
         self.rows: Rows = np.asarray(rows, dtype=np.intp)
         self.found, self.setting = found, setting
-        super().__init__(argument, reason, remedy)
+        super().__init__(argument, reason, hint)
 
-    def sentence(self, spell: Spelling | None = None) -> str:
+    def sentence(self, spell: OptionFormat | None = None) -> str:
         """Return the refusal in words, with settings spelled as the caller writes them."""
         what = self.reason if self.found is None else self.found
         head = (
@@ -83,48 +83,48 @@ class Refusal(ValueError):
             if self.rows.size
             else (f"{self.argument} {what}")
         )
-        return f"{head}; {self.how_to_mend(spell)}"
+        return f"{head}; {self.hint_for(spell)}"
 
-    def how_to_mend(self, spell: Spelling | None = None) -> str:
+    def hint_for(self, spell: OptionFormat | None = None) -> str:
         """Return the remedy, with settings spelled as the caller writes them."""
-        return _spelled(self.remedy, self.setting, spell)
+        return _spelled(self.hint, self.setting, spell)
 
     def __str__(self) -> str:
         return self.sentence()
 
-    def shifted(self, first: int) -> Self:
+    def offset_rows(self, first: int) -> Self:
         """Return the refusal of a block whose first row is row ``first`` of the whole."""
         return self._with(rows=self.rows + first)
 
-    def among(self, numbers: Sequence[int] | npt.NDArray[Any]) -> Self:
+    def select_rows(self, numbers: Sequence[int] | npt.NDArray[Any]) -> Self:
         """Return the refusal of chosen rows, given the number of each in the whole."""
         return self._with(rows=np.asarray(numbers, dtype=np.intp)[self.rows])
 
-    def called(self, argument: str) -> Self:
+    def with_argument(self, argument: str) -> Self:
         """Return the refusal with the argument under another name."""
         return self._with(argument=argument)
 
-    def or_with(self, name: str, value: str) -> Self:
+    def with_option_hint(self, name: str, value: str) -> Self:
         """Return the refusal with a setting that does as well as its remedy."""
-        return self._with(remedy=f"{self.remedy}, or pass {{setting}}", setting=(name, value))
+        return self._with(hint=f"{self.hint}, or pass {{setting}}", setting=(name, value))
 
     def _with(self, **changed: Any) -> Self:
         return type(self)(**{**self._fields(), **changed})
 
     def _fields(self) -> dict[str, Any]:
-        names = ("argument", "reason", "remedy", "rows", "found", "setting")
+        names = ("argument", "reason", "hint", "rows", "found", "setting")
         return {name: getattr(self, name) for name in names}
 
     def __reduce__(self) -> Any:
         # Workers of other processes send their refusals home.
-        return _refusal, (self._fields(),)
+        return _rebuild, (self._fields(),)
 
 
 # Tracebacks call it by the name under which people catch it.
-Refusal.__module__ = "cordcal"
+InputError.__module__ = "cordcal"
 
 
-class ClusterFailure(Refusal):
+class ClusterFailure(InputError):
     """Work on a cluster that ended early, through no fault of its input."""
 
 
@@ -143,41 +143,41 @@ class Interrupted(KeyboardInterrupt):
     Examples
     --------
     >>> error = Interrupted("9 rows are kept", "pass {setting}", setting=("resume", "True"))
-    >>> error.how_to_go_on()
+    >>> error.hint_for()
     'pass resume=True'
     """
 
-    def __init__(self, kept: str, remedy: str, *, setting: tuple[str, str] | None = None) -> None:
-        self.kept, self.remedy, self.setting = kept, remedy, setting
-        super().__init__(kept, remedy)
+    def __init__(self, kept: str, hint: str, *, setting: tuple[str, str] | None = None) -> None:
+        self.kept, self.hint, self.setting = kept, hint, setting
+        super().__init__(kept, hint)
 
-    def how_to_go_on(self, spell: Spelling | None = None) -> str:
+    def hint_for(self, spell: OptionFormat | None = None) -> str:
         """Return the remedy, with settings spelled as the caller writes them."""
-        return _spelled(self.remedy, self.setting, spell)
+        return _spelled(self.hint, self.setting, spell)
 
     def __str__(self) -> str:
-        return f"{self.kept}; {self.how_to_go_on()}"
+        return f"{self.kept}; {self.hint_for()}"
 
 
-def _spelled(remedy: str, setting: tuple[str, str] | None, spell: Spelling | None) -> str:
+def _spelled(hint: str, setting: tuple[str, str] | None, spell: OptionFormat | None) -> str:
     if setting is None:
-        return remedy
-    return remedy.replace("{setting}", (in_python if spell is None else spell)(*setting))
+        return hint
+    return hint.replace("{setting}", (as_python_argument if spell is None else spell)(*setting))
 
 
-def _refusal(fields: dict[str, Any]) -> Refusal:
-    return Refusal(**fields)
+def _rebuild(fields: dict[str, Any]) -> InputError:
+    return InputError(**fields)
 
 
-def about_rows(
+def row_error(
     bad: npt.NDArray[np.bool_],
     argument: str,
     reason: str,
-    remedy: str,
+    hint: str,
     *,
     found: Callable[[int], str] | None = None,
     setting: tuple[str, str] | None = None,
-) -> Refusal | None:
+) -> InputError | None:
     """Return the refusal of all rows that are flagged, or None where there are none.
 
     ``found`` words the reason with the numbers of one row, the first.
@@ -186,19 +186,19 @@ def about_rows(
     if not rows.size:
         return None
     words = None if found is None else found(int(rows[0]))
-    return Refusal(argument, reason, remedy, rows=rows, found=words, setting=setting)
+    return InputError(argument, reason, hint, rows=rows, found=words, setting=setting)
 
 
-def gathered(refusals: Iterable[Refusal | None]) -> list[Refusal]:
+def merge_errors(refusals: Iterable[InputError | None]) -> list[InputError]:
     """Join the refusals of several blocks that have the same argument and reason.
 
     Examples
     --------
-    >>> nan = Refusal("scores", "contains NaN", "drop such rows", rows=[3])
-    >>> [refusal.rows.tolist() for refusal in gathered([nan, None, nan.shifted(10)])]
+    >>> nan = InputError("scores", "contains NaN", "drop such rows", rows=[3])
+    >>> [refusal.rows.tolist() for refusal in merge_errors([nan, None, nan.offset_rows(10)])]
     [[3, 13]]
     """
-    kinds: dict[tuple[str, str], list[Refusal]] = {}
+    kinds: dict[tuple[str, str], list[InputError]] = {}
     for refusal in refusals:
         if refusal is not None:
             kinds.setdefault((refusal.argument, refusal.reason), []).append(refusal)
@@ -208,25 +208,25 @@ def gathered(refusals: Iterable[Refusal | None]) -> list[Refusal]:
     ]
 
 
-def refuse(*refusals: Refusal | None) -> None:
+def raise_first(*refusals: InputError | None) -> None:
     """Raise the refusal of the earliest row, if there is any."""
     found = [refusal for refusal in refusals if refusal is not None]
     if found:
         raise min(found, key=_first_row)
 
 
-def _first_row(refusal: Refusal) -> int:
+def _first_row(refusal: InputError) -> int:
     return int(refusal.rows[0]) if refusal.rows.size else -1
 
 
 @contextmanager
-def placed(rows: int | Sequence[int]) -> Iterator[None]:
+def renumber_rows(rows: int | Sequence[int]) -> Iterator[None]:
     """Give the rows of a block's refusal their numbers in the whole.
 
     ``rows`` is the number of the block's first row, or the number of each of its rows.
     """
     try:
         yield
-    except Refusal as refusal:
-        whole = refusal.shifted(rows) if isinstance(rows, int) else refusal.among(rows)
+    except InputError as refusal:
+        whole = refusal.offset_rows(rows) if isinstance(rows, int) else refusal.select_rows(rows)
         raise whole.with_traceback(refusal.__traceback__) from None

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, placed
+from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Decisions, Kind, Labels, Vector
 from cordcal._validation import layouts
@@ -26,7 +26,7 @@ from cordcal._validation.names import (
 )
 from cordcal._validation.sanity import doubts, said_before, warn_of
 from cordcal._validation.scores import (
-    Original,
+    CheckedScores,
     as_scores,
     as_scores_again,
     check_kind,
@@ -35,12 +35,12 @@ from cordcal._validation.scores import (
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import masses_held_out
-from cordcal.calibrators.crossfit import direct_of, teach
+from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
 
 
 @dataclass(frozen=True, eq=False)
-class Reports:
+class Outputs:
     """Both reports of the same rows, and the decisions they belong to.
 
     Attributes
@@ -68,7 +68,7 @@ def kind_of(calibrator: Any, wanted: Kind | None) -> Kind:
     if isinstance(calibrator, Calibrator):
         own = calibrator.input
         if wanted is not None and wanted != own:
-            raise Refusal(
+            raise InputError(
                 "input",
                 f'is {wanted!r} but the calibrator was made with input="{own}"',
                 "write the same for both, or only the calibrator's",
@@ -94,9 +94,9 @@ def new_repair(wanted: Any, preserve: int | Literal["ranking"], *, default: str)
     if wanted == "cord":
         return CORD(preserve)
     if wanted != "lift" and not isinstance(wanted, Lift):
-        raise Refusal("repair", f"is {wanted!r}", "write 'cord', 'lift' or Lift(mode='cap')")
+        raise InputError("repair", f"is {wanted!r}", "write 'cord', 'lift' or Lift(mode='cap')")
     if preserve != 1:
-        raise Refusal(
+        raise InputError(
             "preserve",
             f"is {preserve!r} but Lift learns how sure to be of one decision, not of a ranking",
             "leave preserve out, or write {setting}",
@@ -110,7 +110,7 @@ def new_calibrator(wanted: Any, kind: Kind, *, prefit: bool) -> Any:
     if wanted is None or isinstance(wanted, str):
         key = wanted or "blend"
         if prefit:
-            raise Refusal(
+            raise InputError(
                 "prefit=True",
                 f"needs a fitted calibrator, not the key {key!r}",
                 "pass the fitted object, or leave prefit out",
@@ -160,10 +160,10 @@ def unpacked(held: Arrays, meta: dict[str, Any]) -> tuple[Calibrator, CORD | Lif
     return calibrator, CORD._from_state(held, meta["cord"])
 
 
-class Preserved(Estimator):
+class PreservingCalibrator(Estimator):
     """A calibrator that keeps decisions: it fits the calibrator, then a repair.
 
-    ``Preserved()`` alone is what to use if you do not want to choose: a `Blend` of
+    ``PreservingCalibrator()`` alone is what to use if you do not want to choose: a `Blend` of
     calibrators, repaired by `Lift`.  A calibrator that you name is repaired by `CORD`, unless
     you ask for ``repair="lift"``.
 
@@ -210,10 +210,10 @@ class Preserved(Estimator):
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=300)
     >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
-    >>> model = Preserved().fit(logits, labels)
+    >>> model = PreservingCalibrator().fit(logits, labels)
     >>> bool((model.predict_proba(logits).argmax(axis=1) == logits.argmax(axis=1)).all())
     True
-    >>> model = Preserved("irova").fit(logits, labels)
+    >>> model = PreservingCalibrator("irova").fit(logits, labels)
     >>> bool((model.direct_proba(logits).argmax(axis=1) == logits.argmax(axis=1)).all())
     False
     >>> bool((model.predict_proba(logits).argmax(axis=1) == logits.argmax(axis=1)).all())
@@ -277,7 +277,7 @@ class Preserved(Estimator):
 
         Returns
         -------
-        self : Preserved
+        self : PreservingCalibrator
             The fitted model.
 
         Warns
@@ -300,17 +300,17 @@ class Preserved(Estimator):
         columns = self._columns(scores, given.shape[1])
         labels = self._labels(labels, given.shape, headings)
         weight = None if sample_weight is None else check_weights(sample_weight, len(given))
-        original = Original.of(given, kind, fitting=not self.prefit)
+        original = CheckedScores.from_scores(given, kind, fitting=not self.prefit)
         concerns = doubts(original, self._labels_to_doubt(labels, given.shape), weight, columns)
         warn_of(concerns)
         with said_before(concerns):
-            return self._fit_original(
+            return self._fit_checked(
                 original, labels, weight, features, columns=columns, headings=headings
             )
 
-    def _fit_original(
+    def _fit_checked(
         self,
-        original: Original,
+        original: CheckedScores,
         labels: Any,
         weight: Vector | None,
         features: Any = None,
@@ -321,11 +321,11 @@ class Preserved(Estimator):
         """Fit on rows that were checked at this door or another."""
         repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
         if labels is None and not (self.prefit and isinstance(repair, CORD)):
-            remedy = "or prefit=True with a calibrator that is fitted already, and repair='cord'"
-            raise Refusal("labels", "is missing", f"pass the true classes, {remedy}")
+            hint = "or prefit=True with a calibrator that is fitted already, and repair='cord'"
+            raise InputError("labels", "is missing", f"pass the true classes, {hint}")
         if not self.prefit:
-            teach(calibrator, original, labels, weight, features)
-        direct = direct_of(calibrator, original, features)
+            fit_calibrator(calibrator, original, labels, weight, features)
+        direct = predict_calibrated(calibrator, original, features)
         rows = (original.probabilities, direct)
         if isinstance(repair, CORD):
             repair._fit_rows(*rows, original.decision, weight)
@@ -357,7 +357,7 @@ class Preserved(Estimator):
         """Return labels that are column indices; what a foreign calibrator takes may not be."""
         try:
             return None if labels is None else check_labels(labels, *shape)
-        except Refusal:
+        except InputError:
             return None
 
     def _columns(self, scores: Any, classes: int) -> list[str] | None:
@@ -399,7 +399,7 @@ class Preserved(Estimator):
             wanted = np.dtype(np.float64 if dtype is None else dtype)
             report = functools.partial(self.predict_proba, dtype=wanted)
             return self._lazily(report, scores, wanted, features=features, axis=axis)
-        return self.reports(scores, dtype=dtype, features=features, axis=axis).repaired
+        return self.predict_both(scores, dtype=dtype, features=features, axis=axis).repaired
 
     def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
         """Return the direct report: the calibrator's own output, in its dtype."""
@@ -408,16 +408,16 @@ class Preserved(Estimator):
             return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
         scores, features = same_rows(scores=scores, features=features)
         if layouts.is_dense(axis, scores):
-            return self.reports(scores, features=features, axis=axis).direct
-        original = Original.of(self._again(scores), self._kind())
-        return direct_of(self.calibrator_, original, features)
+            return self.predict_both(scores, features=features, axis=axis).direct
+        original = CheckedScores.from_scores(self._again(scores), self._kind())
+        return predict_calibrated(self.calibrator_, original, features)
 
     def _lazily(
         self, report: Callable[..., Any], scores: Any, dtype: Any, shape: str = "ij", **given: Any
     ) -> Any:
         """Return ``report`` of dask's rows, block by block, when it is asked for."""
         if any(value is not None for value in given.values()):
-            raise Refusal(
+            raise InputError(
                 "features and axis", "are not served for dask collections", "leave them out"
             )
         collection = layouts.handler(scores)
@@ -446,14 +446,14 @@ class Preserved(Estimator):
         """Return what `predict` answers with: the names given, or whole-number headings."""
         return self._headings if self.class_names is None else self.class_names
 
-    def reports(
+    def predict_both(
         self,
         scores: Any,
         *,
         dtype: npt.DTypeLike | None = None,
         features: Any = None,
         axis: int | None = None,
-    ) -> Reports:
+    ) -> Outputs:
         """Return the direct and the repaired report, computed once.
 
         Parameters
@@ -469,22 +469,22 @@ class Preserved(Estimator):
         scores, features = same_rows(scores=scores, features=features)
         if layouts.is_dense(axis, scores):
             return self._dense_reports(arrays.to_numpy(scores), dtype, features, axis)
-        original = Original.of(self._again(scores), self._kind())
+        original = CheckedScores.from_scores(self._again(scores), self._kind())
         return self._reports_of(original, features, np.float64 if dtype is None else dtype)
 
     def _reports_of(
-        self, original: Original, features: Any = None, dtype: npt.DTypeLike = np.float64
-    ) -> Reports:
+        self, original: CheckedScores, features: Any = None, dtype: npt.DTypeLike = np.float64
+    ) -> Outputs:
         """Report on rows that were checked at this door or another."""
-        direct = direct_of(self.calibrator_, original, features)
+        direct = predict_calibrated(self.calibrator_, original, features)
         repaired = self.repair_._transform_rows(
             original.probabilities, direct, original.decision, dtype
         )
-        return Reports(direct, repaired, original.decision)
+        return Outputs(direct, repaired, original.decision)
 
     def _dense_reports(
         self, scores: npt.NDArray[Any], dtype: npt.DTypeLike | None, features: Any, axis: Any
-    ) -> Reports:
+    ) -> Outputs:
         """Report on one view of rows at a time, into arrays of the scores' own layout."""
         direct = np.empty(scores.shape)
         repaired = np.empty(scores.shape, np.float64 if dtype is None else dtype)
@@ -493,12 +493,12 @@ class Preserved(Estimator):
         decisions: list[Decisions] = []
         for first, (given, q, out), _ in layouts.row_views(axis, (scores, direct, repaired)):
             own = None if flat is None else flat[first : first + len(given)]
-            with placed(first):
-                found = self.reports(given, dtype=dtype, features=own)
+            with renumber_rows(first):
+                found = self.predict_both(given, dtype=dtype, features=own)
             q[:], out[:] = found.direct, found.repaired
             decisions.append(found.decision)
         shape = np.delete(scores.shape, axis)
-        return Reports(direct, repaired, np.concatenate(decisions).reshape(shape))
+        return Outputs(direct, repaired, np.concatenate(decisions).reshape(shape))
 
     @property
     def construction_(self) -> Construction | RankingConstruction | LiftConstruction:
@@ -557,4 +557,4 @@ class Preserved(Estimator):
         return model
 
 
-__all__ = ["Preserved", "Reports"]
+__all__ = ["Outputs", "PreservingCalibrator"]

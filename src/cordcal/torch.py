@@ -1,5 +1,5 @@
 """PyTorch: a fitted model as a module."""
 
-from cordcal.export.torch import PreservedModule
+from cordcal.export.torch import PreservingModule
 
-__all__ = ["PreservedModule"]
+__all__ = ["PreservingModule"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordcal import CORD, Lift, Preserved, audit, metrics
+from cordcal import CORD, Lift, PreservingCalibrator, audit, metrics
 from cordcal._validation import layouts
 
 IGNORED = -100
@@ -108,8 +108,8 @@ def test_changes() -> None:
 def test_preserved() -> None:
     logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(*SHAPE, CLASSES))
     images = at_axis(logits, 1)
-    model = Preserved("vs").fit(images, HOLES, axis=1, ignore_index=IGNORED)
-    wanted = Preserved("vs").fit(flat(logits)[KEPT], LABELS.reshape(-1)[KEPT])
+    model = PreservingCalibrator("vs").fit(images, HOLES, axis=1, ignore_index=IGNORED)
+    wanted = PreservingCalibrator("vs").fit(flat(logits)[KEPT], LABELS.reshape(-1)[KEPT])
     assert model.repair_.eta_ == wanted.repair_.eta_
     repaired = model.predict_proba(images, dtype=np.float32, axis=1)
     assert repaired.shape == images.shape

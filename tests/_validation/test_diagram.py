@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import cordcal
-from cordcal import CORD, Preserved
+from cordcal import CORD, PreservingCalibrator
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(3, size=300)
@@ -13,7 +13,7 @@ LOGITS = 2.0 * np.eye(3)[LABELS] + RNG.normal(size=(300, 3)) * [1.0, 2.0, 3.0]
 
 
 def test_a_fitted_model_shows_its_parts_and_their_state() -> None:
-    model = Preserved("vs", input="logits").fit(LOGITS, LABELS)
+    model = PreservingCalibrator("vs", input="logits").fit(LOGITS, LABELS)
     shown = model._repr_html_()
     assert "<em>calibrator</em>" in shown
     assert "VectorScaling" in shown
@@ -43,6 +43,6 @@ def test_names_of_others_are_escaped() -> None:
         def __repr__(self) -> str:
             return "<script>Odd"
 
-    shown = Preserved(Odd(), input="logits").fit(LOGITS, LABELS)._repr_html_()
+    shown = PreservingCalibrator(Odd(), input="logits").fit(LOGITS, LABELS)._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;Odd" in shown

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal import Preserved
+from cordcal import PreservingCalibrator
 from cordcal._numeric.rows import softmax
 from cordcal._validation.sanity import FEWEST_TO_FIT, doubts
-from cordcal._validation.scores import Original
+from cordcal._validation.scores import CheckedScores
 
 DATA = Path(os.environ.get("CORDCAL_TEST_DATA", "/nowhere"))
 
@@ -25,11 +25,11 @@ def drawn(rows=1000, classes=5, seed=0, sharp=3.0):
 
 
 def said(scores, labels, kind="logits", **more):
-    """Return what `Preserved.fit` and `compare` warn of, which must be the same."""
+    """Return what `PreservingCalibrator.fit` and `compare` warn of, which must be the same."""
     names = more.get("class_names")
     with warnings.catch_warnings(record=True) as fitted:
         warnings.simplefilter("always")
-        Preserved("ts", input=kind, **more).fit(scores, labels)
+        PreservingCalibrator("ts", input=kind, **more).fit(scores, labels)
     with warnings.catch_warnings(record=True) as compared:
         warnings.simplefilter("always")
         found = cordcal.compare(scores, labels, ["ts"], input=kind, class_names=names)
@@ -142,19 +142,21 @@ def test_percentages_as_logits(decimals: int) -> None:
 def test_far_too_few_rows() -> None:
     logits, labels = drawn(40, classes=10)
     with pytest.warns(UserWarning, match="only 5 rows of 10 classes") as caught:
-        Preserved("ts").fit(logits[:5], labels[:5])
+        PreservingCalibrator("ts").fit(logits[:5], labels[:5])
     assert len(caught) == 1
     with pytest.warns(UserWarning, match="only 19 rows"):
-        Preserved("ts").fit(logits, labels, sample_weight=np.arange(40) < FEWEST_TO_FIT - 1)
-    enough = Original.of(logits[:FEWEST_TO_FIT], "logits")
+        PreservingCalibrator("ts").fit(
+            logits, labels, sample_weight=np.arange(40) < FEWEST_TO_FIT - 1
+        )
+    enough = CheckedScores.from_scores(logits[:FEWEST_TO_FIT], "logits")
     assert doubts(enough, labels[:FEWEST_TO_FIT]) == []
 
 
 def test_labels_of_one_class_are_refused_without_a_doubt() -> None:
     logits, _ = drawn(30)
     for rows in (30, 3, 1):
-        with pytest.raises(cordcal.Refusal) as raised:
-            Preserved("ts").fit(logits[:rows], np.full(rows, 2))
+        with pytest.raises(cordcal.InputError) as raised:
+            PreservingCalibrator("ts").fit(logits[:rows], np.full(rows, 2))
         assert raised.value.argument == "labels"
 
 
@@ -168,7 +170,7 @@ def test_constant_scores() -> None:
     assert "the same in all 1,000 rows" in sentence
     model = cordcal.calibrators.make("ts").fit(*drawn())
     with pytest.warns(UserWarning, match="the same in all"):
-        Preserved(model, prefit=True).fit(shifted)
+        PreservingCalibrator(model, prefit=True).fit(shifted)
 
 
 def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None:
@@ -198,8 +200,8 @@ def test_weights_decide_which_rows_count() -> None:
     wrong = np.where(np.arange(1000) < 700, (labels + 1) % 5, labels)
     weight = np.where(np.arange(1000) < 700, 1e-3, 1e300)
     with pytest.warns(UserWarning, match="labels − 1"):
-        Preserved("ts").fit(logits, wrong)
-    Preserved("ts").fit(logits, wrong, sample_weight=weight)
+        PreservingCalibrator("ts").fit(logits, wrong)
+    PreservingCalibrator("ts").fit(logits, wrong, sample_weight=weight)
 
 
 def test_one_heavy_row_does_not_decide() -> None:
@@ -207,7 +209,7 @@ def test_one_heavy_row_does_not_decide() -> None:
     weight = np.ones(1000)
     worst = np.flatnonzero(logits.argmax(axis=1) != labels)[0]
     weight[worst] = 5000.0
-    Preserved("ts").fit(logits, labels, sample_weight=weight)
+    PreservingCalibrator("ts").fit(logits, labels, sample_weight=weight)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -216,14 +218,18 @@ def test_small_sets_of_a_poor_classifier_are_not_doubted_by_chance(rows: int, cl
     doubted = 0
     for seed in range(400):
         logits, labels = drawn(rows, classes, seed, sharp=1.0)
-        doubted += bool(doubts(Original.of(logits, "logits"), labels))
+        doubted += bool(doubts(CheckedScores.from_scores(logits, "logits"), labels))
     assert doubted == 0
 
 
 def test_refits_say_nothing_and_the_fit_says_it_once() -> None:
     logits, labels = drawn(400, 3)
     wrong = np.random.default_rng(0).permutation(labels)
-    for model in (Preserved(), Preserved("ts"), Preserved("irova", repair="lift")):
+    for model in (
+        PreservingCalibrator(),
+        PreservingCalibrator("ts"),
+        PreservingCalibrator("irova", repair="lift"),
+    ):
         with pytest.warns(UserWarning, match="shuffled labels") as caught:
             model.fit(logits, wrong)
         assert len(caught) == 1
@@ -239,7 +245,7 @@ def test_labels_of_a_foreign_calibrator_may_be_words() -> None:
             return softmax(scores)
 
     logits, labels = drawn(classes=2)
-    Preserved(Words()).fit(logits, np.array(["a", "b"])[labels])
+    PreservingCalibrator(Words()).fit(logits, np.array(["a", "b"])[labels])
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="CORDCAL_TEST_DATA names no folder of real outputs")
@@ -253,7 +259,7 @@ def test_of_the_real_sets_only_the_one_below_its_majority_is_doubted() -> None:
                 continue  # features
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a few round their probabilities coarsely
-                original = Original.of(scores, kind)
+                original = CheckedScores.from_scores(scores, kind)
             found = doubts(original, content["labels"].astype(np.intp))
         if found:
             doubted[path.stem] = [concern.key for concern in found]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from cordcal import CORD, Lift, Preserved, Refusal, calibrators
+from cordcal import CORD, InputError, Lift, PreservingCalibrator, calibrators
 from cordcal.calibrators import _base
 from cordcal.calibrators.adapters import adapted
 from cordcal.repair import VariantCORD
@@ -47,7 +47,7 @@ def interrupt(*_: Any, **__: Any) -> Any:
 def test_calibrators(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = calibrators.make(key).fit(LOGITS, LABELS)
     before = state_of(model)
-    with pytest.raises(Refusal):
+    with pytest.raises(InputError):
         model.fit(MORE, np.full(200, 9))
     learn = type(model)._fit
 
@@ -64,9 +64,9 @@ def test_calibrators(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_preserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Preserved("irova").fit(LOGITS, LABELS)
+    model = PreservingCalibrator("irova").fit(LOGITS, LABELS)
     before, expected = state_of(model), model.predict_proba(LOGITS)
-    with pytest.raises(Refusal):
+    with pytest.raises(InputError):
         model.fit(MORE, None)
     monkeypatch.setattr(ConstructionState, "construct", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -79,7 +79,7 @@ def test_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     model = calibrators.make("adats", epochs=1).fit(LOGITS, LABELS, features=LOGITS)
     before = state_of(model)
-    with pytest.raises(Refusal):
+    with pytest.raises(InputError):
         model.fit(MORE, MORE_LABELS, features=MORE[:9])
     train = type(model)._train
 
@@ -98,7 +98,7 @@ def test_lift(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lift = Lift(mode).fit(P, Q, LABELS[:50])
     before = state_of(lift)
     other = RNG.dirichlet(np.ones(4), 50)
-    with pytest.raises(Refusal):
+    with pytest.raises(InputError):
         lift.fit(other, other * 2.0, MORE_LABELS[:50])
     # The last thing that a fit computes.
     monkeypatch.setattr("cordcal.repair.lift._effective", interrupt)
@@ -141,7 +141,7 @@ def test_repairs(repair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     repair.fit(P, Q)
     before = state_of(repair)
     bad = RNG.dirichlet(np.ones(4), 50)
-    with pytest.raises(Refusal):
+    with pytest.raises(InputError):
         repair.fit(bad, bad * 2.0)
     monkeypatch.setattr(ConstructionState, "construct", interrupt)
     monkeypatch.setattr("cordcal.repair.variants.CalibrationRows.construct", interrupt)

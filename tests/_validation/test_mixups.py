@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.evaluate.gates import Gate, check
 from cordcal.report import write_html
 
@@ -66,7 +66,7 @@ ALONE = [
 def test_rounded_probabilities_are_not_taken_for_logits(key: str) -> None:
     rounded = np.round(P, 3)
     assert not np.allclose(rounded.sum(axis=1), 1.0, rtol=0.0, atol=1e-9)
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(InputError) as refusal:
         cordcal.calibrators.make(key).fit(rounded, LABELS)
     assert refusal.value.argument == "scores"
     assert refusal.value.setting == ("input", "probabilities")
@@ -85,5 +85,5 @@ COMPARISON = cordcal.compare(LOGITS, LABELS, "ts")
     ],
 )
 def test_mix_ups_get_a_sentence(mistake: Any, sentence: str) -> None:
-    with pytest.raises(cordcal.Refusal, match=sentence):
+    with pytest.raises(cordcal.InputError, match=sentence):
         mistake()

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import cordcal
-from cordcal import Preserved, Refusal, audit, compare
+from cordcal import InputError, PreservingCalibrator, audit, compare
 from cordcal._validation.labels import as_indices
 from cordcal.evaluate.gates import Gate, check
 
@@ -36,8 +36,8 @@ def names(request: pytest.FixtureRequest) -> list[Any]:
 
 
 def test_labels_are_names_in_fit_and_predict(names: list[Any]) -> None:
-    wanted = Preserved("ts").fit(LOGITS, PLACES)
-    model = Preserved("ts", class_names=names).fit(LOGITS, np.array(names)[PLACES])
+    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES)
+    model = PreservingCalibrator("ts", class_names=names).fit(LOGITS, np.array(names)[PLACES])
     assert model.calibrator_.temperature_ == wanted.calibrator_.temperature_
     np.testing.assert_array_equal(model.predict(LOGITS), np.array(names)[DECISION])
 
@@ -59,12 +59,12 @@ def test_a_label_that_is_not_a_name_is_refused() -> None:
     labels = PLACES + 1
     labels[7] = 0  # a column, but not a name
     for door in (
-        Preserved("ts", class_names=[1, 2, 3]).fit,
+        PreservingCalibrator("ts", class_names=[1, 2, 3]).fit,
         lambda *rows: compare(*rows, ["ts"], class_names=[1, 2, 3]),
-        Preserved("ts").fit,
+        PreservingCalibrator("ts").fit,
     ):
         scores = pd.DataFrame(LOGITS, columns=[1, 2, 3])
-        with pytest.raises(Refusal, match="the label 0") as caught:
+        with pytest.raises(InputError, match="the label 0") as caught:
             door(scores, labels)
         assert (caught.value.argument, caught.value.rows.tolist()) == ("labels", [7])
 
@@ -73,16 +73,16 @@ def test_a_label_that_is_not_a_name_is_refused() -> None:
 def test_a_label_between_names_is_refused(wrong: float) -> None:
     labels = PLACES + 1.0
     labels[[5, 8]] = wrong
-    with pytest.raises(Refusal) as caught:
-        Preserved("ts", class_names=[1, 2, 3]).fit(LOGITS, labels)
+    with pytest.raises(InputError) as caught:
+        PreservingCalibrator("ts", class_names=[1, 2, 3]).fit(LOGITS, labels)
     assert caught.value.rows.tolist() == [5, 8]
 
 
 def test_headings_of_a_frame_that_are_numbers_are_names(tmp_path: Path) -> None:
     headings = [10**6, 10**6 + 1, 7]
     frame, labels = pd.DataFrame(LOGITS, columns=headings), np.array(headings)[PLACES]
-    wanted = Preserved("ts").fit(LOGITS, PLACES)
-    model = Preserved("ts").fit(frame, labels)
+    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES)
+    model = PreservingCalibrator("ts").fit(frame, labels)
     assert model.calibrator_.temperature_ == wanted.calibrator_.temperature_
     cordcal.save(model, tmp_path / "model.safetensors")
     for each in (model, cordcal.load(tmp_path / "model.safetensors")):
@@ -100,26 +100,26 @@ def test_headings_of_a_frame_that_are_numbers_are_names(tmp_path: Path) -> None:
 
 
 def test_a_frame_without_names_of_its_own_has_column_indices() -> None:
-    model = Preserved("ts").fit(pd.DataFrame(LOGITS), PLACES)
+    model = PreservingCalibrator("ts").fit(pd.DataFrame(LOGITS), PLACES)
     np.testing.assert_array_equal(model.predict(LOGITS), DECISION)
-    named = Preserved("ts", class_names=[0, 1, 2]).fit(LOGITS, PLACES)
+    named = PreservingCalibrator("ts", class_names=[0, 1, 2]).fit(LOGITS, PLACES)
     np.testing.assert_array_equal(named.predict(LOGITS), DECISION)
 
 
 def test_truth_values_as_names_in_either_order() -> None:
     for names in ([False, True], [True, False]):
-        model = Preserved("ts", class_names=names)
+        model = PreservingCalibrator("ts", class_names=names)
         model.fit(LOGITS[:, :2], np.array(names)[LOGITS[::-1, :2].argmax(axis=1)])
-        wanted = Preserved("ts").fit(LOGITS[:, :2], LOGITS[::-1, :2].argmax(axis=1))
+        wanted = PreservingCalibrator("ts").fit(LOGITS[:, :2], LOGITS[::-1, :2].argmax(axis=1))
         assert model.calibrator_.temperature_ == wanted.calibrator_.temperature_
 
 
 def test_text_of_digits_is_a_name_and_a_number_next_to_it_a_column() -> None:
     names = ["3", "1", "2"]
     text = np.array(names)[PLACES]
-    wanted = Preserved("ts").fit(LOGITS, PLACES).calibrator_.temperature_
+    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES).calibrator_.temperature_
     for labels in (text, text.tolist(), pd.Series(text), pd.Series(text, dtype=object), PLACES):
-        model = Preserved("ts", class_names=names).fit(LOGITS, labels)
+        model = PreservingCalibrator("ts", class_names=names).fit(LOGITS, labels)
         assert model.calibrator_.temperature_ == wanted
         assert model.predict(LOGITS).tolist() == [names[at] for at in DECISION]
 
@@ -129,7 +129,7 @@ def test_headings_of_files_from_a_million_on(dtype: type) -> None:
     names = ("1000000", "1234567", "4000000000")
     labels = np.array([4_000_000_000, 1_000_000, 1_234_567], dtype=dtype)
     assert as_indices(labels, (3, 3), names, "scores.csv").tolist() == [2, 0, 1]
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InputError) as caught:
         as_indices(labels + dtype(1), (3, 3), names, "scores.csv")
     assert (caught.value.argument, caught.value.rows.tolist()) == ("scores.csv", [0, 1, 2])
 
@@ -144,5 +144,5 @@ def test_a_file_with_headings_from_a_million_on_is_fitted(tmp_path: Path) -> Non
     arguments = ["fit", tmp_path / "scores.csv", "--calibrator", "ts", "--output", made]
     assert main(list(map(str, arguments))) == 0
     model = cordcal.load(made)
-    wanted = Preserved("ts").fit(LOGITS, PLACES)
+    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES)
     assert model.calibrator_.temperature_ == pytest.approx(wanted.calibrator_.temperature_)

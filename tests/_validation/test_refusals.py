@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from cordcal import CORD, Preserved, Refusal, calibrators, metrics
-from cordcal._errors import gathered, placed, refuse
+from cordcal import CORD, InputError, PreservingCalibrator, calibrators, metrics
+from cordcal._errors import merge_errors, raise_first, renumber_rows
 from cordcal._validation.scores import score_refusals
 from cordcal.repair.numpy_engine import pair_refusals
 
@@ -30,8 +30,8 @@ def spoiled(value: float, rows: np.ndarray = BAD) -> np.ndarray:
     return array
 
 
-def refusal_of(function, *arguments, **named) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refusal_of(function, *arguments, **named) -> InputError:
+    with pytest.raises(InputError) as caught:
         function(*arguments, **named)
     return caught.value
 
@@ -62,7 +62,7 @@ def test_scores_tell_all_bad_rows_of_a_kind() -> None:
     logits = np.log(SOUND)
     logits[BAD, 2] = np.nan
     logits[7, 2] = np.inf
-    for call in (Preserved("ts").fit, calibrators.make("ts").fit):
+    for call in (PreservingCalibrator("ts").fit, calibrators.make("ts").fit):
         found = refusal_of(call, logits, LABELS)
         assert (found.argument, found.reason) == ("scores", "contains NaN")
         np.testing.assert_array_equal(found.rows, BAD)
@@ -106,22 +106,22 @@ def test_a_row_is_refused_once() -> None:
 
 
 def test_the_earliest_row_is_named() -> None:
-    late = Refusal("scores", "contains NaN", "drop such rows", rows=[8, 9])
-    early = Refusal("scores", "contains +inf", "drop such rows", rows=[3])
-    with pytest.raises(Refusal, match="row 3 contains"):
-        refuse(late, None, early)
-    refuse(None)
+    late = InputError("scores", "contains NaN", "drop such rows", rows=[8, 9])
+    early = InputError("scores", "contains +inf", "drop such rows", rows=[3])
+    with pytest.raises(InputError, match="row 3 contains"):
+        raise_first(late, None, early)
+    raise_first(None)
 
 
 def test_blocks_are_put_in_their_place() -> None:
-    error = Refusal("scores", "contains NaN", "drop such rows", rows=[1, 2])
-    with pytest.raises(Refusal) as caught, placed(1000):
+    error = InputError("scores", "contains NaN", "drop such rows", rows=[1, 2])
+    with pytest.raises(InputError) as caught, renumber_rows(1000):
         raise error
     assert caught.value.rows.tolist() == [1001, 1002]
-    with pytest.raises(Refusal) as caught, placed([7, 11, 13]):
+    with pytest.raises(InputError) as caught, renumber_rows([7, 11, 13]):
         raise error
     assert caught.value.rows.tolist() == [11, 13]
-    (joined,) = gathered([error.shifted(10), error])
+    (joined,) = merge_errors([error.offset_rows(10), error])
     assert joined.rows.tolist() == [1, 2, 11, 12]
 
 
@@ -132,5 +132,5 @@ def test_a_setting_is_spelled_as_the_caller_writes_it() -> None:
 
 
 def test_refusals_travel_between_processes() -> None:
-    error = Refusal("scores", "contains NaN", "drop such rows", rows=[3], found="holds NaN")
+    error = InputError("scores", "contains NaN", "drop such rows", rows=[3], found="holds NaN")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cordcal import CORD, Given, Lift, Preserved, Refusal, audit, compare, lift, metrics, repair
+from cordcal import (
+    CORD,
+    InputError,
+    Lift,
+    PrecomputedProbabilities,
+    PreservingCalibrator,
+    audit,
+    compare,
+    lift,
+    metrics,
+    repair,
+)
 from cordcal._validation.alignment import same_rows
 from cordcal.calibrators import make
 from cordcal.evaluate.gates import Gate, check
@@ -29,7 +40,7 @@ Door = Callable[..., Any]
 
 
 def preserved(p: Any, y: Any, w: Any) -> Any:
-    model = Preserved("ts", input="probabilities").fit(p, y, sample_weight=w)
+    model = PreservingCalibrator("ts", input="probabilities").fit(p, y, sample_weight=w)
     return model.predict_proba(ORIGINAL)
 
 
@@ -43,7 +54,7 @@ def compared(p: Any, y: Any, w: Any) -> Any:
 
 
 def compared_elsewhere(p: Any, q: Any, y: Any) -> Any:
-    given = {"mine": Given(q, q)}
+    given = {"mine": PrecomputedProbabilities(q, q)}
     found = compare(p, y, given, input="probabilities", evaluation=(p, y))
     return found["mine"].direct["nll"], found["mine"].repaired["nll"]
 
@@ -66,7 +77,7 @@ def adaptive(p: Any, q: Any, y: Any) -> Any:
 def adaptive_repaired(p: Any, q: Any, y: Any) -> Any:
     pytest.importorskip("torch")
     calibrator = make("adats", epochs=2, input="probabilities")
-    model = Preserved(calibrator).fit(p, y, features=q)
+    model = PreservingCalibrator(calibrator).fit(p, y, features=q)
     return model.predict_proba(p, features=q), model.direct_proba(p, features=q)
 
 
@@ -92,8 +103,8 @@ def streamed(p: Any, y: Any, w: Any) -> Any:
 
 
 DOORS: dict[str, Door] = {
-    "Preserved.fit": preserved,
-    "Preserved(adats)": adaptive_repaired,
+    "PreservingCalibrator.fit": preserved,
+    "PreservingCalibrator(adats)": adaptive_repaired,
     "calibrator.fit": lambda p, y, w: (
         make("vs", input="probabilities").fit(p, y, sample_weight=w).predict_proba(ORIGINAL)
     ),
@@ -195,10 +206,10 @@ def test_a_default_index_and_its_numbers_in_another_order_are_refused(
     at = 0 if shuffled == "first" else 1
     rows = {name: with_index(name, None) for name in names}
     rows[names[at]] = with_index(names[at], SHUFFLED)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InputError) as caught:
         door(**rows)
-    assert ".loc[" in caught.value.remedy
-    assert ".to_numpy()" in caught.value.remedy
+    assert ".loc[" in caught.value.hint
+    assert ".to_numpy()" in caught.value.hint
 
 
 def test_an_entry_that_one_side_lacks_is_refused(door: Door) -> None:
@@ -207,7 +218,7 @@ def test_an_entry_that_one_side_lacks_is_refused(door: Door) -> None:
     other = NAMES.copy()
     other[11] = "row of another table"
     rows[names[1]] = with_index(names[1], other)
-    with pytest.raises(Refusal, match="row of another table") as caught:
+    with pytest.raises(InputError, match="row of another table") as caught:
         door(**rows)
     assert caught.value.rows.tolist() == [11]
 
@@ -221,7 +232,7 @@ def test_masked_entries_are_refused(door: Door) -> None:
         unmasked = np.ma.array(PLAIN[name], mask=mask)
         assert_same(door(**{**plain, name: unmasked}), wanted)
         mask[[4, 9]] = True
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(InputError) as caught:
             door(**{**plain, name: np.ma.array(PLAIN[name], mask=mask)})
         assert caught.value.rows.tolist() == [4, 9]
         assert caught.value.reason == "has masked entries"
@@ -247,7 +258,7 @@ def test_equal_indices_with_repeated_entries_go_by_position() -> None:
 def test_repeated_entries_are_refused_where_indices_differ(repeats: str) -> None:
     one, other = series(["a", "b", "c"]), series(["a", "b", "b"])
     rows = (other, one) if repeats == "scores" else (one, other)
-    with pytest.raises(Refusal, match="'b'") as caught:
+    with pytest.raises(InputError, match="'b'") as caught:
         matched(*rows)
     assert (caught.value.argument, caught.value.rows.tolist()) == (repeats, [2])
 
@@ -296,7 +307,7 @@ def test_indices_of_different_kinds_are_refused(one: int, other: int) -> None:
     if one == other:
         assert matched(*rows) == [0, 1, 2]
         return
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InputError) as caught:
         matched(*rows)
     assert caught.value.argument == "labels"
 
@@ -305,7 +316,7 @@ def test_numbers_in_order_are_a_default_index_whatever_holds_them() -> None:
     listed, floats = pd.Index([0, 1, 2]), pd.Index([0.0, 1.0, 2.0])
     for index in (listed, floats, pd.Index([0, 1, 2], dtype="Int64")):
         assert matched(series(index), series([7, 5, 6])) == [0, 1, 2]
-        with pytest.raises(Refusal):
+        with pytest.raises(InputError):
             matched(series(index), series([2, 1, 0]))
 
 
@@ -313,10 +324,10 @@ def test_numbers_in_order_are_a_default_index_whatever_holds_them() -> None:
 def test_orders_that_differ_next_to_scores_in_an_unknown_one_are_refused(scores: Any) -> None:
     labels = series([5, 2, 9])
     weight = labels.iloc[[2, 0, 1]]
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InputError) as caught:
         same_rows(scores=scores, labels=labels, sample_weight=weight)
     assert caught.value.argument == "sample_weight"
-    assert "sample_weight.loc[labels.index]" in caught.value.remedy
+    assert "sample_weight.loc[labels.index]" in caught.value.hint
     found = same_rows(scores=scores, labels=labels, sample_weight=labels)
     assert [list(each) for each in found] == [[0, 1, 2]] * 3
 
@@ -330,7 +341,7 @@ def test_what_has_no_index_goes_by_position_with_the_first_argument() -> None:
 
 
 def test_other_lengths_are_left_to_the_checks_of_shapes() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InputError) as caught:
         metrics.accuracy(with_index("p", NAMES), with_index("y", NAMES).iloc[:-1])
     assert "shape" in caught.value.reason
 
@@ -355,7 +366,7 @@ def test_a_split_frame_goes_by_position() -> None:
 
 def test_lists_of_masked_rows_are_refused() -> None:
     rows = [np.ma.array([0.4, 0.6]), np.ma.array([0.4, 0.6], mask=[True, False])]
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InputError) as caught:
         metrics.accuracy(rows, [0, 1])
     assert caught.value.rows.tolist() == [1]
 
@@ -370,7 +381,7 @@ def test_masked_labels_of_a_classifier_are_refused() -> None:
         {"y": np.ma.array(LABELS, mask=LABELS == 0)},
         {"sample_weight": np.ma.array(WEIGHT, mask=True)},
     ):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(InputError) as caught:
             model.fit(**{"X": ORIGINAL, "y": LABELS, **given})
         assert caught.value.argument == next(iter(given))
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
-from cordcal import CORD, Preserved, Refusal, calibrators
+from cordcal import CORD, InputError, PreservingCalibrator, calibrators
 from cordcal.repair import MinimalRepair
 
 RNG = np.random.default_rng(7)
@@ -48,7 +48,7 @@ def test_decisions_are_read_in_their_own_dtype() -> None:
     direct = np.array([[0.9, 0.1], [0.2, 0.8]])
     assert CORD().fit(fine, direct).transform(fine, direct).argmax(axis=1).tolist() == [1, 1]
     large = np.array([[2**53, 2**53 + 1], [3, 1], [1, 2], [5, 4]])
-    model = Preserved("ts").fit(LOGITS[:, :2], LABELS % 2)
+    model = PreservingCalibrator("ts").fit(LOGITS[:, :2], LABELS % 2)
     assert model.predict(large).tolist() == [1, 0, 1, 0]
     assert model.predict_proba(large).argmax(axis=1).tolist() == [1, 0, 1, 0]
 
@@ -64,28 +64,28 @@ def test_weights_whose_sum_overflows(key: str) -> None:
 
 
 def test_duplicate_names() -> None:
-    with pytest.raises(Refusal, match="class_names has 'a' twice; give each column"):
-        Preserved("ts", class_names=["a", "b", "a", "c"]).fit(LOGITS, LABELS)
+    with pytest.raises(InputError, match="class_names has 'a' twice; give each column"):
+        PreservingCalibrator("ts", class_names=["a", "b", "a", "c"]).fit(LOGITS, LABELS)
 
 
 def test_truth_values() -> None:
-    with pytest.raises(Refusal, match="scores holds truth values; pass numbers"):
+    with pytest.raises(InputError, match="scores holds truth values; pass numbers"):
         calibrators.make("ts").fit(LOGITS > 0.0, LABELS)
 
 
 def test_arrow_tables_and_nullable_frames() -> None:
     pa = pytest.importorskip("pyarrow", reason="Arrow tables need pyarrow")
     names = ["a", "b", "c", "d"]
-    expected = Preserved("ts").fit(LOGITS, LABELS).predict_proba(LOGITS)
+    expected = PreservingCalibrator("ts").fit(LOGITS, LABELS).predict_proba(LOGITS)
     frame = pd.DataFrame(LOGITS, columns=names)
     for scores in (pa.Table.from_pandas(frame), frame.astype("Float64")):
-        model = Preserved("ts").fit(scores, pd.Series(LABELS, dtype="Int64"))
+        model = PreservingCalibrator("ts").fit(scores, pd.Series(LABELS, dtype="Int64"))
         assert model.columns_ == names
         np.testing.assert_array_equal(model.predict_proba(scores), expected)
     holed = frame.astype("Float64")
     holed.iloc[3, 1] = pd.NA
-    with pytest.raises(Refusal, match="scores: row 3 contains NaN"):
-        Preserved("ts").fit(holed, LABELS)
+    with pytest.raises(InputError, match="scores: row 3 contains NaN"):
+        PreservingCalibrator("ts").fit(holed, LABELS)
 
 
 def test_three_decimals() -> None:
@@ -107,7 +107,7 @@ def test_both_engines_draw_the_line_at_the_same_sum(monkeypatch: pytest.MonkeyPa
             try:
                 cord.transform(P[:1], row)
                 told.append(True)
-            except Refusal:
+            except InputError:
                 told.append(False)
         accepted.append(told)
     assert accepted[0] == accepted[1]

@@ -27,7 +27,7 @@ def trial(rng: Rng, folder: Path) -> int:
     path.write_bytes(damaged(path.read_bytes(), rng))
     model = folder / "model.safetensors"
     sound = logits_and_labels(np.random.default_rng(0), 100, CLASSES)
-    cordcal.save(cordcal.Preserved("ts").fit(*sound), model)
+    cordcal.save(cordcal.PreservingCalibrator("ts").fit(*sound), model)
     output = folder / ("out." + str(rng.choice(OUTPUTS)))
     with untouched(folder, output.name, "fitted.safetensors"):
         match int(rng.integers(4)):

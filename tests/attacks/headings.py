@@ -24,7 +24,7 @@ def trial(rng: Rng, folder: Path) -> int:
     sound, labels = logits_and_labels(np.random.default_rng(0), 100, classes)
     if kind == "probabilities":
         sound = np.exp(sound) / np.exp(sound).sum(axis=1, keepdims=True)
-    cordcal.save(cordcal.Preserved("ts", input=kind).fit(sound, labels), model)
+    cordcal.save(cordcal.PreservingCalibrator("ts", input=kind).fit(sound, labels), model)
     path = folder / "scores.csv"
     path.write_bytes(table(rng, scores))
     output = folder / "out.npz"

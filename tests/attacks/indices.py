@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from attacks.promises import Rng, hold
-from cordcal import CORD, Lift, Preserved, Refusal, audit, metrics
+from cordcal import CORD, InputError, Lift, PreservingCalibrator, audit, metrics
 from cordcal.evaluate.gates import Gate, check
 
 CALLS = 12
@@ -20,7 +20,11 @@ Index = list[Any] | None
 
 
 def temperature(p: Any, y: Any, w: Any) -> Any:
-    return Preserved("ts", input="probabilities").fit(p, y, sample_weight=w).predict_proba(p)
+    return (
+        PreservingCalibrator("ts", input="probabilities")
+        .fit(p, y, sample_weight=w)
+        .predict_proba(p)
+    )
 
 
 def curve(p: Any, q: Any, y: Any, w: Any) -> Any:
@@ -115,13 +119,14 @@ def match_all(door: Callable[..., Any], plain: dict[str, Any], indices: list[Ind
     result = outcome(door, given)
     if orders is None:
         hold(
-            isinstance(result, Refusal), f"rows that cannot be matched were taken: {told(indices)}"
+            isinstance(result, InputError),
+            f"rows that cannot be matched were taken: {told(indices)}",
         )
         return
     rows = {
         name: values[order] for (name, values), order in zip(plain.items(), orders, strict=True)
     }
-    hold(not isinstance(result, Refusal), f"rows that can be matched were refused: {result}")
+    hold(not isinstance(result, InputError), f"rows that can be matched were refused: {result}")
     same = np.allclose(flat(result), flat(outcome(door, rows)), rtol=1e-9, equal_nan=True)
     hold(same, f"rows were matched otherwise: {told(indices)}")
 
@@ -165,10 +170,10 @@ def mask_one(door: Callable[..., Any], plain: dict[str, Any], rng: Rng) -> None:
     result = outcome(door, {**plain, name: np.ma.array(plain[name], mask=mask)})
     if some:
         rows = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
-        named = isinstance(result, Refusal) and np.array_equal(result.rows, rows)
+        named = isinstance(result, InputError) and np.array_equal(result.rows, rows)
         hold(named, f"masked rows of {name} were taken, or others named")
     else:
-        hold(not isinstance(result, Refusal), f"a mask of nothing was refused: {result}")
+        hold(not isinstance(result, InputError), f"a mask of nothing was refused: {result}")
         hold(np.allclose(flat(result), flat(outcome(door, plain))), "a mask of nothing mattered")
 
 
@@ -178,7 +183,7 @@ def outcome(door: Callable[..., Any], given: dict[str, Any]) -> Any:
         warnings.simplefilter("ignore")
         try:
             return door(**given)
-        except Refusal as refusal:
+        except InputError as refusal:
             return refusal
 
 

@@ -43,7 +43,9 @@ def trial(rng: Rng, folder: Path) -> int:
 def prepared(rng: Rng, folder: Path) -> tuple[Path, Path]:
     """Write a model and scores."""
     logits, labels = logits_and_labels(rng, ROWS, CLASSES)
-    cordcal.save(cordcal.Preserved("vs").fit(logits[:500], labels[:500]), folder / "m.safetensors")
+    cordcal.save(
+        cordcal.PreservingCalibrator("vs").fit(logits[:500], labels[:500]), folder / "m.safetensors"
+    )
     np.save(folder / "scores.npy", logits.astype(np.float32))
     return folder / "m.safetensors", folder / "scores.npy"
 

@@ -25,7 +25,7 @@ def trial(rng: Rng, folder: Path) -> int:
     """Change a model file's bytes, metadata or tensors, and use it."""
     logits, labels = logits_and_labels(rng, 120, CLASSES)
     path = folder / "model.safetensors"
-    model = cordcal.Preserved(str(rng.choice(KEYS)), preserve=int(rng.integers(1, 3)))
+    model = cordcal.PreservingCalibrator(str(rng.choice(KEYS)), preserve=int(rng.integers(1, 3)))
     cordcal.save(model.fit(np.abs(logits), labels), path)
     rewrite = [as_bytes, as_metadata, as_tensors][int(rng.integers(3))]
     rewrite(path, rng)

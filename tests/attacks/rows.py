@@ -38,7 +38,7 @@ def trial(rng: Rng, folder: Path) -> int:
     # The order of classes is the scores' own: a decision that is told is the first rank alone.
     preserve = 1 if told else min(int(rng.choice([1, 1, 1, 2, 3])), classes - 1)
     if rng.random() < 0.1:  # probabilities of few decimals
-        direct = sloppy(direct, rng)
+        direct = inexact(direct, rng)
     found = {}
     for engine in ("array", "compiled"):
         with setting("CORDCAL_ENGINE", engine), warnings.catch_warnings():
@@ -87,7 +87,7 @@ def nudged(original: np.ndarray, rng: Rng) -> np.ndarray:
     return direct
 
 
-def sloppy(report: np.ndarray, rng: Rng) -> np.ndarray:
+def inexact(report: np.ndarray, rng: Rng) -> np.ndarray:
     """Return the report with sums off by up to what the door lets through."""
     factors = 1.0 + rng.uniform(-9e-4, 9e-4, (len(report), 1))
     off = (report * factors).astype(report.dtype)

@@ -30,7 +30,7 @@ START = 600.0
 
 
 @dataclass
-class Tally:
+class Totals:
     """What became of the trials of a kind."""
 
     trials: int = 0
@@ -65,9 +65,9 @@ def attempt(module: Any, kind: str, number: int) -> int | str:
             return traceback.format_exc(limit=-6)
 
 
-def attack(kind: str, seconds: float, most: int) -> Tally:
+def attack(kind: str, seconds: float, most: int) -> Totals:
     """Run a kind until its time is over or it has counted enough."""
-    tally, process, pipe = Tally(), None, None
+    tally, process, pipe = Totals(), None, None
     while tally.seconds < seconds and tally.counted < most:
         if process is None or not process.is_alive():
             process, pipe = started(kind, tally.trials)

@@ -43,9 +43,9 @@ def trial(rng: Rng, folder: Path) -> int:
     np.savez(folder / "s.npz", logits=logits, labels=labels)
     text, code, needs = COMMANDS[int(rng.integers(len(COMMANDS)))]
     if "m.safetensors" in text:
-        from cordcal import Preserved, save
+        from cordcal import PreservingCalibrator, save
 
-        save(Preserved("ts").fit(logits, labels), folder / "m.safetensors")
+        save(PreservingCalibrator("ts").fit(logits, labels), folder / "m.safetensors")
     full = ["full"] if Path("/dev/full").exists() else []
     stdin = str(rng.choice(["file", "closed"]))
     stdout, stderr = (str(rng.choice(["open", "closed", "gone", *full])) for _ in range(2))

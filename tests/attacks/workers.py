@@ -28,7 +28,9 @@ def trial(rng: Rng, folder: Path) -> int:
     running = cluster()
     running.scale(WORKERS)
     logits, labels = logits_and_labels(rng, PARTS * ROWS, CLASSES)
-    cordcal.save(cordcal.Preserved("vs").fit(logits[:500], labels[:500]), folder / "m.safetensors")
+    cordcal.save(
+        cordcal.PreservingCalibrator("vs").fit(logits[:500], labels[:500]), folder / "m.safetensors"
+    )
     (folder / "s").mkdir()
     for at, part in enumerate(np.split(logits.astype(np.float32), PARTS)):
         np.save(folder / "s" / f"{at:02}.npy", part)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal import Preserved, calibrators
+from cordcal import PreservingCalibrator, calibrators
 
 from .conftest import features_for, noisy_logits
 
@@ -56,10 +56,10 @@ def test_draws_are_seeded_by_the_row() -> None:
 
 
 def test_preserved_passes_the_features_on() -> None:
-    model = Preserved(small()).fit(LOGITS, LABELS, features=FEATURES)
+    model = PreservingCalibrator(small()).fit(LOGITS, LABELS, features=FEATURES)
     repaired = model.predict_proba(LOGITS, features=FEATURES)
     np.testing.assert_array_equal(repaired.argmax(axis=1), LOGITS.argmax(axis=1))
-    loaded = Preserved._from_state(*model._state())
+    loaded = PreservingCalibrator._from_state(*model._state())
     np.testing.assert_array_equal(loaded.predict_proba(LOGITS, features=FEATURES), repaired)
 
 

@@ -9,10 +9,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
-from cordcal._validation.scores import Original
+from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators import Calibrator, make, register, unregister
 from cordcal.calibrators.blend import Blend, _prior, _rating, best_shares
-from cordcal.calibrators.crossfit import Folds, Workshop, cross_fit
+from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit
 from cordcal.calibrators.temperature import TemperatureScaling
 
 
@@ -119,7 +119,7 @@ def test_more_folds_than_rows_hold_out_one_each() -> None:
 def test_cross_fitted_numbers_are_those_of_fold_models() -> None:
     scores, labels = rows(60)
     folds = Folds.of(labels, 3, seed=0)
-    original = Original.of(scores, "logits")
+    original = CheckedScores.from_scores(scores, "logits")
     found = cross_fit(lambda: make("vs"), original, labels, None, folds)
     out = folds.number == 1
     report = make("vs").fit(scores[~out], labels[~out]).predict_proba(scores[out])
@@ -184,7 +184,7 @@ def test_a_model_file_keeps_every_member(kind: str, tmp_path) -> None:
     scores, labels = rows()
     if kind == "probabilities":
         scores = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    model = cordcal.Preserved(input=kind).fit(scores, labels)
+    model = cordcal.PreservingCalibrator(input=kind).fit(scores, labels)
     cordcal.save(model, tmp_path / "model.safetensors")
     again = cordcal.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(again.predict_proba(scores), model.predict_proba(scores))
@@ -250,7 +250,7 @@ def test_doubted_rows_choose_the_same_members(failing) -> None:
     wrong = (labels + 1) % 4
     alone = Blend(("ts", "vs", "wandering")).fit(scores, wrong)
     with pytest.warns(UserWarning, match="with labels − 1"):
-        model = cordcal.Preserved(Blend(("ts", "vs", "wandering"))).fit(scores, wrong)
+        model = cordcal.PreservingCalibrator(Blend(("ts", "vs", "wandering"))).fit(scores, wrong)
     assert model.calibrator_.notes_ == alone.notes_
     np.testing.assert_array_equal(model.calibrator_.weights_, alone.weights_)
 
@@ -280,7 +280,7 @@ def test_hard_rows_work(case: str, doubt: str | None) -> None:
     else:
         labels = (scores.argmax(axis=1) + 1) % 4
     with nullcontext() if doubt is None else pytest.warns(UserWarning, match=doubt):
-        model = cordcal.Preserved().fit(scores, labels)
+        model = cordcal.PreservingCalibrator().fit(scores, labels)
     report = model.predict_proba(scores)
     assert np.isfinite(report).all()
     assert (report.argmax(axis=1) == scores.argmax(axis=1)).all()
@@ -317,15 +317,15 @@ def test_bad_arguments_are_refused_in_one_sentence(params, labels, message: str)
 
 def test_a_workshop_makes_each_calibrator_once(monkeypatch) -> None:
     scores, labels = rows(100)
-    original = Original.of(scores, "logits")
-    workshop = Workshop(original, labels, None, Folds.of(labels, 5, 0))
+    original = CheckedScores.from_scores(scores, "logits")
+    fit_cache = FitCache(original, labels, None, Folds.of(labels, 5, 0))
     blend = Blend(("ts", "vs"))
-    blend._fit_from(workshop)
+    blend._fit_from(fit_cache)
     monkeypatch.setattr(
         Calibrator, "_fit_original", lambda *args, **given: pytest.fail("fitted again")
     )
     again = Blend(("ts", "vs"))
-    again._fit_from(workshop)
+    again._fit_from(fit_cache)
     np.testing.assert_array_equal(again.weights_, blend.weights_)
 
 

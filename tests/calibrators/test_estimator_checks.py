@@ -1,4 +1,4 @@
-"""scikit-learn's estimator checks on `Preserved` and one calibrator of each family."""
+"""scikit-learn's estimator checks on `PreservingCalibrator` and one calibrator of each family."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ NOT_OURS = {
 
 
 def checks() -> Iterator[object]:
-    for estimator in (*map(calibrators.make, one_of_each_family()), cordcal.Preserved("ts")):
+    for estimator in (
+        *map(calibrators.make, one_of_each_family()),
+        cordcal.PreservingCalibrator("ts"),
+    ):
         for each, check in estimator_checks_generator(estimator):
             name = check.func.__name__
             if name not in ASKED_ELSEWHERE | NOT_OURS:

@@ -21,8 +21,8 @@ WEIGHT = np.random.default_rng(1).integers(1, 4, ROWS).astype(np.float64)
 MODELS = (*one_of_each_family(), "preserved")
 
 
-def make(name: str) -> calibrators.Calibrator | cordcal.Preserved:
-    return cordcal.Preserved("ts") if name == "preserved" else calibrators.make(name)
+def make(name: str) -> calibrators.Calibrator | cordcal.PreservingCalibrator:
+    return cordcal.PreservingCalibrator("ts") if name == "preserved" else calibrators.make(name)
 
 
 def report(name: str, scores: object = LOGITS, labels: object = LABELS, **weight: object):

@@ -107,7 +107,7 @@ def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_imported_gets_a_sentence(folder: Path, text: str, sentence: str) -> None:
-    with pytest.raises(cordcal.Refusal, match=sentence):
+    with pytest.raises(cordcal.InputError, match=sentence):
         Imported.of(text).make()
 
 
@@ -133,6 +133,6 @@ def test_the_folder_is_searched_only_while_importing(
     before = list(sys.path)
     assert type(Imported.of("soft_maps:Soft").make()).__name__ == "Soft"
     assert sys.path == before
-    with pytest.raises(cordcal.Refusal):
+    with pytest.raises(cordcal.InputError):
         Imported.of("no_such_module:Soft").make()
     assert sys.path == before

@@ -57,14 +57,14 @@ def test_the_published_loss_is_another(key: str, published: str) -> None:
     ours = make_map(key).fit(logits, labels)
     theirs = make_map(key, loss=published).fit(logits, labels)
     assert not np.allclose(ours.weights_, theirs.weights_)
-    with pytest.raises(cordcal.Refusal, match="loss is 'mae'; pass one of ce, "):
+    with pytest.raises(cordcal.InputError, match="loss is 'mae'; pass one of ce, "):
         make_map(key, loss="mae").fit(logits, labels)
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_class_keeps_decisions_and_fits_in_a_file(key: str, tmp_path: Path) -> None:
     logits, labels = noisy_logits(200, 4)
-    model = cordcal.Preserved(make_map(key)).fit(logits, labels)
+    model = cordcal.PreservingCalibrator(make_map(key)).fit(logits, labels)
     cordcal.save(model, tmp_path / "model.safetensors")
     repaired = cordcal.load(tmp_path / "model.safetensors").predict_proba(logits)
     np.testing.assert_array_equal(repaired, model.predict_proba(logits))
@@ -111,13 +111,13 @@ def test_a_fitted_network_needs_no_torch(key: str, monkeypatch: pytest.MonkeyPat
 )
 def test_numbers_of_the_training_are_checked(key: str, name: str) -> None:
     logits, labels = noisy_logits(50, 3)
-    with pytest.raises(cordcal.Refusal, match=f"{name} is 0; pass a whole number from 1 on"):
+    with pytest.raises(cordcal.InputError, match=f"{name} is 0; pass a whole number from 1 on"):
         calibrators.make(key, **{**BRIEF[key], name: 0}).fit(logits, labels)
 
 
 def test_a_training_that_diverges_gets_a_sentence() -> None:
     logits, labels = noisy_logits(50, 3)
-    with pytest.raises(cordcal.Refusal, match="learning_rate let the training of 'pts' diverge"):
+    with pytest.raises(cordcal.InputError, match="learning_rate let the training of 'pts' diverge"):
         calibrators.make("pts", steps=50, learning_rate=np.inf).fit(logits, labels)
 
 

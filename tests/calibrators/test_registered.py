@@ -85,7 +85,7 @@ def test_a_comparison_of_all_runs_it(rows: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_model_file_holds_it(rows: Any, tmp_path: Path) -> None:
-    model = cordcal.Preserved("tilt").fit(*rows)
+    model = cordcal.PreservingCalibrator("tilt").fit(*rows)
     cordcal.save(model, tmp_path / "tilt.safetensors")
     loaded = cordcal.load(tmp_path / "tilt.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(rows[0]), model.predict_proba(rows[0]))
@@ -95,13 +95,13 @@ def test_torch_and_onnx_run_its_map(rows: Any, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     onnxruntime = pytest.importorskip("onnxruntime")
     from cordcal.onnx import export
-    from cordcal.torch import PreservedModule
+    from cordcal.torch import PreservingModule
 
     logits, _ = rows
-    model = cordcal.Preserved("tilt").fit(*rows)
-    expected = model.reports(logits)
+    model = cordcal.PreservingCalibrator("tilt").fit(*rows)
+    expected = model.predict_both(logits)
     assert (expected.direct.argmax(axis=1) != expected.decision).any()
-    module = PreservedModule(model)
+    module = PreservingModule(model)
     np.testing.assert_allclose(module.direct(torch.tensor(logits)), expected.direct, atol=1e-14)
     export(model, tmp_path / "tilt.onnx", dtype="float64")
     session = onnxruntime.InferenceSession(tmp_path / "tilt.onnx")

@@ -32,8 +32,9 @@ assert pools == {threads}, pools
 
 
 def digests(key):
-    found = cordcal.Preserved(key).fit(scores[:2500], labels[:2500]).reports(scores[2500:])
-    return [hashlib.sha256(rows).hexdigest() for rows in (found.direct, found.repaired)]
+    model = cordcal.PreservingCalibrator(key).fit(scores[:2500], labels[:2500])
+    outputs = model.predict_both(scores[2500:])
+    return [hashlib.sha256(rows).hexdigest() for rows in (outputs.direct, outputs.repaired)]
 
 
 for key in keys:

@@ -96,7 +96,7 @@ def test_weights(call, tables: Path, logits: np.ndarray, labels: np.ndarray) -> 
     code, _, errors = call("fit", "s.csv", *told, *weight, *TS, "--output", "w.safetensors")
     assert code == 0, errors
     given = 1.0 + np.arange(400) % 3
-    expected = cordcal.Preserved("ts").fit(logits, labels, sample_weight=given)
+    expected = cordcal.PreservingCalibrator("ts").fit(logits, labels, sample_weight=given)
     found = cordcal.load(tables / "w.safetensors")
     np.testing.assert_array_equal(found.predict_proba(logits), expected.predict_proba(logits))
     np.save(tables / "w.npy", given)

@@ -18,7 +18,7 @@ ROWS = 40
 
 @pytest.fixture
 def model(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> str:
-    cordcal.save(cordcal.Preserved("ts").fit(logits, labels), tmp_path / "m.safetensors")
+    cordcal.save(cordcal.PreservingCalibrator("ts").fit(logits, labels), tmp_path / "m.safetensors")
     return "m.safetensors"
 
 

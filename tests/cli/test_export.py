@@ -17,7 +17,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 @pytest.fixture
 def model(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     path = tmp_path / "model.safetensors"
-    cordcal.save(cordcal.Preserved("vs").fit(logits, labels), path)
+    cordcal.save(cordcal.PreservingCalibrator("vs").fit(logits, labels), path)
     return path
 
 
@@ -49,7 +49,7 @@ def test_json_and_probabilities(
     call, tmp_path: Path, logits: np.ndarray, labels: np.ndarray
 ) -> None:
     scores = softmax(logits, axis=1)
-    fitted = cordcal.Preserved("ts", input="probabilities").fit(scores, labels)
+    fitted = cordcal.PreservingCalibrator("ts", input="probabilities").fit(scores, labels)
     cordcal.save(fitted, tmp_path / "model.safetensors")
     code, output, _ = call("export", "model.safetensors", "model.onnx", "--json")
     assert code == 0
@@ -83,4 +83,4 @@ class TestMistakes:
         cordcal.save(cordcal.CORD().fit(original, original), tmp_path / "cord.safetensors")
         code, _, errors = call("export", "cord.safetensors", "model.onnx")
         assert code == 2
-        assert "model is a CORD; pass a fitted cordcal.Preserved" in errors
+        assert "model is a CORD; pass a fitted cordcal.PreservingCalibrator" in errors

@@ -49,7 +49,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     (tmp_path / "base.json").write_text(
         json.dumps({"measures": {"nll": {"value": 1.0, "standard_error": 0.1}}})
     )
-    model = cordcal.Preserved("ts", class_names=names).fit(logits, labels)
+    model = cordcal.PreservingCalibrator("ts", class_names=names).fit(logits, labels)
     cordcal.save(model, tmp_path / "m.safetensors")
     cordcal.save(model.repair_, tmp_path / "cord.safetensors")
     return tmp_path

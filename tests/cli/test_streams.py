@@ -43,7 +43,7 @@ def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
     names = np.array(NAMES)
     np.savez(tmp_path / "s.npz", logits=logits, labels=labels, class_names=names)
     np.savez(tmp_path / "p.npz", probs=softmax(logits / 2, axis=1), class_names=names)
-    model = cordcal.Preserved("ts", class_names=NAMES).fit(logits, labels)
+    model = cordcal.PreservingCalibrator("ts", class_names=NAMES).fit(logits, labels)
     cordcal.save(model, tmp_path / "m.safetensors")
     return tmp_path
 
@@ -233,7 +233,7 @@ def test_stderr_that_fails_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> N
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sys, "stderr", Full())
-    _console.alarm("nobody hears this")
+    _console.echo_error("nobody hears this")
 
 
 def test_the_page_on_files_has_every_exit_code() -> None:

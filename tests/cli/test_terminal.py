@@ -19,7 +19,7 @@ def safe(text: str) -> bool:
     return all(each.isprintable() or each == "\n" for each in text)
 
 
-@pytest.mark.parametrize("printed", [_console.say, _console.show, _console.note])
+@pytest.mark.parametrize("printed", [_console.echo, _console.show, _console.echo_info])
 def test_lines_are_printable(printed, capsys: pytest.CaptureFixture[str]) -> None:
     printed(HOSTILE)
     found = capsys.readouterr()

@@ -102,7 +102,7 @@ def test_a_log_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_console, "note", lines.put)
     monkeypatch.setattr(_console, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(_console, "_EVERY", 0.001)
-    monkeypatch.setattr(_console.VOICE, "quiet", False)
+    monkeypatch.setattr(_console.VERBOSITY, "quiet", False)
     with _console.progress("comparing", 3) as advance:
         advance("ts")
         # One step is told again and again while it lasts.
@@ -116,7 +116,7 @@ def test_a_log_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_quiet_log_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_console, "threading", None)  # nothing is started that could tell
-    monkeypatch.setattr(_console.VOICE, "quiet", True)
+    monkeypatch.setattr(_console.VERBOSITY, "quiet", True)
     with _console.progress("comparing", 3) as advance:
         advance("ts")
 

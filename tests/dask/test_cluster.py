@@ -48,7 +48,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=200)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(200, 3))
-    cordcal.save(cordcal.Preserved("ts").fit(logits, labels), "m.safetensors")
+    cordcal.save(cordcal.PreservingCalibrator("ts").fit(logits, labels), "m.safetensors")
     Path("s").mkdir()
     for at, rows in enumerate(np.split(logits, PARTS)):
         np.save(f"s/{at}.npy", rows)
@@ -115,9 +115,9 @@ def test_a_loss_at_any_stage_is_one_sentence_and_resumed(
 
 def test_an_error_of_the_work_is_raised_as_it_is(threads: str) -> None:
     def work(item: int) -> None:
-        raise [FileNotFoundError("x"), TimeoutError("y"), cordcal.Refusal("a", "b", "c")][item]
+        raise [FileNotFoundError("x"), TimeoutError("y"), cordcal.InputError("a", "b", "c")][item]
 
-    for at, kind in enumerate((FileNotFoundError, TimeoutError, cordcal.Refusal)):
+    for at, kind in enumerate((FileNotFoundError, TimeoutError, cordcal.InputError)):
         with _cluster.on_cluster(threads) as run, pytest.raises(kind) as caught:
             list(run(work, [at]))
         assert not isinstance(caught.value, ClusterFailure)
@@ -179,7 +179,7 @@ def test_an_address_without_a_scheduler(address: str, monkeypatch: pytest.Monkey
     with socket.create_server(("127.0.0.1", 0)) as server:
         if address == "silent":  # something listens there and says nothing
             address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(cordcal.Refusal) as caught, _cluster.on_cluster(address):
+        with pytest.raises(cordcal.InputError) as caught, _cluster.on_cluster(address):
             pass
     assert caught.value.argument == "scheduler"
     assert address in caught.value.reason

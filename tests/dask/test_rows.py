@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal import CORD, Lift, Preserved, audit, metrics
-from cordcal._errors import Refusal
+from cordcal import CORD, Lift, PreservingCalibrator, audit, metrics
+from cordcal._errors import InputError
 from cordcal.repair.solve import ROUNDS
 
 dask = pytest.importorskip("dask")
@@ -133,14 +133,14 @@ def test_lift_names_the_row_and_the_argument_of_a_block() -> None:
     labels = LABELS.copy()
     labels[333] = CLASSES
     reports = lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6))
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(InputError) as refusal:
         Lift().fit(*reports, lazy(labels, 100))
     assert refusal.value.argument == "labels"
     assert refusal.value.rows.tolist() == [333]
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(InputError) as refusal:
         Lift().fit(*reports, LABELS, sample_weight=np.zeros(ROWS))
     assert refusal.value.argument == "sample_weight"
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(InputError) as refusal:
         Lift().fit(*reports, LABELS, axis=1)
     assert refusal.value.argument == "axis"
 
@@ -148,27 +148,27 @@ def test_lift_names_the_row_and_the_argument_of_a_block() -> None:
 @pytest.mark.parametrize("repair", [CORD(), Lift()])
 def test_explain_refuses_collections(repair: CORD | Lift) -> None:
     repair.fit(ORIGINAL, DIRECT, *([LABELS] if isinstance(repair, Lift) else []))
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(InputError) as refusal:
         repair.explain(lazy(ORIGINAL, (100, 6)), lazy(DIRECT, (100, 6)))
-    assert "compute()" in refusal.value.remedy
+    assert "compute()" in refusal.value.hint
 
 
 def test_a_lifted_model() -> None:
     logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
-    model = Preserved("svs", repair="lift").fit(logits, LABELS)
+    model = PreservingCalibrator("svs", repair="lift").fit(logits, LABELS)
     found = model.predict_proba(lazy(logits, (90, 4)))
     np.testing.assert_array_equal(found.compute(), model.predict_proba(logits))
 
 
 def test_preserved() -> None:
     logits = 2.0 * np.eye(CLASSES)[LABELS] + RNG.normal(size=(ROWS, CLASSES))
-    model = Preserved("vs").fit(logits, LABELS)
+    model = PreservingCalibrator("vs").fit(logits, LABELS)
     found = model.predict_proba(lazy(logits, (90, 4)), dtype=np.float32)
     assert isinstance(found, da.Array)
     np.testing.assert_array_equal(found.compute(), model.predict_proba(logits, dtype=np.float32))
     direct = model.direct_proba(lazy(logits, (90, 4)))
     np.testing.assert_array_equal(direct.compute(), model.direct_proba(logits))
-    named = Preserved("ts", class_names=list("abcdef")).fit(logits, LABELS)
+    named = PreservingCalibrator("ts", class_names=list("abcdef")).fit(logits, LABELS)
     decided = named.predict(lazy(logits, (90, 4)))
     assert (decided.shape, decided.dtype) == ((ROWS,), np.dtype("<U1"))
     np.testing.assert_array_equal(decided.compute(), named.predict(logits))
@@ -231,7 +231,7 @@ def test_data_frames_in_models_measures_and_audits() -> None:
     direct = frame[list(range(CLASSES))]
     original = dd.from_pandas(pd.DataFrame(ORIGINAL), npartitions=5)
     likely = np.where(np.arange(ROWS) % 3, ORIGINAL.argmax(axis=1), LABELS)
-    model = Preserved("irova", input="probabilities").fit(ORIGINAL, likely)
+    model = PreservingCalibrator("irova", input="probabilities").fit(ORIGINAL, likely)
     found = model.predict_proba(original).compute()
     np.testing.assert_array_equal(found, model.predict_proba(ORIGINAL))
     np.testing.assert_array_equal(model.predict(original).compute(), ORIGINAL.argmax(axis=1))
@@ -335,7 +335,7 @@ def test_columns_of_frames_are_matched_by_name() -> None:
     repaired = cord.transform(original, reordered).compute()
     np.testing.assert_array_equal(repaired, cord.transform(original, direct).compute())
     labels = np.where(np.arange(ROWS) % 2, LABELS, ORIGINAL.argmax(axis=1))
-    model = Preserved("ts", input="probabilities").fit(
+    model = PreservingCalibrator("ts", input="probabilities").fit(
         pd.DataFrame(ORIGINAL, columns=names), labels
     )
     found = model.predict_proba(original[names[::-1]]).compute()

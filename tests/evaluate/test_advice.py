@@ -82,7 +82,7 @@ def test_a_handful_of_rows_at_the_floor_do_not_decide(monkeypatch) -> None:
     simple, good = Fixed("simple", 1, 2.0, wild=3), Fixed("good", 9, 2.0)
     found = cordcal.compare(*simulated(3, 6000), [simple, good])
     evidence = found.evidence
-    assert 0 < len(evidence.at_floor(("simple", "direct"))) <= recommendation.HANDFUL
+    assert 0 < len(evidence.at_floor(("simple", "direct"))) <= recommendation.MAX_FLOORED_ROWS
     # As if chance could not explain the rows' 27.6 nats.
     only = [("good", "direct")]
     chosen, floored = recommendation._chosen(found, only, [("simple", "direct"), *only])
@@ -90,7 +90,7 @@ def test_a_handful_of_rows_at_the_floor_do_not_decide(monkeypatch) -> None:
     assert floored == len(evidence.at_floor(chosen))
     assert "true class it gives less than 1e-12" in recommendation._reason(found, chosen, floored)
     # A rate that would show again is no accident.
-    monkeypatch.setattr(recommendation, "_HANDFUL_RATE", 0.0)
+    monkeypatch.setattr(recommendation, "_FLOORED_RATE", 0.0)
     assert recommendation._chosen(found, only, [("simple", "direct"), *only]) == (only[0], 0)
 
 
@@ -118,7 +118,9 @@ def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
     labels = rng.integers(3, size=600)
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
     found = cordcal.compare(logits, labels, ["ts", "ets", "vs", "irova"])
-    ordered = sorted(found.keepers(), key=lambda report: recommendation.simplicity(found, report))
+    ordered = sorted(
+        found.preserving(), key=lambda report: recommendation.simplicity(found, report)
+    )
     assert ordered == [
         ("uncalibrated", "original"),
         ("ts", "direct"),

@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import cordcal
-from cordcal import CORD, Lift, Preserved, audit, metrics
+from cordcal import CORD, Lift, PreservingCalibrator, audit, metrics
 
 
 def pair(seed: int = 0, rows: int = 600, classes: int = 5):
@@ -174,7 +174,7 @@ def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
 
 def test_a_repair_comes_from_a_model_too() -> None:
     original, direct, labels = pair()
-    model = Preserved("ts", input="probabilities").fit(original[:300], labels[:300])
+    model = PreservingCalibrator("ts", input="probabilities").fit(original[:300], labels[:300])
     decision = original[300:].argmax(axis=1)
     given = (original[300:], direct[300:], labels[300:])
     found = audit(*given, cord=model, decision=decision, resamples=20)

@@ -27,7 +27,7 @@ def results() -> dict[str, Any]:
     labels = rng.integers(3, size=900)
     logits = 3.0 * (np.eye(3)[labels] + 0.7 * rng.normal(size=(900, 3)))
     comparison = cordcal.compare(logits, labels, ["ts", "irova"])
-    model = cordcal.Preserved("irova").fit(logits, labels)
+    model = cordcal.PreservingCalibrator("irova").fit(logits, labels)
     original = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     audit = cordcal.audit(original, model.direct_proba(logits), labels)
     return {"comparison": comparison, "audit": audit}

@@ -70,16 +70,16 @@ def test_several_of_one_class_are_numbered() -> None:
 @pytest.mark.parametrize("calibrator", [halved, Transformer(), Marginal(), Top()])
 def test_reports_are_probabilities_and_decisions_are_kept(calibrator: object) -> None:
     scores, labels = rows()
-    reports = cordcal.Preserved(calibrator).fit(scores, labels).reports(scores)
+    reports = cordcal.PreservingCalibrator(calibrator).fit(scores, labels).predict_both(scores)
     np.testing.assert_allclose(reports.direct.sum(axis=1), 1.0, atol=1e-12)
     np.testing.assert_array_equal(reports.repaired.argmax(axis=1), scores.argmax(axis=1))
 
 
 def test_a_lone_confidence_is_lifted() -> None:
     scores, labels = rows()
-    direct = cordcal.Preserved(Top()).fit(scores, labels).direct_proba(scores)
+    direct = cordcal.PreservingCalibrator(Top()).fit(scores, labels).direct_proba(scores)
     p = softmax(scores)
-    expected = cordcal.lift(0.5 * p.max(axis=1) + 0.4, scores.argmax(axis=1), p)
+    expected = cordcal.lift_confidences(0.5 * p.max(axis=1) + 0.4, scores.argmax(axis=1), p)
     np.testing.assert_allclose(direct, expected, atol=1e-11)
 
 
@@ -87,7 +87,7 @@ def test_torch_modules() -> None:
     torch = pytest.importorskip("torch")
     scores, labels = rows()
     module = torch.nn.Linear(4, 4).double()
-    direct = cordcal.Preserved(module).fit(scores, labels).direct_proba(scores)
+    direct = cordcal.PreservingCalibrator(module).fit(scores, labels).direct_proba(scores)
     with torch.no_grad():
         logits = module(torch.tensor(scores)).numpy()
     np.testing.assert_allclose(direct, softmax(logits), atol=1e-12)
@@ -96,18 +96,18 @@ def test_torch_modules() -> None:
 def test_given_reports() -> None:
     fit, fit_labels = rows()
     test, test_labels = rows(seed=1)
-    given = cordcal.Given(softmax(fit / 2.0), softmax(test / 2.0))
+    given = cordcal.PrecomputedProbabilities(softmax(fit / 2.0), softmax(test / 2.0))
     found = cordcal.compare(
         fit, fit_labels, {"given": given, "mine": halved}, evaluation=(test, test_labels)
     )
     assert found["given"].repaired == found["mine"].repaired
-    with pytest.raises(cordcal.Refusal, match="direct_calibration has shape"):
+    with pytest.raises(cordcal.InputError, match="direct_calibration has shape"):
         cordcal.compare(fit[1:], fit_labels[1:], {"given": given}, evaluation=(test, test_labels))
 
 
 def test_given_reports_are_told_apart_though_the_scores_are_equal() -> None:
     scores, labels = rows()
-    given = cordcal.Given(softmax(scores / 2.0), softmax(scores / 3.0))
+    given = cordcal.PrecomputedProbabilities(softmax(scores / 2.0), softmax(scores / 3.0))
     found = cordcal.compare(scores, labels, {"given": given}, evaluation=(scores, labels))
     for measure in ("nll", "ece"):
         expected = getattr(cordcal.metrics, measure)(softmax(scores / 3.0), labels)
@@ -118,10 +118,12 @@ def test_given_reports_need_evaluation_rows_not_a_share() -> None:
     # The shapes would fit: half of the rows, whichever the draw takes.
     scores, labels = rows()
     half = softmax(scores[: len(scores) // 2])
-    with pytest.raises(cordcal.Refusal) as refused:
-        cordcal.compare(scores, labels, {"given": cordcal.Given(half, half)}, evaluation=0.5)
+    with pytest.raises(cordcal.InputError) as refused:
+        cordcal.compare(
+            scores, labels, {"given": cordcal.PrecomputedProbabilities(half, half)}, evaluation=0.5
+        )
     assert refused.value.argument == "evaluation"
-    assert "(scores, labels)" in refused.value.remedy
+    assert "(scores, labels)" in refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -135,13 +137,13 @@ def test_given_reports_need_evaluation_rows_not_a_share() -> None:
 )
 def test_what_cannot_be_used_gets_a_sentence(calibrator: object, sentence: str) -> None:
     scores, labels = rows()
-    with pytest.raises(cordcal.Refusal, match=sentence):
+    with pytest.raises(cordcal.InputError, match=sentence):
         cordcal.compare(scores, labels, {"it": calibrator})
 
 
 def test_a_report_of_another_shape_gets_a_sentence() -> None:
     scores, labels = rows()
-    with pytest.raises(cordcal.Refusal, match="the report of wide has shape"):
+    with pytest.raises(cordcal.InputError, match="the report of wide has shape"):
         cordcal.compare(scores, labels, {"it": _wide})
 
 
@@ -197,7 +199,7 @@ def test_the_classifier_takes_calibrator_objects() -> None:
         model = PreservingCalibratedClassifierCV(GaussianNB(), method=method, preserve=2, cv=3)
         proba = model.fit(scores, labels).predict_proba(scores)
         np.testing.assert_array_equal(proba.argmax(axis=1), model.predict(scores))
-    with pytest.raises(cordcal.Refusal, match="method is a int"):
+    with pytest.raises(cordcal.InputError, match="method is a int"):
         PreservingCalibratedClassifierCV(GaussianNB(), method=3).fit(scores, labels)
 
 
@@ -245,5 +247,5 @@ def test_the_classifier_refuses_other_repairs(settings: dict[str, object], sente
     from cordcal.sklearn import PreservingCalibratedClassifierCV
 
     scores, labels = rows()
-    with pytest.raises(cordcal.Refusal, match=sentence):
+    with pytest.raises(cordcal.InputError, match=sentence):
         PreservingCalibratedClassifierCV(GaussianNB(), **settings).fit(scores, labels)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cordcal import Refusal, metrics
+from cordcal import InputError, metrics
 from cordcal.evaluate.gates import Gate, check
 from cordcal.metrics import MEASURES
 
@@ -148,10 +148,10 @@ def test_mistakes(name: str, limit: object, words: str) -> None:
     ],
 )
 def test_a_gate_is_checked_when_it_is_made(fields: dict, argument: str, allowed: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(InputError) as refused:
         Gate(**{"measure": "nll", "limit": 1.0, **fields})
     assert refused.value.argument == argument
-    assert allowed in refused.value.remedy
+    assert allowed in refused.value.hint
 
 
 def test_an_original_of_other_rows_is_no_success(rows) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordcal import Preserved
+from cordcal import PreservingCalibrator
 from cordcal.evaluate.held_out import measure_held_out
 from cordcal.metrics import measure_all
 
@@ -15,14 +15,16 @@ SCORES = 3.0 * np.eye(4)[LABELS] + 2.0 * RNG.normal(size=(600, 4))
 
 
 def test_every_row_is_held_out_once() -> None:
-    found = measure_held_out(lambda: Preserved("ts"), SCORES, LABELS, input="logits")
+    found = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
     assert (found.n, found.fits) == (600, 5)
     original = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
     assert found.original["nll"] == pytest.approx(measure_all(original, LABELS).nll, rel=1e-12)
 
 
 def test_one_fold_is_a_fifth() -> None:
-    found = measure_held_out(lambda: Preserved("ts"), SCORES, LABELS, input="logits", one_fold=True)
+    found = measure_held_out(
+        lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits", one_fold=True
+    )
     assert (found.n, found.fits) == (120, 1)
     assert "on 120 rows held out by a second fit" in str(found)
 
@@ -30,16 +32,18 @@ def test_one_fold_is_a_fifth() -> None:
 def test_a_map_that_learns_noise_by_heart_gains_nothing() -> None:
     noise = RNG.normal(size=(200, 4))
     with pytest.warns(UserWarning, match="no better than with shuffled labels"):
-        model = Preserved("irova").fit(noise, LABELS[:200])
+        model = PreservingCalibrator("irova").fit(noise, LABELS[:200])
     seen = model.predict_proba(noise)
-    found = measure_held_out(lambda: Preserved("irova"), noise, LABELS[:200], input="logits")
+    found = measure_held_out(
+        lambda: PreservingCalibrator("irova"), noise, LABELS[:200], input="logits"
+    )
     assert measure_all(seen, LABELS[:200]).nll < np.log(4) < found.repaired["nll"]
 
 
 def test_weights_count_in_fits_and_measures() -> None:
     twice = np.where(np.arange(600) < 100, 2.0, 1.0)
     found = measure_held_out(
-        lambda: Preserved("ts"), SCORES, LABELS, input="logits", sample_weight=twice
+        lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits", sample_weight=twice
     )
     original = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
     weighted = measure_all(original, LABELS, sample_weight=twice).nll

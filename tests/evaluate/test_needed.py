@@ -7,13 +7,15 @@ import pytest
 from scipy import optimize, stats
 
 import cordcal
-from cordcal._validation.scores import Original
-from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop
+from cordcal._validation.scores import CheckedScores
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 from cordcal.evaluate.needed import calibration_tests, reading
 
 
-def workshop(logits: np.ndarray, labels: np.ndarray) -> Workshop:
-    return Workshop(Original.of(logits, "logits"), labels, None, Folds.of(labels, FOLDS, seed=0))
+def fit_cache(logits: np.ndarray, labels: np.ndarray) -> FitCache:
+    return FitCache(
+        CheckedScores.from_scores(logits, "logits"), labels, None, Folds.of(labels, FOLDS, seed=0)
+    )
 
 
 def drawn(seed: int, rows: int = 800, sharpness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +28,7 @@ def drawn(seed: int, rows: int = 800, sharpness: float = 1.0) -> tuple[np.ndarra
 
 def test_the_statistic_is_twice_the_gain_in_log_likelihood() -> None:
     logits, labels = drawn(0, sharpness=1.3)
-    (ts, _) = calibration_tests(workshop(logits, labels), ["vs"])
+    (ts, _) = calibration_tests(fit_cache(logits, labels), ["vs"])
 
     def loss(inverse: float) -> float:
         z = inverse * logits
@@ -41,7 +43,7 @@ def test_the_statistic_is_twice_the_gain_in_log_likelihood() -> None:
 
 
 def test_p_values_are_uniform_where_nothing_is_needed() -> None:
-    found = [calibration_tests(workshop(*drawn(seed)), ["vs"]) for seed in range(60)]
+    found = [calibration_tests(fit_cache(*drawn(seed)), ["vs"]) for seed in range(60)]
     for place, freedom in enumerate((1, 5)):
         values = [tests[place].p_value for tests in found]
         assert {tests[place].freedom for tests in found} == {freedom}
@@ -50,10 +52,10 @@ def test_p_values_are_uniform_where_nothing_is_needed() -> None:
 
 def test_too_few_rows_or_a_class_without_labels_leave_a_test_out() -> None:
     logits, labels = drawn(1, rows=45)
-    assert [test.key for test in calibration_tests(workshop(logits, labels), ["vs"])] == ["ts"]
+    assert [test.key for test in calibration_tests(fit_cache(logits, labels), ["vs"])] == ["ts"]
     logits, labels = drawn(1)
     two = np.where(labels == 2, 1, labels)
-    assert [test.key for test in calibration_tests(workshop(logits, two), ["vs"])] == ["ts"]
+    assert [test.key for test in calibration_tests(fit_cache(logits, two), ["vs"])] == ["ts"]
 
 
 def test_a_comparison_carries_them() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cordcal import compare
 from cordcal._validation import labels, probabilities, scores
-from cordcal._validation.scores import Original
+from cordcal._validation.scores import CheckedScores
 
 COUNTED = {
     each.__code__: each.__name__
@@ -64,9 +64,12 @@ def test_parts_of_checked_scores_are_those_of_checked_parts(kind: str) -> None:
     given = rng.dirichlet(np.ones(7), 500)
     given = np.log(given) if kind == "logits" else given
     rows = np.sort(rng.permutation(500)[:123])
-    part, alone = Original.of(given, kind).take(rows), Original.of(given[rows], kind)
+    part, alone = (
+        CheckedScores.from_scores(given, kind).take(rows),
+        CheckedScores.from_scores(given[rows], kind),
+    )
     np.testing.assert_array_equal(part.probabilities, alone.probabilities)
     np.testing.assert_array_equal(part.decision, alone.decision)
     for domain in ("shifted", "log-probabilities", "probabilities", "logits"):
         expected = scores.read_scores(given[rows], kind, domain, masked=True, owner="ts")
-        np.testing.assert_array_equal(part.working(domain, scores.LOG_FLOOR), expected)
+        np.testing.assert_array_equal(part.in_domain(domain, scores.LOG_FLOOR), expected)

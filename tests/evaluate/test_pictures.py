@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal import Refusal, metrics
+from cordcal import InputError, metrics
 from cordcal.evaluate import pictures
 from cordcal.evaluate.groups import FEWEST_ROWS
 from cordcal.metrics.risk import aurc_influence, curve_of
@@ -40,8 +40,8 @@ def comparison(rows):
 def reports(rows):
     """The irova reports of the comparison, fitted again by hand."""
     logits, labels, _ = rows
-    model = cordcal.Preserved("irova").fit(logits[:450], labels[:450])
-    return model.reports(logits[450:]), labels[450:]
+    model = cordcal.PreservingCalibrator("irova").fit(logits[:450], labels[:450])
+    return model.predict_both(logits[450:]), labels[450:]
 
 
 def test_classes_are_counted_and_measured(comparison, reports) -> None:
@@ -127,9 +127,9 @@ def test_groups_are_measured_the_worst_first(comparison, reports, rows) -> None:
 
 def test_groups_that_are_no_groups_are_refused(rows) -> None:
     logits, labels, groups = rows
-    with pytest.raises(Refusal, match="has 900 different values"):
+    with pytest.raises(InputError, match="has 900 different values"):
         cordcal.compare(logits, labels, ["ts"], groups=np.arange(900))
-    with pytest.raises(Refusal, match="pass one group for each row"):
+    with pytest.raises(InputError, match="pass one group for each row"):
         cordcal.compare(logits, labels, ["ts"], groups=groups[1:])
 
 

@@ -63,8 +63,8 @@ def test_no_repair_of_the_kind_is_better() -> None:
     rng = np.random.default_rng(2)
     labels = rng.integers(4, size=1200)
     logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(1200, 4)) + np.array([0, 0, 1.0, 2.0])
-    model = cordcal.Preserved("vs").fit(logits, labels)
-    reports = model.reports(logits)
+    model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
+    reports = model.predict_both(logits)
     found = price_of_keeping(reports.direct, reports.decision, labels)
     # CORD is such a repair, and so is the least that keeps each decision.
     assert found.kept <= cordcal.metrics.nll(reports.repaired, labels) + 3e-4

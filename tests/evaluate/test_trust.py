@@ -46,7 +46,7 @@ def test_shifted_labels_are_told_with_the_accuracy_they_would_have(shift, words)
     assert found.recommendation.changes_pay is None
     assert "worth having" not in found.interpret()
     assert found.interpret().startswith("No advice. Check first: accuracy")
-    assert found.to_dict()["concerns"][0]["withholds"]
+    assert found.to_dict()["concerns"][0]["blocks_advice"]
 
 
 def test_columns_in_another_order_than_their_names_suggest() -> None:
@@ -121,7 +121,7 @@ def test_absent_classes_are_counted_and_named() -> None:
         "1 of 5 classes has no calibration row (d)",
         "1 of 5 classes has no evaluation row (d)",
     ]
-    assert not any(each.withholds for each in found)
+    assert not any(each.blocks_advice for each in found)
 
 
 def test_the_same_rows_in_both_parts_are_found() -> None:

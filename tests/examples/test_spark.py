@@ -59,7 +59,7 @@ def test_the_recipes_of_the_page(spark: Any) -> None:
     labels = rng.integers(CLASSES, size=800)
     logits = (2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(800, CLASSES))).astype(np.float32)
     original, direct = rng.dirichlet(np.ones(CLASSES), (2, 800)).astype(np.float32)
-    model = cordcal.Preserved("vs").fit(logits, labels)
+    model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
     cordcal.save(model, "model.safetensors")
     scores = arrow.table({"id": range(800), "logits": as_lists(logits)})
     pairs = arrow.table({"original": as_lists(original), "direct": as_lists(direct)})

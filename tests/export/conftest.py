@@ -35,20 +35,20 @@ def noisy_scores(rows: int, kind: str, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 @functools.cache
-def fitted(key: str, kind: str = "logits") -> cordcal.Preserved:
+def fitted(key: str, kind: str = "logits") -> cordcal.PreservingCalibrator:
     scores, labels = noisy_scores(500, kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         calibrator = key if key not in BRIEF else calibrators.make(key, input=kind, **BRIEF[key])
-        return cordcal.Preserved(calibrator, input=kind).fit(scores, labels)
+        return cordcal.PreservingCalibrator(calibrator, input=kind).fit(scores, labels)
 
 
 @functools.cache
-def lifted(mode: str, kind: str = "logits") -> cordcal.Preserved:
+def lifted(mode: str, kind: str = "logits") -> cordcal.PreservingCalibrator:
     """Return a model whose decisions for class 0 are all wrong: many rows are at Lift's bound."""
     scores, labels = noisy_scores(500, kind)
     labels = np.where(labels == 0, 1, labels)
-    model = cordcal.Preserved("svs", input=kind, repair=cordcal.Lift(mode=mode))
+    model = cordcal.PreservingCalibrator("svs", input=kind, repair=cordcal.Lift(mode=mode))
     model.fit(scores, labels)
     assert model.construction_.n_at_lower > 0
     return model
@@ -72,7 +72,7 @@ def hard_rows(kind: str, classes: int = CLASSES) -> np.ndarray:
     return np.concatenate([softmax(logits), np.eye(classes), halves])
 
 
-def steepness(model: cordcal.Preserved) -> float:
+def steepness(model: cordcal.PreservingCalibrator) -> float:
     """Return how much a map magnifies the last bit of a softmax: its largest slope."""
     calibrator = model.calibrator_
     if not hasattr(calibrator, "knot_x_"):
@@ -82,8 +82,8 @@ def steepness(model: cordcal.Preserved) -> float:
     return max(10.0, float(np.max(np.abs(rise[inner]) / run[inner])))
 
 
-def library(model: cordcal.Preserved, scores: np.ndarray, dtype: object = None):
+def library(model: cordcal.PreservingCalibrator, scores: np.ndarray, dtype: object = None):
     """Return the library's reports; rank-wise maps warn about rows that are not positive."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="mcct-i")
-        return model.reports(scores, dtype=dtype)
+        return model.predict_both(scores, dtype=dtype)

@@ -97,7 +97,7 @@ def test_probability_model_behind_logits(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["vs", "irova", "ms"])
 def test_kept_ranks(key: str, preserve: int | str, dtype: str, tmp_path: Path) -> None:
     scores, labels = noisy_scores(500, "logits")
-    model = cordcal.Preserved(key, preserve=preserve).fit(scores, labels)
+    model = cordcal.PreservingCalibrator(key, preserve=preserve).fit(scores, labels)
     path = tmp_path / "model.onnx"
     assert export(model, path, dtype=dtype).bytes < 50_000
     rows = noisy_scores(200, "logits", seed=1)[0].astype(dtype)
@@ -124,7 +124,10 @@ def test_masked_classes(tmp_path: Path) -> None:
 def test_class_names_travel(tmp_path: Path) -> None:
     scores, labels = noisy_scores(200, "logits")
     names = [f"name {k}" for k in range(CLASSES)]
-    export(cordcal.Preserved("ts", class_names=names).fit(scores, labels), tmp_path / "m.onnx")
+    export(
+        cordcal.PreservingCalibrator("ts", class_names=names).fit(scores, labels),
+        tmp_path / "m.onnx",
+    )
     facts = {each.key: each.value for each in onnx.load(tmp_path / "m.onnx").metadata_props}
     assert json.loads(facts["class_names"]) == names
     assert facts["calibrator"] == "ts"
@@ -186,12 +189,14 @@ class TestBadInput:
         scores, labels = 3.0 * rng.normal(size=(200, 14)), rng.integers(14, size=200)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = cordcal.Preserved("ts", preserve=11).fit(scores, labels)
+            model = cordcal.PreservingCalibrator("ts", preserve=11).fit(scores, labels)
         with pytest.raises(ValueError, match="keeps 11 ranks, and a graph holds at most 10"):
             export(model, tmp_path / "m.onnx")
 
     def test_repair_alone(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"model is a CORD; pass a fitted cordcal.Preserved"):
+        with pytest.raises(
+            ValueError, match=r"model is a CORD; pass a fitted cordcal.PreservingCalibrator"
+        ):
             export(cordcal.CORD(), tmp_path / "m.onnx")
 
     def test_unexportable_calibrator(self, tmp_path: Path, monkeypatch) -> None:
@@ -210,11 +215,11 @@ def test_tied_logits_keep_the_smaller_index_first(
     rng = np.random.default_rng(0)
     labels = rng.integers(classes, size=600)
     logits = 2.0 * np.eye(classes)[labels] + 1.5 * rng.normal(size=(600, classes))
-    model = cordcal.Preserved("ts", preserve=preserve).fit(logits, labels)
+    model = cordcal.PreservingCalibrator("ts", preserve=preserve).fit(logits, labels)
     tied = np.round(rng.normal(size=(500, classes))).astype(dtype)
     path = tmp_path / "tied.onnx"
     export(model, path, dtype=dtype)
-    wanted = model.reports(tied, dtype=dtype)
+    wanted = model.predict_both(tied, dtype=dtype)
     found = run(path, tied)["repaired"]
     np.testing.assert_allclose(found, wanted.repaired, rtol=0.0, atol=1e-6)
     for repaired in (found, wanted.repaired):

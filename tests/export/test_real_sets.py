@@ -13,7 +13,7 @@ import torch
 import cordcal
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal.onnx import export
-from cordcal.torch import PreservedModule
+from cordcal.torch import PreservingModule
 
 ROWS = 1000
 # One affine map, one that ties exactly, one that keeps ranks.
@@ -38,13 +38,15 @@ def test_adapters_agree_with_the_library(real_set, name: str, tmp_path: Path) ->
     scores = real_set.scores[trying]
     if scores.shape[1] <= MODELS[name]:
         pytest.skip("too few classes")
-    model = cordcal.Preserved(name.split()[0], input=real_set.kind, preserve=MODELS[name])
+    model = cordcal.PreservingCalibrator(
+        name.split()[0], input=real_set.kind, preserve=MODELS[name]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(real_set.scores[fitting], real_set.labels[fitting])
-        expected = model.reports(scores, dtype="float32")
+        expected = model.predict_both(scores, dtype="float32")
 
-    repaired = PreservedModule(model)(torch.tensor(scores))
+    repaired = PreservingModule(model)(torch.tensor(scores))
     assert repaired.dtype == torch.float32
     assert_agree(repaired.numpy(), expected.repaired, expected.decision)
 

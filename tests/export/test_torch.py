@@ -11,7 +11,7 @@ import torch
 
 import cordcal
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
-from cordcal.torch import PreservedModule
+from cordcal.torch import PreservingModule
 
 from .conftest import (
     FAMILIES,
@@ -53,7 +53,7 @@ def test_float64_is_the_library(key: str, kind: str) -> None:
     model = fitted(key, kind)
     scores, _ = noisy_scores(400, kind, seed=1)
     expected = library(model, scores)
-    module = PreservedModule(model)
+    module = PreservingModule(model)
     tolerance = 1e-14 * steepness(model)
     tensor = torch.tensor(scores)
     np.testing.assert_allclose(module.direct(tensor).numpy(), expected.direct, atol=tolerance)
@@ -66,7 +66,7 @@ def test_float64_is_the_library(key: str, kind: str) -> None:
 def test_decisions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> None:
     model = fitted(key, kind)
     given, wide = as_given(np.concatenate([hard_rows(kind), noisy_scores(200, kind)[0]]), dtype)
-    repaired = PreservedModule(model)(given)
+    repaired = PreservingModule(model)(given)
     assert repaired.dtype == given.dtype
     assert_on_top(repaired, wide.argmax(axis=1))
     sums = repaired.double().sum(dim=1).numpy()
@@ -78,7 +78,7 @@ def test_decisions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> 
 def test_lifted_reports(mode: str, kind: str) -> None:
     model = lifted(mode, kind)
     scores, _ = noisy_scores(400, kind, seed=1)
-    module = PreservedModule(model)
+    module = PreservingModule(model)
     found = module(torch.tensor(scores)).numpy()
     np.testing.assert_allclose(found, library(model, scores).repaired, atol=1e-13)
     for dtype in DTYPES:
@@ -92,7 +92,7 @@ def test_narrow_dtypes_agree_to_their_rounding(key: str, dtype: str) -> None:
     model = fitted(key)
     given, wide = as_given(noisy_scores(300, "logits", seed=2)[0], dtype)
     expected = library(model, wide, dtype).repaired.astype(np.float64)
-    found = PreservedModule(model)(given).double().numpy()
+    found = PreservingModule(model)(given).double().numpy()
     # One rounding each, and a tie is broken by up to two gaps instead of one.
     np.testing.assert_allclose(found, expected, rtol=4 * UNIT_ROUNDOFF[dtype], atol=1e-7)
 
@@ -103,7 +103,7 @@ def test_uniform_half_precision_rows_of_many_classes() -> None:
     labels = rng.integers(20_000, size=40)
     scores = rng.normal(size=(40, 20_000))
     scores[np.arange(40), labels] += 4.0
-    module = PreservedModule(cordcal.Preserved("ts").fit(scores, labels))
+    module = PreservingModule(cordcal.PreservingCalibrator("ts").fit(scores, labels))
     repaired = module(torch.zeros(2, 20_000, dtype=torch.float16))
     assert_on_top(repaired, np.zeros(2, dtype=np.int64))
 
@@ -113,9 +113,9 @@ def test_uniform_half_precision_rows_of_many_classes() -> None:
 @pytest.mark.parametrize("key", ["vs", "irova", "mcct-i"])
 def test_kept_ranks(key: str, preserve: int | str, dtype: str) -> None:
     scores, labels = noisy_scores(500, "logits")
-    model = cordcal.Preserved(key, preserve=preserve).fit(scores, labels)
+    model = cordcal.PreservingCalibrator(key, preserve=preserve).fit(scores, labels)
     given, wide = as_given(noisy_scores(300, "logits", seed=1)[0], dtype)
-    found = PreservedModule(model)(given).double().numpy()
+    found = PreservingModule(model)(given).double().numpy()
     tolerance = 1e-13 * steepness(model) + 8.0 * UNIT_ROUNDOFF[dtype]
     np.testing.assert_allclose(found, model.predict_proba(wide), rtol=0, atol=tolerance)
     order = np.argsort(-wide, axis=1, kind="stable")
@@ -129,7 +129,9 @@ def test_kept_ranks(key: str, preserve: int | str, dtype: str) -> None:
 
 def test_strict_order_where_float32_underflows() -> None:
     scores, labels = noisy_scores(500, "logits")
-    module = PreservedModule(cordcal.Preserved("ts", preserve="ranking").fit(scores, labels))
+    module = PreservingModule(
+        cordcal.PreservingCalibrator("ts", preserve="ranking").fit(scores, labels)
+    )
     logits = torch.arange(6, dtype=torch.float32).flip(0)[None, :] * 100.0
     ranked = module(logits)[0]
     assert (ranked[:-1] > ranked[1:]).all()
@@ -138,18 +140,18 @@ def test_strict_order_where_float32_underflows() -> None:
 def test_any_batch_shape() -> None:
     model = fitted("irova")
     scores = torch.tensor(noisy_scores(24, "logits")[0])
-    flat = PreservedModule(model)(scores)
+    flat = PreservingModule(model)(scores)
     images = scores.reshape(2, 3, 4, -1).movedim(-1, 1)
-    dense = PreservedModule(model, axis=1)
+    dense = PreservingModule(model, axis=1)
     assert images.shape == dense(images).shape == dense.direct(images).shape
     assert torch.equal(dense(images).movedim(1, -1).reshape(24, -1), flat)
-    assert torch.equal(PreservedModule(model)(scores[0]), flat[0])
-    assert PreservedModule(model)(scores[:0]).shape == (0, scores.shape[1])
+    assert torch.equal(PreservingModule(model)(scores[0]), flat[0])
+    assert PreservingModule(model)(scores[:0]).shape == (0, scores.shape[1])
 
 
 def test_casting_a_network_leaves_the_state_wide() -> None:
     scores = torch.tensor(noisy_scores(50, "logits")[0])
-    module = PreservedModule(fitted("svs"))
+    module = PreservingModule(fitted("svs"))
     expected = module(scores)
     for cast in ("half", "bfloat16", "float", "double"):
         network = getattr(torch.nn.Sequential(torch.nn.Identity(), module), cast)()
@@ -159,10 +161,10 @@ def test_casting_a_network_leaves_the_state_wide() -> None:
 
 def test_state_travels_by_state_dict_pickle_and_copy() -> None:
     scores = torch.tensor(noisy_scores(50, "logits")[0])
-    module = PreservedModule(fitted("vs"))
+    module = PreservingModule(fitted("vs"))
     expected = module(scores)
     labels = np.random.default_rng(5).integers(6, size=50)
-    other = PreservedModule(cordcal.Preserved("vs").fit(scores.numpy(), labels))
+    other = PreservingModule(cordcal.PreservingCalibrator("vs").fit(scores.numpy(), labels))
     assert not torch.equal(other(scores), expected)
     other.load_state_dict(module.state_dict())
     assert torch.equal(other(scores), expected)
@@ -175,7 +177,7 @@ def test_state_travels_by_state_dict_pickle_and_copy() -> None:
 
 @pytest.mark.parametrize("key", ["ms", "irova", "mcct-i"])
 def test_autocast_changes_nothing(key: str) -> None:
-    module = PreservedModule(fitted(key))
+    module = PreservingModule(fitted(key))
     scores = torch.tensor(noisy_scores(50, "logits")[0]).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = module(scores)
@@ -185,7 +187,7 @@ def test_autocast_changes_nothing(key: str) -> None:
 
 @pytest.mark.parametrize("key", FAMILIES)
 def test_exports_with_any_batch_size(key: str) -> None:
-    module = PreservedModule(fitted(key)).eval()
+    module = PreservingModule(fitted(key)).eval()
     scores = torch.tensor(hard_rows("logits")).float()
     batch = torch.export.Dim("batch")
     program = torch.export.export(module, (scores,), dynamic_shapes=({0: batch},))
@@ -197,7 +199,7 @@ def test_exports_with_any_batch_size(key: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("fresh_compiler")
 def test_traces_whole(key: str) -> None:
-    module = PreservedModule(fitted(key)).eval()
+    module = PreservingModule(fitted(key)).eval()
     scores = torch.tensor(hard_rows("logits")).float()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(scores), module(scores))
@@ -210,35 +212,37 @@ def test_traces_whole(key: str) -> None:
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_code_keeps_decisions(key: str, dtype: str) -> None:
     given, wide = as_given(hard_rows("logits"), dtype)
-    compiled = torch.compile(PreservedModule(fitted(key)).eval(), fullgraph=True)
+    compiled = torch.compile(PreservingModule(fitted(key)).eval(), fullgraph=True)
     assert_on_top(compiled(given), wide.argmax(axis=1))
 
 
 class TestBadInput:
     def test_integers(self) -> None:
         with pytest.raises(ValueError, match=r"logits has dtype torch.int64; pass float64"):
-            PreservedModule(fitted("ts"))(torch.zeros(2, 6, dtype=torch.int64))
+            PreservingModule(fitted("ts"))(torch.zeros(2, 6, dtype=torch.int64))
 
     def test_numpy_arrays(self) -> None:
-        for report in (PreservedModule(fitted("ts")), PreservedModule(fitted("ts")).direct):
+        for report in (PreservingModule(fitted("ts")), PreservingModule(fitted("ts")).direct):
             with pytest.raises(ValueError, match=r"logits is a ndarray; pass a tensor"):
                 report(np.zeros((2, 6), np.float32))
 
     def test_axis_out_of_range(self) -> None:
         with pytest.raises(ValueError, match=r"axis is 2 but logits has 2 dimension"):
-            PreservedModule(fitted("ts"), axis=2)(torch.zeros(2, 6))
+            PreservingModule(fitted("ts"), axis=2)(torch.zeros(2, 6))
 
     def test_wrong_number_of_classes(self) -> None:
         with pytest.raises(ValueError, match=r"has 5 entries along axis -1"):
-            PreservedModule(fitted("ts"))(torch.zeros(2, 5))
+            PreservingModule(fitted("ts"))(torch.zeros(2, 5))
 
     def test_not_a_model(self) -> None:
-        with pytest.raises(ValueError, match=r"model is a CORD; pass a fitted cordcal.Preserved"):
-            PreservedModule(cordcal.CORD())
+        with pytest.raises(
+            ValueError, match=r"model is a CORD; pass a fitted cordcal.PreservingCalibrator"
+        ):
+            PreservingModule(cordcal.CORD())
 
     def test_not_fitted(self) -> None:
         with pytest.raises(ValueError, match="not fitted yet"):
-            PreservedModule(cordcal.Preserved("ts"))
+            PreservingModule(cordcal.PreservingCalibrator("ts"))
 
     def test_foreign_calibrator(self) -> None:
         class Softmax:
@@ -246,9 +250,9 @@ class TestBadInput:
                 return np.full(scores.shape, 1.0 / scores.shape[1])
 
         scores = noisy_scores(20, "logits")[0]
-        model = cordcal.Preserved(Softmax(), prefit=True).fit(scores)
+        model = cordcal.PreservingCalibrator(Softmax(), prefit=True).fit(scores)
         with pytest.raises(ValueError, match="the calibrator Softmax, which is not cordcal's"):
-            PreservedModule(model)
+            PreservingModule(model)
 
 
 @pytest.mark.parametrize("preserve", [2, 3])
@@ -257,7 +261,7 @@ def test_tied_logits_keep_the_smaller_index_first(classes: int, preserve: int) -
     rng = np.random.default_rng(0)
     labels = rng.integers(classes, size=600)
     logits = 2.0 * np.eye(classes)[labels] + 1.5 * rng.normal(size=(600, classes))
-    model = cordcal.Preserved("ts", preserve=preserve).fit(logits, labels)
+    model = cordcal.PreservingCalibrator("ts", preserve=preserve).fit(logits, labels)
     tied = np.round(rng.normal(size=(500, classes)))
-    found = PreservedModule(model)(torch.tensor(tied)).numpy()
+    found = PreservingModule(model)(torch.tensor(tied)).numpy()
     np.testing.assert_allclose(found, model.predict_proba(tied), rtol=0.0, atol=1e-9)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal import Preserved
+from cordcal import PreservingCalibrator
 from cordcal.files import read_answers, write_answers
 from cordcal.files._answers import picked
 
@@ -141,7 +141,7 @@ def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> N
         answer = max(logprobs, key=logprobs.__getitem__) if at % 3 else "ABCD"[at % 4]
         lines.append({"id": at, "logprobs": logprobs, "answer": answer})
     answers = read_answers(written(tmp_path, *lines))
-    model = Preserved("vs").fit(answers.scores, answers.labels)
+    model = PreservingCalibrator("vs").fit(answers.scores, answers.labels)
     repaired = model.predict_proba(answers.scores)
     out = tmp_path / "out.jsonl"
     write_answers(out, answers, {"repaired": repaired})

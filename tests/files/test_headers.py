@@ -64,7 +64,7 @@ def shape_of(path: Path, **options: object) -> tuple[int, int]:
 def test_a_first_line(tmp_path: Path, text: str, rows: int | None, names: object) -> None:
     path = write(tmp_path, text)
     if rows is None:
-        with pytest.raises(cordcal.Refusal) as error:
+        with pytest.raises(cordcal.InputError) as error:
             read_scores(path)
         assert error.value.rows.tolist() == [0]
         return
@@ -92,7 +92,7 @@ def test_a_first_line(tmp_path: Path, text: str, rows: int | None, names: object
 def test_a_first_line_in_doubt_is_settled_by_the_caller(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)
     for read in (read_scores, open_scores, inspect):
-        with pytest.raises(cordcal.Refusal) as error:
+        with pytest.raises(cordcal.InputError) as error:
             read(path)
         assert error.value.argument == str(path)
         assert error.value.setting == ("header", "True or False")
@@ -103,11 +103,11 @@ def test_the_caller_decides(tmp_path: Path) -> None:
     assert shape_of(path, header=True) == (2, 2)
     assert shape_of(path, header=False) == (3, 2)
     assert shape_of(write(tmp_path, "0.5,1.5" + TWO), header=True) == (2, 2)
-    with pytest.raises(cordcal.Refusal, match="leave header=False out"):
+    with pytest.raises(cordcal.InputError, match="leave header=False out"):
         read_scores(write(tmp_path, "ant,bee" + TWO), header=False)
-    with pytest.raises(cordcal.Refusal, match="has no rows"):
+    with pytest.raises(cordcal.InputError, match="has no rows"):
         read_scores(write(tmp_path, "0,1,2\n"), header=True)
-    with pytest.raises(cordcal.Refusal, match="has no rows"):
+    with pytest.raises(cordcal.InputError, match="has no rows"):
         read_scores(write(tmp_path, ",0,1,2\n"))
 
 
@@ -126,7 +126,7 @@ def test_what_pandas_writes(tmp_path: Path, index: bool, dtype: type) -> None:
     apart = {"labels": str(tmp_path / "y.csv")}
     if not index:  # whole numbers under a 0: it may be a label
         for read in (read_scores, open_scores):
-            with pytest.raises(cordcal.Refusal, match="21 labels") as error:
+            with pytest.raises(cordcal.InputError, match="21 labels") as error:
                 read(tmp_path / "s.csv", **apart)
             assert error.value.setting == ("header", "True")
         apart["header"] = True
@@ -147,7 +147,7 @@ def test_words_as_pandas_writes_them(tmp_path: Path) -> None:
 def test_a_weight_of_one_may_come_first(tmp_path: Path) -> None:
     np.save(tmp_path / "s.npy", LOGITS[:3])
     path = str(write(tmp_path, "1\n0.5\n1\n", "w.csv"))
-    with pytest.raises(cordcal.Refusal) as error:
+    with pytest.raises(cordcal.InputError) as error:
         read_scores(tmp_path / "s.npy", weights=path)
     assert error.value.setting == ("header", "True or False")
     found = read_scores(tmp_path / "s.npy", weights=path, header=False)
@@ -166,12 +166,12 @@ def test_parts_agree(tmp_path: Path) -> None:
         write(folder, "0,1,2" + BELOW, f"{name}.csv")
     assert shape_of(folder) == (6, 3)
     write(folder, "0,1,2\n", "b.csv")  # a frame without rows
-    with pytest.raises(cordcal.Refusal, match=r"b\.csv"):
+    with pytest.raises(cordcal.InputError, match=r"b\.csv"):
         read_scores(folder)
     assert shape_of(folder, header=True) == (4, 3)
     write(folder, BELOW.lstrip(), "b.csv")
     for read in (read_scores, open_scores):
-        with pytest.raises(cordcal.Refusal, match="has no header, but the parts") as error:
+        with pytest.raises(cordcal.InputError, match="has no header, but the parts") as error:
             read(folder)
         assert error.value.argument.endswith("b.csv")
 
@@ -197,7 +197,7 @@ def test_stray_quotes_swallow_nothing(
     ]
     path = write(tmp_path, "\n".join([head, *lines]) + "\n")
     for read in (read_scores, lambda path: list(open_scores(path, rest=True)), inspect):
-        with pytest.raises(cordcal.Refusal) as error:
+        with pytest.raises(cordcal.InputError) as error:
             read(path)
         assert f"line {places[0] + 2} " in error.value.reason
         assert "\n" not in str(error.value)

@@ -48,7 +48,7 @@ def test_a_file_cannot_ask_for_any_number_of_threads(pair: tuple, tmp_path: Path
     for threads in (10**6, 0):
         cord.threads = threads
         cordcal.save(cord, tmp_path / "m")
-        with pytest.raises(cordcal.Refusal) as error:
+        with pytest.raises(cordcal.InputError) as error:
             cordcal.load(tmp_path / "m")
         assert "threads" in error.value.reason
 
@@ -64,7 +64,7 @@ def test_calibrator_and_preserved(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 3, 200)
     logits = (2.0 * np.eye(3)[labels] + rng.normal(size=(200, 3))).astype(np.float32)
-    model = cordcal.Preserved("irova", class_names=["a", "b", "c"]).fit(logits, labels)
+    model = cordcal.PreservingCalibrator("irova", class_names=["a", "b", "c"]).fit(logits, labels)
     for part, name in ((model, "model"), (model.calibrator_, "map")):
         cordcal.save(part, tmp_path / name)
         loaded = cordcal.load(tmp_path / name)
@@ -132,7 +132,7 @@ def stored(tmp_path: Path) -> Path:
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 3, 200)
     logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(200, 3))
-    cordcal.save(cordcal.Preserved("vs").fit(logits, labels), tmp_path / "m.safetensors")
+    cordcal.save(cordcal.PreservingCalibrator("vs").fit(logits, labels), tmp_path / "m.safetensors")
     return tmp_path / "m.safetensors"
 
 

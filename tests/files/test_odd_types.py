@@ -28,7 +28,7 @@ def batches(path: Path) -> list[Any]:
 def refused(path: Path, reason: str, rows: tuple[int, ...] = ()) -> None:
     """Ask every reader for one sentence that names the file."""
     for read in (read_scores, batches):
-        with pytest.raises(cordcal.Refusal) as error:
+        with pytest.raises(cordcal.InputError) as error:
             read(path)
         assert path.name in error.value.argument
         assert reason in str(error.value)
@@ -103,7 +103,7 @@ def test_a_shape_that_is_none(tmp_path: Path, shape: tuple[int, ...]) -> None:
         np.lib.format.write_array_header_1_0(file, header)
         file.write(LOGITS.tobytes())
     refused(path, "its shape is")
-    with pytest.raises(cordcal.Refusal, match="its shape is"):
+    with pytest.raises(cordcal.InputError, match="its shape is"):
         inspect(path)
     with zipfile.ZipFile(tmp_path / "s.npz", "w") as archive:
         archive.write(path, "logits.npy")
@@ -145,7 +145,7 @@ def test_null_is_a_missing_number(tmp_path: Path) -> None:
     rows[4]["logits"][1] = None
     (batch,) = open_scores(lines(tmp_path / "s.jsonl", rows))
     assert np.isnan(batch.values).sum() == 1
-    refused_rows = pytest.raises(cordcal.Refusal)
+    refused_rows = pytest.raises(cordcal.InputError)
     with refused_rows as error:
         read_scores(tmp_path / "s.jsonl")
     assert error.value.rows.tolist() == [4]
@@ -160,7 +160,7 @@ def test_a_label_that_is_not_a_class(tmp_path: Path, label: Any) -> None:
     rows[5]["label"] = label
     path = lines(tmp_path / "s.jsonl", rows)
     for read in (read_scores, batches):
-        with pytest.raises(cordcal.Refusal, match="label"):
+        with pytest.raises(cordcal.InputError, match="label"):
             read(path)
     assert inspect(path)["problems"]
 
@@ -218,7 +218,7 @@ def test_a_decimal_next_to_floats_is_an_amount(tmp_path: Path) -> None:
 def test_columns_that_hold_no_scores(tmp_path: Path, cell: Any) -> None:
     arrow = pytest.importorskip("pyarrow")
     for path in tables(tmp_path, {"logits": arrow.array([cell] * 20)}):
-        with pytest.raises(cordcal.Refusal):
+        with pytest.raises(cordcal.InputError):
             read_scores(path)
         inspect(path)
 
@@ -238,7 +238,7 @@ def test_a_dangling_link_among_parts_is_named(tmp_path: Path) -> None:
     (folder / "_mark").symlink_to(folder / "gone.npy")  # not a part
     for path in (folder, folder / "*.npy", tmp_path / "**" / "*.npy"):
         for read in (read_scores, open_scores):
-            with pytest.raises(cordcal.Refusal, match="does not exist") as error:
+            with pytest.raises(cordcal.InputError, match="does not exist") as error:
                 read(path)
             assert error.value.argument.endswith("d.npy")
 
@@ -250,6 +250,6 @@ def test_a_link_to_a_folder_among_parts_is_named(tmp_path: Path) -> None:
         np.save(tmp_path / name / f"{name}.npy", LOGITS)
     (tmp_path / "parts" / "day=2").symlink_to(tmp_path / "more")
     for read in (read_scores, open_scores):
-        with pytest.raises(cordcal.Refusal, match="is a link to a folder") as error:
+        with pytest.raises(cordcal.InputError, match="is a link to a folder") as error:
             read(tmp_path / "parts")
         assert error.value.argument.endswith("day=2")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal.files import open_scores, read_labels, read_scores, replacing, write_reports
+from cordcal.files import open_scores, read_labels, read_scores, replacing, write_probabilities
 from cordcal.files._kinds import looks_like
 
 arrow = pytest.importorskip("pyarrow")
@@ -140,7 +140,7 @@ def test_reports_read_back_as_written(
     repaired, direct = rng.dirichlet(np.ones(3), size=(2, 30)).astype(dtype)
     decision = repaired.argmax(axis=1)
     path = tmp_path / f"out.{suffix}"
-    write_reports(path, {"repaired": repaired, "direct": direct}, decision, class_names=NAMES)
+    write_probabilities(path, {"repaired": repaired, "direct": direct}, decision, class_names=NAMES)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     back = read_scores(path, role="repaired")
     # CSV has no dtype: its digits are the shortest that give the number back in its own.

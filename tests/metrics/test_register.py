@@ -57,7 +57,7 @@ def test_it_is_measured_compared_and_written(registered, rows) -> None:
     gain = entry.gain["true_mass"]
     assert gain.low < gain.estimate < gain.high
     assert found.best["true_mass"].value == max(
-        found.measures(*pair)["true_mass"] for pair in found.keepers()
+        found.measures(*pair)["true_mass"] for pair in found.preserving()
     )
     page = report.render(found.to_dict(), title="t")
     assert "The mean probability of the true class." in page

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cordcal.repair import Lift, lift
+from cordcal.repair import Lift, lift_confidences
 from cordcal.repair.lift_rule import Curve
 from properties.test_proposition import UNIT, pairs, split
 
@@ -97,7 +97,7 @@ def test_a_lifted_scalar_is_on_top(
     # Everything, but for the cap's own least, of which it warns.
     confidence = rng.uniform(0.0 if mode == "raise" else 1.05 / classes, 1.0, rows)
     decision = rng.integers(classes, size=rows)
-    report = lift(confidence, decision, rest, mode)
+    report = lift_confidences(confidence, decision, rest, mode)
     mass, tail = split(report, decision)
     assert report.dtype == rest.dtype
     assert (mass > tail.max(axis=1)).all()

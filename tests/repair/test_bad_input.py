@@ -10,7 +10,7 @@ import pytest
 from cases import random_pair
 from sklearn.exceptions import NotFittedError
 
-from cordcal import Refusal
+from cordcal import InputError
 from cordcal.repair import CORD
 
 GOOD = random_pair(20, 4)
@@ -203,7 +203,7 @@ def test_columns_are_matched_by_name() -> None:
 
 def test_masked_entries_are_refused() -> None:
     masked = np.ma.masked_less(Q, np.median(Q))
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InputError) as caught:
         CORD().fit(P, masked)
     assert (caught.value.argument, caught.value.reason) == ("direct", "has masked entries")
     np.testing.assert_array_equal(caught.value.rows, np.flatnonzero(masked.mask.any(axis=1)))

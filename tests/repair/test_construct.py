@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cordcal import CORD
-from cordcal.repair.construction import ConstructionState, Shelf
+from cordcal.repair.construction import ConstructionState, SpilledBlocks
 
 RNG = np.random.default_rng(0)
 ROWS, CLASSES = 900, 7
@@ -103,7 +103,7 @@ def test_bad_batches(items: list[object], words: str) -> None:
 
 
 def test_a_shelf_spills_and_keeps_the_order() -> None:
-    shelf: Shelf[np.ndarray] = Shelf(limit=1000)
+    shelf: SpilledBlocks[np.ndarray] = SpilledBlocks(limit=1000)
     blocks = [np.full(size, float(size)) for size in (50, 60, 70, 5)]
     for block in blocks:
         shelf.append(block)

@@ -12,7 +12,7 @@ from cases import CASES
 
 import cordcal
 from cordcal._numeric import arrays
-from cordcal.repair import CORD, Lift, LiftConstruction, lift, lift_fit, lift_rule
+from cordcal.repair import CORD, Lift, LiftConstruction, lift_confidences, lift_fit, lift_rule
 from cordcal.repair.lift import Masses
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*sum to one only within")
@@ -238,7 +238,7 @@ def test_bad_arguments_are_named(rows) -> None:
 
 
 def test_lift_keeps_a_confidence_that_is_large_enough() -> None:
-    report = lift([0.8, 0.0], [1, 0], [[3.0, 9.0, 1.0], [0.0, 0.0, 0.0]])
+    report = lift_confidences([0.8, 0.0], [1, 0], [[3.0, 9.0, 1.0], [0.0, 0.0, 0.0]])
     np.testing.assert_allclose(report[0], [0.15, 0.8, 0.05], rtol=1e-15)
     np.testing.assert_allclose(report[1], [1 / 3] * 3, rtol=1e-11)
     assert report[1].argmax() == 0
@@ -251,7 +251,7 @@ def test_cap_is_water_filling(dtype: str) -> None:
     rest = rng.dirichlet(np.full(6, 0.4), 50)
     decision = rng.integers(6, size=50)
     confidence = rng.uniform(0.2, 0.9, 50).astype(dtype)
-    report = lift(confidence, decision, rest, "cap", dtype=dtype)
+    report = lift_confidences(confidence, decision, rest, "cap", dtype=dtype)
     for s, a, shares, row in zip(confidence, decision, rest, report, strict=True):
         assert row[a] == s
         others = np.delete(shares, a)
@@ -269,7 +269,9 @@ def test_cap_is_water_filling(dtype: str) -> None:
 def test_cap_without_room_raises_just_enough(dtype: str, classes: int) -> None:
     rest = np.random.default_rng(1).random((3, classes))
     with pytest.warns(UserWarning, match="in 3 of 3 rows, too little"):
-        report = lift([0.0, 0.5 / classes, 1 / classes], [0, 1, 1], rest, "cap", dtype=dtype)
+        report = lift_confidences(
+            [0.0, 0.5 / classes, 1 / classes], [0, 1, 1], rest, "cap", dtype=dtype
+        )
     top = report[[0, 1, 2], [0, 1, 1]]
     assert ((report >= top[:, None]).sum(axis=1) == 1).all()
     unit, smallest = float(np.finfo(dtype).eps), float(np.finfo(dtype).smallest_subnormal)
@@ -279,13 +281,13 @@ def test_cap_without_room_raises_just_enough(dtype: str, classes: int) -> None:
 
 
 def test_cap_of_nearly_empty_shares_still_sums_to_one() -> None:
-    report = lift([0.34], [0], [[0.0, 1.0, 1e-320]], "cap")
+    report = lift_confidences([0.34], [0], [[0.0, 1.0, 1e-320]], "cap")
     np.testing.assert_allclose(report, [[0.34, 0.34, 0.32]], rtol=1e-15)
     assert report[0, 1] < report[0, 0]
 
 
 def test_one_row_alone() -> None:
-    assert lift(0.7, 1, [0.2, 0.2, 0.6]).shape == (3,)
+    assert lift_confidences(0.7, 1, [0.2, 0.2, 0.6]).shape == (3,)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_one_row_alone() -> None:
 )
 def test_lift_names_what_it_cannot_use(confidence, decision, rest, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        lift(confidence, decision, rest)
+        lift_confidences(confidence, decision, rest)
 
 
 def test_confidence_carries_complements() -> None:

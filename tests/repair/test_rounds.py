@@ -11,7 +11,7 @@ from cordcal.repair.solve import (
     ROUNDS,
     Bounds,
     Constraint,
-    Probe,
+    ConstraintValue,
     grid_index,
     grid_value,
     solve,
@@ -21,7 +21,7 @@ from cordcal.repair.solve import (
 
 def check(rows: CalibrationRows, classes: int) -> int:
     bounds = rows.tally().bounds(classes)
-    wanted = solve(Constraint(rows.probes, rows.next_edge, bounds, rows.seek))
+    wanted = solve(Constraint(rows.probes, rows.next_edge, bounds, rows.search))
     found = solve_in_rounds(bounds, rows.probes)
     assert found.eta == wanted.eta
     assert (found.target, found.reached.excess) == (wanted.target, wanted.reached.excess)
@@ -55,11 +55,11 @@ def test_a_step_without_slopes_is_found_by_sections_alone(jump: int) -> None:
     # The hardest constraint there can be: it tells nothing until its jump is passed.
     below, above = ExactSum.count(-1), ExactSum.count(1)
 
-    def probes(etas: list[float]) -> list[Probe]:
+    def probes(etas: list[float]) -> list[ConstraintValue]:
         edge = grid_value(jump)
         # Downwards the excess is positive at zero, and the jump is met coming from above.
         met = [eta >= edge if jump > 0 else eta > edge for eta in etas]
-        return [Probe(above if each else below, 0.0, 0, 0) for each in met]
+        return [ConstraintValue(above if each else below, 0.0, 0, 0) for each in met]
 
     bounds = Bounds(-1000.0, 1e12, surely_attainable=True)
     found = solve_in_rounds(bounds, probes)  # type: ignore[arg-type]

@@ -41,8 +41,8 @@ def test_rows_that_are_kept_are_normalised_when_that_is_warned(
     dtype: Any, preserve: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = kept_pair(dtype)
-    sloppy = np.arange(ROWS) % 3 == 0
-    direct = off_by(original, np.where(sloppy, 1.0008, 1.0))
+    inexact = np.arange(ROWS) % 3 == 0
+    direct = off_by(original, np.where(inexact, 1.0008, 1.0))
     found = {}
     for engine in ENGINES:
         monkeypatch.setenv("CORDCAL_ENGINE", engine)
@@ -53,9 +53,9 @@ def test_rows_that_are_kept_are_normalised_when_that_is_warned(
         _, words_in_place = transformed(cord, original, in_place, out=in_place)
         assert words_in_place == words
         assert in_place.tobytes() == repaired.tobytes()
-        assert repaired[~sloppy].tobytes() == direct[~sloppy].tobytes()
+        assert repaired[~inexact].tobytes() == direct[~inexact].tobytes()
         found[engine] = repaired.tobytes(), words
-        off = np.abs(repaired[sloppy].sum(axis=1, dtype=np.float64) - 1.0)
+        off = np.abs(repaired[inexact].sum(axis=1, dtype=np.float64) - 1.0)
         if dtype is np.float16:  # half precision explains such sums: no word, and no change
             assert not words
             assert repaired.tobytes() == direct.tobytes()

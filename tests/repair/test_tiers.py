@@ -82,13 +82,13 @@ def test_crossing_the_tiers_changes_no_bit(
         assert found == construction
         np.testing.assert_array_equal(rows, repaired)
         if preserve == 1 and share < 2.0:
-            assert set(process.engines) == {"_array_engine", "_engine"}
+            assert set(process.engines) == {"numpy_engine", "_engine"}
 
 
 def test_small_work_stays_on_arrays(fresh: Any) -> None:
     process = fresh(cached=True, load=2**24)
     construct_and_stream(1)
-    assert set(process.engines) == {"_array_engine"}
+    assert set(process.engines) == {"numpy_engine"}
 
 
 def test_requests_load_kernels_but_never_compile_them(fresh: Any) -> None:

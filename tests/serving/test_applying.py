@@ -30,11 +30,11 @@ PLAIN = {"dtype": None, "with_direct": False, "explain": False}
 
 
 @pytest.fixture(scope="module")
-def model() -> cordcal.Preserved:
+def model() -> cordcal.PreservingCalibrator:
     rng = np.random.default_rng(1)
     labels = rng.integers(CLASSES, size=2000)
     scores = 2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(2000, CLASSES))
-    return cordcal.Preserved("vs").fit(scores.astype(np.float32), labels)
+    return cordcal.PreservingCalibrator("vs").fit(scores.astype(np.float32), labels)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def apply(model: object, path: Path, output: Path, **options: object) -> object:
 @pytest.mark.parametrize("source", ["s.parquet", "s.npy"])
 @pytest.mark.parametrize("target", ["out.parquet", "out.npy"])
 def test_the_reports_are_those_in_memory(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray, source: str, target: str
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray, source: str, target: str
 ) -> None:
     path = write(source, logits, group=300)
     output = path.with_name(target)
@@ -77,7 +77,7 @@ def test_the_reports_are_those_in_memory(
 
 
 def test_row_groups_are_those_of_the_input(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write("s.parquet", logits, group=300)
     apply(model, path, path.with_name("out.parquet"))
@@ -105,7 +105,7 @@ def test_a_repair_alone_on_files_of_other_row_groups(write: Write) -> None:
 
 @pytest.mark.parametrize("output", ["out.parquet", "out.npy", "out.npz", "out.csv"])
 def test_a_bad_row_stops_and_leaves_nothing(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray, output: str
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray, output: str
 ) -> None:
     bad = logits.copy()
     bad[4321, 3] = np.nan
@@ -116,7 +116,7 @@ def test_a_bad_row_stops_and_leaves_nothing(
 
 
 def test_bad_rows_are_skipped_and_counted(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     bad = logits.copy()
     bad[[0, 7, 8, 2500, 4999], 3] = np.nan
@@ -135,7 +135,10 @@ def test_bad_rows_are_skipped_and_counted(
 
 
 def test_more_rows_may_be_refused_than_calls_may_nest(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    write: Write,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_sources, "BATCH_BYTES", 2**24)
     bad = logits[:2500].copy()
@@ -146,14 +149,16 @@ def test_more_rows_may_be_refused_than_calls_may_nest(
 
 
 def test_skipping_needs_a_format_that_names_rows(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write("s.parquet", logits)
     with pytest.raises(ValueError, match="cannot say which rows were left out"):
         apply(model, path, path.with_name("out.npy"), on_error="skip")
 
 
-def test_nothing_left(write: Write, model: cordcal.Preserved, logits: np.ndarray) -> None:
+def test_nothing_left(
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray
+) -> None:
     path = write("s.npy", np.full_like(logits[:50], np.nan))
     with pytest.raises(ValueError, match="would be empty, because no row"):
         apply(model, path, path.with_name("out.parquet"), on_error="skip")
@@ -174,7 +179,7 @@ def test_sloppy_sums_are_told_once(write: Write) -> None:
 
 def test_a_full_disk_is_one_sentence(
     write: Write,
-    model: cordcal.Preserved,
+    model: cordcal.PreservingCalibrator,
     logits: np.ndarray,
     capsys: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -239,7 +244,7 @@ class Killed:
 
 @pytest.mark.parametrize("suffix", ["parquet", "npy"])
 def test_killed_and_resumed(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray, suffix: str
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray, suffix: str
 ) -> None:
     rng = random.Random(5)
     path = write("s.parquet", logits, group=40)  # 125 blocks
@@ -266,7 +271,7 @@ def test_killed_and_resumed(
 
 
 def interrupted(
-    path: Path, model: cordcal.Preserved, output: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, model: cordcal.PreservingCalibrator, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leave an output that was interrupted after three blocks."""
     append, seen = _growing.GrowingFile.append, []
@@ -284,7 +289,10 @@ def interrupted(
 
 
 def test_resuming_another_job_is_refused(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    write: Write,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = write("s.npy", logits)
     output = path.with_name("out.npy")
@@ -299,7 +307,10 @@ def test_resuming_another_job_is_refused(
 
 
 def test_a_torn_journal_is_read_up_to_the_tear(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    write: Write,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = write("s.npy", logits)
     output = path.with_name("out.npy")
@@ -315,7 +326,7 @@ def test_a_torn_journal_is_read_up_to_the_tear(
 
 
 def test_two_writers_of_one_file(
-    write: Write, model: cordcal.Preserved, logits: np.ndarray
+    write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     fcntl = pytest.importorskip("fcntl")
     path = write("s.npy", logits)

@@ -16,7 +16,7 @@ from cordcal.evaluate.pictures import Pictures
 from cordcal.files import _sources, open_scores
 from cordcal.metrics.rows import Report
 from cordcal.metrics.summary import measure_report
-from cordcal.preserving import Reports
+from cordcal.preserving import Outputs
 from cordcal.serving._pairs import construct_from_files
 from cordcal.serving.auditing import audit_files
 
@@ -93,7 +93,7 @@ def test_the_pictures_are_those_in_memory(
         for name, values in reports.items()
     }
     wanted = Pictures.of(
-        original, Reports(direct, repaired, decision), names, measured, labels=labels
+        original, Outputs(direct, repaired, decision), names, measured, labels=labels
     ).to_dict()
     found = audited.pictures.to_dict()
     for part in ("histogram", "moves", "groups", "rows"):

@@ -27,9 +27,9 @@ def logits() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def model(logits: np.ndarray) -> cordcal.Preserved:
+def model(logits: np.ndarray) -> cordcal.PreservingCalibrator:
     labels = np.where(np.arange(ROWS) % 4, logits.argmax(axis=1), np.arange(ROWS) % 3)
-    return cordcal.Preserved("vs", class_names=NAMES).fit(logits, labels)
+    return cordcal.PreservingCalibrator("vs", class_names=NAMES).fit(logits, labels)
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def apply(model: object, path: Path, output: Path, rest: bool = True, **options:
 
 @pytest.mark.parametrize("layout", ["wide", "list"])
 def test_types_and_order_stay(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, layout: str
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray, layout: str
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, layout)
     apply(model, path, tmp_path / "o.parquet")
@@ -97,7 +97,7 @@ def test_types_and_order_stay(
 @pytest.mark.parametrize("given", ["wide", "list"])
 @pytest.mark.parametrize("wanted", ["wide", "list"])
 def test_the_layout_can_be_chosen(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, given: str, wanted: str
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray, given: str, wanted: str
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, given)
     apply(model, path, tmp_path / "o.parquet", layout=wanted)
@@ -106,7 +106,7 @@ def test_the_layout_can_be_chosen(
 
 
 def test_the_other_columns_can_be_left_out(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, "list")
     apply(model, path, tmp_path / "o.parquet", rest=False)
@@ -116,7 +116,7 @@ def test_the_other_columns_can_be_left_out(
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_a_skipped_row_is_gone_from_every_column(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, suffix: str
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray, suffix: str
 ) -> None:
     bad = logits.copy()
     bad[[0, 129, 130, 699], 1] = np.nan
@@ -145,7 +145,7 @@ def test_a_skipped_row_is_gone_from_every_column(
 
 
 def test_cells_of_a_csv_file_stay_as_they_are_written(
-    tmp_path: Path, model: cordcal.Preserved
+    tmp_path: Path, model: cordcal.PreservingCalibrator
 ) -> None:
     path = tmp_path / "s.csv"
     path.write_text(
@@ -164,7 +164,9 @@ def test_cells_of_a_csv_file_stay_as_they_are_written(
     assert table["price"].to_pylist() == [1.5, 2.0]
 
 
-def test_formulas_are_guarded_for_spreadsheets(tmp_path: Path, model: cordcal.Preserved) -> None:
+def test_formulas_are_guarded_for_spreadsheets(
+    tmp_path: Path, model: cordcal.PreservingCalibrator
+) -> None:
     path = tmp_path / "s.csv"
     path.write_text('ant,bee,cat,note,change\n1,2,3,"=1+1",-5\n')
     apply(model, path, tmp_path / "o.csv", spreadsheet=True)
@@ -172,7 +174,7 @@ def test_formulas_are_guarded_for_spreadsheets(tmp_path: Path, model: cordcal.Pr
 
 
 def test_a_name_that_the_output_has_too(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     table = arrow.table({"decision": [1] * ROWS, "logits": as_lists(logits)})
     parquet.write_table(table, tmp_path / "s.parquet")
@@ -186,7 +188,11 @@ def test_a_name_that_the_output_has_too(
 @pytest.mark.parametrize("layout", ["wide", "list"])
 @pytest.mark.parametrize("target", ["feather", "arrow"])
 def test_to_feather(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, layout: str, target: str
+    tmp_path: Path,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    layout: str,
+    target: str,
 ) -> None:
     feather = pytest.importorskip("pyarrow.feather")
     path = write(tmp_path / "s.parquet", logits, layout)
@@ -202,7 +208,9 @@ def test_to_feather(
     assert again.rows == ROWS
 
 
-def test_from_feather(tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray) -> None:
+def test_from_feather(
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
+) -> None:
     feather = pytest.importorskip("pyarrow.feather")
     path = write(tmp_path / "s.parquet", logits, "wide")
     feather.write_feather(parquet.read_table(path), tmp_path / "s.feather", chunksize=99)
@@ -214,7 +222,9 @@ def test_from_feather(tmp_path: Path, model: cordcal.Preserved, logits: np.ndarr
     assert one.equals(other)
 
 
-def test_lines_of_json(tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray) -> None:
+def test_lines_of_json(
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
+) -> None:
     rows = [
         {"id": at, "logits": row, "text": f"é {at}", "meta": {"a": [1, None]}}
         for at, row in enumerate(logits.tolist())
@@ -246,7 +256,7 @@ def test_lines_of_json(tmp_path: Path, model: cordcal.Preserved, logits: np.ndar
 
 
 def test_columns_of_text_from_parquet(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray
+    tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, "wide")
     with pytest.raises(ValueError, match="the column 'raw' holds bytes, which text cannot"):
@@ -291,7 +301,10 @@ def test_columns_of_both_files(tmp_path: Path) -> None:
 
 
 def test_resumed_with_other_columns(
-    tmp_path: Path, model: cordcal.Preserved, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from cordcal.files import _growing
 

@@ -83,7 +83,7 @@ def test_collecting_ends_with_its_block() -> None:
 
 
 @pytest.fixture
-def sloppy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RepairedRows:
+def inexact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RepairedRows:
     """Reports of many batches whose sums are off a little."""
     monkeypatch.setattr(_sources, "BATCH_BYTES", 4096)
     rng = np.random.default_rng(0)
@@ -98,23 +98,23 @@ def sloppy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RepairedRows:
     return RepairedRows(cord, *files, dtype=None, with_direct=False, explain=False)
 
 
-def test_apply_warns_once_a_report(sloppy: RepairedRows, tmp_path: Path) -> None:
+def test_apply_warns_once_a_report(inexact: RepairedRows, tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert apply_model(sloppy, tmp_path / "out.csv").rows == 2000
+        assert apply_model(inexact, tmp_path / "out.csv").rows == 2000
     assert sorted(str(each.message).split(":")[0] for each in caught) == ["direct", "original"]
 
 
-def test_a_warning_made_an_error_stops_apply(sloppy: RepairedRows, tmp_path: Path) -> None:
+def test_a_warning_made_an_error_stops_apply(inexact: RepairedRows, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="sum to one"):
-            apply_model(sloppy, tmp_path / "out.csv")
+            apply_model(inexact, tmp_path / "out.csv")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["p.npy", "q.npy"]
 
 
-def test_a_warning_that_is_ignored(sloppy: RepairedRows, tmp_path: Path) -> None:
+def test_a_warning_that_is_ignored(inexact: RepairedRows, tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
-        apply_model(sloppy, tmp_path / "out.csv")
+        apply_model(inexact, tmp_path / "out.csv")
     assert caught == []

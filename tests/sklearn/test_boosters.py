@@ -1,4 +1,4 @@
-"""Boosters: fitted inside the scikit-learn adapter, and their raw scores behind `Preserved`."""
+"""Boosters: inside the scikit-learn class, and their raw scores in `PreservingCalibrator`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from cordcal import Preserved
+from cordcal import PreservingCalibrator
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 
 
@@ -37,7 +37,7 @@ def test_raw_scores_keep_a_boosters_predictions(
     booster, raw = make()
     booster.fit(X[::2], y[::2])
     scores = np.asarray(booster.predict(X[1::2], **raw))
-    model = Preserved("svs").fit(scores, y[1::2])
+    model = PreservingCalibrator("svs").fit(scores, y[1::2])
     kept = model.predict_proba(scores).argmax(axis=1)
     np.testing.assert_array_equal(kept, np.ravel(booster.predict(X[1::2])))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal import Preserved, metrics
+from cordcal import PreservingCalibrator, metrics
 from cordcal.calibrators import calibrator_class
 from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
 from cordcal.study import cells
@@ -55,10 +55,10 @@ def test_a_cell_holds_what_the_library_says(spec: SetSpec) -> None:
     cell = compute(task(spec, "irova", {CLEAN: ("direct", "cord"), "noise 3": ("direct", "cord")}))
     data = load_set(spec)
     calibration = data.calibration(0, 1.0)
-    model = Preserved("irova").fit(calibration.scores, calibration.labels)
+    model = PreservingCalibrator("irova").fit(calibration.scores, calibration.labels)
     for name in (CLEAN, "noise 3"):
         rows = data.evaluated(0, name)
-        reports = model.reports(rows.scores)
+        reports = model.predict_both(rows.scores)
         for repair, report in (("direct", reports.direct), ("cord", reports.repaired)):
             found = cell.measures[name][repair]
             assert found["ece"] == metrics.ece(report, rows.labels)

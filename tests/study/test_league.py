@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal import Preserved, metrics
+from cordcal import PreservingCalibrator, metrics
 from cordcal.calibrators import calibrator_class, crossfit
 from cordcal.study.chapters import Table
 from cordcal.study.data import Rows, SetData, load_set
@@ -117,9 +117,9 @@ def task(spec: SetSpec, keys: tuple[str, ...], **other: object) -> RoundTask:
 
 def test_a_round_says_what_the_library_says(spec: SetSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[object] = []
-    teach = crossfit.teach
+    fit_calibrator = crossfit.fit_calibrator
     monkeypatch.setattr(
-        crossfit, "teach", lambda model, *rest: fits.append(model) or teach(model, *rest)
+        crossfit, "teach", lambda model, *rest: fits.append(model) or fit_calibrator(model, *rest)
     )
     one = task(spec, ("ts", "vs", "irova", "blend"))
     monkeypatch.setattr("cordcal.calibrators.blend._MEMBERS", ("ts", "vs", "irova"))
@@ -133,7 +133,7 @@ def test_a_round_says_what_the_library_says(spec: SetSpec, monkeypatch: pytest.M
     decision = evaluation.scores.argmax(axis=1)
     for key in ("vs", "irova", "blend"):
         for repair in ("cord", "lift"):
-            model = Preserved(key, repair=repair).fit(fit.scores, fit.labels)
+            model = PreservingCalibrator(key, repair=repair).fit(fit.scores, fit.labels)
             report = model.predict_proba(evaluation.scores)
             found = played.measures[Report(key, repair)]
             assert found["nll"] == pytest.approx(metrics.nll(report, evaluation.labels), abs=1e-12)

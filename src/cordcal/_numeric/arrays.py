@@ -12,7 +12,7 @@ import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Array, Matrix
 
 # Unit roundoff of each dtype we serve: half the gap between 1 and its successor.
@@ -101,7 +101,7 @@ def refuse_masked(values: Any, name: str) -> None:
     >>> refuse_masked(np.ma.array([0, 1], mask=[False, True]), "labels")
     Traceback (most recent call last):
         ...
-    cordcal.Refusal: labels: row 1 is masked; drop such rows from every argument ...
+    cordcal.InputError: labels: row 1 is masked; drop such rows from every argument ...
     """
     masked = sys.modules.get("numpy.ma")  # whoever has a masked array has loaded it
     if masked is None or type(values) is np.ndarray:
@@ -118,7 +118,7 @@ def refuse_masked(values: Any, name: str) -> None:
     else:
         return
     if rows:
-        raise Refusal(
+        raise InputError(
             name,
             "has masked entries",
             "drop such rows from every argument (numpy.ma.getmaskarray tells which they are), or "

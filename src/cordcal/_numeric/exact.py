@@ -58,7 +58,7 @@ class ExactSum:
         """Add up ``weights * values`` without rounding the products.
 
         Weights must lie far enough below the largest double to be multiplied by 2^27;
-        see `moderated`.
+        see `scale_to_safe_exponent`.
         """
         product = weights * values
         return cls.of(product) + cls.of(_product_error(weights, values, product))
@@ -197,7 +197,7 @@ def ordinary_weights(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64
     return weights if unit == 0 else np.asarray(np.ldexp(weights, -unit))
 
 
-def moderated(
+def scale_to_safe_exponent(
     weights: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], int | None]:
     """Scale weights by a power of two so that the largest is below one; return its exponent.

@@ -49,14 +49,14 @@ def log(x: Array, xp: Any) -> Array:
     return np.log(x, out=x) if xp is np else xp.log(x)
 
 
-def at_least(x: Array, bound: Any, xp: Any) -> Array:
+def maximum(x: Array, bound: Any, xp: Any) -> Array:
     """Return the larger of each entry and a number or array."""
     if xp is np:
         return np.maximum(x, bound, out=x)
     return xp.where(x < bound, xp.zeros_like(x) + bound, x)
 
 
-def at_most(x: Array, bound: Any, xp: Any) -> Array:
+def minimum(x: Array, bound: Any, xp: Any) -> Array:
     """Return the smaller of each entry and a number or array."""
     if xp is np:
         return np.minimum(x, bound, out=x)
@@ -99,7 +99,7 @@ def shares(masses: Array, xp: Any) -> Array:
     return over(masses, xp.sum(masses, axis=1, keepdims=True), xp)
 
 
-def less_top(scores: Array, xp: Any) -> Array:
+def subtract_max(scores: Array, xp: Any) -> Array:
     """Return scores whose largest entry is 0 in every row."""
     return minus(scores, xp.max(scores, axis=1, keepdims=True), xp)
 
@@ -112,7 +112,7 @@ def softmax(scores: Array, xp: Any) -> Array:
     >>> softmax(np.array([[0.0, np.log(3.0)]]), np)
     array([[0.25, 0.75]])
     """
-    return shares(exp(less_top(scores, xp), xp), xp)
+    return shares(exp(subtract_max(scores, xp), xp), xp)
 
 
 def in_domain(scores: Array, kind: Kind, domain: Domain, log_floor: Any, xp: Any) -> Array:
@@ -139,12 +139,12 @@ def in_domain(scores: Array, kind: Kind, domain: Domain, log_floor: Any, xp: Any
     if kind == "probabilities":
         if domain == "probabilities":
             return scores
-        scores = log(at_least(scores, log_floor, xp), xp)
+        scores = log(maximum(scores, log_floor, xp), xp)
     elif domain == "probabilities":
         return softmax(scores, xp)
     elif domain == "log-probabilities":
-        shifted = less_top(scores, xp)
+        shifted = subtract_max(scores, xp)
         return minus(shifted, xp.log(xp.sum(xp.exp(shifted), axis=1, keepdims=True)), xp)
     if domain == "shifted":
-        return at_least(less_top(scores, xp), LOWEST_SHIFTED, xp)
+        return maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp)
     return scores

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 
 
@@ -108,8 +108,8 @@ def _order(first: str, second: str, indices: dict[str, Any]) -> Any:
     return [places[entry] for entry in entries]
 
 
-def _ambiguous(first: str, second: str) -> Refusal:
-    return Refusal(
+def _ambiguous(first: str, second: str) -> InputError:
+    return InputError(
         second,
         f"and {first} have the same numbers as index, 0..n−1, but in different orders, one of "
         f"them the default order",
@@ -118,8 +118,8 @@ def _ambiguous(first: str, second: str) -> Refusal:
     )
 
 
-def _orderless(unordered: str, first: str, second: str) -> Refusal:
-    return Refusal(
+def _orderless(unordered: str, first: str, second: str) -> InputError:
+    return InputError(
         second,
         f"and {first} have the same index in different orders, and {unordered} has no index that "
         f"says in which its rows are",
@@ -128,10 +128,10 @@ def _orderless(unordered: str, first: str, second: str) -> Refusal:
     )
 
 
-def _repeated(name: str, index: Any, other: str) -> Refusal:
+def _repeated(name: str, index: Any, other: str) -> InputError:
     rows = np.flatnonzero(index.duplicated())
     entry = index[rows[:1]].tolist()[0]
-    return Refusal(
+    return InputError(
         name,
         "repeats an index entry",
         f"the index of {other} differs, so rows can only be matched by entries that occur once: "
@@ -141,11 +141,11 @@ def _repeated(name: str, index: Any, other: str) -> Refusal:
     )
 
 
-def _missing(first: str, entries: set[Any], second: str, other: Any) -> Refusal:
+def _missing(first: str, entries: set[Any], second: str, other: Any) -> InputError:
     listed = other.tolist()
     rows = [row for row, entry in enumerate(listed) if entry not in entries]
     entry = next((listed[row] for row in rows), None)
-    return Refusal(
+    return InputError(
         second,
         f"has an index entry that {first} does not have",
         f"pass the same rows in both, or {second}.to_numpy() if positions say which rows go "

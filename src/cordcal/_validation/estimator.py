@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 
 # Lines and text take the notebook's own colours, so that light and dark need no second set.
 _BOX = (
@@ -181,5 +181,7 @@ def as_seed(seed: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        raise Refusal("seed", f"is {seed!r}", "pass a whole number from 0 on, or a NumPy generator")
+        raise InputError(
+            "seed", f"is {seed!r}", "pass a whole number from 0 on, or a NumPy generator"
+        )
     return number

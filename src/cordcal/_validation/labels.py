@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation.names import other_numbers
@@ -19,14 +19,16 @@ def check_decisions(decision: Any, rows: int, classes: int, name: str = "decisio
     """Return class indices (decisions, labels) as an integer vector of length ``rows``."""
     array = np.atleast_1d(to_numpy(decision, name))
     if array.ndim != 1 or array.shape[0] != rows:
-        raise Refusal(
+        raise InputError(
             name,
             f"has shape {array.shape} but there are {rows} rows",
             "pass one class index for each row",
         )
     if array.dtype.kind not in "iu":
         if array.dtype.kind != "f" or not np.array_equal(array, np.round(array)):
-            raise Refusal(name, f"has dtype {array.dtype}", f"pass class indices 0..{classes - 1}")
+            raise InputError(
+                name, f"has dtype {array.dtype}", f"pass class indices 0..{classes - 1}"
+            )
         array = array.astype(np.int64)
     _refuse_outside(array, classes, name, "pass column indices, not class names")
     # Kernels read decisions one after the other; a column of a table is not stored so.
@@ -43,14 +45,14 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
     """
     array = to_numpy(labels, "labels")
     if array.ndim != 1 or array.shape[0] != rows:
-        raise Refusal(
+        raise InputError(
             "labels",
             f"has shape {array.shape} but scores has {rows} rows",
             "pass one class index for each row",
         )
     if array.dtype.kind == "f":
-        refuse(
-            about_rows(
+        raise_first(
+            row_error(
                 ~(np.isfinite(array) & (array == np.round(array))),
                 "labels",
                 "is not a class index",
@@ -59,15 +61,15 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
             )
         )
     elif array.dtype.kind not in "iub":
-        raise Refusal(
+        raise InputError(
             "labels",
             f"has dtype {array.dtype}",
             f"pass class indices 0..{classes - 1} (the columns of scores), e.g. "
             f"[class_names.index(label) for label in labels]",
         )
-    remedy = f"scores has {classes} columns, so pass the column index of the true class"
-    remedy += counted_from_one(array, classes)
-    _refuse_outside(array, classes, "labels", remedy)
+    hint = f"scores has {classes} columns, so pass the column index of the true class"
+    hint += counted_from_one(array, classes)
+    _refuse_outside(array, classes, "labels", hint)
     return np.ascontiguousarray(array, dtype=np.intp)
 
 
@@ -83,14 +85,14 @@ def counted_from_one(labels: npt.NDArray[Any], classes: int) -> str:
     return "; these count from 1, so subtract 1" if counted else ""
 
 
-def _refuse_outside(array: npt.NDArray[Any], classes: int, name: str, remedy: str) -> None:
+def _refuse_outside(array: npt.NDArray[Any], classes: int, name: str, hint: str) -> None:
     range_of = f"0..{classes - 1}"
-    refuse(
-        about_rows(
+    raise_first(
+        row_error(
             (array < 0) | (array >= classes),
             name,
             f"is outside {range_of}",
-            remedy,
+            hint,
             found=lambda row: f"is {array[row]}, outside {range_of}",
         )
     )
@@ -100,7 +102,7 @@ def check_variety(labels: Labels, weight: Vector | None) -> None:
     """Refuse calibration rows that all carry one label."""
     counted = labels if weight is None else labels[weight > 0.0]
     if (counted == counted[0]).all():
-        raise Refusal(
+        raise InputError(
             "labels",
             f"are all {int(counted[0])}",
             "a calibrator needs rows of at least two classes, so pass a calibration set drawn "
@@ -115,13 +117,13 @@ def check_weights(sample_weight: Any, rows: int, *, some: bool = True) -> Vector
     """
     array = np.asarray(to_numpy(sample_weight, "sample_weight"), dtype=np.float64)
     if array.shape != (rows,):
-        raise Refusal(
+        raise InputError(
             "sample_weight",
             f"has shape {array.shape} but there are {rows} rows",
             "pass one weight for each row",
         )
-    refuse(
-        about_rows(
+    raise_first(
+        row_error(
             ~np.isfinite(array) | (array < 0),
             "sample_weight",
             "is no weight",
@@ -134,9 +136,9 @@ def check_weights(sample_weight: Any, rows: int, *, some: bool = True) -> Vector
     return array
 
 
-def no_weight() -> Refusal:
+def no_weight() -> InputError:
     """Return the refusal of weights that are all zero, for callers that see them in parts."""
-    return Refusal("sample_weight", "is zero in every row", "give at least one row some weight")
+    return InputError("sample_weight", "is zero in every row", "give at least one row some weight")
 
 
 Names = tuple[str, ...]
@@ -165,14 +167,14 @@ def as_indices(
     """
     rows, classes = shape
     if labels.shape[0] != rows:
-        raise Refusal(
+        raise InputError(
             where,
             f"has {labels.shape[0]} labels for {rows} rows of scores",
             "pass one label for each row",
         )
     words = labels.dtype.kind not in "iufb"
     if words and names is None:
-        raise Refusal(
+        raise InputError(
             where,
             f"has words for labels ({str(labels[0])!r}) but the scores have no class names",
             f"name the columns, or pass labels 0..{classes - 1}",
@@ -222,7 +224,7 @@ def _looked_up(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDArra
     wrong = np.flatnonzero(found < 0)
     if wrong.size:
         first = ", ".join(map(repr, names[:3]))
-        raise Refusal(
+        raise InputError(
             where,
             "has a label that is no class name",
             f"labels must be class names or 0..{len(names) - 1}",
@@ -245,7 +247,7 @@ def _looked_up_numbers(
     wrong = np.flatnonzero(columns < 0)
     if wrong.size:
         first = ", ".join(map(str, numbers[:3]))
-        raise Refusal(
+        raise InputError(
             where,
             "has a label that is not a class name",
             "where class names or headings are numbers other than 0..K-1 in order, labels must be "
@@ -262,7 +264,7 @@ def _checked(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[
     fits = (labels >= 0) & (labels < classes) & (labels == np.floor(labels))
     wrong = np.flatnonzero(~fits)
     if wrong.size:
-        raise Refusal(
+        raise InputError(
             where,
             "has a label that is no column",
             f"with {classes} columns, labels are the integers 0..{classes - 1}"

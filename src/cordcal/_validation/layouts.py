@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
 
 View = npt.NDArray[Any]
@@ -18,9 +18,11 @@ View = npt.NDArray[Any]
 def check_axis(axis: Any, dimensions: int, name: str) -> int:
     """Return the axis of the classes, counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise Refusal("axis", f"is {axis!r}", "pass the number of the dimension that holds classes")
+        raise InputError(
+            "axis", f"is {axis!r}", "pass the number of the dimension that holds classes"
+        )
     if not -dimensions <= axis < dimensions:
-        raise Refusal(
+        raise InputError(
             "axis",
             f"is {axis} but {name} has {dimensions} dimension(s)",
             "pass the one that holds the classes",
@@ -111,7 +113,7 @@ def _viewable(report: View, depth: int) -> bool:
 def _beside(vector: Any, shape: tuple[int, ...]) -> View:
     array = arrays.to_numpy(vector)
     if array.shape != shape:
-        raise Refusal(
+        raise InputError(
             "labels, weights or decisions",
             f"have shape {array.shape} but the reports have positions {shape}",
             "pass one entry for each position",
@@ -153,7 +155,9 @@ def _unignored(
         yield range(first, first + np.shape(reports[0])[0]), reports, labels, weight
         return
     if labels is None:
-        raise Refusal("ignore_index", "is given but labels are not", "pass labels, or leave it out")
+        raise InputError(
+            "ignore_index", "is given but labels are not", "pass labels, or leave it out"
+        )
     truth = arrays.to_numpy(labels, "labels")
     kept = np.flatnonzero(truth != ignore_index)
     if kept.size:
@@ -176,7 +180,7 @@ def chosen_rows(
     """
     blocks = list(labelled_rows(axis, ignore_index, [scores], labels, sample_weight))
     if not blocks:
-        raise Refusal(
+        raise InputError(
             "labels", f"are all {ignore_index}, the ignore_index", "there are no rows left"
         )
     rows, reports, truths, weights = zip(*blocks, strict=True)
@@ -211,7 +215,7 @@ class Handler(Protocol):
         """Repair lazily; see `CORD.transform`."""
 
     def apply(self, function: Any, scores: Any, dtype: Any, *, shape: str = "ij") -> Any:
-        """Call a function on every block of scores, lazily; see `Preserved`."""
+        """Call a function on every block of scores, lazily; see `PreservingCalibrator`."""
 
     def fed(
         self, stream: Any, reports: Any, labels: Any, sample_weight: Any, ignore_index: Any

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 
 
 def column_names(values: Any) -> list[str] | None:
@@ -78,7 +78,7 @@ def check_same_columns(
     if numbers in (one, other) and set(one) != set(other):
         return  # a frame made without names
     at = next(at for at in range(len(one)) if one[at] != other[at])
-    raise Refusal(
+    raise InputError(
         name,
         f"has the column {one[at]!r} where {than} has {other[at]!r}",
         "pass the same classes in the same order",
@@ -145,7 +145,9 @@ def class_order(
     if not len(place) == len(own) == len(expected):
         names = own if len(place) < len(own) else expected
         twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise Refusal(where, f"has two columns for the class {twice!r}", "give each its own name")
+        raise InputError(
+            where, f"has two columns for the class {twice!r}", "give each its own name"
+        )
     return [place[name] for name in expected]
 
 
@@ -156,11 +158,11 @@ def _other_classes(
     extra: Sequence[str],
     where: str,
     than: str,
-) -> Refusal:
+) -> InputError:
     pattern = fixed_part(own, expected)
     if pattern is not None:
         first = pattern.replace("*", expected[0])
-        return Refusal(
+        return InputError(
             where,
             f"has the column {first!r} where {than} has the class {expected[0]!r}",
             "name the columns with {setting}",
@@ -169,24 +171,24 @@ def _other_classes(
     pattern = fixed_part(expected, own)
     if pattern is not None:
         first = pattern.replace("*", own[0])
-        return Refusal(
+        return InputError(
             where,
             f"has the class {own[0]!r} where {than} has {first!r}",
             f"call the classes alike: there, read the columns with the pattern {pattern!r}",
         )
     if missing and extra:
-        return Refusal(
+        return InputError(
             where,
             f"has the class {extra[0]!r} but not {missing[0]!r}, which {than} has",
             "rename the column if it is this class; otherwise pass the same classes",
         )
     if missing:
-        return Refusal(
+        return InputError(
             where,
             f"does not have the class {missing[0]!r}, which {than} has",
             "pass the same classes",
         )
-    return Refusal(
+    return InputError(
         where,
         f"has the class {extra[0]!r}, which {than} does not have",
         "pass the same classes, or name the columns of the scores with {setting}",
@@ -228,12 +230,14 @@ def check_class_names(names: Sequence[Any], classes: int) -> tuple[str, ...]:
     """
     words = tuple(str(name) for name in names)
     if len(words) != classes:
-        raise Refusal(
+        raise InputError(
             "class_names",
             f"has {len(words)} names but there are {classes} columns",
             "pass one name for each column",
         )
     if len(set(words)) < classes:
         twice = next(word for at, word in enumerate(words) if word in words[:at])
-        raise Refusal("class_names", f"has {twice!r} twice", "give each column a name of its own")
+        raise InputError(
+            "class_names", f"has {twice!r} twice", "give each column a name of its own"
+        )
     return words

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, namespace, to_numpy
 from cordcal._numeric.types import Array
 from cordcal._validation.warn import warn
@@ -41,13 +41,13 @@ def as_matrix(values: Any, name: str, *, allow_row: bool = False) -> Array:
     shape = array.shape
     if len(shape) == 2:
         if shape[0] == 0:
-            raise Refusal(name, "has no rows", "pass at least one")
+            raise InputError(name, "has no rows", "pass at least one")
     elif len(shape) != 1 or not allow_row:
-        raise Refusal(
+        raise InputError(
             name, f"has {len(shape)} dimension(s)", "pass a 2-D array of shape (rows, classes)"
         )
     if shape[-1] < 2:
-        raise Refusal(name, f"has {shape[-1]} class(es)", "at least 2 columns are needed")
+        raise InputError(name, f"has {shape[-1]} class(es)", "at least 2 columns are needed")
     return array
 
 
@@ -55,7 +55,7 @@ def _floats(values: Any, name: str) -> Array:
     """Return an array of a dtype that is served, in the library of the values."""
     array = _numpy_matrix(values, name) if namespace(values) is np else values
     if dtype_name(array.dtype) not in UNIT_ROUNDOFF:
-        raise Refusal(
+        raise InputError(
             name, f"has dtype {array.dtype}", "pass an array of floats, one column a class"
         )
     return array
@@ -64,7 +64,7 @@ def _floats(values: Any, name: str) -> Array:
 def _numpy_matrix(values: Any, name: str) -> Array:
     array = to_numpy(values, name)
     if array.dtype.kind == "b":
-        raise Refusal(
+        raise InputError(
             name, "holds truth values", "pass numbers, e.g. scores; .astype(float) for one-hot rows"
         )
     # Integers are whole numbers of something; longdouble is more than anything here keeps.
@@ -86,7 +86,7 @@ def _rounded(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 def check_same_shape(first: Array, first_name: str, second: Array, second_name: str) -> None:
     """Refuse two matrices that do not describe the same rows and classes."""
     if tuple(first.shape) != tuple(second.shape):
-        raise Refusal(
+        raise InputError(
             first_name,
             f"has shape {tuple(first.shape)} but {second_name} has shape {tuple(second.shape)}",
             "both must hold the same rows and classes",
@@ -123,7 +123,7 @@ def check_report(report: Array, totals: Array, name: str, dtype: Any) -> float:
         The dtype in which the caller was given the report.
     """
     if not are_distributions(report, totals, dtype):
-        refuse(*report_refusals(report, totals, name, dtype))
+        raise_first(*report_refusals(report, totals, name, dtype))
     xp = namespace(totals)
     return float(to_numpy(xp.max(xp.abs(totals - 1.0))))
 
@@ -138,7 +138,7 @@ def are_distributions(report: Array, totals: Array, dtype: Any, *, spare: float 
     return near_one and bool(xp.min(report) >= 0.0)
 
 
-def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list[Refusal]:
+def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list[InputError]:
     """Return a refusal for each way in which rows are no distributions, with all such rows.
 
     A row is refused once, for the first of: NaN, infinities, negative numbers, its sum.
@@ -149,9 +149,9 @@ def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list
     off = ~(np.abs(sums - 1.0) <= sum_tolerance(dtype))
     bad_entries = nan | infinite
     kinds = (
-        about_rows(nan, name, "contains NaN", DROP),
-        about_rows(infinite & ~nan, name, "contains an infinite value", DROP),
-        about_rows(
+        row_error(nan, name, "contains NaN", DROP),
+        row_error(infinite & ~nan, name, "contains an infinite value", DROP),
+        row_error(
             negative & ~bad_entries,
             name,
             "contains a negative number",
@@ -159,7 +159,7 @@ def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list
             f"scipy.special.softmax({name}, axis=1)",
             found=lambda row: f"contains a negative number ({float(xp.min(report[row, :])):.6g})",
         ),
-        about_rows(
+        row_error(
             off & ~bad_entries & ~negative,
             name,
             "does not sum to 1",
@@ -171,10 +171,10 @@ def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list
     return [kind for kind in kinds if kind is not None]
 
 
-def nan_refusal(report: Array, name: str) -> Refusal | None:
+def nan_refusal(report: Array, name: str) -> InputError | None:
     """Return the refusal of all rows with a NaN, for readers of the order alone."""
     xp = namespace(report)
-    return about_rows(to_numpy(xp.any(xp.isnan(report), axis=1)), name, "contains NaN", DROP)
+    return row_error(to_numpy(xp.any(xp.isnan(report), axis=1)), name, "contains NaN", DROP)
 
 
 def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.arrays import stacklevel_outside_package
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
-from cordcal._validation.scores import Original
+from cordcal._validation.scores import CheckedScores
 
 Flags = npt.NDArray[np.bool_]
 
@@ -49,7 +49,7 @@ class DoubtWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Concern:
+class Caveat:
     """A reason to doubt what a fit or a comparison says.
 
     Attributes
@@ -68,10 +68,10 @@ class Concern:
     key: str
     sentence: str
     figures: Mapping[str, float] = field(default_factory=dict)
-    withholds: bool = False
+    blocks_advice: bool = False
 
     @property
-    def ended(self) -> str:
+    def with_full_stop(self) -> str:
         """The sentence with its full stop, unless it asks."""
         return self.sentence if self.sentence.endswith("?") else f"{self.sentence}."
 
@@ -81,11 +81,11 @@ class Concern:
 
 
 def doubts(
-    original: Original,
+    original: CheckedScores,
     labels: Labels | None = None,
     weight: Vector | None = None,
     names: Sequence[str] | None = None,
-) -> list[Concern]:
+) -> list[Caveat]:
     """Return what calibration rows give reason to doubt, one concern for each cause.
 
     Parameters
@@ -118,13 +118,13 @@ def doubts(
                 original.classes,
                 names=names,
                 weight=weight,
-                scores=original.given,
+                scores=original.raw,
             ),
         ]
     return [concern for concern in concerns if concern is not None]
 
 
-def warn_of(concerns: Iterable[Concern]) -> None:
+def warn_of(concerns: Iterable[Caveat]) -> None:
     """Warn of each concern, at the caller's own line."""
     for concern in concerns:
         warnings.warn(concern.sentence, DoubtWarning, stacklevel=stacklevel_outside_package())
@@ -135,7 +135,7 @@ _SAID: ContextVar[frozenset[str]] = ContextVar("said", default=frozenset())
 
 
 @contextmanager
-def said_before(concerns: Iterable[Concern]) -> Iterator[None]:
+def said_before(concerns: Iterable[Caveat]) -> Iterator[None]:
     """Keep a fit from warning again of what these concerns explain (see `is_explained`)."""
     token = _SAID.set(frozenset(concern.key for concern in concerns))
     try:
@@ -161,7 +161,7 @@ def label_doubt(
     names: Sequence[str] | None = None,
     weight: Vector | None = None,
     scores: npt.NDArray[Any] | None = None,
-) -> Concern | None:
+) -> Caveat | None:
     """Return why the labels seem not to belong to the rows or the columns, or None.
 
     What would mend it is proposed only where more rows are then right than by predicting the
@@ -200,23 +200,23 @@ def label_doubt(
     rows = _Rows(decision, labels, weight, classes, right, labels == top)
     best = rows.best_remedy(names, scores)
     if best is not None:
-        return Concern(
+        return Caveat(
             best.key,
             f"{start}; {best.condition} it would be {best.accuracy:.1%}: {best.advice}",
             {**figures, **best.figures, f"accuracy_with_{best.change}": best.accuracy},
-            withholds=True,
+            blocks_advice=True,
         )
     ask = "are the labels those of these rows, and the columns in their order?"
     if _clearly_more(rows.frequent, right, weight, _OFF):
-        return Concern("chance", f"{start}: {ask}", figures, withholds=True)
+        return Caveat("chance", f"{start}: {ask}", figures, blocks_advice=True)
     expected = rows.accuracy_if_shuffled(accuracy, shares)
     if expected is None:
         return None
-    return Concern(
+    return Caveat(
         "chance",
         f"accuracy {accuracy:.1%} is no better than with shuffled labels ({expected:.1%}): {ask}",
         {**figures, "chance": expected},
-        withholds=True,
+        blocks_advice=True,
     )
 
 
@@ -250,8 +250,8 @@ class _Rows:
         tried = [*self._likely_orders(names), *self._shifts()]
         if scores is not None:
             tried += self._without_column(scores, names)
-        mending = [remedy for remedy in tried if remedy is not None]
-        best = max(mending, key=lambda remedy: remedy.accuracy, default=None)
+        mending = [hint for hint in tried if hint is not None]
+        best = max(mending, key=lambda hint: hint.accuracy, default=None)
         matched = self._matched_order(names)
         if best is None or matched is None:
             return best or matched
@@ -383,48 +383,48 @@ def _matched(decision: Classes, labels: Labels, classes: int) -> Classes:
     return order
 
 
-def _few(rows: int, classes: int) -> Concern:
-    return Concern(
+def _few(rows: int, classes: int) -> Caveat:
+    return Caveat(
         "rows",
         f"only {rows:,} row{'' if rows == 1 else 's'} of {classes:,} classes to fit on: a "
         f"calibrator learns little but noise from fewer than {FEWEST_TO_FIT}; pass more rows",
         {"calibration": rows, "needed": FEWEST_TO_FIT},
-        withholds=True,
+        blocks_advice=True,
     )
 
 
-def _constant(probabilities: Matrix) -> Concern | None:
+def _constant(probabilities: Matrix) -> Caveat | None:
     """Find scores that are the same in every row."""
     for rows in _sample_then_all(probabilities):
         if len(rows) < 2 or np.abs(rows - rows[0]).max() > _ROUNDING:
             return None
-    return Concern(
+    return Caveat(
         "scores",
         f"the scores are the same in all {len(probabilities):,} rows, so that nothing can be "
         f"learnt from them: are they the classifier's outputs for these rows?",
         {"rows": len(probabilities)},
-        withholds=True,
+        blocks_advice=True,
     )
 
 
-def _percentages(original: Original) -> Concern | None:
+def _percentages(original: CheckedScores) -> Caveat | None:
     """Find logits that are percentages."""
     if original.kind != "logits":
         return None
-    for rows in _sample_then_all(original.given):
+    for rows in _sample_then_all(original.raw):
         off = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0)
         if not (off.max() <= _PERCENT_TOLERANCE and rows.min() >= 0.0):
             return None
-    return Concern(
+    return Caveat(
         "scores",
         "the scores add up to 100 in every row, as percentages do, but are read as logits: divide "
         "them by 100 and pass them as probabilities",
         {"sum": 100.0},
-        withholds=True,
+        blocks_advice=True,
     )
 
 
-def _softmax_twice(original: Original, labels: Labels, weight: Vector | None) -> Concern | None:
+def _softmax_twice(original: CheckedScores, labels: Labels, weight: Vector | None) -> Caveat | None:
     """Find probabilities that were put through a second softmax."""
     if original.kind != "probabilities":
         return None
@@ -443,13 +443,13 @@ def _softmax_twice(original: Original, labels: Labels, weight: Vector | None) ->
     if highest < _TWICE_LOW or accuracy - mean <= _OFF * error:
         return None
     ratio = float((confidence / original.probabilities.min(axis=1)).max())
-    return Concern(
+    return Caveat(
         "scores",
         f"the scores differ by a factor of at most {ratio:.2f} within a row, as after two "
         f"softmaxes, and their mean confidence is {mean:.1%} where accuracy is {accuracy:.1%}: "
         f"pass the probabilities before the second softmax",
         {"ratio": ratio, "confidence": mean, "accuracy": accuracy},
-        withholds=True,
+        blocks_advice=True,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, about_rows, gathered, placed, refuse
+from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows, row_error
 from cordcal._numeric.arrays import block_buffer, row_blocks, to_numpy
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.types import Classes, Decisions, Domain, Kind, Labels, Matrix, Vector
@@ -36,13 +36,15 @@ def row_weights(rows: int, weight: Vector | None) -> Vector:
 _LEAST_WEIGHT, _MOST_WEIGHT = 2.0**-40, 2.0**40
 
 
-def tame_weights(weight: Vector) -> Vector:
+def rescale_large_weights(weight: Vector) -> Vector:
     """Return weights that can be summed and multiplied: the largest within 2^±40.
 
     Examples
     --------
-    >>> tame_weights(np.array([3.0, 0.5])), tame_weights(np.array([3e300, 6e300])) / 2.0**40
-    (array([3. , 0.5]), array([0.5, 1. ]))
+    >>> rescale_large_weights(np.array([3.0, 0.5]))
+    array([3. , 0.5])
+    >>> rescale_large_weights(np.array([3e300, 6e300])) / 2.0**40
+    array([0.5, 1. ])
     """
     largest = float(weight.max(initial=0.0))
     bounded = min(max(largest, _LEAST_WEIGHT), _MOST_WEIGHT)
@@ -52,7 +54,7 @@ def tame_weights(weight: Vector) -> Vector:
 def check_kind(kind: Any) -> None:
     """Refuse anything but the two kinds of scores."""
     if kind not in ("logits", "probabilities"):
-        raise Refusal("input", f"is {kind!r}", 'write input="logits" or input="probabilities"')
+        raise InputError("input", f"is {kind!r}", 'write input="logits" or input="probabilities"')
 
 
 def as_scores(scores: Any) -> npt.NDArray[Any]:
@@ -65,7 +67,7 @@ def as_scores_again(scores: Any, classes: int) -> npt.NDArray[Any]:
     """Return scores of other rows than those of fit, with as many columns."""
     given = as_scores(scores)
     if given.shape[1] != classes:
-        raise Refusal(
+        raise InputError(
             "scores",
             f"has {given.shape[1]} columns but fit saw {classes}",
             "pass the same classes as in fit",
@@ -76,8 +78,8 @@ def as_scores_again(scores: Any, classes: int) -> npt.NDArray[Any]:
 def check_own_scores(scores: npt.NDArray[Any], labels: Labels, kind: Kind) -> None:
     """Refuse a label whose class is masked in its row: its loss is infinite under any map."""
     if kind == "logits":
-        refuse(
-            about_rows(
+        raise_first(
+            row_error(
                 np.isneginf(scores[np.arange(labels.size), labels]),
                 "labels",
                 "is a class whose logit is −inf (masked) in that row",
@@ -127,7 +129,7 @@ def read_scores(
 
 def check_scores(scores: npt.NDArray[Any], kind: Kind) -> None:
     """Refuse what `original_probabilities` refuses, without computing them."""
-    for _ in _checked_blocks(scores, kind, masked=True, owner="Preserved"):
+    for _ in _checked_blocks(scores, kind, masked=True, owner="PreservingCalibrator"):
         pass
 
 
@@ -151,8 +153,8 @@ def _checked_blocks(
         low, high = block.min(axis=1), block.max(axis=1)
         total = _totals(wide) if kind == "probabilities" else None
         if not _are_sound(low, high, total, kind, block.dtype, masked=masked):
-            with placed(at.start):
-                refuse(*score_refusals(scores[at.start :], kind, masked=masked, owner=owner))
+            with renumber_rows(at.start):
+                raise_first(*score_refusals(scores[at.start :], kind, masked=masked, owner=owner))
         if total is None:
             suspicious = suspicious and _like_probabilities(block, loose=fitting)
         else:
@@ -160,7 +162,7 @@ def _checked_blocks(
             wide /= total
         yield wide
     if suspicious:
-        raise Refusal(
+        raise InputError(
             "scores",
             "look like probabilities: every row lies in [0, 1] and sums to 1",
             "write {setting}, or pass the logits themselves",
@@ -172,7 +174,7 @@ def _checked_blocks(
 
 def original_probabilities(scores: npt.NDArray[Any], kind: Kind) -> Matrix:
     """Return p⁰, the classifier's own probabilities, in float64."""
-    return read_scores(scores, kind, "probabilities", masked=True, owner="Preserved")
+    return read_scores(scores, kind, "probabilities", masked=True, owner="PreservingCalibrator")
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs are refused in words
@@ -198,8 +200,12 @@ def _are_sound(
 
 
 def score_refusals(
-    scores: npt.NDArray[Any], kind: Kind, *, masked: bool = True, owner: str = "Preserved"
-) -> list[Refusal]:
+    scores: npt.NDArray[Any],
+    kind: Kind,
+    *,
+    masked: bool = True,
+    owner: str = "PreservingCalibrator",
+) -> list[InputError]:
     """Return a refusal for each way in which rows cannot be used, with all such rows.
 
     A row is refused once.  Who goes on around bad rows asks for all of them here.
@@ -210,8 +216,8 @@ def score_refusals(
     >>> [(each.reason, each.rows.tolist()) for each in score_refusals(rows, "logits")]
     [('contains NaN', [0, 3]), ('contains +inf', [2])]
     """
-    return gathered(
-        refusal.shifted(at.start)
+    return merge_errors(
+        refusal.offset_rows(at.start)
         for at in row_blocks(*scores.shape)
         for refusal in _block_refusals(scores[at], kind, masked, owner)
         if refusal is not None
@@ -220,19 +226,19 @@ def score_refusals(
 
 def _block_refusals(
     block: npt.NDArray[Any], kind: Kind, masked: bool, owner: str
-) -> Iterator[Refusal | None]:
+) -> Iterator[InputError | None]:
     low, high = block.min(axis=1), block.max(axis=1)
     usable = np.isfinite(high)
-    yield about_rows(np.isnan(high), "scores", "contains NaN", DROP)
-    yield about_rows(np.isposinf(high), "scores", "contains +inf", DROP)
+    yield row_error(np.isnan(high), "scores", "contains NaN", DROP)
+    yield row_error(np.isposinf(high), "scores", "contains +inf", DROP)
     empty = np.isneginf(high)
     words = "has no class left: every logit is −inf"
-    yield about_rows(empty, "scores", "has no class left", DROP, found=lambda _: words)
+    yield row_error(empty, "scores", "has no class left", DROP, found=lambda _: words)
     if kind == "logits":
         if not masked:
             yield masked_refusal(usable & np.isneginf(low), owner)
         return
-    yield about_rows(
+    yield row_error(
         usable & (low < 0.0),
         "scores",
         "contains a negative number",
@@ -243,7 +249,7 @@ def _block_refusals(
         setting=("input", "logits"),
     )
     total = _totals(block.astype(np.float64))[:, 0]
-    yield about_rows(
+    yield row_error(
         usable & (low >= 0.0) & ~(np.abs(total - 1.0) <= sum_tolerance(block.dtype)),
         "scores",
         "does not sum to 1",
@@ -253,11 +259,11 @@ def _block_refusals(
     )
 
 
-def masked_refusal(flags: npt.NDArray[np.bool_], owner: str) -> Refusal | None:
+def masked_refusal(flags: npt.NDArray[np.bool_], owner: str) -> InputError | None:
     """Return the refusal of rows with masked classes by a map that cannot take them."""
     words = f"contains −inf (a masked class), which the calibrator {owner!r} cannot take"
-    remedy = "use one that can, e.g. 'ts', 'svs' or 'irova', or replace −inf by a finite logit"
-    return about_rows(flags, "scores", "contains −inf", remedy, found=lambda _: words)
+    hint = "use one that can, e.g. 'ts', 'svs' or 'irova', or replace −inf by a finite logit"
+    return row_error(flags, "scores", "contains −inf", hint, found=lambda _: words)
 
 
 def _like_probabilities(block: npt.NDArray[Any], *, loose: bool) -> bool:
@@ -274,7 +280,7 @@ def _like_probabilities(block: npt.NDArray[Any], *, loose: bool) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Original:
+class CheckedScores:
     """Scores that passed the door; whoever is handed one checks nothing again.
 
     Attributes
@@ -289,42 +295,44 @@ class Original:
         The argmax of what came in, in its own dtype, the smallest index on ties.
     """
 
-    given: npt.NDArray[Any]
+    raw: npt.NDArray[Any]
     kind: Kind
     probabilities: Matrix
     decision: Decisions
 
     @classmethod
-    def of(cls, scores: Any, kind: Kind, *, fitting: bool = False) -> Original:
+    def from_scores(cls, scores: Any, kind: Kind, *, fitting: bool = False) -> CheckedScores:
         """Check scores of a known kind; see `read_scores` for ``fitting``."""
         given = as_scores(scores)
         probabilities = read_scores(
-            given, kind, "probabilities", masked=True, owner="Preserved", fitting=fitting
+            given, kind, "probabilities", masked=True, owner="PreservingCalibrator", fitting=fitting
         )
         return cls(given, kind, probabilities, given.argmax(axis=1))
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return int(self.given.shape[0])
+        return int(self.raw.shape[0])
 
     @property
     def classes(self) -> int:
         """The number of classes."""
-        return int(self.given.shape[1])
+        return int(self.raw.shape[1])
 
     @functools.cached_property
     def masked(self) -> npt.NDArray[np.bool_]:
         """Which rows have a logit of −inf."""
-        return np.asarray(np.isneginf(self.given.min(axis=1)))
+        return np.asarray(np.isneginf(self.raw.min(axis=1)))
 
-    def take(self, rows: Classes) -> Original:
+    def take(self, rows: Classes) -> CheckedScores:
         """Return some of the rows."""
-        return Original(self.given[rows], self.kind, self.probabilities[rows], self.decision[rows])
+        return CheckedScores(
+            self.raw[rows], self.kind, self.probabilities[rows], self.decision[rows]
+        )
 
-    def working(self, domain: Domain, log_floor: float) -> Matrix:
+    def in_domain(self, domain: Domain, log_floor: float) -> Matrix:
         """Return the rows as what a map works on, in an array of the caller's own."""
-        known = self.probabilities if self.kind == "probabilities" else self.given
+        known = self.probabilities if self.kind == "probabilities" else self.raw
         if domain == "probabilities":
             return self.probabilities.copy()
         out = np.array(known, dtype=np.float64, order="C")

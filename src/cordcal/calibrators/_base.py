@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import refuse
+from cordcal._errors import raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import in_domain
@@ -26,14 +26,14 @@ from cordcal._validation.labels import check_labels, check_variety, check_weight
 from cordcal._validation.sanity import is_explained
 from cordcal._validation.scores import (
     LOG_FLOOR,
-    Original,
+    CheckedScores,
     as_scores,
     as_scores_again,
     check_kind,
     check_own_scores,
     masked_refusal,
     read_scores,
-    tame_weights,
+    rescale_large_weights,
 )
 
 Role = Literal["base", "rival"]
@@ -233,15 +233,15 @@ class Calibrator(Estimator, ABC):
             The fitted calibrator.
         """
         given, y, weight = self._checked(scores, labels, sample_weight)
-        return self._learnt(self._read(given, fitting=True), y, weight)
+        return self._fit_in_domain(self._read(given, fitting=True), y, weight)
 
-    def _fit_original(self, original: Original, labels: Labels, weight: Vector | None) -> Self:
+    def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
         """Learn from rows that were checked at another door; see `fit`."""
         self._check_rows(original, labels, weight)
-        return self._learnt(original.working(self.works_on, LOG_FLOOR), labels, weight)
+        return self._fit_in_domain(original.in_domain(self.works_on, LOG_FLOOR), labels, weight)
 
-    def _learnt(self, working: Matrix, labels: Labels, weight: Vector | None) -> Self:
-        weight = None if weight is None else tame_weights(weight)
+    def _fit_in_domain(self, working: Matrix, labels: Labels, weight: Vector | None) -> Self:
+        weight = None if weight is None else rescale_large_weights(weight)
         with one_blas_thread(), self._fitting(working.shape[1]) as learner:
             learner._fit(working, labels, weight)
         return self
@@ -273,11 +273,11 @@ class Calibrator(Estimator, ABC):
         """
         return self._predict(self._read(self._checked_again(scores)))
 
-    def _direct_of(self, original: Original) -> Matrix:
+    def _predict_checked(self, original: CheckedScores) -> Matrix:
         """Return the direct report of rows that were checked at another door."""
         self._check_fitted("n_classes_")
         self._check_masked(original)
-        return self._predict(original.working(self.works_on, self.log_floor_))
+        return self._predict(original.in_domain(self.works_on, self.log_floor_))
 
     @abstractmethod
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
@@ -360,16 +360,16 @@ class Calibrator(Estimator, ABC):
         check_own_scores(given, y, self.input)
         return given, y, weight
 
-    def _check_rows(self, original: Original, labels: Labels, weight: Vector | None) -> None:
+    def _check_rows(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> None:
         """Refuse checked rows that this map cannot be fitted on."""
         check_variety(labels, weight)
         if original.kind == "logits" and original.masked.any():
-            check_own_scores(original.given, labels, original.kind)
+            check_own_scores(original.raw, labels, original.kind)
         self._check_masked(original)
 
-    def _check_masked(self, original: Original) -> None:
+    def _check_masked(self, original: CheckedScores) -> None:
         if original.kind == "logits" and not self.takes_masked:
-            refuse(masked_refusal(original.masked, self.key))
+            raise_first(masked_refusal(original.masked, self.key))
 
     def _checked_again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("n_classes_")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import at_least
+from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array, Vector
 from cordcal.calibrators._base import Held
 
@@ -58,7 +58,7 @@ def _between(x: Array, held: Held, first: Any, end: Any, xp: Any) -> Array:
     x0, y0 = knot_x[left], knot_y[left]
     run = knot_x[right] - x0
     slope = (knot_y[right] - y0) / xp.where(run > 0.0, run, xp.ones_like(run))
-    return slope * at_least(x - x0, 0.0, xp) + y0
+    return slope * maximum(x - x0, 0.0, xp) + y0
 
 
 # What float64 resolves near one in decimal digits; closer abscissas count as equal.

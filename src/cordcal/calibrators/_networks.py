@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cordcal._errors import Refusal
-from cordcal._numeric.expressions import at_least
+from cordcal._errors import InputError
+from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array, Labels, Matrix, Vector
 from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators._newton import progress
@@ -85,7 +85,7 @@ def check_training(**counts: Any) -> None:
     """Refuse numbers of steps, rows or epochs that allow no training."""
     for name, value in counts.items():
         if not (isinstance(value, int | np.integer) and value >= 1):
-            raise Refusal(name, f"is {value!r}", "pass a whole number from 1 on")
+            raise InputError(name, f"is {value!r}", "pass a whole number from 1 on")
 
 
 def layer_shapes(chains: Mapping[str, tuple[int, ...]]) -> Shapes:
@@ -207,7 +207,7 @@ def train(
             for value, good in zip(net.values(), kept, strict=True):
                 value.copy_(good)
     if not all(bool(torch.isfinite(value).all()) for value in net.values()):
-        raise Refusal(
+        raise InputError(
             "learning_rate",
             f"let the training of {key!r} diverge",
             "lower it, or bring what the network sees to scale",
@@ -239,7 +239,7 @@ def through_layers(x: Array, held: Held, xp: Any) -> Array:
     """Apply linear layers with the positive part between them."""
     layer = 0
     while f"weight_{layer}" in held:
-        x = at_least(x, 0.0, xp) if layer else x
+        x = maximum(x, 0.0, xp) if layer else x
         x = xp.matmul(x, held[f"weight_{layer}"]) + held[f"bias_{layer}"]
         layer += 1
     return x

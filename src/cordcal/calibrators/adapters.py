@@ -17,8 +17,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
-from cordcal._numeric.expressions import exp, less_top
+from cordcal._errors import InputError
+from cordcal._numeric.expressions import exp, subtract_max
 from cordcal._numeric.types import Kind, Matrix
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.probabilities import sum_tolerance
@@ -29,7 +29,7 @@ from cordcal.calibrators.confidence import lifted
 _OF_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")
 # Names of the two methods, in the order in which they are looked for.
 _PAIRS = (("fit", "predict_proba"), ("fit", "transform"), ("train_calibration", "calibrate"))
-_REMEDY = (
+_HINT = (
     "pass an object with fit and predict_proba, with fit and transform, or with "
     "train_calibration and calibrate; a function of (fit_scores, fit_labels, scores); a torch "
     "module; or a key such as 'svs'"
@@ -57,12 +57,12 @@ def adapted(calibrator: Any, input: Kind, name: str = "calibrator") -> Any:
     array([[0.95, 0.05]])
     """
     if inspect.isclass(calibrator):
-        remedy = f"pass an object of it, {calibrator.__name__}()"
-        raise Refusal(name, f"is the class {calibrator.__name__}", remedy)
+        hint = f"pass an object of it, {calibrator.__name__}()"
+        raise InputError(name, f"is the class {calibrator.__name__}", hint)
     if _sees_scores(calibrator):
         return calibrator
     if not (_is_module(calibrator) or _is_function(calibrator) or _methods(calibrator)):
-        raise Refusal(name, _lack(calibrator), _REMEDY)
+        raise InputError(name, _lack(calibrator), _HINT)
     return Adapted(calibrator, input=input)
 
 
@@ -115,7 +115,7 @@ class Adapted(Estimator):
             return found / total if foreign and (found >= 0.0).all() and total.all() else found
         found = found.reshape(-1) if found.size == rows else found
         if found.shape != (rows,):
-            raise Refusal(
+            raise InputError(
                 f"the report of {_called(self.calibrator)}",
                 f"has shape {output.shape} but the scores have shape {given.shape}",
                 "return one probability for each class, or one confidence for each row",
@@ -123,7 +123,7 @@ class Adapted(Estimator):
         if classes == 2:
             return np.stack([1.0 - found, found], axis=1)
         original = original_probabilities(given, self.input)
-        powers = exp(less_top(np.log(np.maximum(original, 1e-300)), np), np)
+        powers = exp(subtract_max(np.log(np.maximum(original, 1e-300)), np), np)
         return np.asarray(lifted(powers, given.argmax(axis=1), np.clip(found, 0.0, 1.0), np))
 
 
@@ -215,7 +215,7 @@ class Imported:
         """
         found = _FORM.fullmatch(text)
         if found is None:
-            raise Refusal(
+            raise InputError(
                 argument, f"is {text!r}", "write module:Class, or module:Class(C=10) with numbers"
             )
         path = f"{found['module']}:{found['name']}"
@@ -227,7 +227,7 @@ class Imported:
         found = _import(module, self.path, argument)
         for part in name.split("."):
             if not hasattr(found, part):
-                raise Refusal(
+                raise InputError(
                     argument,
                     f"is {self.path!r}, but the module {module} has no {name}",
                     "check the name after the colon",
@@ -238,7 +238,7 @@ class Imported:
         try:
             return found(**self.params)
         except (TypeError, ValueError) as error:
-            raise Refusal(
+            raise InputError(
                 argument, f"is {self.path!r}, which cannot be made: {error}", "mend its parameters"
             ) from error
 
@@ -248,9 +248,9 @@ def is_path(text: str) -> bool:
     return ":" in text
 
 
-def not_allowed(text: str, argument: str, switch: str) -> Refusal:
+def not_allowed(text: str, argument: str, switch: str) -> InputError:
     """Return the refusal of an import that was not asked for."""
-    return Refusal(
+    return InputError(
         argument,
         f"names {text!r}, and importing it runs its code",
         f"pass {switch} if you trust it",
@@ -280,7 +280,7 @@ def _import(module: str, path: str, argument: str) -> Any:
         with _importing_from(os.getcwd()):
             return import_module(module)
     except Exception as error:  # what a module does when it is imported is its own affair
-        raise Refusal(
+        raise InputError(
             argument,
             f"is {path!r}, but importing {module} fails ({type(error).__name__}: {error})",
             "install it, or start where it can be imported",
@@ -294,7 +294,7 @@ def _parameters(call: str, text: str, argument: str) -> dict[str, Any]:
         assert not tree.args
         return {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords}
     except (SyntaxError, ValueError, AssertionError):
-        raise Refusal(
+        raise InputError(
             argument,
             f"is {text!r}, whose parameters cannot be read",
             "write them by name, with plain values: module:Class(C=10, tol=1e-4)",

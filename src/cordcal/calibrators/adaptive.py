@@ -8,14 +8,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.rows import softmax
 from cordcal._numeric.types import Kind, Labels, Matrix, Vector
 from cordcal._validation.alignment import same_rows
 from cordcal._validation.probabilities import DROP
-from cordcal._validation.scores import LOG_FLOOR, Original, tame_weights
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._networks import (
     Shapes,
@@ -159,16 +159,21 @@ class AdaptiveTemperature(Calibrator):
         x = _check_features(features, given.shape[0])
         return self._trained(self._read(given, fitting=True), y, weight, x)
 
-    def _fit_original(
-        self, original: Original, labels: Labels, weight: Vector | None, *, features: Any = None
+    def _fit_checked(
+        self,
+        original: CheckedScores,
+        labels: Labels,
+        weight: Vector | None,
+        *,
+        features: Any = None,
     ) -> Self:
         _torch()
         self._check_rows(original, labels, weight)
         x = _check_features(features, original.rows)
-        return self._trained(original.working(self.works_on, LOG_FLOOR), labels, weight, x)
+        return self._trained(original.in_domain(self.works_on, LOG_FLOOR), labels, weight, x)
 
     def _trained(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> Self:
-        weight = None if weight is None else tame_weights(weight)
+        weight = None if weight is None else rescale_large_weights(weight)
         with self._fitting(shifted.shape[1]) as learner:
             learner.n_features_ = x.shape[1]
             learner._train(shifted, labels, weight, x)
@@ -194,9 +199,9 @@ class AdaptiveTemperature(Calibrator):
         x = _check_features(features, given.shape[0], self.n_features_)
         return self._tempered(self._read(given), x)
 
-    def _direct_of(self, original: Original, *, features: Any = None) -> Matrix:
+    def _predict_checked(self, original: CheckedScores, *, features: Any = None) -> Matrix:
         x = _check_features(features, original.rows, self.n_features_)
-        return self._tempered(original.working(self.works_on, self.log_floor_), x)
+        return self._tempered(original.in_domain(self.works_on, self.log_floor_), x)
 
     def _tempered(self, shifted: Matrix, x: Matrix) -> Matrix:
         shifted /= self._temperatures(x)[:, None]
@@ -277,24 +282,24 @@ def _torch() -> Any:
 
 def _check_features(features: Any, rows: int, columns: int | None = None) -> Matrix:
     if features is None:
-        raise Refusal(
+        raise InputError(
             "features",
             "is missing: adats needs the classifier's penultimate features",
             "pass them beside the scores, to fit and to every prediction",
         )
     x = np.ascontiguousarray(arrays.to_numpy(features, "features"), dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != rows:
-        raise Refusal(
+        raise InputError(
             "features",
             f"has shape {x.shape} but scores has {rows} rows",
             "pass one row of features for each row of scores",
         )
     if columns is not None and x.shape[1] != columns:
-        raise Refusal(
+        raise InputError(
             "features", f"has {x.shape[1]} columns but fit saw {columns}", "pass the same features"
         )
     bad = np.logical_not(np.isfinite(x).all(axis=1))
-    refuse(about_rows(bad, "features", "contains NaN or an infinite value", DROP))
+    raise_first(row_error(bad, "features", "contains NaN or an infinite value", DROP))
     return x
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import log, plus, softmax, times
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Vector
@@ -108,7 +108,7 @@ def mixed(shifted: Array, held: Held, xp: Any) -> Array:
 def check_max_iter(value: Any) -> None:
     """Refuse a cap that allows no step."""
     if not (isinstance(value, int | np.integer) and value >= 1):
-        raise Refusal("max_iter", f"is {value!r}", "pass a whole number from 1 on")
+        raise InputError("max_iter", f"is {value!r}", "pass a whole number from 1 on")
 
 
 def tempered_start(problem: AffineProblem) -> Matrix:
@@ -540,7 +540,7 @@ class DirichletODIR(_MatrixMap):
         for name in ("off_diagonal", "intercept"):
             value = getattr(self, name)
             if not 0.0 <= value < np.inf:
-                raise Refusal(name, f"is {value!r}", "pass a finite number that is not negative")
+                raise InputError(name, f"is {value!r}", "pass a finite number that is not negative")
         ridge = ridge_of(
             working.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
         )

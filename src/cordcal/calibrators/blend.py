@@ -10,17 +10,17 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal._validation.labels import check_labels
-from cordcal._validation.scores import LOG_FLOOR, Original
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators.crossfit import (
     FOLDS,
     Candidate,
+    FitCache,
     Folds,
     HeldOut,
-    Workshop,
     check_folds,
     cross_fit,
 )
@@ -231,34 +231,36 @@ class Blend(Calibrator):
         return {f"{share:.1%} {key}": member for share, (key, member) in shares}
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        original = Original.of(working, self.input, fitting=True)
-        self._fit_from(self._workshop(original, labels, weight))
+        original = CheckedScores.from_scores(working, self.input, fitting=True)
+        self._fit_from(self._fit_cache(original, labels, weight))
 
-    def _fit_original(self, original: Original, labels: Labels, weight: Vector | None) -> Self:
+    def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
         self._check_rows(original, labels, weight)
         with self._fitting(original.classes) as learner:
-            learner._fit_from(learner._workshop(original, labels, weight))
+            learner._fit_from(learner._fit_cache(original, labels, weight))
         return self
 
-    def _workshop(self, original: Original, labels: Labels, weight: Vector | None) -> Workshop:
+    def _fit_cache(
+        self, original: CheckedScores, labels: Labels, weight: Vector | None
+    ) -> FitCache:
         check_folds(self.folds, len(labels))
-        return Workshop(original, labels, weight, Folds.of(labels, self.folds, self.seed))
+        return FitCache(original, labels, weight, Folds.of(labels, self.folds, self.seed))
 
-    def _fit_from(self, workshop: Workshop) -> None:
+    def _fit_from(self, fit_cache: FitCache) -> None:
         """Mix calibrators that a workshop makes, or has made."""
-        self.n_classes_, self.log_floor_ = workshop.original.classes, LOG_FLOOR
+        self.n_classes_, self.log_floor_ = fit_cache.original.classes, LOG_FLOOR
         watch = Stopwatch()
         candidates: dict[str, Candidate] = {}
         doubtful: dict[str, Candidate] = {}
         self.notes_ = {}
         for key in self._keys(self.n_classes_):
-            found, note = workshop.candidate(key)
+            found, note = fit_cache.candidate(key)
             if note is not None:
                 self.notes_[key] = note
             if found is not None:
                 (candidates if note is None else doubtful)[key] = found
         # Where no member ended at an optimum (every decision is right), those that ended count.
-        self._mix(candidates or doubtful, workshop)
+        self._mix(candidates or doubtful, fit_cache)
         # What others made before counts, too: it is what such a blend takes.
         made = [found.seconds for found in (candidates | doubtful).values()]
         self.seconds_ = max(watch.seconds(), sum(made))
@@ -268,37 +270,37 @@ class Blend(Calibrator):
         if self.members is None:
             return tuple(key for key in _MEMBERS if classes <= _MOST_CLASSES.get(key, classes))
         if isinstance(self.members, str) or not self.members:
-            raise Refusal(
+            raise InputError(
                 "members", f"is {self.members!r}", 'pass a sequence of keys, such as ("ts", "svs")'
             )
         for key in self.members:
             if calibrator_class(key).needs_features or key == self.key:
-                raise Refusal(
+                raise InputError(
                     "members", f"has {key!r}, which is no map of the scores alone", "leave it out"
                 )
         repeated = [key for key in self.members if list(self.members).count(key) > 1]
         if repeated:
-            raise Refusal("members", f"has {repeated[0]!r} twice", "name each once")
+            raise InputError("members", f"has {repeated[0]!r} twice", "name each once")
         return tuple(self.members)
 
-    def _mix(self, candidates: Mapping[str, Candidate], workshop: Workshop) -> None:
+    def _mix(self, candidates: Mapping[str, Candidate], fit_cache: FitCache) -> None:
         """Find the shares, drop members that have next to none, and find them again."""
         if not candidates:
             key, reason = next(iter(self.notes_.items()))
-            raise Refusal(
+            raise InputError(
                 "members",
                 f"has none that could be fitted: {key}: {reason}",
                 "pass more rows, or name members that can be fitted on these",
             )
         keys = list(candidates)
-        mixture = self._shares(candidates, keys, workshop)
+        mixture = self._shares(candidates, keys, fit_cache)
         kept = [
             key for key, share in zip(keys, mixture.shares, strict=True) if share >= _LEAST_SHARE
         ]
         for key in keys:
             if key not in kept:
                 self.notes_[key] = "its share is below half a percent"
-        mixture = self._shares(candidates, kept, workshop)
+        mixture = self._shares(candidates, kept, fit_cache)
         self.weights_, self.objective_, self.gap_ = mixture.shares, mixture.loss, mixture.gap
         self.members_ = {key: candidates[key].model for key in kept}
         parts = [candidates[key].held_out for key in kept]
@@ -312,26 +314,26 @@ class Blend(Calibrator):
 
     @staticmethod
     def _shares(
-        candidates: Mapping[str, Candidate], keys: Sequence[str], workshop: Workshop
+        candidates: Mapping[str, Candidate], keys: Sequence[str], fit_cache: FitCache
     ) -> Mixture:
         likelihood = np.stack([candidates[key].held_out.likelihood for key in keys])
-        w = np.ones(likelihood.shape[1]) if workshop.weight is None else workshop.weight
+        w = np.ones(likelihood.shape[1]) if fit_cache.weight is None else fit_cache.weight
         counted = w > 0.0
         likelihood, w = likelihood[:, counted], w[counted] / w.max()
         w = w / w.mean()
-        wrong = (workshop.original.decision != workshop.labels)[counted]
-        classes = workshop.original.classes
+        wrong = (fit_cache.original.decision != fit_cache.labels)[counted]
+        classes = fit_cache.original.classes
         simple = np.array([candidates[key].model.size.at(classes) <= _FEW for key in keys])
         prior = _prior(simple, float(w[wrong].sum())) + _RATED_ROWS * _rating(likelihood, w)
         return best_shares(likelihood, w, prior)
 
     def _predict(self, working: Matrix) -> Matrix:
-        return self._direct_of(Original.of(working, self.input))
+        return self._predict_checked(CheckedScores.from_scores(working, self.input))
 
-    def _direct_of(self, original: Original) -> Matrix:
-        report = np.zeros(original.given.shape)
+    def _predict_checked(self, original: CheckedScores) -> Matrix:
+        report = np.zeros(original.raw.shape)
         for share, member in zip(self.weights_, self.members_.values(), strict=True):
-            part = member._direct_of(original)
+            part = member._predict_checked(original)
             part *= share
             report += part
         return report
@@ -343,7 +345,7 @@ class Blend(Calibrator):
         held: dict[str, npt.NDArray[Any]] = {}
         for share, (key, member) in zip(self.weights_, self.members_.items(), strict=True):
             if not member.has_expression():
-                raise Refusal(
+                raise InputError(
                     "model",
                     f"has the member {key!r}, whose map is no expression of the scores alone",
                     "fit a blend without it",
@@ -430,7 +432,7 @@ def _prior(simple: npt.NDArray[np.bool_], errors: float) -> Vector:
 def masses_held_out(
     fitted: Any,
     new: Callable[[], Any],
-    original: Original,
+    original: CheckedScores,
     labels: Any,
     weight: Vector | None,
     features: Any,
@@ -449,7 +451,7 @@ def masses_held_out(
             warnings.simplefilter("ignore")  # the fit on all rows has said what there is to say
             return cross_fit(new, original, truth, weight, folds, beside).masses
     except ValueError as error:
-        raise Refusal(
+        raise InputError(
             "labels",
             f"cannot be cross-fitted: without one fold of the rows, {error}",
             "pass more rows, or write {setting}",

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import at_least, at_most, plus, shares, times
+from cordcal._numeric.expressions import maximum, minimum, plus, shares, times
 from cordcal._numeric.types import Array, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Held, Size
-from cordcal.calibrators.isotonic import TIE_BREAK, first_wins
+from cordcal.calibrators.isotonic import TIE_BREAK, break_ties_to_first
 from cordcal.calibrators.temperature import (
     cross_entropy,
     fit_temperature,
@@ -114,7 +114,7 @@ class ProbabilityBounding(Calibrator):
         capped = between(p, held["lower_"], held["upper_"], xp)
         # Not over 1 + 1e-9: a graph optimiser takes that for one.
         mixed = shares(plus(capped, times(p, TIE_BREAK, xp), xp), xp)
-        return first_wins(mixed, top, xp)
+        return break_ties_to_first(mixed, top, xp)
 
 
 def between(p: Array, lower: Any, upper: Any, xp: Any) -> Array:
@@ -129,12 +129,12 @@ def between(p: Array, lower: Any, upper: Any, xp: Any) -> Array:
     def sums(factor: Array) -> tuple[Array, Array]:
         scaled = p * factor
         free = xp.where((scaled > lower) & (scaled < upper), p, xp.zeros_like(p))
-        total = xp.sum(at_most(at_least(scaled, lower, xp), upper, xp), axis=1, keepdims=True)
+        total = xp.sum(minimum(maximum(scaled, lower, xp), upper, xp), axis=1, keepdims=True)
         return total, xp.sum(free, axis=1, keepdims=True)
 
     factor = find_factor(sums, xp.ones_like(xp.max(p, axis=1, keepdims=True)), xp)
     # Masked classes may leave too few for the upper cap: such rows exceed it.
-    return shares(at_most(at_least(p * factor, lower, xp), upper, xp), xp)
+    return shares(minimum(maximum(p * factor, lower, xp), upper, xp), xp)
 
 
 def find_factor(sums: Callable[[Array], tuple[Array, Array]], factor: Array, xp: Any) -> Array:

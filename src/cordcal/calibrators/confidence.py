@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import at_least, chosen, exp, plus, softplus, times
+from cordcal._numeric.expressions import chosen, exp, maximum, plus, softplus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Held, Size
 from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
 from cordcal.calibrators._curves import fit_knots, group_starts, interpolate, search_strides
-from cordcal.calibrators.isotonic import first_wins
+from cordcal.calibrators.isotonic import break_ties_to_first
 
 # In place of 1 in most/(1 + most), the confidence that ties with the next class: it raises the
 # decision by a hair more than rounding takes away, here or in a graph.
@@ -70,7 +70,7 @@ def tops(powers: Array, xp: Any) -> Tops:
     left = xp.where(chosen(powers, decision, xp), xp.zeros_like(powers), powers)
     rest = xp.sum(left, axis=1)
     total = 1.0 + rest
-    return Tops(decision, 1.0 / total, at_least(rest / total, LOG_FLOOR, xp))
+    return Tops(decision, 1.0 / total, maximum(rest / total, LOG_FLOOR, xp))
 
 
 def lifted(powers: Array, decision: Array, confidence: Array, xp: Any) -> Array:
@@ -83,8 +83,8 @@ def lifted(powers: Array, decision: Array, confidence: Array, xp: Any) -> Array:
     some = total > 0.0
     others = xp.where(some, others / xp.where(some, total, xp.ones_like(total)), even)
     most = xp.max(others, axis=1)
-    s = at_least(confidence, most / (_BARELY_LESS + most), xp)[:, None]
-    return first_wins(xp.where(mine, s, times(others, 1.0 - s, xp)), decision, xp)
+    s = maximum(confidence, most / (_BARELY_LESS + most), xp)[:, None]
+    return break_ties_to_first(xp.where(mine, s, times(others, 1.0 - s, xp)), decision, xp)
 
 
 class TopVersusAllPlatt(ConfidenceMap):
@@ -473,7 +473,7 @@ class TopLabelHistogram(ConfidenceMap):
 def check_bins(value: Any, name: str) -> None:
     """Refuse a number of bins, or of rows in one, that is none."""
     if not (isinstance(value, int | np.integer) and value >= 1):
-        raise Refusal(name, f"is {value!r}", "pass a whole number from 1 on")
+        raise InputError(name, f"is {value!r}", "pass a whole number from 1 on")
 
 
 def bin_means(

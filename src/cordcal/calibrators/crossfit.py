@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Labels, Vector
 from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal._validation.sanity import said_before
-from cordcal._validation.scores import Original
+from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators.registry import make
 from cordcal.repair.kernels import Stopwatch
@@ -82,28 +82,32 @@ class Folds:
 def check_folds(folds: Any, rows: int) -> None:
     """Refuse a number of folds that holds nothing out, and rows that cannot be divided."""
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
-        raise Refusal("folds", f"is {folds!r}", "pass an integer of 2 or more, such as 5")
+        raise InputError("folds", f"is {folds!r}", "pass an integer of 2 or more, such as 5")
     if rows < 2:
-        raise Refusal("scores", "has one row, which cannot be held out", "pass more rows")
+        raise InputError("scores", "has one row, which cannot be held out", "pass more rows")
 
 
-def teach(
-    calibrator: Any, original: Original, labels: Any, weight: Vector | None, features: Any = None
+def fit_calibrator(
+    calibrator: Any,
+    original: CheckedScores,
+    labels: Any,
+    weight: Vector | None,
+    features: Any = None,
 ) -> Any:
     """Fit a calibrator on checked rows; a foreign one is given them as they came."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._fit_original(original, labels, weight, **_given(features=features))
+        return calibrator._fit_checked(original, labels, weight, **_given(features=features))
     beside = _given(sample_weight=weight, features=features)
-    return calibrator.fit(original.given, labels, **beside)
+    return calibrator.fit(original.raw, labels, **beside)
 
 
-def direct_of(calibrator: Any, original: Original, features: Any = None) -> Scores:
+def predict_calibrated(calibrator: Any, original: CheckedScores, features: Any = None) -> Scores:
     """Return a fitted calibrator's report of checked rows."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._direct_of(original, **_given(features=features))
-    report = calibrator.predict_proba(original.given, **_given(features=features))
+        return calibrator._predict_checked(original, **_given(features=features))
+    report = calibrator.predict_proba(original.raw, **_given(features=features))
     direct = np.asarray(as_matrix(np.asarray(report), "direct"))
-    check_same_shape(original.given, "scores", direct, "direct")
+    check_same_shape(original.raw, "scores", direct, "direct")
     return direct
 
 
@@ -114,7 +118,7 @@ def _given(**arguments: Any) -> dict[str, Any]:
 
 def cross_fit(
     new: Callable[[], Any],
-    original: Original,
+    original: CheckedScores,
     labels: Labels,
     weight: Vector | None,
     folds: Folds,
@@ -137,9 +141,9 @@ def cross_fit(
         seen = np.flatnonzero(folds.number != number)
         model = new()
         others = original.take(seen), labels[seen], _rows(weight, seen), _rows(features, seen)
-        teach(model, *others)
+        fit_calibrator(model, *others)
         held = original.take(out)
-        direct = direct_of(model, held, _rows(features, out)).astype(np.float64)
+        direct = predict_calibrated(model, held, _rows(features, out)).astype(np.float64)
         found.likelihood[out] = direct[np.arange(len(out)), labels[out]]
         masses = decision_masses(direct, held.decision)
         found.masses.mass[out], found.masses.rest[out] = masses.mass, masses.rest
@@ -168,7 +172,7 @@ class Candidate:
     seconds: float
 
 
-class Workshop:
+class FitCache:
     """Calibration rows, and the calibrators that were fitted on them, each once.
 
     Parameters
@@ -180,7 +184,7 @@ class Workshop:
     """
 
     def __init__(
-        self, original: Original, labels: Labels, weight: Vector | None, folds: Folds
+        self, original: CheckedScores, labels: Labels, weight: Vector | None, folds: Folds
     ) -> None:
         self.original, self.labels, self.weight, self.folds = original, labels, weight, folds
         self._fits: dict[str, Fit] = {}
@@ -191,7 +195,7 @@ class Workshop:
         if key not in self._fits:
             watch = Stopwatch()
             with _recorded() as caught:
-                model = teach(self._new(key)(), self.original, self.labels, self.weight)
+                model = fit_calibrator(self._new(key)(), self.original, self.labels, self.weight)
             told = tuple(str(each.message) for each in caught)
             self._fits[key] = Fit(model, told, watch.seconds())
         return self._fits[key]

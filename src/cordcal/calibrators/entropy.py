@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.expressions import at_least, at_most, log, over, softmax, softplus, times
+from cordcal._numeric.expressions import log, maximum, minimum, over, softmax, softplus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Held, Size
@@ -126,7 +126,7 @@ class EntropyTemperature(Calibrator):
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
         working = times(working, 1.0 / held["unit_"], xp)
         x = held["slope_"] * log_entropy(working, xp) + held["intercept_"]
-        temperature = at_most(at_least(softplus(x, xp), COLDEST, xp), HOTTEST, xp)
+        temperature = minimum(maximum(softplus(x, xp), COLDEST, xp), HOTTEST, xp)
         return softmax(over(working, temperature[:, None], xp), xp)
 
 
@@ -136,7 +136,7 @@ def log_entropy(shifted: Array, xp: Any) -> Array:
     total = xp.sum(powers, axis=1)
     # Cut-off logits have power 0, and 0 times −1e15 is 0.
     share = (xp.log(total) - xp.sum(powers * shifted, axis=1) / total) / math.log(shifted.shape[1])
-    return log(at_least(share, _LEAST_ENTROPY, xp), xp)
+    return log(maximum(share, _LEAST_ENTROPY, xp), xp)
 
 
 class EntropyProblem:

@@ -252,7 +252,7 @@ class IsotonicPooled(Calibrator):
         top = xp.argmax(working, axis=1)
         mapped = interpolate(working, held, xp)
         mapped = shares(plus(mapped, times(working, TIE_BREAK, xp), xp), xp)
-        return first_wins(mapped, top, xp)
+        return break_ties_to_first(mapped, top, xp)
 
 
 def each_class(probabilities: Array, original: Callable[[], Array], held: Held, xp: Any) -> Array:
@@ -265,7 +265,7 @@ def each_class(probabilities: Array, original: Callable[[], Array], held: Held, 
     return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
 
 
-def first_wins(report: Array, top: Array, xp: Any) -> Array:
+def break_ties_to_first(report: Array, top: Array, xp: Any) -> Array:
     """Raise the top class where it rounds to a tie: probabilities within 1e-7 of each other."""
     if xp is np:
         tied = np.flatnonzero(report.argmax(axis=1) != top)

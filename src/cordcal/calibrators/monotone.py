@@ -11,8 +11,8 @@ import numpy.typing as npt
 from cordcal._numeric.arrays import block_buffer, row_blocks
 from cordcal._numeric.expressions import (
     LOWEST_SHIFTED,
-    at_least,
-    at_most,
+    maximum,
+    minimum,
     minus,
     plus,
     softmax,
@@ -148,9 +148,9 @@ class MonotoneMap(Calibrator):
         working = times(working, 1.0 / held["unit_"], xp)
         level = minus(working, xp.log(xp.sum(xp.exp(working), axis=1, keepdims=True)), xp)
         # Each segment's part rises with the log-probability, so their sum does too.
-        mapped = times(at_most(level - knots[0], 0.0, xp), slopes[0], xp)
+        mapped = times(minimum(level - knots[0], 0.0, xp), slopes[0], xp)
         for j in range(1, knots.shape[0]):
-            part = at_least(at_most(level * 1.0, knots[j], xp), knots[j - 1], xp)
+            part = maximum(minimum(level * 1.0, knots[j], xp), knots[j - 1], xp)
             mapped = plus(mapped, times(part, slopes[j], xp), xp)
         return softmax(mapped, xp)
 

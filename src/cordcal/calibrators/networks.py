@@ -9,18 +9,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import (
     LOWEST_SHIFTED,
-    at_least,
-    at_most,
     largest,
-    less_top,
+    maximum,
+    minimum,
     over,
     plus,
     softmax,
     softplus,
+    subtract_max,
     times,
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
@@ -91,14 +91,14 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
         seen = cls._seen(working, held["weight_0"].shape[0], xp)
         temperature = cls._temperatures(seen, held, xp)
-        shifted = at_least(less_top(working, xp), LOWEST_SHIFTED, xp)
+        shifted = maximum(subtract_max(working, xp), LOWEST_SHIFTED, xp)
         return softmax(over(shifted, temperature[:, None], xp), xp)
 
     @classmethod
     def _temperatures(cls, inputs: Array, held: Held, xp: Any) -> Array:
         """Return each row's temperature: also what is trained, with torch as ``xp``."""
         temperature = cls._temperature(nets.through_layers(inputs, held, xp)[:, 0], xp)
-        return at_most(at_least(temperature, COLDEST, xp), HOTTEST, xp)
+        return minimum(maximum(temperature, COLDEST, xp), HOTTEST, xp)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         torch = nets.torch_for(self.key)
@@ -107,7 +107,7 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         share = row_weights(labels.size, weight)
         inputs = self._to_scale(working, share)
         for at in row_blocks(*working.shape):
-            at_least(less_top(working[at], np), LOWEST_SHIFTED, np)
+            maximum(subtract_max(working[at], np), LOWEST_SHIFTED, np)
         generator = torch.Generator().manual_seed(self.seed)
         net = nets.new_net(self._shapes(), generator, torch.float64)
         self._start(net, working, labels, weight)
@@ -227,7 +227,7 @@ class ParametrizedTemperature(NetworkTemperature):
     @classmethod
     def _seen(cls, working: Array, width: int, xp: Any) -> Array:
         top = largest(working, width, xp)
-        return at_most(at_least(top, -_CUT, xp), _CUT, xp)
+        return minimum(maximum(top, -_CUT, xp), _CUT, xp)
 
     @staticmethod
     def _temperature(output: Array, xp: Any) -> Array:
@@ -362,7 +362,7 @@ class MarginTemperature(NetworkTemperature):
 
 def _check_loss(loss: Any, known: tuple[str, ...]) -> None:
     if loss not in known:
-        raise Refusal("loss", f"is {loss!r}", f"pass one of {', '.join(known)}")
+        raise InputError("loss", f"is {loss!r}", f"pass one of {', '.join(known)}")
 
 
 def _soft_calibration_error(logits: Any, labels: Any, weight: Any) -> Any:
@@ -469,10 +469,10 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
         x, y = held["knot_x_"], held["knot_y_"]
         width = x[1] - x[0]
-        below = times(at_most(working - x[0], 0.0, xp), (y[1] - y[0]) / width, xp)
-        above = times(at_least(working - x[-1], 0.0, xp), (y[-1] - y[-2]) / width, xp)
+        below = times(minimum(working - x[0], 0.0, xp), (y[1] - y[0]) / width, xp)
+        above = times(maximum(working - x[-1], 0.0, xp), (y[-1] - y[-2]) / width, xp)
         mapped = plus(plus(interpolate(working, held, xp), below, xp), above, xp)
-        return softmax(at_least(mapped, LOWEST_SHIFTED, xp), xp)
+        return softmax(maximum(mapped, LOWEST_SHIFTED, xp), xp)
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         torch = nets.torch_for(self.key)

@@ -7,7 +7,7 @@ import inspect
 from importlib import import_module
 from typing import Any, TypeVar
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.calibrators._base import Calibrator, Facts, FactTable, Role
 
 # Each key, its class and the file of its family, in the order of the documentation.
@@ -105,20 +105,20 @@ def register(calibrator: type[C]) -> type[C]:
     >>> unregister("none")
     """
     if not (isinstance(calibrator, type) and issubclass(calibrator, Calibrator)):
-        raise Refusal(
+        raise InputError(
             "calibrator",
             f"is {calibrator!r}, not a class of calibrators",
             "derive from cordcal.calibrators.Calibrator",
         )
     missing = [name for name in _STATED if not hasattr(calibrator, name)]
     if missing:
-        raise Refusal(
+        raise InputError(
             "calibrator",
             f"{calibrator.__name__} does not state its {missing[0]}",
             f"set these class attributes: {', '.join(missing)}",
         )
     if calibrator.key in available():
-        raise Refusal(
+        raise InputError(
             "calibrator",
             f"{calibrator.__name__} has the key {calibrator.key!r}, which is taken",
             "choose another key, or unregister the calibrator that has it",
@@ -130,7 +130,7 @@ def register(calibrator: type[C]) -> type[C]:
 def unregister(key: str) -> None:
     """Forget a calibrator that `register` added."""
     if key not in _REGISTERED:
-        raise Refusal("key", f"{key!r} was not registered", "pass a key given to register")
+        raise InputError("key", f"{key!r} was not registered", "pass a key given to register")
     del _REGISTERED[key]
 
 
@@ -148,7 +148,7 @@ def calibrator_class(key: str) -> type[Calibrator]:
     if key not in keys:
         near = difflib.get_close_matches(str(key).lower(), keys, n=1)
         hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
-        raise Refusal("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
+        raise InputError("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
     module, name = _CLASSES[key]
     found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     _LOADED[key] = found
@@ -217,7 +217,7 @@ def make(key: str, **params: Any) -> Calibrator:
     known = found._get_param_names()
     unknown = sorted(set(params) - set(known))
     if unknown:
-        raise Refusal(
+        raise InputError(
             f"calibrator {key!r}", f"has no parameter {unknown[0]!r}", f"it has {', '.join(known)}"
         )
     return found(**params)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import at_least, at_most, softmax, softplus
+from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Calibrator, Held, Size
@@ -48,7 +48,7 @@ class SigmoidOneVsRest(Calibrator):
 
     @classmethod
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
-        p = at_most(at_least(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
+        p = minimum(maximum(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = held["bias_"]
         for i, feature in enumerate(cls._features(p, xp)):
             odds = odds + held[f"scale_{i}_"] * feature

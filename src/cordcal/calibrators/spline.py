@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import at_least, at_most, softmax, softplus
+from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
 from cordcal._numeric.types import Array, Kind, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import Held
@@ -91,7 +91,7 @@ class SplineOneVsRest(IsotonicOneVsAll):
 
     @classmethod
     def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
-        p = at_most(at_least(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
+        p = minimum(maximum(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = interpolate_each(xp.log(p) - xp.log(1.0 - p), held, xp)
         # The softmax of the sigmoids' logarithms: the sigmoids, divided by their sum.
         return softmax(0.0 - softplus(0.0 - odds, xp), xp)

@@ -14,7 +14,7 @@ import typer
 import cordcal
 from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
 from cordcal.cli._command import complain, problem_of, problem_of_usage
-from cordcal.cli._console import VOICE, alarm, say
+from cordcal.cli._console import VERBOSITY, echo, echo_error
 from cordcal.cli._streams import discard, standard_streams, writing
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -46,7 +46,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        say(f"cordcal {cordcal.__version__}")
+        echo(f"cordcal {cordcal.__version__}")
         raise typer.Exit
 
 
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     # Read off the line itself: the parser may be what complains.
-    VOICE.quiet, VOICE.verbose, VOICE.json = False, False, "--json" in given
+    VERBOSITY.quiet, VERBOSITY.verbose, VERBOSITY.json = False, False, "--json" in given
     with standard_streams(), _warnings_shown_once():
         try:
             code = app(args=list(given), prog_name="cordcal", standalone_mode=False)
@@ -86,12 +86,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
             discard("stdout")
             return NO_READER
         except (OSError, ValueError, ImportError, MemoryError, Warning) as error:
-            if VOICE.verbose:
-                alarm("".join(traceback.format_exception(error)))
+            if VERBOSITY.verbose:
+                echo_error("".join(traceback.format_exception(error)))
             return complain(problem_of(_named(error)))
         except Exception as error:
             # Python would end with 1, which means more than that for check.
-            alarm("".join(traceback.format_exception(error)))
+            echo_error("".join(traceback.format_exception(error)))
             return BUG
 
 
@@ -115,7 +115,7 @@ def _warnings_shown_once() -> Iterator[None]:
         words = " ".join(str(message).split())
         if words not in shown:
             shown.add(words)
-            alarm(f"cordcal: warning: {words}")
+            echo_error(f"cordcal: warning: {words}")
 
     warnings.showwarning = show
     try:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordcal._errors import Refusal
-from cordcal.cli._console import note, say_skipped, show_json
+from cordcal._errors import InputError
+from cordcal.cli._console import echo_info, echo_skipped, show_json
 from cordcal.cli._inputs import Where, as_file, as_scores, read_answers_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def refuse_with_answers(**options: Any) -> None:
     for name, value in options.items():
         if value:
             reason = _AT_ONCE if name in ("resume", "scheduler") else "does not go with --answers"
-            raise Refusal(f"--{name.replace('_', '-')}", reason, "leave it out")
+            raise InputError(f"--{name.replace('_', '-')}", reason, "leave it out")
 
 
 def apply_to_answers(
@@ -47,7 +47,7 @@ def apply_to_answers(
     from cordcal.serving.applying import CalibratedRows, report_at_once
 
     if output != "-" and Path(output).suffix.lower() not in (".jsonl", ".ndjson"):
-        raise Refusal("--output", f"is {output}", "answers are written as lines: name a .jsonl")
+        raise InputError("--output", f"is {output}", "answers are written as lines: name a .jsonl")
     read = read_answers_of(path, where, on_error=on_error)
     _check_names(model, read, path)
     found, skipped = _fitting(read, model.n_classes_, path, on_error)
@@ -62,16 +62,16 @@ def apply_to_answers(
     reports = {name: report[:, own] for name, report in block.reports.items()}
     try:
         write_answers(output, found, reports, extra=extra, overwrite=force)
-    except Refusal as refusal:
-        raise refusal.called(path) if refusal.rows.size else refusal from refusal
+    except InputError as refusal:
+        raise refusal.with_argument(path) if refusal.rows.size else refusal from refusal
     total = Counter(read.skipped.values()) + skipped + Counter(done.skipped)
     if json:
         told = {**done.to_dict(), "skipped": dict(total), "record": read.record.to_dict()}
         show_json({"output": output, **told})
         return
     sys.stdout.flush()
-    say_skipped(total)
-    note(
+    echo_skipped(total)
+    echo_info(
         f"{'stdout' if output == '-' else output}: {done.rows:,} questions; the direct report "
         f"would change {done.changed:,} answers ({done.changed / done.rows:.2%}), the repaired one "
         f"changes none"
@@ -88,14 +88,14 @@ def _check_names(model: Any, answers: Answers, path: str) -> None:
     if (names[-1] == OTHER) != answers.has_other:
         wanted = "other" if names[-1] == OTHER else "even"
         has = "has one column" if names[-1] == OTHER else "has none"
-        raise Refusal(
+        raise InputError(
             "--answers",
             f"gives tokens that are no option {'a' if answers.has_other else 'no'} column, but the "
             f"model {has}",
             f"read the answers as those that it was fitted on, with --answers {wanted}",
         )
     if names != answers.names and sorted(names) == sorted(answers.names):
-        raise Refusal(
+        raise InputError(
             path,
             f"has the options {', '.join(answers.names)} but the model {', '.join(names)}",
             "name them in the model's order, with {setting}",
@@ -118,7 +118,7 @@ def _fitting(
         return answers, Counter()
     if on_error == "stop" or long.all():
         first = int(long.argmax())
-        raise Refusal(
+        raise InputError(
             path,
             "has more options than the model was fitted on",
             "fit it on questions with as many",
@@ -150,9 +150,9 @@ def _widened(answers: Answers, classes: int) -> Any:
 
 def _beside(extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return what else a line is given: its number, and the story of its repair in one field."""
-    story = {name: values.tolist() for name, values in extra.items() if name != "row"}
+    explanation = {name: values.tolist() for name, values in extra.items() if name != "row"}
     found = {name: extra[name] for name in ("row",) if name in extra}
-    if story:
-        rows = zip(*story.values(), strict=True)
-        found["explanation"] = [dict(zip(story, row, strict=True)) for row in rows]
+    if explanation:
+        rows = zip(*explanation.values(), strict=True)
+        found["explanation"] = [dict(zip(explanation, row, strict=True)) for row in rows]
     return found

@@ -14,9 +14,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from cordcal._errors import Interrupted, Refusal
+from cordcal._errors import InputError, Interrupted
 from cordcal.cli import INTERRUPTED
-from cordcal.cli._console import VOICE, alarm, show_json
+from cordcal.cli._console import VERBOSITY, echo_error, show_json
 from cordcal.cli._files import check_files
 
 BAD_INPUT = 2
@@ -79,7 +79,7 @@ class Problem:
     rows: tuple[int, ...] = ()
     n_rows: int = 0
     reason: str | None = None
-    remedy: str | None = None
+    hint: str | None = None
     exit_code: int = BAD_INPUT
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,14 +87,14 @@ class Problem:
         return {**asdict(self), "rows": list(self.rows)}
 
 
-def in_command(name: str, value: str) -> str:
+def as_command_option(name: str, value: str) -> str:
     """Write a setting of the library as an option.
 
     Examples
     --------
-    >>> in_command("input", "logits"), in_command("overwrite", "True")
+    >>> as_command_option("input", "logits"), as_command_option("overwrite", "True")
     ('--input logits', '--force')
-    >>> in_command("header", "False")
+    >>> as_command_option("header", "False")
     '--no-header'
     """
     if name == "header":
@@ -110,11 +110,11 @@ def problem_of(error: BaseException) -> Problem:
 
     Examples
     --------
-    >>> found = problem_of(Refusal("splits", "is 0", "pass 1 or more"))
+    >>> found = problem_of(InputError("splits", "is 0", "pass 1 or more"))
     >>> found.sentence, found.option
     ('--splits is 0; pass 1 or more', '--splits')
     """
-    if isinstance(error, Refusal):
+    if isinstance(error, InputError):
         return _of_refusal(error)
     if isinstance(error, OSError):
         return _of_system(error)
@@ -122,17 +122,17 @@ def problem_of(error: BaseException) -> Problem:
     return Problem(sentence, reason=sentence)
 
 
-def _of_refusal(error: Refusal) -> Problem:
+def _of_refusal(error: InputError) -> Problem:
     option = _OPTIONS.get(error.argument, error.argument)
     rows = error.rows.tolist()
     return Problem(
-        " ".join(error.called(option).sentence(in_command).split()),
+        " ".join(error.with_argument(option).sentence(as_command_option).split()),
         error.argument,
         option if option.startswith("--") else None,
         tuple(rows[:_MOST_ROWS]),
         len(rows),
         error.reason if error.found is None else error.found,
-        error.how_to_mend(in_command),
+        error.hint_for(as_command_option),
     )
 
 
@@ -158,15 +158,15 @@ def problem_of_interrupt(error: KeyboardInterrupt) -> Problem:
     if not isinstance(error, Interrupted):
         what = "interrupted; nothing was written"
         return Problem(what, reason=what, exit_code=INTERRUPTED)
-    what, remedy = f"interrupted; {error.kept}", error.how_to_go_on(in_command)
-    return Problem(f"{what}; {remedy}", reason=what, remedy=remedy, exit_code=INTERRUPTED)
+    what, hint = f"interrupted; {error.kept}", error.hint_for(as_command_option)
+    return Problem(f"{what}; {hint}", reason=what, hint=hint, exit_code=INTERRUPTED)
 
 
 def complain(problem: Problem) -> int:
     """Say what went wrong, also as JSON where that was asked for; return the exit code."""
     # One line, whatever a file is called.
-    alarm(f"cordcal: {' '.join(problem.sentence.split())}")
-    if VOICE.json:
+    echo_error(f"cordcal: {' '.join(problem.sentence.split())}")
+    if VERBOSITY.json:
         with suppress(OSError):  # stdout may be what went wrong; the sentence is on stderr
             show_json({"error": problem.to_dict()})
     return problem.exit_code
@@ -200,7 +200,7 @@ def add_command(
 def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(quiet: bool, verbose: bool, **options: Any) -> None:
-        VOICE.quiet, VOICE.verbose = quiet, verbose
+        VERBOSITY.quiet, VERBOSITY.verbose = quiet, verbose
         try:
             check_files(options, written)
             command(**options)

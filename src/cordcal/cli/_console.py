@@ -24,7 +24,7 @@ Counted = Callable[[int, int, str], None]
 
 
 @dataclass
-class Voice:
+class Verbosity:
     """How much the command that runs now says.
 
     Attributes
@@ -38,7 +38,7 @@ class Voice:
     json: bool = False
 
 
-VOICE = Voice()
+VERBOSITY = Verbosity()
 
 
 class Advance(Protocol):
@@ -102,33 +102,33 @@ def show(*renderables: Any, wide: bool = False) -> None:
             console.print(_Printable(plain))
 
 
-def say(text: str) -> None:
+def echo(text: str) -> None:
     """Print one line of the result to stdout at once."""
     with writing("stdout"):
         print(printable(text), flush=True)
 
 
-def headline(text: str) -> None:
+def echo_heading(text: str) -> None:
     """Say what begins: on stdout before tables, on stderr beside JSON."""
-    if VOICE.json:
-        note(text)
-    elif not VOICE.quiet:
-        say(text)
+    if VERBOSITY.json:
+        echo_info(text)
+    elif not VERBOSITY.quiet:
+        echo(text)
 
 
-def note(text: str) -> None:
+def echo_info(text: str) -> None:
     """Print one line to stderr, for people, out of the way of pipes; not with ``--quiet``."""
-    if not VOICE.quiet:
-        alarm(text)
+    if not VERBOSITY.quiet:
+        echo_error(text)
 
 
-def detail(text: str) -> None:
+def echo_debug(text: str) -> None:
     """Print what only ``--verbose`` wants to know to stderr."""
-    if VOICE.verbose:
-        alarm(text)
+    if VERBOSITY.verbose:
+        echo_error(text)
 
 
-def alarm(text: str) -> None:
+def echo_error(text: str) -> None:
     """Print a warning or an error to stderr, whatever was asked for."""
     # Whoever does not listen to stderr misses the words; the exit code stays right.
     with suppress(OSError), writing("stderr"):
@@ -178,7 +178,7 @@ def progress(title: str, steps: int) -> Iterator[Advance]:
 @contextmanager
 def counted_progress(title: str) -> Iterator[Counted]:
     """Show on stderr how far work is that counts itself: a bar, or a line now and then in a log."""
-    if VOICE.quiet:
+    if VERBOSITY.quiet:
         yield lambda done, total, what: None
     elif sys.stderr.isatty():
         with _bar() as bar:
@@ -216,7 +216,7 @@ def _lines(title: str) -> Iterator[Counted]:
             if now is not None:
                 done, total, what = now
                 seconds = time.monotonic() - start
-                note(f"{_titled(title, what)}, {done:,} of {total:,}, {seconds:.0f} s")
+                echo_info(f"{_titled(title, what)}, {done:,} of {total:,}, {seconds:.0f} s")
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
@@ -252,7 +252,7 @@ def _bar() -> Any:
     )
 
 
-def say_skipped(skipped: Mapping[str, int]) -> None:
+def echo_skipped(skipped: Mapping[str, int]) -> None:
     """Say how many rows were left out, and why."""
     for reason, count in skipped.items():
-        alarm(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
+        echo_error(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")

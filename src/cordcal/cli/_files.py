@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 
 INPUTS = (
     "scores",
@@ -50,7 +50,7 @@ class _Named:
             return None
         from cordcal.files._parts import parts_of
 
-        with suppress(Refusal):
+        with suppress(InputError):
             return parts_of(self.path)
         return None
 
@@ -89,7 +89,7 @@ def _check_apart(output: _Named, read: Mapping[_Key, _Named], *, in_parts: bool)
         for key in _keys(path, sys.stdout):
             if key in read:
                 place = "stdout" if path == "-" else path
-                raise Refusal(
+                raise InputError(
                     output.option,
                     f"would replace {place}, which the same command reads ({read[key].option})",
                     "name another output; not even --force replaces an input",
@@ -119,7 +119,7 @@ def _check_outside(output: _Named, source: _Named) -> None:
         return
     if any(name.startswith((".", "_")) for name in target.relative_to(folder).parts):
         return  # no part
-    raise Refusal(
+    raise InputError(
         output.option,
         f"is {output.path}, in the folder {source.path} whose files the same command reads "
         f"({source.option})",
@@ -136,7 +136,7 @@ def _check_names(outputs: Iterable[_Named]) -> None:
         keys = _keys(output.path, sys.stdout)
         for key in keys:
             if key in before:
-                raise Refusal(
+                raise InputError(
                     output.option,
                     f"is {output.path}, and so is {before[key]}",
                     "give each output a name of its own",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from cordcal._errors import Refusal
-from cordcal.cli._console import note, say_skipped
+from cordcal._errors import InputError
+from cordcal.cli._console import echo_info, echo_skipped
 
 if TYPE_CHECKING:
     from cordcal.files import Answers, ScoreFile, Scores
@@ -175,10 +175,10 @@ def read_names(path: str) -> tuple[str, ...]:
         except (ValueError, RecursionError):
             names = None
     if not names or "\0" in text or not all(isinstance(name, str) for name in names):
-        raise Refusal(path, "holds no class names", "write one on each line, as text")
+        raise InputError(path, "holds no class names", "write one on each line, as text")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise Refusal(path, f"has the class {twice!r} twice", "give each its own name")
+        raise InputError(path, f"has the class {twice!r} twice", "give each its own name")
     return tuple(names)
 
 
@@ -212,7 +212,7 @@ def read_answers_of(
 
     for option in where.given():
         if option in _IN_LINES:
-            raise Refusal(option, "does not go with --answers", _IN_LINES[option])
+            raise InputError(option, "does not go with --answers", _IN_LINES[option])
     missing: Any = where.answers
     variants: Any = where.variants or "loose"
     field = where.key or _field_of(path, role)
@@ -226,7 +226,7 @@ def read_answers_of(
         labelled=labelled,
         on_error=on_error,
     )
-    note(f"{path}: {found.record}")
+    echo_info(f"{path}: {found.record}")
     return found
 
 
@@ -242,7 +242,7 @@ def _field_of(path: str, role: str) -> str | None:
 def answer_scores(path: str, where: Where, *, role: str = "scores", **options: Any) -> Scores:
     """Read answers as scores; say which lines were left out."""
     found = read_answers_of(path, where, role=role, **options)
-    say_skipped(Counter(found.skipped.values()))
+    echo_skipped(Counter(found.skipped.values()))
     return as_scores(found, path, role=role)
 
 
@@ -288,15 +288,15 @@ def answer_pair(
     )
     lines = [len(each) + len(each.skipped) for each in (first, second)]
     if lines[0] != lines[1]:
-        raise Refusal(
+        raise InputError(
             paths[0],
             f"has {lines[0]:,} lines but {paths[1]} has {lines[1]:,}",
             "both must hold the same questions",
         )
-    say_skipped(Counter({**second.skipped, **first.skipped}.values()))
+    echo_skipped(Counter({**second.skipped, **first.skipped}.values()))
     both = np.intersect1d(first.rows, second.rows)
     if not both.size:
-        raise Refusal(paths[0], f"and {paths[1]} have no sound line in common", "mend the lines")
+        raise InputError(paths[0], f"and {paths[1]} have no sound line in common", "mend the lines")
     kept = (picked(each, np.isin(each.rows, both)) for each in (first, second))
     one, other = (
         as_file(as_scores(each, path, role=role), both)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal._errors import Refusal
-from cordcal.cli._console import note, say_skipped
+from cordcal._errors import InputError
+from cordcal.cli._console import echo_info, echo_skipped
 from cordcal.cli._inputs import Where, answer_pair, answer_scores
 
 if TYPE_CHECKING:
@@ -103,18 +103,18 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
         return
     target = Path(path)
     if target.is_dir():
-        raise Refusal(str(target), "is a folder", "name a file in it")
+        raise InputError(str(target), "is a folder", "name a file in it")
     if target.exists() and not target.is_file():
-        raise Refusal(str(target), "is no regular file", "name a file")
+        raise InputError(str(target), "is no regular file", "name a file")
     if target.exists() and not force:
-        raise Refusal(str(target), "exists already", "pass --force to replace it")
+        raise InputError(str(target), "exists already", "pass --force to replace it")
     folder = target.parent
     if not folder.is_dir():
         why = f"cannot be written: the folder {folder} does not exist"
-        raise Refusal(str(target), why, "make it first, or name another")
+        raise InputError(str(target), why, "make it first, or name another")
     if not os.access(folder, os.W_OK):
         why = f"cannot be written: the folder {folder} is not writable"
-        raise Refusal(str(target), why, "name another")
+        raise InputError(str(target), why, "name another")
 
 
 def check_suffix(path: str | os.PathLike[str], what: str, *suffixes: str) -> None:
@@ -127,7 +127,7 @@ def check_suffix(path: str | os.PathLike[str], what: str, *suffixes: str) -> Non
     suffix = Path(path).suffix
     # No suffix, or the end of a version such as run-1.2, names no format.
     if suffix and not suffix[1:].isdecimal() and suffix.lower() not in suffixes:
-        raise Refusal(
+        raise InputError(
             os.fspath(path),
             f"has the suffix {suffix!r}, but {what} is written",
             f"use the suffix {' or '.join(suffixes)}",
@@ -152,7 +152,7 @@ def parse_preserve(text: str) -> int | Literal["ranking"]:
         return "ranking"
     if text.isdecimal() and int(text) >= 1:
         return int(text)
-    raise Refusal("--preserve", f"is {text!r}", "write 1, another number of classes, or ranking")
+    raise InputError("--preserve", f"is {text!r}", "write 1, another number of classes, or ranking")
 
 
 def read(
@@ -181,7 +181,7 @@ def read(
         seen = set(found.labels.tolist())
         absent = [name for at, name in enumerate(found.class_names) if at not in seen]
         if absent and where.columns is None:
-            note(f"{found.path}: no row is labelled {_listed(absent)}")
+            echo_info(f"{found.path}: no row is labelled {_listed(absent)}")
     return found
 
 
@@ -216,7 +216,7 @@ def read_rows(
     from cordcal.serving._refusals import read_sound
 
     found, rows, skipped = read_sound(open_file(path, where, **options))
-    say_skipped(skipped)
+    echo_skipped(skipped)
     return found, rows
 
 
@@ -224,7 +224,7 @@ def _say_columns(found: Scores | ScoreFile, where: Where) -> None:
     """Name the columns that were taken for scores, where nobody named them."""
     if found.columns and where.columns is None:
         names = _listed(found.columns)
-        note(
+        echo_info(
             f"{found.path}: the scores are its {len(found.columns)} columns {names} "
             f"(--columns names others)"
         )
@@ -239,7 +239,7 @@ def _kind(kind: InputKind | None) -> Kind | None:
 def need_labels(scores: Scores) -> Any:
     """Return the labels of a file, or say how to give them."""
     if scores.labels is None:
-        raise Refusal(
+        raise InputError(
             scores.path,
             "holds no labels",
             "pass a file with --labels, or the key or column that holds them with --labels-column",
@@ -312,7 +312,9 @@ def open_pair(
     classes.  The order is that of the original.
     """
     if original == "-" and direct == "-":
-        raise Refusal("--direct", "is stdin, as --original is", "only one of them can be read so")
+        raise InputError(
+            "--direct", "is stdin, as --original is", "only one of them can be read so"
+        )
     alone = replace(
         where.of_answers(),
         columns=where.columns,
@@ -378,7 +380,7 @@ def _open_renamed(path: str, where: Where, **options: Any) -> ScoreFile:
     """Open a file whose columns may be called as the classes with something before or after."""
     try:
         return open_file(path, where, **options)
-    except Refusal as refusal:
+    except InputError as refusal:
         pattern = _suggested(refusal)
         if pattern is None or path == "-":
             raise
@@ -389,14 +391,14 @@ def read_renamed(path: str, where: Where, **options: Any) -> Scores:
     """Read a file whose columns may be called as the classes with something before or after."""
     try:
         return read(path, where, **options)
-    except Refusal as refusal:
+    except InputError as refusal:
         pattern = _suggested(refusal)
         if pattern is None or path == "-":
             raise
     return read(path, replace(where, columns=pattern), **options)
 
 
-def _suggested(refusal: Refusal) -> str | None:
+def _suggested(refusal: InputError) -> str | None:
     """Return the pattern that a refusal of other names proposes."""
     name, value = refusal.setting or ("", "")
     return value if name == "columns" and "*" in value else None
@@ -408,7 +410,7 @@ def _check_named(patterns: tuple[str, ...], *files: ScoreFile) -> None:
 
     tables = [file for file in files if file.columns]
     if tables and not any(have_match(patterns, file.columns) for file in tables):
-        raise Refusal(
+        raise InputError(
             tables[0].path,
             f"has no column {', '.join(patterns)!r}",
             f"its scores are {_listed(tables[0].columns)}",
@@ -438,9 +440,9 @@ def _listed(columns: Sequence[str]) -> str:
     return told(columns)
 
 
-def _extra(path: str, columns: Sequence[str], what: str) -> Refusal:
+def _extra(path: str, columns: Sequence[str], what: str) -> InputError:
     many = len(columns) > 1
-    return Refusal(
+    return InputError(
         path,
         f"has the column{'s' if many else ''} {_listed(columns)} of numbers, not {what}",
         "name the columns of the scores with --columns a,b,… or --columns 'score_*'",
@@ -450,7 +452,7 @@ def _extra(path: str, columns: Sequence[str], what: str) -> Refusal:
 def check_pair(original: str, shape: tuple[int, ...], direct: str, other: tuple[int, ...]) -> None:
     """Refuse two files that do not hold the same rows and classes."""
     if shape != other:
-        raise Refusal(
+        raise InputError(
             original,
             f"has shape {shape} but {direct} has shape {other}",
             "both must hold the same rows and classes",
@@ -461,7 +463,7 @@ def refuse_with_pair(where: Where, *names: str) -> None:
     """Refuse options that say nothing about --original and --direct."""
     for option, value in where.given().items():
         if option.removeprefix("--").replace("-", "_") in names:
-            raise Refusal(
+            raise InputError(
                 option, f"{value} does not go with --original and --direct", "leave it out"
             )
 
@@ -471,7 +473,7 @@ def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
     if scores.classes == model.n_classes_:
         return
     listed = f" ({_listed(scores.columns)})" if scores.columns else ""
-    raise Refusal(
+    raise InputError(
         scores.path,
         f"has {scores.classes} columns of scores{listed} but {where} was fitted on "
         f"{model.n_classes_} classes",
@@ -484,5 +486,5 @@ def check_classes(model: Any, where: str, scores: ScoreFile) -> None:
 def check_on_error(choice: str) -> OnError:
     """Return one of the two ways to treat a bad row."""
     if choice not in ("stop", "skip"):
-        raise Refusal("--on-error", f"is {choice!r}", "write stop or skip")
+        raise InputError("--on-error", f"is {choice!r}", "write stop or skip")
     return "skip" if choice == "skip" else "stop"

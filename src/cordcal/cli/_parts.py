@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.cli._console import counted_progress
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def apply_in_parts(
     from cordcal.serving.parts import PartWork, apply_parts, finished_parts, part_names
 
     if output == "-":
-        raise Refusal("--output", "is stdout", "name a folder for the parts")
+        raise InputError("--output", "is stdout", "name a folder for the parts")
     finished = finished_parts(output)
     if finished and not (resume or overwrite):
-        raise Refusal(
+        raise InputError(
             output,
             f"holds {finished:,} of the parts already, which an interrupted run finished",
             "pass --resume to continue that run, or --force to start anew",
@@ -84,7 +84,7 @@ def _inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
     found = [parts_of(file.path) or [file.path] for file in files]
     names = [part_names(file.path, parts) for file, parts in zip(files, found, strict=True)]
     if any(other != names[0] for other in names[1:]) and max(map(len, names)) > 1:
-        raise Refusal(
+        raise InputError(
             files[0].path,
             f"and {files[1].path} have parts of different names",
             "give the parts of the same rows the same names",

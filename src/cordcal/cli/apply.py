@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.cli._apply_answers import apply_to_answers, refuse_with_answers
 from cordcal.cli._command import add_command
-from cordcal.cli._console import alarm, detail, note, row_progress, say_skipped, show_json
+from cordcal.cli._console import (
+    echo_debug,
+    echo_error,
+    echo_info,
+    echo_skipped,
+    row_progress,
+    show_json,
+)
 from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
 from cordcal.cli._options import (
     ForceOption,
@@ -104,15 +111,15 @@ def apply(
     if not in_parts:
         _check_output(output, force=force)
     if json and output == "-":
-        raise Refusal("--json", "goes to stdout, as --output - does", "name an output file")
+        raise InputError("--json", "goes to stdout, as --output - does", "name an output file")
     treatment = check_on_error(on_error)
     if resume and "-" in (scores, original, direct, output):
-        raise Refusal("--resume", "needs files", "stdin and stdout cannot be continued")
+        raise InputError("--resume", "needs files", "stdin and stdout cannot be continued")
     import cordcal
     from cordcal.serving.applying import apply_model
 
     if scores is not None and _are_swapped(model, scores):
-        raise Refusal(
+        raise InputError(
             model,
             f"is no model file but {scores} is",
             f"the model comes first: cordcal apply {scores} {model}",
@@ -126,13 +133,13 @@ def apply(
     }
     if hasattr(fitted, "calibrator_"):
         if scores is None and original is None and direct is None:
-            raise Refusal(
+            raise InputError(
                 "scores",
                 "is missing",
                 f"pass the file of rows to report on: cordcal apply {model} FILE",
             )
         if scores is None or original is not None or direct is not None:
-            raise Refusal(
+            raise InputError(
                 model,
                 "holds a calibrator with its repair",
                 "pass the rows' scores, not --original and --direct (--with-direct writes the "
@@ -153,7 +160,7 @@ def apply(
         rows, names = _with_calibrator(fitted, model, scores, where, input, options, rest=rest)
     else:
         if original is None or direct is None or scores is not None:
-            raise Refusal(
+            raise InputError(
                 model,
                 "holds a repair alone",
                 "pass --original and --direct, the classifier's and your calibrator's reports of "
@@ -183,9 +190,9 @@ def apply(
         show_json({"output": output, **done.to_dict()})
         return
     place = "stdout" if output == "-" else output
-    say_skipped(done.skipped)
+    echo_skipped(done.skipped)
     share = done.changed / max(done.rows, 1)
-    note(
+    echo_info(
         f"{place}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
         f"{done.changed:,} decisions ({share:.2%}), the repaired one changes none"
     )
@@ -198,7 +205,7 @@ def _check_output(output: str, *, force: bool) -> None:
     if output != "-" and not force and Path(output).is_file():
         rows = left_behind(output)
         if rows:
-            raise Refusal(
+            raise InputError(
                 output,
                 f"exists already, and an interrupted run kept {rows:,} rows of a new one",
                 "pass --force --resume to continue that run and replace it",
@@ -218,7 +225,7 @@ def _say_discarded(output: str, *, in_parts: bool) -> None:
 
         kept, what = left_behind(output), "rows"
     if kept:
-        alarm(
+        echo_error(
             f"{output}: discarding {kept:,} {what} that an interrupted run kept; --resume would "
             f"have gone on behind them"
         )
@@ -228,7 +235,7 @@ def _holds_columns(output: str) -> bool:
     """Whether a format has room for other columns than reports."""
     if Path(output).suffix.lower() not in (".npy", ".npz"):
         return True
-    detail(f"{output} holds reports alone; the input's other columns are left out")
+    echo_debug(f"{output} holds reports alone; the input's other columns are left out")
     return False
 
 
@@ -259,7 +266,7 @@ def _with_calibrator(
     found = open_file(path, where, kind=input, rest=rest, **known)
     kind = fitted.calibrator_.input
     if found.kind != kind:
-        raise Refusal(
+        raise InputError(
             found.path,
             f"looks like {found.kind} but {model} was fitted on {kind}",
             f"pass {kind}, or say --input {kind} if they are",

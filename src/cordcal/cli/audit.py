@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cordcal.cli._command import add_command
-from cordcal.cli._console import headline, row_progress, say, say_skipped, show, show_json
+from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
 from cordcal.cli._options import (
     ForceOption,
@@ -71,7 +71,7 @@ def audit(
     """Count the decisions a calibrator changes, and measure its report before and after repair."""
     if report is not None:
         check_report(report, force=force)
-    headline(f"cordcal audit: {original} against {direct}")
+    echo_heading(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
     first, second = open_pair(original, direct, where, kind=input, on_error=treatment)
@@ -85,7 +85,7 @@ def audit(
             found = audit_files(
                 first, second, class_names=names, cord=repair, on_error=treatment, progress=progress
             )
-    say_skipped(found.skipped)
+    echo_skipped(found.skipped)
     if report is not None:
         _write_report(found, report, first.path, second.path, names, force=force)
     if json:
@@ -93,7 +93,7 @@ def audit(
     else:
         show(found.audit, wide=wide)
         if report is not None:
-            say(f"report: {report}")
+            echo(f"report: {report}")
     if strict and found.audit.concerns:
         raise typer.Exit(1)
 

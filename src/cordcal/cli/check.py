@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.cli._command import add_command
-from cordcal.cli._console import note, say, show_json
+from cordcal.cli._console import echo, echo_info, show_json
 from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
 from cordcal.cli._options import (
     ForceOption,
@@ -103,7 +103,7 @@ def check(
     labels = scores.labels
     if labels is None and before is not None and before.labels is not None:
         labels = before.labels
-        note(f"{scores.path} does not hold labels: those of {before.path} are used")
+        echo_info(f"{scores.path} does not hold labels: those of {before.path} are used")
     found = library.check(
         _probabilities(scores),
         labels,
@@ -122,8 +122,8 @@ def check(
         show_json(content)
     else:
         for verdict in found.verdicts:
-            say(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
-        note(f"cordcal check: {found.outcome}")
+            echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
+        echo_info(f"cordcal check: {found.outcome}")
     raise typer.Exit(_EXIT_CODES[found.outcome])
 
 
@@ -133,7 +133,7 @@ def _read(
     """Read the report and the original; the columns that are named may be those of one of them."""
     try:
         scores = read(report, where, role="repaired", kind=kind)
-    except Refusal:
+    except InputError:
         if where.columns is None or original is None or report == "-":
             raise
         before = read(original, Where(columns=where.columns, header=where.header), role="original")
@@ -163,7 +163,7 @@ def _original(path: str, where: Where, scores: Scores) -> Scores:
         return read_renamed(path, told, **options)
     try:
         return read(path, told, **options)
-    except Refusal:
+    except InputError:
         return read_renamed(path, Where(header=where.header), **options)
 
 
@@ -186,7 +186,9 @@ def _gates(path: Path | None, most: list[str], least: list[str]) -> list[Gate]:
             name, _, value = text.partition("=")
             found.append(Gate.parse(name.strip(), _number(text, value), bound))
     if not found:
-        raise Refusal("gates", "are missing", "write --max NAME=VALUE, --min NAME=VALUE or --gates")
+        raise InputError(
+            "gates", "are missing", "write --max NAME=VALUE, --min NAME=VALUE or --gates"
+        )
     return found
 
 
@@ -194,7 +196,7 @@ def _number(text: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise Refusal(
+        raise InputError(
             "gate", f"is {text!r}", "write a measure and a number, such as nll=0.5"
         ) from None
 
@@ -205,10 +207,10 @@ def _from_file(path: Path) -> list[Gate]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Refusal(str(path), f"is not valid TOML: {error}", "fix the syntax there") from None
+        raise InputError(str(path), f"is not valid TOML: {error}", "fix the syntax there") from None
     unknown = [name for name in content if name not in ("max", "min")]
     if unknown or not all(isinstance(table, dict) for table in content.values()):
-        raise Refusal(
+        raise InputError(
             str(path),
             f"has {unknown[0]!r}" if unknown else "has a value where a table should be",
             'write tables [max] and [min] with lines such as nll = 0.5 or "ece.class" = 0.1',
@@ -228,7 +230,7 @@ def _baseline(path: Path, scores: Scores) -> Any:
         for measured in content["measures"].values():
             float(measured["value"]), float(measured["standard_error"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Refusal(
+        raise InputError(
             str(path),
             "is no baseline",
             "pass what an earlier check wrote with --write-baseline or --json",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal.cli._command import add_command
-from cordcal.cli._console import headline, progress, say, show, show_json
+from cordcal.cli._console import echo, echo_heading, progress, show, show_json
 from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
 from cordcal.cli._options import (
     AllowImportOption,
@@ -81,7 +81,7 @@ def compare(
     depth = parse_preserve(preserve)
     if report is not None:
         check_report(report, force=force)
-    headline(f"cordcal compare: {scores}")
+    echo_heading(f"cordcal compare: {scores}")
     treatment = check_on_error(on_error)
     found, other, rows = _parts(scores, evaluation, where, treatment, kind=input)
     truth = need_labels(found)
@@ -178,10 +178,10 @@ def present(
     show(comparison, wide=wide)
     show(comparison.interpret())
     for key, reason in comparison.left_out.items():
-        say(f"not run: {key}: {reason}")
+        echo(f"not run: {key}: {reason}")
     if report is not None:
-        say(f"report: {report}")
+        echo(f"report: {report}")
     if step is not None:
-        say("next step, in a terminal or in Python:")
+        echo("next step, in a terminal or in Python:")
         for line in (*step.shell, *step.python):
-            say(f"  {line}")
+            echo(f"  {line}")

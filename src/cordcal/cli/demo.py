@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal.cli._command import add_command
-from cordcal.cli._console import headline, progress
+from cordcal.cli._console import echo_heading, progress
 from cordcal.cli._options import JsonOption, WideOption, check_report
 from cordcal.cli.compare import present
 
@@ -36,9 +36,11 @@ def demo(
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
     check_report(report, force=True)
-    headline("cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired")
+    echo_heading(
+        "cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired"
+    )
     logits, labels = _scores()
-    headline(
+    echo_heading(
         f"{_TRAINING} digits to train on, {_CALIBRATION} to calibrate on, "
         f"{len(labels) - _CALIBRATION} to evaluate on"
     )

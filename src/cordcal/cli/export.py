@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cordcal.cli._command import add_command
-from cordcal.cli._console import say, show_json
+from cordcal.cli._console import echo, show_json
 from cordcal.cli._options import (
     ForceOption,
     InputKind,
@@ -52,7 +52,7 @@ def export(
     if json:
         show_json(written.to_dict())
         return
-    say(
+    echo(
         f"{written.path}: {written.bytes:,} bytes, {written.nodes:,} nodes, {written.input} in, "
         f"direct, repaired and label out; {written.rows_checked:,} rows checked in onnxruntime"
     )

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.cli._command import add_command
 from cordcal.cli._console import (
-    alarm,
-    detail,
-    note,
+    echo,
+    echo_debug,
+    echo_error,
+    echo_info,
+    echo_skipped,
     progress,
     row_progress,
-    say,
-    say_skipped,
     show_json,
 )
 from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
@@ -101,7 +101,7 @@ def fit(
     treatment = check_on_error(on_error)
     if original is not None or direct is not None:
         if scores is not None or calibrator is not None or repair is not None:
-            raise Refusal(
+            raise InputError(
                 "scores",
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
@@ -112,19 +112,21 @@ def fit(
         model, measures = _repair(*pair, depth, treatment), None
     else:
         if scores is None:
-            raise Refusal(
+            raise InputError(
                 "scores", "is missing", "pass a file of scores, or --original and --direct"
             )
         if calibrator is not None:
             _check_key(calibrator)
         wanted: Any = repair
-        cordcal.Preserved(calibrator, repair=wanted, preserve=depth)._new_repair()  # refuses others
+        cordcal.PreservingCalibrator(
+            calibrator, repair=wanted, preserve=depth
+        )._new_repair()  # refuses others
         found, _ = read_rows(scores, where, treatment, kind=input)
         truth = need_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
         _check_output(output, force=force)
         if not json:
-            note(f"fitting {calibrator or 'blend'} on {scores}")
+            echo_info(f"fitting {calibrator or 'blend'} on {scores}")
         _warn_of_doubts(found, truth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DoubtWarning)  # said already, with the file's name
@@ -138,16 +140,16 @@ def fit(
         content = {"construction": construction.to_dict(), "held_out": told}
         show_json({"model": str(output), **content})
         return
-    detail(repr(construction))
+    echo_debug(repr(construction))
     changed = construction.n_changed
-    say(
+    echo(
         f"{construction.n:,} rows × {construction.n_classes:,} classes; the direct report would "
         f"change {changed:,} decisions ({changed / construction.n:.2%}), the repaired one changes "
         f"none"
     )
     if measures is not None:
-        say(str(measures))
-    say(f"model: {output}")
+        echo(str(measures))
+    echo(f"model: {output}")
 
 
 def _calibrator(
@@ -163,7 +165,7 @@ def _calibrator(
     from cordcal.evaluate.held_out import measure_held_out
 
     def new() -> Any:
-        return cordcal.Preserved(
+        return cordcal.PreservingCalibrator(
             key,
             repair=repair,
             input=found.kind,
@@ -183,7 +185,7 @@ def _calibrator(
         try:
             measures = measure_held_out(new, *rows, input=found.kind, one_fold=slow, **beside)
         except ValueError as error:
-            alarm(f"not measured on rows held out: without them, {error}")
+            echo_error(f"not measured on rows held out: without them, {error}")
             return model, None
     return model, measures
 
@@ -191,13 +193,13 @@ def _calibrator(
 def _warn_of_doubts(found: Scores, truth: Any) -> None:
     """Warn of scores and labels that look like a mistake, naming the file."""
     from cordcal._validation.sanity import doubts
-    from cordcal._validation.scores import Original
+    from cordcal._validation.scores import CheckedScores
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit says what else there is to say
-        original = Original.of(found.values, found.kind, fitting=True)
+        original = CheckedScores.from_scores(found.values, found.kind, fitting=True)
     for concern in doubts(original, truth, found.weights, found.class_names):
-        alarm(f"cordcal: warning: {found.path}: {concern.sentence}")
+        echo_error(f"cordcal: warning: {found.path}: {concern.sentence}")
 
 
 def _check_key(calibrator: str) -> None:
@@ -206,11 +208,11 @@ def _check_key(calibrator: str) -> None:
     from cordcal.calibrators.adapters import is_path
 
     if is_path(calibrator):
-        raise Refusal(
+        raise InputError(
             "calibrators",
             f"is {calibrator!r}, but a model file holds no code",
-            "fit it in Python with cordcal.Preserved, or fit the repair alone with --original "
-            "and --direct",
+            "fit it in Python with cordcal.PreservingCalibrator, or fit the repair alone with "
+            "--original and --direct",
         )
     calibrator_class(calibrator)
 
@@ -219,7 +221,7 @@ def _check_output(output: Path, *, force: bool) -> None:
     """Refuse a file that a model could not be written to, or whose suffix promises another."""
     suffix = output.suffix.lower()
     if suffix in _OTHER_FORMATS:
-        raise Refusal(
+        raise InputError(
             str(output),
             f"has the suffix {suffix!r}, but a model is written as a safetensors file",
             "use the suffix .safetensors"
@@ -233,7 +235,7 @@ def _pair(
 ) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
-        raise Refusal(missing, "is missing", "the repair needs both reports of the same rows")
+        raise InputError(missing, "is missing", "the repair needs both reports of the same rows")
     return open_pair(original, direct, where, kind=input, on_error=on_error)
 
 
@@ -246,5 +248,5 @@ def _repair(
     cord = cordcal.CORD(preserve)
     with row_progress("fitting") as progress:
         skipped = construct_from_files(cord, original, direct, on_error=on_error, progress=progress)
-    say_skipped(skipped)
+    echo_skipped(skipped)
     return cord

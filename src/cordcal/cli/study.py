@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cordcal._errors import Interrupted, Refusal
+from cordcal._errors import InputError, Interrupted
 from cordcal.cli._command import add_command
-from cordcal.cli._console import counted_progress, headline, say
+from cordcal.cli._console import counted_progress, echo, echo_heading
 from cordcal.cli._options import AllowImportOption
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def study(
     ] = True,
 ) -> None:
     """Run the experiments of a study file; a rerun continues where it stopped."""
-    headline(f"cordcal study: {file}")
+    echo_heading(f"cordcal study: {file}")
     if output.exists() and not output.is_dir():
-        raise Refusal(str(output), "is a file", "name a folder for the results")
+        raise InputError(str(output), "is a file", "name a folder for the results")
     from cordcal.study import read_study, run_study
     from cordcal.study.figures import check_matplotlib
     from cordcal.study.page import write_study
@@ -63,8 +63,8 @@ def study(
         raise Interrupted(kept, "the same command goes on with the others") from error
     index = write_study(result, output, figures=figures)
     for each in result.left_out:
-        say(f"not run: {each['group']}, {each['set']}: {each['calibrator']}: {each['why']}")
-    say(f"index: {index}")
+        echo(f"not run: {each['group']}, {each['set']}: {each['calibrator']}: {each['why']}")
+    echo(f"index: {index}")
 
 
 def _check_inputs(file: Path, wanted: Study, output: Path) -> None:
@@ -75,7 +75,7 @@ def _check_inputs(file: Path, wanted: Study, output: Path) -> None:
     written = [(output / name).resolve() for name in names]
     for path in (file, *(each for spec in wanted.sets for each in spec.files)):
         if path.is_file() and any(path.resolve().is_relative_to(place) for place in written):
-            raise Refusal(
+            raise InputError(
                 "--output",
                 f"would write where the same command reads {path}",
                 "name another folder; no input is ever replaced",

@@ -19,7 +19,7 @@ from distributed.comm import CommClosedError
 from distributed.core import rpc
 from distributed.utils import silence_logging_cmgr
 
-from cordcal._errors import ClusterFailure, Refusal
+from cordcal._errors import ClusterFailure, InputError
 
 # Seconds to wait for a scheduler: one that is there answers at once.
 _PATIENCE = 10.0
@@ -89,7 +89,7 @@ def _check_scheduler(address: str) -> None:
             return
     except Exception as error:  # anything may answer there, in any protocol
         cause = error
-    raise Refusal(
+    raise InputError(
         "scheduler",
         f"is {address!r}, where no scheduler answers",
         "pass the address that dask scheduler prints, such as tcp://10.0.0.1:8786",

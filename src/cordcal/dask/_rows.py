@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.delayed import Delayed, delayed
 
-from cordcal._errors import Refusal, placed
+from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._validation import layouts
 from cordcal._validation.labels import no_weight
@@ -25,13 +25,13 @@ from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal.repair.construction import (
     ConstructionState,
-    Tally,
+    Totals,
     common_exponent,
     sum_of,
     sum_of_each,
 )
 from cordcal.repair.results import Construction, RankingConstruction
-from cordcal.repair.solve import Probe, solve_in_rounds
+from cordcal.repair.solve import ConstraintValue, solve_in_rounds
 
 # Levels that are constructed on the workers; a level takes up to ten rounds.
 MOST_LEVELS = 10
@@ -128,14 +128,14 @@ def _cut_like(array: Any, name: str, columns: dict[str, Any]) -> Any:
     if np.isnan(np.sum(sizes)) or np.isnan(np.sum(own)):
         # Lengths are known when the blocks are: then the blocks must correspond.
         if len(sizes) != len(own):
-            raise Refusal(
+            raise InputError(
                 first_name,
                 f"has {len(sizes)} blocks and {name} {len(own)}, of unknown lengths",
                 "call compute_chunk_sizes() on dask arrays, or use the same partitions",
             )
         return array
     if sum(sizes) != sum(own):
-        raise Refusal(
+        raise InputError(
             first_name,
             f"has {sum(sizes)} rows but {name} has {sum(own)}",
             "both must hold the same rows",
@@ -156,12 +156,12 @@ def _numbered(
         sizes = ", ".join(f"{name} {len(block)}" for name, block in blocks.items())
         raise ValueError(f"block {place} has different numbers of rows ({sizes})")
     if first is not None and first >= 0:
-        with placed(first):
+        with renumber_rows(first):
             return function(*arguments, **blocks)
     try:
         return function(*arguments, **blocks)
-    except Refusal as refusal:
-        raise refusal.called(f"block {place}: {refusal.argument}") from None
+    except InputError as refusal:
+        raise refusal.with_argument(f"block {place}: {refusal.argument}") from None
 
 
 def _on_blocks(function: Callable[..., Any], names: tuple[str, ...], *blocks: Any) -> Any:
@@ -219,7 +219,7 @@ def _filled(blocks: Sequence[Delayed]) -> list[Delayed]:
     there = dask.compute(*[delayed(_is_there)(block) for block in blocks])
     found = [block for block, filled in zip(blocks, there, strict=True) if filled]
     if not found:
-        raise Refusal("original and direct", "have no rows", "pass at least one")
+        raise InputError("original and direct", "have no rows", "pass at least one")
     return found
 
 
@@ -232,10 +232,12 @@ def _construct_level(
 ) -> Construction:
     shared = common_exponent(dask.compute(*[block.exponent for block in blocks]))
     rows = dask.persist(*[block.rescaled(shared) for block in blocks])
-    tally: Tally = _total([block.tally() for block in rows], sum_of)
+    tally: Totals = _total([block.tally() for block in rows], sum_of)
 
-    def probe(etas: Sequence[float]) -> list[Probe]:
-        found: list[Probe] = _total([block.probes(list(etas)) for block in rows], sum_of_each)
+    def probe(etas: Sequence[float]) -> list[ConstraintValue]:
+        found: list[ConstraintValue] = _total(
+            [block.probes(list(etas)) for block in rows], sum_of_each
+        )
         return found
 
     solution = solve_in_rounds(tally.bounds(classes), probe, free=free)
@@ -265,7 +267,7 @@ def described(describe: Callable[..., list[Any]], **columns: Any) -> tuple[int, 
     blocks = dask.compute(*rows.map(_described_block, describe))
     parts = [part for block in blocks for part in block]
     if not parts:
-        raise Refusal("original and direct", "have no rows", "pass at least one")
+        raise InputError("original and direct", "have no rows", "pass at least one")
     return rows.classes, parts
 
 
@@ -295,7 +297,7 @@ def transform(cord: Any, original: Any, direct: Any, decision: Any, dtype: Any) 
 
 
 def apply(function: Callable[..., Any], scores: Any, dtype: Any, *, shape: str = "ij") -> Any:
-    """Call ``function(rows)`` on every block of scores, lazily; see `Preserved`."""
+    """Call ``function(rows)`` on every block of scores, lazily; see `PreservingCalibrator`."""
     wanted = np.dtype(dtype)
 
     def on_block(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -334,7 +336,7 @@ def _seen(
     for rows, block, truth, weight in layouts.labelled_rows(
         None, ignore_index, reports, labels, sample_weight
     ):
-        with placed(rows):
+        with renumber_rows(rows):
             own.update(*block, *([] if truth is None else [truth]), sample_weight=weight)
     return own
 

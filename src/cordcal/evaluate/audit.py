@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Vector
 from cordcal._validation import layouts
@@ -28,7 +28,7 @@ from cordcal.evaluate.audit_result import Audit, ChangedRow, GroupChanges, Measu
 from cordcal.evaluate.constraint_cost import lower_end, unlabelled_price
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
-from cordcal.evaluate.trust import Concern, audit_concerns
+from cordcal.evaluate.trust import Caveat, audit_concerns
 from cordcal.metrics import MEASURES, TopkChangesStream, decision_changes
 from cordcal.metrics.changes import read_decisions
 from cordcal.metrics.proper import NLL_FLOOR
@@ -236,7 +236,7 @@ class AuditStream:
         )
 
 
-def _concerns(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Concern, ...]:
+def _concerns(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Caveat, ...]:
     """Return what labels and decisions give reason to doubt."""
     if rows.labels is None:
         return ()
@@ -436,7 +436,7 @@ def audit(
         argmax of ``original``.
     sample_weight : array_like, optional
         Weights of the rows.
-    cord : CORD, Lift or Preserved, optional
+    cord : CORD, Lift or PreservingCalibrator, optional
         A fitted repair.
     axis : int, optional
         The dimension of the classes, for dense reports such as (B, K, H, W); every position is
@@ -476,9 +476,9 @@ def audit(
     Without labels, nothing can be said about accuracy or calibration.
     """
     if not 0.0 < level < 1.0:
-        raise Refusal("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
+        raise InputError("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
     if resamples < 1:
-        raise Refusal("resamples", f"is {resamples}", "pass at least 1")
+        raise InputError("resamples", f"is {resamples}", "pass at least 1")
     seed = as_seed(seed)
     if cord is not None:
         cord = _repair_of(cord, decision)
@@ -529,11 +529,11 @@ def audit(
 
 
 def _repair_of(model: Any, decision: Any) -> CORD | Lift:
-    """Return a fitted repair, also that of a `Preserved`, if the decisions it needs are there."""
+    """Return a fitted repair, or that of a `PreservingCalibrator`; refuse missing decisions."""
     cord: CORD | Lift = getattr(model, "repair_", model)
     check_fitted(cord)
     if decision is None and cord.construction_.decision_given:
-        raise Refusal(
+        raise InputError(
             "decision",
             "is missing: cord was fitted with decisions of its own (a Preserved keeps the argmax "
             "of its scores)",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.evaluate import tables
 from cordcal.evaluate.terminal import Column, FittingTable
-from cordcal.evaluate.trust import Concern
+from cordcal.evaluate.trust import Caveat
 from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
@@ -171,11 +171,11 @@ class Audit:
     resamples: int
     seed: int
     warnings: tuple[str, ...]
-    concerns: tuple[Concern, ...] = ()
+    concerns: tuple[Caveat, ...] = ()
 
     def interpret(self) -> str:
         """Return a short reading in plain words, what to check first in front."""
-        doubts = [f"Check first: {concern.ended}" for concern in self.concerns]
+        doubts = [f"Check first: {concern.with_full_stop}" for concern in self.concerns]
         return "\n".join([*doubts, *self._reading()])
 
     def _reading(self) -> list[str]:
@@ -296,7 +296,7 @@ class Audit:
 
         tables = ("measures", "by_class", "by_confidence", "rows")
         if table not in tables:
-            raise Refusal("table", f"is {table!r}", f"use one of {', '.join(tables)}")
+            raise InputError("table", f"is {table!r}", f"use one of {', '.join(tables)}")
         return pd.DataFrame([each.to_dict() for each in getattr(self, table)])
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import first_argmax, to_numpy
 from cordcal._numeric.types import Classes, Kind, Labels
 from cordcal._validation.alignment import same_rows
@@ -29,25 +29,25 @@ from cordcal._validation.names import (
     whole_headings,
 )
 from cordcal._validation.sanity import doubts, warn_of
-from cordcal._validation.scores import Original, as_scores, check_kind
+from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import Blend, masses_held_out
-from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop, direct_of
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.registry import is_network, takes_features
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
-from cordcal.evaluate.constraint_cost import Price, price_of_keeping, share_at_end
+from cordcal.evaluate.constraint_cost import ConstraintCost, price_of_keeping, share_at_end
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 from cordcal.evaluate.groups import Groups, few_groups
 from cordcal.evaluate.needed import calibration_tests
 from cordcal.evaluate.pictures import Pictures
-from cordcal.evaluate.precomputed import Given, in_order_of
+from cordcal.evaluate.precomputed import PrecomputedProbabilities, in_order_of
 from cordcal.evaluate.statistics import ORIGINAL, Evidence, Replicates
-from cordcal.evaluate.trust import Concern, overlap, split_concerns
+from cordcal.evaluate.trust import Caveat, overlap, split_concerns
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics.rows import LabelledRows, Report
 from cordcal.metrics.summary import MeasuredReport, measure_report
-from cordcal.preserving import Preserved, Reports
+from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
@@ -63,20 +63,21 @@ class _Chosen:
     @property
     def has_given(self) -> bool:
         """Whether some of them are reports that were computed elsewhere."""
-        return any(isinstance(each, Given) for each in self.maps.values())
+        return any(isinstance(each, PrecomputedProbabilities) for each in self.maps.values())
 
 
 def choose(calibrators: Any, input: Kind) -> _Chosen:
+    """Return the calibrators to compare, by name."""
     if isinstance(calibrators, str) and calibrators in ("all", "every"):
         keys = [key for key in available() if calibrators == "every" or not is_network(key)]
         return _Chosen({key: key for key in keys}, explicit=False)
     maps: dict[str, Any] = {}
     for name, each in _named(calibrators):
         if name in maps:
-            raise Refusal("calibrators", f"names {name!r} twice", "name each once")
+            raise InputError("calibrators", f"names {name!r} twice", "name each once")
         if isinstance(each, str):
             calibrator_class(each)  # refuses an unknown key before anything is fitted
-        elif not isinstance(each, Given):
+        elif not isinstance(each, PrecomputedProbabilities):
             each = adapted(each, input, f"calibrators[{name!r}]")
         maps[name] = each
     return _Chosen(maps, explicit=True)
@@ -91,7 +92,7 @@ def _named(calibrators: Any) -> list[tuple[str, Any]]:
         wanted = [calibrators] if single else list(calibrators)
         pairs = [each if _is_pair(each) else ("", each) for each in wanted]
     if not pairs:
-        raise Refusal("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
+        raise InputError("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
     counts = Counter(_own_name(each) for name, each in pairs if not name)
     numbers: Counter[str] = Counter()
     named = []
@@ -124,24 +125,24 @@ def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[s
 class Split:
     """Rows to fit on, rows to evaluate on, and which rows of the resamples those are."""
 
-    fit: Original
+    fit: CheckedScores
     fit_labels: Labels
     fit_features: npt.NDArray[Any] | None
-    original: Original
+    original: CheckedScores
     labels: Labels
     features: npt.NDArray[Any] | None
     rows: Classes
     groups: Groups | None
 
     @functools.cached_property
-    def workshop(self) -> Workshop:
+    def fit_cache(self) -> FitCache:
         """The rows to fit on, and what was fitted on them: blend and lift share it."""
         folds = Folds.of(self.fit_labels, FOLDS, seed=0)
-        return Workshop(self.fit, self.fit_labels, None, folds)
+        return FitCache(self.fit, self.fit_labels, None, folds)
 
 
 def make_splits(
-    scores: Original,
+    scores: CheckedScores,
     labels: Labels,
     features: Any,
     evaluation: float | tuple[Any, Any],
@@ -151,38 +152,38 @@ def make_splits(
 ) -> tuple[list[Split], int]:
     """Return the splits, and how many rows a resample draws from."""
     if splits < 1:
-        raise Refusal("splits", f"is {splits}", "pass 1 or more")
+        raise InputError("splits", f"is {splits}", "pass 1 or more")
     held = None if features is None else np.asarray(features)
     if isinstance(evaluation, tuple):
         if splits > 1:
-            raise Refusal(
+            raise InputError(
                 "splits",
                 "is above 1 but the evaluation rows are given",
                 "there is one way to split: pass 1",
             )
         if held is not None:
-            raise Refusal(
+            raise InputError(
                 "features",
                 "cannot be used with evaluation rows of their own",
                 "pass all rows together and a share as evaluation",
             )
         test = as_scores(evaluation[0])
         if test.shape[1] != scores.classes:
-            raise Refusal(
+            raise InputError(
                 "evaluation",
                 f"has {test.shape[1]} classes but scores has {scores.classes}",
                 "pass the same columns in both",
             )
         truth = check_labels(evaluation[1], *test.shape)
         rows = np.arange(len(truth))
-        original = Original.of(test, scores.kind)
+        original = CheckedScores.from_scores(test, scores.kind)
         by = None if groups is None else few_groups(groups, len(truth))
         return [Split(scores, labels, None, original, truth, None, rows, by)], len(truth)
     count = len(labels)
     by = None if groups is None else few_groups(groups, count)
     held_out = min(max(1, round(evaluation * count)), count - 1)
     if count < 2:
-        raise Refusal("scores", "has one row", "at least two are needed to fit and to evaluate")
+        raise InputError("scores", "has one row", "at least two are needed to fit and to evaluate")
     generator = np.random.default_rng(seed)
     parts = []
     for _ in range(splits):
@@ -205,19 +206,20 @@ def make_splits(
 
 def check_evaluation(evaluation: Any) -> None:
     """Refuse what is neither a share of the rows nor a pair of scores and labels."""
-    remedy = "pass a share between 0 and 1, or a tuple of scores and labels"
+    hint = "pass a share between 0 and 1, or a tuple of scores and labels"
     if isinstance(evaluation, tuple):
         if len(evaluation) != 2:
-            raise Refusal("evaluation", f"is a tuple of {len(evaluation)}", remedy)
+            raise InputError("evaluation", f"is a tuple of {len(evaluation)}", hint)
     elif not isinstance(evaluation, Real):
-        raise Refusal("evaluation", f"is of type {type(evaluation).__name__}", remedy)
+        raise InputError("evaluation", f"is of type {type(evaluation).__name__}", hint)
     elif not 0.0 < float(evaluation) < 1.0:
-        raise Refusal(
+        raise InputError(
             "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
         )
 
 
 def checked_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:
+    """Return class names as text, one per class, or None where there are none."""
     return None if names is None else check_class_names(names, classes)
 
 
@@ -237,7 +239,7 @@ class Fitted:
     notes: tuple[str, ...]
     pictures: Pictures
     size: Any
-    price: Price | None
+    price: ConstraintCost | None
     at_bound: float
     shares: dict[str, float]
 
@@ -263,16 +265,16 @@ def fit_and_measure(
     """Fit one calibrator on every split and measure its reports."""
     changes = DecisionChangesStream()
     direct, repaired, lift = [], [], []
-    first: tuple[Preserved, Reports] | None = None
+    first: tuple[PreservingCalibrator, Outputs] | None = None
     keeps = True
     bounds: list[float] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
-    given = candidate if isinstance(candidate, Given) else None
+    given = candidate if isinstance(candidate, PrecomputedProbabilities) else None
     with_features = given is None and takes_features(candidate)
     for split in parts:
         if given is not None:
-            candidate, on_evaluation = given.between(split.fit.given, split.original.given)
+            candidate, on_evaluation = given.between(split.fit.raw, split.original.raw)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model, seconds, told = _model(candidate, split, input, preserve, with_features)
@@ -327,32 +329,32 @@ def _model(
     input: Kind,
     preserve: int | Literal["ranking"],
     with_features: bool,
-) -> tuple[Preserved, float, tuple[str, ...]]:
+) -> tuple[PreservingCalibrator, float, tuple[str, ...]]:
     """Return a model with CORD, the seconds that fitting took, and what that told."""
     watch = Stopwatch()
     told: tuple[str, ...] = ()
     if not isinstance(candidate, str) or with_features:
-        model = Preserved(candidate, input=input, preserve=preserve)
+        model = PreservingCalibrator(candidate, input=input, preserve=preserve)
         features = split.fit_features if with_features else None
-        model._fit_original(split.fit, split.fit_labels, None, features)
+        model._fit_checked(split.fit, split.fit_labels, None, features)
         return model, watch.seconds(), told
     fitted: Any
     if candidate == Blend.key:
         fitted = Blend(input=input)
-        fitted._fit_from(split.workshop)
+        fitted._fit_from(split.fit_cache)
         before = fitted.seconds_
     else:
-        made = split.workshop.fit(candidate)
+        made = split.fit_cache.fit(candidate)
         fitted, told, before = made.model, made.warnings, made.seconds
     watch = Stopwatch()
-    model = Preserved(fitted, input=input, preserve=preserve, prefit=True)
-    model._fit_original(split.fit, split.fit_labels, None)
+    model = PreservingCalibrator(fitted, input=input, preserve=preserve, prefit=True)
+    model._fit_checked(split.fit, split.fit_labels, None)
     return model, before + watch.seconds(), told
 
 
 def _lifted(
     candidate: Any,
-    model: Preserved,
+    model: PreservingCalibrator,
     split: Split,
     direct: npt.NDArray[Any],
     with_features: bool,
@@ -361,10 +363,10 @@ def _lifted(
     features = split.fit_features if with_features else None
     masses: Masses | None
     if isinstance(candidate, str) and not with_features and candidate != Blend.key:
-        found, _ = split.workshop.candidate(candidate)
+        found, _ = split.fit_cache.candidate(candidate)
         masses = None if found is None else found.held_out.masses
     else:
-        unfitted = Preserved(candidate, input=split.fit.kind)
+        unfitted = PreservingCalibrator(candidate, input=split.fit.kind)
         new = functools.partial(unfitted._new_calibrator, split.fit.kind)
         beside = (None, features)
         try:
@@ -374,13 +376,13 @@ def _lifted(
             masses = None
     if masses is None:
         return None
-    rows = (split.fit.probabilities, direct_of(model.calibrator_, split.fit, features))
+    rows = (split.fit.probabilities, predict_calibrated(model.calibrator_, split.fit, features))
     lift = Lift()._fit(*rows, split.fit_labels, split.fit.decision, None, held_out=masses)
     at = split.original
     return lift._transform_rows(at.probabilities, direct, at.decision, np.float64)
 
 
-def _keeps_decisions(model: Preserved, reports: Reports, split: Split) -> bool:
+def _keeps_decisions(model: PreservingCalibrator, reports: Outputs, split: Split) -> bool:
     """Tell whether a map keeps decisions by itself, by its kind and on these very rows.
 
     A map that keeps every argmax may still tie classes that the scores tell apart, by rounding
@@ -394,12 +396,12 @@ def _keeps_decisions(model: Preserved, reports: Reports, split: Split) -> bool:
     if not on_top[rows, decision].all():
         return False
     tied = np.flatnonzero(on_top.sum(axis=1) > 1)
-    scores = split.original.given[tied]
+    scores = split.original.raw[tied]
     apart = scores < scores[np.arange(len(tied)), decision[tied]][:, None]
     return not (on_top[tied] & apart).any()
 
 
-def _shares(model: Preserved) -> dict[str, float]:
+def _shares(model: PreservingCalibrator) -> dict[str, float]:
     """Return what a blend is made of, the largest share first."""
     if not isinstance(model.calibrator_, Blend):
         return {}
@@ -407,7 +409,9 @@ def _shares(model: Preserved) -> dict[str, float]:
     return dict(sorted(members, key=lambda member: -member[1]))
 
 
-def _price(reports: Reports, split: Split, measured: Mapping[str, MeasuredReport]) -> Price | None:
+def _price(
+    reports: Outputs, split: Split, measured: Mapping[str, MeasuredReport]
+) -> ConstraintCost | None:
     """Return what keeping the decisions costs."""
     nll = {name: float(found.measures.values["nll"]) for name, found in measured.items()}
     return price_of_keeping(
@@ -417,7 +421,7 @@ def _price(reports: Reports, split: Split, measured: Mapping[str, MeasuredReport
 
 def _pictures(
     split: Split,
-    reports: Reports,
+    reports: Outputs,
     columns: list[str],
     measured: Mapping[str, MeasuredReport],
 ) -> Pictures:
@@ -433,6 +437,7 @@ def _pictures(
 
 
 def measure_on(report: npt.NDArray[Any], split: Split, name: str) -> MeasuredReport:
+    """Compute every metric of some probabilities on the evaluation rows of a split."""
     return measure_report(Report.of(report, name), split.labels, None)
 
 
@@ -471,8 +476,8 @@ def compare(
     calibrators : "all", "every", str, object, mapping or sequence
         Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
         netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
-        scores)`` that return probabilities, torch modules, or `Given` reports.  A mapping
-        ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"all"`` are
+        scores)`` that return probabilities, torch modules, or `PrecomputedProbabilities`.  A
+        mapping ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"all"`` are
         those of cordcal but networks, ``"every"`` is all of them; both leave out what the data
         do not allow, and say so in ``left_out``.
     input : {"logits", "probabilities"}
@@ -505,7 +510,8 @@ def compare(
     Warns
     -----
     UserWarning
-        If scores or labels look like a mistake, as for `Preserved.fit`; no advice is given then.
+        If scores or labels look like a mistake, as for `PreservingCalibrator.fit`; then there
+        is no recommendation.
 
     Examples
     --------
@@ -528,21 +534,23 @@ def compare(
     own_names = whole_headings(scores) if class_names is None else class_names
     names = checked_names(own_names, classes)
     truth = check_labels(as_columns(labels, given.shape, own_names), rows, classes)
-    whole = Original.of(given, input, fitting=True)
+    whole = CheckedScores.from_scores(given, input, fitting=True)
     seed = as_seed(seed)
     if isinstance(evaluation, tuple):
         evaluation = _in_order_of(scores, *evaluation)
         evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), own_names)
     chosen = choose(calibrators, input)
     if not isinstance(evaluation, tuple) and chosen.has_given:
-        raise Refusal(
+        raise InputError(
             "evaluation",
             f"is the share {evaluation} of rows to draw at random, but Given reports are of rows "
             "that are known",
             "pass the rows of direct_evaluation as evaluation=(scores, labels)",
         )
     maps = {
-        name: in_order_of(scores, evaluation, each) if isinstance(each, Given) else each
+        name: in_order_of(scores, evaluation, each)
+        if isinstance(each, PrecomputedProbabilities)
+        else each
         for name, each in chosen.maps.items()
     }
     left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
@@ -590,7 +598,7 @@ def compare(
         fingerprint=_fingerprint(parts, input, preserve, seed),
         seconds=time.perf_counter() - started,
         checks=_checks(parts[0], doubted, columns_of),
-        needed=calibration_tests(parts[0].workshop, [each.key for each in fitted]),
+        needed=calibration_tests(parts[0].fit_cache, [each.key for each in fitted]),
         evidence=evidence,
     )
 
@@ -600,7 +608,7 @@ def _in_order_of(first: Any, scores: Any, labels: Any) -> tuple[Any, Any]:
     ordered = in_column_order(scores, "evaluation", column_names(first), "scores")
     numbered = whole_headings(first) is None and to_numpy(labels).dtype.kind in "iufb"
     if ordered is not scores and numbered:
-        raise Refusal(
+        raise InputError(
             "evaluation",
             "has numbers for labels, but its columns come in another order than those of scores",
             "bring the columns into the same order, or pass class names as labels",
@@ -618,8 +626,8 @@ def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed
         if split.groups is not None:
             test.append(codes_of(split.groups))
         for part in (
-            Fingerprint.of(split.fit.given, *fit),
-            Fingerprint.of(split.original.given, *test),
+            Fingerprint.of(split.fit.raw, *fit),
+            Fingerprint.of(split.original.raw, *test),
         ):
             rows += part.rows
             digest.update(f" {part}".encode())
@@ -642,15 +650,15 @@ def _same_rows(
 
 
 def _checks(
-    split: Split, doubted: Sequence[Concern], names: Sequence[str] | None
-) -> tuple[Concern, ...]:
+    split: Split, doubted: Sequence[Caveat], names: Sequence[str] | None
+) -> tuple[Caveat, ...]:
     """Return what the rows of a split give reason to doubt."""
     numbers = split_concerns(
         split.fit_labels, split.labels, classes=split.original.classes, names=names
     )
     # How many rows there are is said of both parts.
-    about_rows = [concern for concern in doubted if concern.key != "rows"]
-    return (*about_rows, *numbers, *overlap(split.fit.given, split.original.given))
+    row_error = [concern for concern in doubted if concern.key != "rows"]
+    return (*row_error, *numbers, *overlap(split.fit.raw, split.original.raw))
 
 
 def _entry(fitted: Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int) -> Entry:

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal.evaluate import recommendation, tables
-from cordcal.evaluate.constraint_cost import Price
+from cordcal.evaluate.constraint_cost import ConstraintCost
 from cordcal.evaluate.needed import LikelihoodRatio, reading
 from cordcal.evaluate.pictures import Pictures, lists_that_fit
-from cordcal.evaluate.recommendation import NextStep, next_step
+from cordcal.evaluate.recommendation import SuggestedCommand, next_step
 from cordcal.evaluate.statistics import ORIGINAL, Evidence, Report, percentile_interval
-from cordcal.evaluate.trust import Concern
+from cordcal.evaluate.trust import Caveat
 from cordcal.metrics import MEASURES, DecisionChanges
 
 Measures = Mapping[str, float]
@@ -104,7 +104,7 @@ class Entry:
     fit_seconds: float
     apply_seconds: float
     notes: tuple[str, ...]
-    price: Price | None
+    price: ConstraintCost | None
     at_bound: float
     shares: Measures
     pictures: Pictures = field(repr=False)
@@ -185,7 +185,7 @@ class Comparison:
     preserve: int | str
     fingerprint: str
     seconds: float
-    checks: tuple[Concern, ...]
+    checks: tuple[Caveat, ...]
     needed: tuple[LikelihoodRatio, ...]
     evidence: Evidence = field(repr=False)
 
@@ -231,7 +231,7 @@ class Comparison:
         if report is None:
             return next(iter(reports.values()))
         if report not in reports:
-            raise Refusal(
+            raise InputError(
                 "report",
                 f"is {report!r}, which {key!r} does not have",
                 f"use {' or '.join(map(repr, reports))}",
@@ -251,7 +251,7 @@ class Comparison:
         drawn = [self.replicates(*report, measure) for report in (first, second)]
         if drawn[0] is None or drawn[1] is None:
             resampled = ", ".join(self.evidence.replicates[ORIGINAL])
-            raise Refusal(
+            raise InputError(
                 "measure", f"is {measure!r}, which is not resampled", f"use one of {resampled}"
             )
         estimate = self.measures(*first)[measure] - self.measures(*second)[measure]
@@ -261,7 +261,7 @@ class Comparison:
         """Return a measure's bootstrap replicates; None where it is not resampled."""
         if measure not in self.measures(key, report):
             known = ", ".join(self.uncalibrated)
-            raise Refusal("measure", f"is {measure!r}", f"use one of {known}")
+            raise InputError("measure", f"is {measure!r}", f"use one of {known}")
         return self.evidence.replicates[self._only((key, report))].get(measure)
 
     def _only(self, report: Report) -> Report:
@@ -281,11 +281,13 @@ class Comparison:
         for measure in self.uncalibrated:
             if measure != "accuracy":
                 choose = min if MEASURES[measure].lower_is_better else max
-                key, report = choose(self.keepers(), key=lambda pair: self.measures(*pair)[measure])
+                key, report = choose(
+                    self.preserving(), key=lambda pair: self.measures(*pair)[measure]
+                )
                 found[measure] = Best(key, report, self.measures(key, report)[measure])
         return found
 
-    def keepers(self) -> list[tuple[str, str]]:
+    def preserving(self) -> list[tuple[str, str]]:
         """Return the reports that keep every decision, the uncalibrated one first."""
         kept = [ORIGINAL]
         for entry in self.entries:
@@ -295,14 +297,14 @@ class Comparison:
         return kept
 
     @property
-    def concerns(self) -> tuple[Concern, ...]:
+    def concerns(self) -> tuple[Caveat, ...]:
         """What to look at before any advice."""
-        if any(concern.withholds for concern in self.checks):
+        if any(concern.blocks_advice for concern in self.checks):
             return self.checks
         return (*self.checks, *self._indistinct)
 
     @cached_property
-    def _indistinct(self) -> list[Concern]:
+    def _indistinct(self) -> list[Caveat]:
         return recommendation.indistinct(self)
 
     @cached_property
@@ -313,7 +315,7 @@ class Comparison:
     def interpret(self) -> str:
         """Return what the comparison means, in a few sentences."""
         found = self.recommendation
-        doubts = [] if found.key is None else [concern.ended for concern in self.concerns]
+        doubts = [] if found.key is None else [concern.with_full_stop for concern in self.concerns]
         return " ".join(
             [*doubts, f"{found.headline}.", found.reason, *recommendation.sentences(self)]
         )
@@ -325,7 +327,7 @@ class Comparison:
         new: str = "new.npz",
         model: str = "model.safetensors",
         options: tuple[str, ...] = (),
-    ) -> NextStep | None:
+    ) -> SuggestedCommand | None:
         """Return the lines that fit and apply the advised report; None if there is nothing to fit.
 
         Parameters
@@ -435,7 +437,7 @@ class Comparison:
         return tables.html(tables.table_of(self, measures, intervals))
 
     def _repr_html_(self) -> str:
-        said = [concern.ended for concern in self.concerns]
+        said = [concern.with_full_stop for concern in self.concerns]
         said += [f"{self.recommendation.headline}.", self.recommendation.reason]
         return f"<p>{escape(' '.join(said))}</p>{self.to_html(intervals=False)}"
 

@@ -28,7 +28,7 @@ _AT_END = 1e-9
 
 
 @dataclass(frozen=True)
-class Price:
+class ConstraintCost:
     """What keeping the decisions costs one calibrator, in NLL on the rows evaluated.
 
     Attributes
@@ -90,7 +90,7 @@ def price_of_keeping(
     *,
     cord: float | None = None,
     lift: float | None = None,
-) -> Price:
+) -> ConstraintCost:
     """Return the smallest losses with and without the constraint.
 
     Parameters
@@ -110,7 +110,7 @@ def price_of_keeping(
     share = np.where(right, 1.0, np.minimum(share, 1.0))
     kept = smallest_loss(mass, right, share, end)
     free = smallest_loss(mass, right, share, np.zeros(len(end)))
-    return Price(kept, free, cord, lift)
+    return ConstraintCost(kept, free, cord, lift)
 
 
 def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end: Vector) -> float:

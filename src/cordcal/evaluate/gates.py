@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
 from cordcal._validation.alignment import same_rows
 from cordcal._validation.estimator import as_seed
@@ -61,7 +61,7 @@ class Gate:
     def __post_init__(self) -> None:
         if self.measure != TPCR and self.measure not in MEASURES:
             known = ", ".join((TPCR, *MEASURES))
-            raise Refusal(
+            raise InputError(
                 "gate", f"names {self.measure!r}, which is no measure", f"use one of {known}"
             )
         for name, allowed in (
@@ -70,7 +70,7 @@ class Gate:
         ):
             value = getattr(self, name)
             if value not in allowed:
-                raise Refusal(name, f"is {value!r}", f"use one of {', '.join(allowed)}")
+                raise InputError(name, f"is {value!r}", f"use one of {', '.join(allowed)}")
 
     @classmethod
     def parse(cls, name: str, limit: Any, bound: Literal["max", "min"] = "max") -> Gate:
@@ -83,13 +83,13 @@ class Gate:
         """
         measure, _, over = name.partition(".")
         if over not in ("", "class", "group", "increase"):
-            raise Refusal(
+            raise InputError(
                 "gate",
                 f"is {name!r}",
                 f"write {measure}, {measure}.class, {measure}.group or {measure}.increase",
             )
         if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
-            raise Refusal("gate", f"{name} has the limit {limit!r}", "write a number")
+            raise InputError("gate", f"{name} has the limit {limit!r}", "write a number")
         return cls(measure, float(limit), bound, over or "all")  # type: ignore[arg-type]
 
     @property
@@ -252,7 +252,7 @@ def check(
 def _same_rows(original: Any, rows: int) -> npt.NDArray[Any]:
     before = to_numpy(original, "original")
     if not before.ndim or len(before) != rows:
-        raise Refusal(
+        raise InputError(
             "original",
             f"has shape {before.shape} but report has {rows} rows",
             "pass the scores or decisions of the same rows",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal._numeric.types import Classes
 from cordcal.metrics import MEASURES
@@ -72,7 +72,7 @@ def as_groups(groups: Any, rows: int) -> npt.NDArray[Any]:
     refuse_masked(groups, "groups")
     by = np.asarray(groups)
     if by.shape != (rows,):
-        raise Refusal(
+        raise InputError(
             "groups",
             f"has shape {by.shape} but there are {rows} rows",
             "pass one group for each row",
@@ -87,7 +87,7 @@ def few_groups(groups: Any, rows: int) -> Groups:
     by = as_groups(groups, rows).astype(str)
     found = len(np.unique(by))
     if found > _MOST_GROUPS:
-        raise Refusal(
+        raise InputError(
             "groups",
             f"has {found:,} different values",
             f"pass a column of at most {_MOST_GROUPS}, such as a region or a source",

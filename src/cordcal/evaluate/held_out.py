@@ -70,7 +70,7 @@ def measure_held_out(
     Parameters
     ----------
     new : callable
-        Returns an unfitted `Preserved`.
+        Returns an unfitted `PreservingCalibrator`.
     scores : ndarray of shape (n, K)
         The calibration rows.
     labels : array_like of int of shape (n,)
@@ -89,11 +89,11 @@ def measure_held_out(
 
     Examples
     --------
-    >>> from cordcal import Preserved
+    >>> from cordcal import PreservingCalibrator
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=500)
     >>> scores = 6 * np.eye(3)[labels] + 4 * rng.normal(size=(500, 3))
-    >>> found = measure_held_out(lambda: Preserved("ts"), scores, labels, input="logits")
+    >>> found = measure_held_out(lambda: PreservingCalibrator("ts"), scores, labels, input="logits")
     >>> found.n, found.fits, found.repaired["nll"] < found.original["nll"]
     (500, 5, True)
     """

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.types import Labels, Vector
-from cordcal._validation.scores import LOG_FLOOR, Original
-from cordcal.calibrators.crossfit import Workshop
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores
+from cordcal.calibrators.crossfit import FitCache
 
 # A p-value below this is called evidence.
 LEVEL = 0.05
@@ -60,7 +60,7 @@ class LikelihoodRatio:
         return {**asdict(self), "needed": self.needed}
 
 
-def calibration_tests(workshop: Workshop, tried: Collection[str]) -> tuple[LikelihoodRatio, ...]:
+def calibration_tests(fit_cache: FitCache, tried: Collection[str]) -> tuple[LikelihoodRatio, ...]:
     """Test the identity against one temperature, and against vector scaling where it is tried.
 
     A fit that warns has no maximum inside its range, and is not tested against.
@@ -72,18 +72,18 @@ def calibration_tests(workshop: Workshop, tried: Collection[str]) -> tuple[Likel
     tried : collection of str
         The calibrators that are compared anyway.
     """
-    rows, classes = len(workshop.labels), workshop.original.classes
+    rows, classes = len(fit_cache.labels), fit_cache.original.classes
     # Biases are free up to a shift; one of a class that no label names has no maximum.
     wide = 2 * classes - 1
     freedoms = {"ts": 1}
-    if "vs" in tried and len(np.unique(workshop.labels)) == classes:
+    if "vs" in tried and len(np.unique(fit_cache.labels)) == classes:
         freedoms["vs"] = wide
-    before = float(np.mean(_log_loss(workshop.original, workshop.labels)))
+    before = float(np.mean(_log_loss(fit_cache.original, fit_cache.labels)))
     found = []
     for key, freedom in freedoms.items():
         if rows < _ROWS_A_NUMBER * freedom:
             continue
-        fit = workshop.fit(key)
+        fit = fit_cache.fit(key)
         after = float(fit.model.objective_)  # type: ignore[attr-defined]
         if not fit.warnings and math.isfinite(before - after):
             found.append(_ratio(key, 2.0 * rows * max(before - after, 0.0), freedom, rows))
@@ -96,11 +96,11 @@ def _ratio(key: str, statistic: float, freedom: int, rows: int) -> LikelihoodRat
     return LikelihoodRatio(key, statistic, freedom, float(chdtrc(freedom, statistic)), rows)
 
 
-def _log_loss(original: Original, labels: Labels) -> Vector:
+def _log_loss(original: CheckedScores, labels: Labels) -> Vector:
     """Return −log p of the true classes, as calibrators read the scores."""
     from scipy.special import log_softmax
 
-    wide = np.asarray(original.given, dtype=np.float64)
+    wide = np.asarray(original.raw, dtype=np.float64)
     if original.kind == "probabilities":
         wide = np.log(np.maximum(wide, LOG_FLOOR))
     return np.asarray(-log_softmax(wide, axis=1)[np.arange(len(labels)), labels])

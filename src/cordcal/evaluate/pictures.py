@@ -18,7 +18,7 @@ from cordcal.metrics import Reliability
 from cordcal.metrics.binned import BINS, ClassBins
 from cordcal.metrics.changes import flows_between
 from cordcal.metrics.summary import MeasuredReport
-from cordcal.preserving import Reports
+from cordcal.preserving import Outputs
 
 # Up to so many classes every one has its own diagram in every comparison.
 MOST_DIAGRAMS = 12
@@ -210,7 +210,7 @@ class Pictures:
     def of(
         cls,
         original: npt.NDArray[Any],
-        reports: Reports,
+        reports: Outputs,
         names: list[str],
         measured: Mapping[str, MeasuredReport],
         *,

@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._validation.alignment import same_rows
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class PrecomputedProbabilities:
     """The direct reports of a calibrator that ran elsewhere, for `compare`.
 
     Parameters
@@ -30,7 +30,7 @@ class Given:
     >>> import cordcal
     >>> p = np.tile([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]], (50, 1))
     >>> labels = np.tile([0, 1, 1, 1], 50)
-    >>> given = Given(p, p)
+    >>> given = PrecomputedProbabilities(p, p)
     >>> rows = cordcal.compare(p, labels, {"mine": given}, input="probabilities",
     ...                        evaluation=(p, labels))
     >>> rows["mine"].repaired["accuracy"]
@@ -53,7 +53,7 @@ class Given:
         )
         for name, report, rows in pairs:
             if np.shape(report) != rows.shape:
-                raise Refusal(
+                raise InputError(
                     name,
                     f"has shape {np.shape(report)} but its scores have shape {rows.shape}",
                     "pass the report of these rows, in their order",
@@ -62,12 +62,14 @@ class Given:
         return GivenRows(calibration), GivenRows(evaluation)
 
 
-def in_order_of(scores: Any, evaluation: Any, given: Given) -> Given:
+def in_order_of(
+    scores: Any, evaluation: Any, given: PrecomputedProbabilities
+) -> PrecomputedProbabilities:
     """Return the reports with their rows in the order of the scores' rows."""
     _, calibration = same_rows(scores=scores, direct_calibration=given.direct_calibration)
     rows = evaluation[0] if isinstance(evaluation, tuple) else None
     matched = {"evaluation[0]": rows, "direct_evaluation": given.direct_evaluation}
-    return Given(calibration, same_rows(**matched)[1])
+    return PrecomputedProbabilities(calibration, same_rows(**matched)[1])
 
 
 class GivenRows:

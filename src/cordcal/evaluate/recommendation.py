@@ -12,7 +12,7 @@ import numpy as np
 from cordcal._numeric.types import Vector
 from cordcal.calibrators import available
 from cordcal.evaluate.statistics import ORIGINAL, Report, percentile_interval
-from cordcal.evaluate.trust import Concern
+from cordcal.evaluate.trust import Caveat
 from cordcal.metrics import MEASURES
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _studentised(losses: Vector, drawn: Vector) -> tuple[Vector, Vector]:
 
 
 @dataclass(frozen=True)
-class NextStep:
+class SuggestedCommand:
     """How to fit the advised report and apply it to new rows.
 
     Attributes
@@ -100,7 +100,7 @@ class NextStep:
 
 def next_step(
     comparison: Comparison, scores: str, new: str, model: str, options: tuple[str, ...] = ()
-) -> NextStep | None:
+) -> SuggestedCommand | None:
     """Return the lines for the advised report; None where there is nothing to fit.
 
     Parameters
@@ -123,7 +123,7 @@ def next_step(
         fit += [] if value is None else [f"--{name}", str(value)]
     given = {"input": kind, "preserve": preserve, "repair": repair}
     arguments = [repr(advice.key)] + [f"{n}={v!r}" for n, v in given.items() if v is not None]
-    return NextStep(
+    return SuggestedCommand(
         shell=(
             shlex.join([*fit, "--output", model]),
             shlex.join(["cordcal", "apply", model, new, "--output", "repaired.npz"]),
@@ -131,7 +131,8 @@ def next_step(
         python=(
             "import cordcal",
             f"rows = cordcal.files.read_scores({', '.join([repr(scores), *_arguments(options)])})",
-            f"model = cordcal.Preserved({', '.join(arguments)}).fit(rows.values, rows.labels)",
+            f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
+            "model.fit(rows.values, rows.labels)",
             f"cordcal.save(model, {model!r})",
             f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values)",
         ),
@@ -161,7 +162,7 @@ def _arguments(options: tuple[str, ...]) -> list[str]:
 
 # So few rows at the floor are accidents, if they are no more than one in a thousand: at 27.6
 # nats each, that rate costs 0.03 nats a row; a higher one shows again on new rows.
-HANDFUL, _HANDFUL_RATE = 3, 0.001
+MAX_FLOORED_ROWS, _FLOORED_RATE = 3, 0.001
 # From here on, the rows at lift's bound show in the mean confidence.
 MANY_AT_BOUND = 0.05
 # A repair adds to a map: of maps with equally many numbers, the bare one is the simpler.
@@ -212,11 +213,11 @@ def recommend(comparison: Comparison) -> Recommendation:
     both, the simplest by NLL.  A report that is worse than the original one on these rows is
     passed over, however wide chance is.
     """
-    withheld = [concern for concern in comparison.concerns if concern.withholds]
+    withheld = [concern for concern in comparison.concerns if concern.blocks_advice]
     if withheld:
-        return Recommendation(None, None, "No advice", f"Check first: {withheld[0].ended}")
-    keepers = comparison.keepers()
-    by_nll, by_brier = (unbeaten(comparison, keepers, name) for name in ("nll", "brier"))
+        return Recommendation(None, None, "No advice", f"Check first: {withheld[0].with_full_stop}")
+    preserving = comparison.preserving()
+    by_nll, by_brier = (unbeaten(comparison, preserving, name) for name in ("nll", "brier"))
     chosen, floored = _chosen(comparison, by_nll, by_brier)
     payer = changes_that_pay(comparison)
     return Recommendation(
@@ -255,26 +256,30 @@ def _chosen(
     comparison: Comparison, by_nll: Sequence[Report], by_brier: Sequence[Report]
 ) -> tuple[Report, int]:
     """Return the advised report, and how many rows at the floor were disregarded for it."""
-    evidence, keepers = comparison.evidence, comparison.keepers()
-    most = min(HANDFUL, _HANDFUL_RATE * comparison.n_evaluation)
+    evidence, preserving = comparison.evidence, comparison.preserving()
+    most = min(MAX_FLOORED_ROWS, _FLOORED_RATE * comparison.n_evaluation)
 
     def simplest_first(reports: Sequence[Report]) -> list[Report]:
         return sorted(reports, key=lambda report: simplicity(comparison, report))
 
-    for report in simplest_first([each for each in by_brier if _helps(comparison, each, "brier")]):
-        if report in by_nll and _helps(comparison, report, "nll"):
+    for report in simplest_first(
+        [each for each in by_brier if improves_on_original(comparison, each, "brier")]
+    ):
+        if report in by_nll and improves_on_original(comparison, report, "nll"):
             return report, 0
         at_floor = evidence.at_floor(report)
         if 0 < len(at_floor) <= most:
-            losses, drawn = evidence.nll_without(at_floor, keepers)
+            losses, drawn = evidence.nll_without(at_floor, preserving)
             unbeaten = _not_below_best(losses, drawn, confidence_set(losses, drawn))
             if report in unbeaten and losses[report] <= losses[ORIGINAL]:
                 return report, len(at_floor)
     # The lowest NLL is always left: it is in its set, and not above the original's.
-    return simplest_first([each for each in by_nll if _helps(comparison, each, "nll")])[0], 0
+    return simplest_first(
+        [each for each in by_nll if improves_on_original(comparison, each, "nll")]
+    )[0], 0
 
 
-def _helps(comparison: Comparison, report: Report, measure: str) -> bool:
+def improves_on_original(comparison: Comparison, report: Report, measure: str) -> bool:
     """Tell whether a report's loss is not above the original's on these very rows."""
     return comparison.measures(*report)[measure] <= comparison.measures(*ORIGINAL)[measure]
 
@@ -293,24 +298,25 @@ def changes_that_pay(comparison: Comparison) -> str | None:
     """Return the calibrator whose changes raise accuracy most, if some clearly do."""
     movers = [(entry.key, "direct") for entry in comparison if entry.changes.n_changed]
     best = unbeaten(comparison, [ORIGINAL, *movers], "accuracy")
-    if ORIGINAL in best or any(concern.withholds for concern in comparison.concerns):
+    if ORIGINAL in best or any(concern.blocks_advice for concern in comparison.concerns):
         return None
     return max(best, key=lambda report: comparison.measures(*report)["accuracy"])[0]
 
 
-def indistinct(comparison: Comparison) -> list[Concern]:
+def indistinct(comparison: Comparison) -> list[Caveat]:
     """Say if the rows tell no report that keeps decisions from another."""
-    keepers = comparison.keepers()
-    if len(keepers) == 1 or any(
-        len(unbeaten(comparison, keepers, measure)) < len(keepers) for measure in ("nll", "brier")
+    preserving = comparison.preserving()
+    if len(preserving) == 1 or any(
+        len(unbeaten(comparison, preserving, measure)) < len(preserving)
+        for measure in ("nll", "brier")
     ):
         return []
     return [
-        Concern(
+        Caveat(
             "indistinct",
-            f"none of the {len(keepers)} reports that keep every decision can be told from "
+            f"none of the {len(preserving)} reports that keep every decision can be told from "
             f"another on {comparison.n_evaluation:,} rows, the uncalibrated one included",
-            {"reports": len(keepers), "rows": comparison.n_evaluation},
+            {"reports": len(preserving), "rows": comparison.n_evaluation},
         )
     ]
 
@@ -374,13 +380,13 @@ def _reason(comparison: Comparison, chosen: Report, floored: int) -> str:
     def nll(report: Report) -> float:
         return comparison.measures(*report)["nll"]
 
-    keepers = comparison.keepers()
-    lowest = min(keepers, key=nll)
+    preserving = comparison.preserving()
+    lowest = min(preserving, key=nll)
     said = f"Its NLL is {nll(chosen):.4f}"
     if chosen != ORIGINAL:
         said += f", uncalibrated {nll(ORIGINAL):.4f}"
     if chosen == lowest:
-        return f"{said}: the lowest of the {len(keepers)} reports that keep every decision."
+        return f"{said}: the lowest of the {len(preserving)} reports that keep every decision."
     gap = comparison.difference(chosen, lowest, "nll")
     said += f"; the lowest is {named(lowest)}'s, {_written(gap)} nats lower"
     if floored:
@@ -399,7 +405,7 @@ def _about_rivals(comparison: Comparison) -> list[str]:
     def nll(report: Report) -> float:
         return comparison.measures(*report)["nll"]
 
-    kept = [report for report in comparison.keepers() if report != ORIGINAL]
+    kept = [report for report in comparison.preserving() if report != ORIGINAL]
     rivals = [report for report in kept if report[1] == "direct"]
     repairs = [report for report in kept if report[1] != "direct"]
     if not rivals or not repairs:

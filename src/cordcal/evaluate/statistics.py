@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal.metrics import MEASURES
 from cordcal.metrics.proper import NLL_FLOOR, NLLStream
@@ -291,15 +291,15 @@ def simultaneous_intervals(
     (0.2, 0.1, 0.3)
     """
     if not 0.0 < level < 1.0:
-        raise Refusal("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
+        raise InputError("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
     if resamples < 1:
-        raise Refusal("resamples", f"is {resamples}", "pass at least 1")
+        raise InputError("resamples", f"is {resamples}", "pass at least 1")
     if not differences:
-        raise Refusal("differences", "is empty", "pass at least one measure")
+        raise InputError("differences", "is empty", "pass at least one measure")
     columns = {name: _finite(values, name) for name, values in differences.items()}
     for name, values in columns.items():
         if values.shape != (len(groups),):
-            raise Refusal(
+            raise InputError(
                 name,
                 f"has shape {values.shape} but groups has {len(groups)} entries",
                 "pass one difference for each condition",
@@ -359,7 +359,9 @@ def holm(p_values: npt.ArrayLike) -> Vector:
     """
     p = _finite(p_values, "p_values")
     if ((p < 0.0) | (p > 1.0)).any():
-        raise Refusal("p_values", "has an entry below 0 or above 1", "pass numbers between 0 and 1")
+        raise InputError(
+            "p_values", "has an entry below 0 or above 1", "pass numbers between 0 and 1"
+        )
     flat = p.ravel()
     order = np.argsort(flat, kind="stable")
     steps = np.maximum.accumulate((flat.size - np.arange(flat.size)) * flat[order])
@@ -391,7 +393,7 @@ def wilcoxon_table(cells: Mapping[str, npt.ArrayLike]) -> list[Test]:
     from scipy.stats import wilcoxon
 
     if not cells:
-        raise Refusal("cells", "is empty", "pass at least one")
+        raise InputError("cells", "is empty", "pass at least one")
     columns = {name: _finite(values, name) for name, values in cells.items()}
     # scipy has no answer where nothing differs; there is no evidence of a difference then.
     p_values = [
@@ -408,8 +410,8 @@ def wilcoxon_table(cells: Mapping[str, npt.ArrayLike]) -> list[Test]:
 def _finite(values: npt.ArrayLike, name: str) -> Vector:
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
-        raise Refusal(name, "is empty", "pass at least one value")
+        raise InputError(name, "is empty", "pass at least one value")
     bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if bad.size:
-        raise Refusal(name, "is not finite", "drop or fix such rows before calling", rows=bad)
+        raise InputError(name, "is not finite", "drop or fix such rows before calling", rows=bad)
     return array

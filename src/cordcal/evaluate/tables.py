@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.evaluate.statistics import ORIGINAL, Report, percentile_interval
 from cordcal.metrics import MEASURES, DecisionChanges
 from cordcal.metrics.registry import leading
@@ -274,7 +274,7 @@ def _checked(comparison: Comparison, measures: Sequence[str] | None) -> Sequence
     names = [measures] if isinstance(measures, str) else list(measures)
     for name in names:
         if name not in known:
-            raise Refusal("measures", f"has {name!r}", f"use some of {', '.join(known)}")
+            raise InputError("measures", f"has {name!r}", f"use some of {', '.join(known)}")
     return names
 
 

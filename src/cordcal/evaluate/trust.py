@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, Floats, Vector
-from cordcal._validation.sanity import Concern, label_doubt
+from cordcal._validation.sanity import Caveat, label_doubt
 
-__all__ = ["Concern", "audit_concerns", "overlap", "split_concerns"]
+__all__ = ["Caveat", "audit_concerns", "overlap", "split_concerns"]
 
 # Below this an interval of the accuracy spans up to twenty points, and advice is a guess.
 FEWEST_ROWS = 100
@@ -25,7 +25,7 @@ def audit_concerns(
     classes: int,
     names: Sequence[str] | None,
     weight: Vector | None = None,
-) -> list[Concern]:
+) -> list[Caveat]:
     """Return what audited rows give reason to doubt.
 
     Parameters
@@ -49,7 +49,7 @@ def audit_concerns(
 
 def split_concerns(
     calibration: Classes, evaluation: Classes, *, classes: int, names: Sequence[str] | None
-) -> list[Concern]:
+) -> list[Caveat]:
     """Return what the numbers of calibration and evaluation rows give reason to doubt.
 
     Parameters
@@ -68,44 +68,44 @@ def split_concerns(
     ]
 
 
-def _few(calibration: int, evaluation: int) -> Iterator[Concern]:
+def _few(calibration: int, evaluation: int) -> Iterator[Caveat]:
     if min(calibration, evaluation) < FEWEST_ROWS:
-        yield Concern(
+        yield Caveat(
             "rows",
             f"too few rows for advice: {calibration:,} to calibrate on and {evaluation:,} to "
             f"evaluate on, where at least {FEWEST_ROWS} of each are needed",
             {"calibration": calibration, "evaluation": evaluation, "needed": FEWEST_ROWS},
-            withholds=True,
+            blocks_advice=True,
         )
 
 
-def _few_audited(rows: int) -> Iterator[Concern]:
+def _few_audited(rows: int) -> Iterator[Caveat]:
     if rows < FEWEST_ROWS:
-        yield Concern(
+        yield Caveat(
             "rows",
             f"too few rows to judge a report by: {rows:,}, where at least {FEWEST_ROWS} are needed",
             {"evaluation": rows, "needed": FEWEST_ROWS},
-            withholds=True,
+            blocks_advice=True,
         )
 
 
 def _absent(
     labels: Classes, where: str, classes: int, names: Sequence[str] | None
-) -> Iterator[Concern]:
+) -> Iterator[Caveat]:
     absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
     if not absent.size:
         return
     shown = [str(index) if names is None else names[index] for index in absent[:3].tolist()]
     more = ", …" if absent.size > len(shown) else ""
     have = "has" if absent.size == 1 else "have"
-    yield Concern(
+    yield Caveat(
         "classes",
         f"{absent.size:,} of {classes:,} classes {have} no {where} row ({', '.join(shown)}{more})",
         {"absent": int(absent.size), "classes": classes},
     )
 
 
-def overlap(calibration: Floats, evaluation: Floats) -> list[Concern]:
+def overlap(calibration: Floats, evaluation: Floats) -> list[Caveat]:
     """Find rows that were calibrated on and are evaluated on again.
 
     Scores of a coarse classifier coincide by chance: as many rows then have twins within the
@@ -117,12 +117,12 @@ def overlap(calibration: Floats, evaluation: Floats) -> list[Concern]:
     if shared <= _SHARED + _TIMES_OWN * own:
         return []
     return [
-        Concern(
+        Caveat(
             "overlap",
             f"{shared:.1%} of the evaluation rows are among the calibration rows: what is measured "
             f"on them flatters; pass rows that no map was fitted on",
             {"shared": shared},
-            withholds=True,
+            blocks_advice=True,
         )
     ]
 

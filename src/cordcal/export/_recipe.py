@@ -8,13 +8,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.expressions import in_domain, shares, softmax
 from cordcal._numeric.types import Array, Kind
 from cordcal.calibrators import Calibrator, available, calibrator_class
 from cordcal.calibrators._base import Held
 from cordcal.export._repair import lift, repair
-from cordcal.preserving import Preserved
+from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.lift_rule import Curve
 
@@ -23,7 +23,7 @@ Rule = Literal["cord", "raise", "cap"]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a fitted `Preserved` does to a row, apart from its numbers.
+    """What a fitted `PreservingCalibrator` does to a row, apart from its numbers.
 
     ``given`` is what it will be given; a model of probabilities may be given logits.
     ``scalars`` are CORD's shared scalars, one a rank that is kept, or the three of a Lift.
@@ -58,18 +58,18 @@ class Recipe:
 
 def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
     """Return a fitted model's recipe and its numbers; refuse what has no map here."""
-    if not isinstance(model, Preserved):
-        raise Refusal(
+    if not isinstance(model, PreservingCalibrator):
+        raise InputError(
             "model",
             f"is a {type(model).__name__}",
-            "pass a fitted cordcal.Preserved, which holds the calibrator and the repair",
+            "pass a fitted cordcal.PreservingCalibrator, which holds the calibrator and the repair",
         )
     if not hasattr(model, "repair_"):
-        raise Refusal("model", "is not fitted yet", "call fit(scores, labels) first")
+        raise InputError("model", "is not fitted yet", "call fit(scores, labels) first")
     calibrator, kind = model.calibrator_, model._kind()
     _check_expression(calibrator)
     if given not in (None, "logits", kind):
-        raise Refusal(
+        raise InputError(
             "input",
             f"is {given!r} but the model was fitted on logits, which probabilities cannot stand "
             f"in for",
@@ -98,4 +98,4 @@ def _check_expression(calibrator: Any) -> None:
             f"has the calibrator {calibrator.key!r}, which cannot leave NumPy: its map is no "
             f"expression of the scores alone"
         )
-    raise Refusal("model", reason, f"use one of {', '.join(portable)}")
+    raise InputError("model", reason, f"use one of {', '.join(portable)}")

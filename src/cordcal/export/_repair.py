@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
-from cordcal._numeric.expressions import at_least
+from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array
 from cordcal._validation.probabilities import sum_warning_level
 from cordcal.repair import lift_rule, ranking, rule
@@ -84,13 +84,13 @@ def capped_rows(
     """Return rows with the other classes safely below the mass; see `_lift_rule.cap_row`."""
     # Twice the least: the margin below takes a gap of the dtype more than the next number.
     unit = 2.0 * UNIT_ROUNDOFF[dtype]
-    least = lift_rule.least_room(direct.shape[1], dtype) + unit / direct.shape[1]
-    mass = at_least(mass * 1.0, least, xp)
+    least = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
+    mass = maximum(mass * 1.0, least, xp)
     # No factor near one: onnxruntime takes that for one, and drops it.
     below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
     others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
-    poured = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
-    return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], poured)
+    water_filled = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
+    return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], water_filled)
 
 
 def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Array:
@@ -118,11 +118,11 @@ def strictly_ordered(
     bound = xp.max(xp.where(below, repaired, zeros), axis=1)
     lifted: list[Array] = []
     for level in range(levels - 1, -1, -1):
-        mass = at_least(ranked[:, level], bound, xp)
+        mass = maximum(ranked[:, level], bound, xp)
         if strict or level == 0:
             mass = safely_above(mass, bound, dtype, xp)
             # A chain of subnormal numbers would be flushed to zero by many a device.
-            mass = at_least(mass, _SMALLEST_NORMAL[dtype], xp)
+            mass = maximum(mass, _SMALLEST_NORMAL[dtype], xp)
         lifted.insert(0, mass)
         bound = mass
     head = xp.stack(lifted, axis=1)
@@ -140,4 +140,4 @@ def safely_above(mass: Array, rival: Array, dtype: str, xp: Any) -> Array:
     # The factor 1 + 4u pays for "larger" and for a first rounding to float32 on the way.
     unit = UNIT_ROUNDOFF[dtype]
     apart = rival + rival * (2.0 * unit * (1.0 + 4.0 * unit))  # onnxruntime drops factors near one
-    return at_least(at_least(mass, apart, xp), rival + 1.25 * SMALLEST[dtype], xp)
+    return maximum(maximum(mass, apart, xp), rival + 1.25 * SMALLEST[dtype], xp)

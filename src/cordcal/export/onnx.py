@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.rows import softmax
 from cordcal._numeric.types import Kind
@@ -19,7 +19,7 @@ from cordcal._validation.scores import check_kind
 from cordcal._version import __version__
 from cordcal.export._recipe import Recipe, recipe_of
 from cordcal.files import replacing
-from cordcal.preserving import Preserved, Reports
+from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 
 try:
@@ -87,7 +87,7 @@ def export(
 
     Parameters
     ----------
-    model : Preserved
+    model : PreservingCalibrator
         The fitted model, with any calibrator whose map is an expression of the scores.
     path : path
         Where to; an existing file is replaced when the new one is whole.
@@ -110,7 +110,7 @@ def export(
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=300)
     >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
-    >>> model = cordcal.Preserved("irova").fit(logits, labels)
+    >>> model = cordcal.PreservingCalibrator("irova").fit(logits, labels)
     >>> written = export(model, tempfile.mkdtemp() + "/model.onnx")
     >>> written.input, written.bytes < 50_000
     ('logits', True)
@@ -118,9 +118,9 @@ def export(
     check_kind(input)
     recipe, held = recipe_of(model, input)
     if dtype not in _DTYPES:
-        raise Refusal("dtype", f"is {dtype!r}", f"pass one of {', '.join(_DTYPES)}")
+        raise InputError("dtype", f"is {dtype!r}", f"pass one of {', '.join(_DTYPES)}")
     if len(recipe.scalars) > _DEEPEST:
-        raise Refusal(
+        raise InputError(
             "model",
             f"keeps {len(recipe.scalars)} ranks, and a graph holds at most {_DEEPEST}",
             f"fit it with preserve={_DEEPEST} or less",
@@ -149,7 +149,7 @@ def _graph(recipe: Recipe, held: dict[str, Any], dtype: str) -> Graph:
     return graph
 
 
-def _facts(model: Preserved) -> dict[str, str]:
+def _facts(model: PreservingCalibrator) -> dict[str, str]:
     names = model._names()
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
     if isinstance(model.repair_, Lift):
@@ -159,7 +159,7 @@ def _facts(model: Preserved) -> dict[str, str]:
     return facts
 
 
-def probe_rows(model: Preserved, dtype: str, input: Kind) -> npt.NDArray[Any]:
+def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> npt.NDArray[Any]:
     """Return ordinary and adversarial rows to try a graph on, in its dtype."""
     classes = model.n_classes_
     rng = np.random.default_rng(0)
@@ -187,20 +187,24 @@ def probe_rows(model: Preserved, dtype: str, input: Kind) -> npt.NDArray[Any]:
     return np.concatenate([part.astype(dtype) for part in (*softened, corners, halves)])
 
 
-def _library(model: Preserved, rows: npt.NDArray[Any], dtype: str, input: Kind) -> Reports:
+def _library(
+    model: PreservingCalibrator, rows: npt.NDArray[Any], dtype: str, input: Kind
+) -> Outputs:
     """Return what the library itself reports on the rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about rows no caller has sent
         if input == model._kind():
-            return model.reports(rows, dtype=dtype)
+            return model.predict_both(rows, dtype=dtype)
         original = softmax(rows)
         direct = model.direct_proba(original)
         decision = rows.argmax(axis=1)
         repaired = model.repair_.transform(original, direct, decision=decision, dtype=dtype)
-        return Reports(direct, repaired, decision)
+        return Outputs(direct, repaired, decision)
 
 
-def _prove(path: str, model: Preserved, rows: npt.NDArray[Any], dtype: str, input: Kind) -> None:
+def _prove(
+    path: str, model: PreservingCalibrator, rows: npt.NDArray[Any], dtype: str, input: Kind
+) -> None:
     """Run the file on the rows and refuse it if it does not do what the library does."""
     import onnxruntime
 
@@ -208,11 +212,11 @@ def _prove(path: str, model: Preserved, rows: npt.NDArray[Any], dtype: str, inpu
     direct, repaired, label = session.run(
         ["direct", "repaired", "label"], {session.get_inputs()[0].name: rows}
     )
-    found = Reports(direct, repaired, label)
+    found = Outputs(direct, repaired, label)
     complain_about(found, _library(model, rows, dtype, input), dtype)
 
 
-def complain_about(found: Reports, expected: Reports, dtype: str) -> None:
+def complain_about(found: Outputs, expected: Outputs, dtype: str) -> None:
     """Raise a ValueError if a graph's outputs are not the library's."""
     mass = np.take_along_axis(found.repaired, expected.decision[:, None], axis=1)
     alone = (found.repaired >= mass).sum(axis=1) == 1

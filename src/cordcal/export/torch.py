@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.types import Kind
 from cordcal._validation.scores import check_kind
@@ -25,8 +25,8 @@ except ImportError as error:
 _FLOATS = {getattr(torch, name): name for name in UNIT_ROUNDOFF}
 
 
-class PreservedModule(nn.Module):
-    """A fitted `Preserved` as a torch module: logits in, probabilities out.
+class PreservingModule(nn.Module):
+    """A fitted `PreservingCalibrator` as a torch module: logits in, probabilities out.
 
     ``module(logits)`` is the repaired report and ``module.direct(logits)`` the direct one,
     in the dtype and on the device of the logits.  The decision is the argmax of the logits
@@ -40,7 +40,7 @@ class PreservedModule(nn.Module):
 
     Parameters
     ----------
-    model : Preserved
+    model : PreservingCalibrator
         The fitted model, with any calibrator whose map is an expression of the scores.
     input : {"logits", "probabilities"}, optional
         What the module is given; by default what the model was fitted on.  With logits, a
@@ -54,7 +54,7 @@ class PreservedModule(nn.Module):
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=300)
     >>> logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
-    >>> module = PreservedModule(cordcal.Preserved("irova").fit(logits, labels))
+    >>> module = PreservingModule(cordcal.PreservingCalibrator("irova").fit(logits, labels))
     >>> new = torch.tensor([[0.3, 0.2, 0.1]], dtype=torch.bfloat16)
     >>> module.direct(new).argmax(dim=1), module(new).argmax(dim=1)
     (tensor([2]), tensor([0]))
@@ -117,21 +117,21 @@ class PreservedModule(nn.Module):
         """Check the logits and return them with one class vector a row."""
         axis, classes = self.axis, self._recipe.classes
         if not isinstance(logits, Tensor):
-            raise Refusal(
+            raise InputError(
                 "logits", f"is a {type(logits).__name__}", "pass a tensor, torch.as_tensor(logits)"
             )
         if logits.dtype not in _FLOATS:
-            raise Refusal(
+            raise InputError(
                 "logits", f"has dtype {logits.dtype}", "pass float64, float32, float16 or bfloat16"
             )
         if not -logits.ndim <= axis < logits.ndim:
-            raise Refusal(
+            raise InputError(
                 "axis",
                 f"is {axis} but logits has {logits.ndim} dimension(s), shape {tuple(logits.shape)}",
                 f"pass the axis that holds the {classes} classes",
             )
         if logits.shape[axis] != classes:
-            raise Refusal(
+            raise InputError(
                 "logits",
                 f"has {logits.shape[axis]} entries along axis {axis}, shape {tuple(logits.shape)}",
                 f"pass the {classes} classes that the model was fitted on",
@@ -170,6 +170,6 @@ def _kept(recipe: Recipe) -> str:
     return f"repair=lift, mode={recipe.rule}"
 
 
-def _read_scalars(module: PreservedModule, incompatible: Any = None) -> None:
+def _read_scalars(module: PreservingModule, incompatible: Any = None) -> None:
     """Keep the repair's scalars as numbers: which formula is used depends on their size."""
     module._recipe = replace(module._recipe, scalars=tuple(module.scalars.tolist()))

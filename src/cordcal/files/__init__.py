@@ -6,7 +6,7 @@ from cordcal.files._inspect import inspect
 from cordcal.files._replacing import replacing
 from cordcal.files._scores import Scores, read_labels, read_scores
 from cordcal.files._stream import Batch, ScoreFile, open_scores
-from cordcal.files._writing import write_reports
+from cordcal.files._writing import write_probabilities
 
 __all__ = [
     "Answers",
@@ -21,5 +21,5 @@ __all__ = [
     "read_scores",
     "replacing",
     "write_answers",
-    "write_reports",
+    "write_probabilities",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._answer_lines import (
     LETTERS,
     Json,
@@ -45,9 +45,9 @@ class Settings:
     labelled: bool
     orders: Orders
 
-    def refusal(self, at: int, reason: str, remedy: str, **more: Any) -> Refusal:
+    def refusal(self, at: int, reason: str, hint: str, **more: Any) -> InputError:
         """Return what is wrong with a line; ``reason`` is the same for all of its kind."""
-        return Refusal(self.name, reason, remedy, rows=[at], **more)
+        return InputError(self.name, reason, hint, rows=[at], **more)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._answer_lines import letters
 from cordcal.files._answers import OTHER, Answers
 from cordcal.files._replacing import replacing
@@ -48,7 +48,7 @@ def write_answers(
     """
     for name, report in reports.items():
         if np.shape(report) != answers.scores.shape:
-            raise Refusal(
+            raise InputError(
                 name,
                 f"has shape {np.shape(report)} but the answers have {answers.scores.shape}",
                 "pass reports of these answers",
@@ -57,7 +57,7 @@ def write_answers(
     for at, line in zip(answers.rows.tolist(), answers.lines, strict=True):
         for name in columns:
             if name in line:
-                raise Refusal(
+                raise InputError(
                     "answers", f"has a field {name!r}, as the output would", "rename it", rows=[at]
                 )
     if str(path) == "-":

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._answer_lines import RULES, Json, Rule, letters
 from cordcal.files._answer_rows import LEAST, AnswerRow, Missing, Settings, row_of
 from cordcal.files._opening import read_whole
@@ -174,13 +174,15 @@ def read_answers(
         Scores, labels, names, and what had to be decided.
     """
     if missing not in ("even", "other", "refuse"):
-        raise Refusal("missing", f"is {missing!r}", "pass 'even', 'other' or 'refuse'")
+        raise InputError("missing", f"is {missing!r}", "pass 'even', 'other' or 'refuse'")
     if on_error not in ("stop", "skip"):
-        raise Refusal("on_error", f"is {on_error!r}", "pass 'stop' or 'skip'")
+        raise InputError("on_error", f"is {on_error!r}", "pass 'stop' or 'skip'")
     name, texts = _texts(path)
     rule = RULES.get(variants) if isinstance(variants, str) else variants
     if rule is None:
-        raise Refusal("variants", f"is {variants!r}", f"pass one of {', '.join(RULES)}, or a rule")
+        raise InputError(
+            "variants", f"is {variants!r}", f"pass one of {', '.join(RULES)}, or a rule"
+        )
     settings = Settings(name, as_patterns(options), label, field, missing, rule, labelled, {})
     read: dict[int, tuple[Json, AnswerRow]] = {}
     skipped: dict[int, str] = {}
@@ -188,12 +190,12 @@ def read_answers(
         try:
             line = _object(name, text, at)
             read[at] = line, row_of(line, at, settings)
-        except Refusal as refusal:
+        except InputError as refusal:
             if on_error == "stop":
                 raise
             skipped[at] = refusal.reason
     if not read:
-        raise Refusal(name, "has no line that can be read", "mend the lines, or pass others")
+        raise InputError(name, "has no line that can be read", "mend the lines, or pass others")
     return _answers(read, skipped, has_other=missing == "other")
 
 
@@ -203,7 +205,7 @@ def _texts(path: str | os.PathLike[str]) -> tuple[str, list[bytes]]:
     # Only bytes are split at line ends alone; text is at some characters within strings, too.
     texts = [text for text in data.removeprefix(BOM_UTF8).splitlines() if text.strip()]
     if not texts:
-        raise Refusal(name, "has no lines", "write one question a line as a JSON object")
+        raise InputError(name, "has no lines", "write one question a line as a JSON object")
     return name, texts
 
 
@@ -213,7 +215,7 @@ def _object(name: str, text: bytes, at: int) -> Json:
     except (ValueError, RecursionError):
         line = None
     if not isinstance(line, Mapping):
-        raise Refusal(name, "is no JSON object", "write one question a line as {…}", rows=[at])
+        raise InputError(name, "is no JSON object", "write one question a line as {…}", rows=[at])
     return line
 
 

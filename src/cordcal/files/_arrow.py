@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._errors import InputError, raise_first, row_error
 from cordcal.files._columns import Grouping, Sort, grouped
 from cordcal.files._opening import first_line
 from cordcal.files._places import Places
@@ -27,9 +27,9 @@ def import_arrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def not_readable(name: str, error: BaseException, format: str = "Parquet") -> Refusal:
+def not_readable(name: str, error: BaseException, format: str = "Parquet") -> InputError:
     """Say that a file is no whole one of its format."""
-    return Refusal(
+    return InputError(
         name,
         f"cannot be read as {format} ({first_line(error)})",
         "it may be cut short: write it anew",
@@ -41,7 +41,7 @@ def group_fields(schema: Any, places: Places, where: str) -> Grouping:
     arrow, _ = import_arrow()
     if len(set(schema.names)) < len(schema.names):
         twice = next(name for name in schema.names if schema.names.count(name) > 1)
-        raise Refusal(where, f"has two columns called {twice!r}", "give each its own name")
+        raise InputError(where, f"has two columns called {twice!r}", "give each its own name")
     sorts = {
         field.name: _sort(arrow.types, field.type, told=field.name == places.key)
         for field in schema
@@ -101,16 +101,16 @@ def _whole(column: Any) -> Any:
 def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
     if column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        refuse(
-            about_rows(missing, f"{name} ({key})", "is missing", "pass a whole vector in every row")
+        raise_first(
+            row_error(missing, f"{name} ({key})", "is missing", "pass a whole vector in every row")
         )
     if hasattr(column.type, "list_size"):
         width = column.type.list_size
     else:
         lengths = np.diff(np.asarray(column.offsets))
         width = int(lengths[0]) if lengths.size else 0
-        refuse(
-            about_rows(
+        raise_first(
+            row_error(
                 lengths != width,
                 f"{name} ({key})",
                 "has another length",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from cordcal.files import _footers
 from cordcal.files._arrow import import_arrow
-from cordcal.files._encoding import Encoded, Encoder, ReportBlock
+from cordcal.files._encoding import Encoded, Encoder, OutputBlock
 from cordcal.files._memory import Sink
 
 # A quarter of Arrow's default: pages in the making are memory too.
@@ -24,7 +24,7 @@ _PAGE_BYTES = 2**18
 class _Tables(Encoder, ABC):
     """A format that holds Arrow tables; reports are columns of fixed-size lists, or one a class."""
 
-    def _table(self, arrow: Any, block: ReportBlock) -> Any:
+    def _table(self, arrow: Any, block: OutputBlock) -> Any:
         passed = {} if block.rest is None else block.rest.columns
         columns = {name: column.arrow(name) for name, column in passed.items()}
         own: dict[str, Any] = {"decision": arrow.array(block.decision)}
@@ -52,7 +52,7 @@ class Parquet(_Tables):
 
     _encoding = threading.Lock()
 
-    def encode(self, block: ReportBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Encoded:
         """Return a row group and its footer."""
         arrow, parquet = import_arrow()
         table = self._table(arrow, block)
@@ -83,7 +83,7 @@ class Parquet(_Tables):
         file.write(_footers.joined(footers, starts))
 
 
-def _is_report(name: str, block: ReportBlock) -> bool:
+def _is_report(name: str, block: OutputBlock) -> bool:
     return name.partition(":")[0] in block.reports
 
 
@@ -97,7 +97,7 @@ class Feather(_Tables):
 
     _MAGIC = b"ARROW1"
 
-    def encode(self, block: ReportBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Encoded:
         """Return a record batch, and what its place in the list needs."""
         arrow, _ = import_arrow()
         table = _without_dictionaries(arrow, self._table(arrow, block)).combine_chunks()

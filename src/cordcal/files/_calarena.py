@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._validation.labels import as_indices
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_contents
@@ -66,7 +66,9 @@ def read_experiment(
     if name not in known:
         reason = f"holds {len(known)} experiments" + (f" but no {name!r}" if name else "")
         near = difflib.get_close_matches(name or "", known, n=1) or known[:1]
-        raise Refusal(contents.path, reason, "name one, as in {setting}", setting=("key", near[0]))
+        raise InputError(
+            contents.path, reason, "name one, as in {setting}", setting=("key", near[0])
+        )
     assert name is not None
     return parts_of(contents, name)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._places import Places, have_match, matching, told
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
@@ -135,7 +135,7 @@ def _told_scores(sorts: Mapping[str, Sort], places: Places, where: str) -> dict[
     headings: dict[str, str] = {}
     for heading, name in scores.items():
         if headings.setdefault(name, heading) != heading:
-            raise Refusal(
+            raise InputError(
                 where,
                 f"has the columns {headings[name]!r} and {heading!r} for the class {name!r}",
                 "name one column per class with {setting}",
@@ -149,7 +149,7 @@ def _numeric(
 ) -> dict[str, str]:
     for heading in found:
         if sorts[heading] not in ("float", "integer"):
-            raise Refusal(
+            raise InputError(
                 where,
                 f"has no numbers in the column {heading!r}",
                 f"name columns of numbers for the {what}",
@@ -167,7 +167,7 @@ def _model_scores(sorts: Mapping[str, Sort], places: Places, where: str) -> dict
         wanted = set(classes)
         return {name: name for name in sorts if name in wanted}
     if len(missing) < len(classes) and any(not name.isdecimal() for name in classes):
-        raise Refusal(
+        raise InputError(
             where,
             f"has no column of numbers for the class {missing[0]!r}",
             f"it has {told(list(sorts))}; name the columns with {{setting}}",

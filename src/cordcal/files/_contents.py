@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._arrow import class_names_in, matrix_of, vector_of
 from cordcal.files._columns import FEATURE_NAMES, Grouping
 from cordcal.files._numpy import Chosen, Lazy
@@ -63,7 +63,7 @@ class Contents:
         """Refuse another part that has a header where this one has none, or the reverse."""
         if part.header != self.header:
             has, others = ("a", "no") if part.header else ("no", "a")
-            raise Refusal(
+            raise InputError(
                 part.path,
                 f"has {has} header, but the parts before it have {others} header",
                 "write all parts with a header, or none",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._columns import Sort
 from cordcal.files._header import (
     has_word_above_number,
@@ -62,7 +62,7 @@ def _decoded(name: str, data: bytes) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text.strip() or "\0" in text:
-        raise Refusal(name, f"is no {FORMATS} file", "pass a file of scores")
+        raise InputError(name, f"is no {FORMATS} file", "pass a file of scores")
     return text
 
 
@@ -105,7 +105,7 @@ class TextTable:
         spoken = has_word_above_number(first, below)
         if header is False and spoken and not self.words:
             word = next(cell for cell in first if cell and not is_number(cell))
-            raise Refusal(
+            raise InputError(
                 self.name,
                 f"has {word!r} in its first line, above numbers",
                 "that line is a header: leave {setting} out",
@@ -124,7 +124,7 @@ class TextTable:
         if found is None:
             line = self.delimiter.join(first)
             shown = line if len(line) <= 40 else f"{line[:39]}…"
-            raise Refusal(
+            raise InputError(
                 self.name,
                 f"begins with the line {shown!r}, which may be a header or a row",
                 "decide with {setting}",
@@ -151,11 +151,13 @@ class TextTable:
     def _check_header(self) -> None:
         if len(set(self.header)) < len(self.header):
             twice = next(cell for cell in self.header if self.header.count(cell) > 1)
-            raise Refusal(self.name, f"has two columns called {twice!r}", "give each its own name")
+            raise InputError(
+                self.name, f"has two columns called {twice!r}", "give each its own name"
+            )
         if not self.numeric and len(self.header) > 1 and next(self._rows(skipped=1), None) is None:
             raise no_rows(self.name)
         if not self.numeric and not self.words:
-            raise Refusal(
+            raise InputError(
                 self.name,
                 f"holds no numbers in its {'second' if self.has_header else 'first'} line",
                 f"pass a {FORMATS} file of scores, one column a class",
@@ -185,7 +187,7 @@ class TextTable:
         if self.header.index(heading) in self.numeric:
             try:
                 return self.numbers([heading])[:, 0]
-            except Refusal:
+            except InputError:
                 pass  # its words begin further down
         return np.array(self.cells([heading])[heading], dtype=np.str_)
 
@@ -231,7 +233,7 @@ class TextTable:
             return self._load(wanted, converters=_number)
         except ValueError as error:
             why = f"cannot be read as CSV ({first_line(error)})"
-            raise Refusal(self.name, why, "write a number in every cell") from error
+            raise InputError(self.name, why, "write a number in every cell") from error
 
     def _load(self, columns: list[int] | None, **options: Any) -> npt.NDArray[np.float64]:
         # NumPy knows lines that end in a line feed.
@@ -280,8 +282,8 @@ class TextTable:
         except csv.Error as error:
             raise self._stray(line, first_line(error)) from error
 
-    def _stray(self, line: int, why: str) -> Refusal:
-        return Refusal(
+    def _stray(self, line: int, why: str) -> InputError:
+        return InputError(
             self.name,
             f"cannot be read as CSV: a quote in line {line} is not closed in its cell ({why})",
             'close it, or write "" for a quote within a quoted cell',
@@ -307,9 +309,9 @@ class TextTable:
                         "write a number, or leave the cell empty",
                     )
 
-    def _wrong(self, row: _Row, reason: str, remedy: str) -> Refusal:
+    def _wrong(self, row: _Row, reason: str, hint: str) -> InputError:
         found = f"(line {row.line}) {reason}"
-        return Refusal(self.name, reason, remedy, rows=[row.number], found=found)
+        return InputError(self.name, reason, hint, rows=[row.number], found=found)
 
 
 def _first_filled(rows: Iterator[list[str]], width: int) -> list[str]:

@@ -23,7 +23,7 @@ Layout = Literal["wide", "list"]
 
 
 @dataclass(frozen=True, eq=False)
-class ReportBlock:
+class OutputBlock:
     """Rows of an output: reports by name, the decisions they keep, and more columns.
 
     ``rest`` stands before them: the columns of the input that are passed on.
@@ -70,7 +70,7 @@ class Encoder(ABC):
         return [f"{report}:{name}" for name in self.names or range(classes)]
 
     @abstractmethod
-    def encode(self, block: ReportBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Encoded:
         """Return a block's bytes."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Encoder(ABC):
 class Npy(Encoder):
     """The first report alone, as a plain array."""
 
-    def encode(self, block: ReportBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Encoded:
         """Return the rows as they lie in memory."""
         report = np.ascontiguousarray(next(iter(block.reports.values())))
         # A header for no rows yet; NumPy leaves room for the number to grow.

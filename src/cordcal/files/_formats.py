@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files import _hdf5, _ipc
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
 from cordcal.files._columns import LABEL_NAMES, grouped
@@ -144,7 +144,7 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
         first.check_header(other)
         missing = [key for key in (*first.matrices, *first.vectors) if key not in other.shapes]
         if missing:
-            raise Refusal(
+            raise InputError(
                 other.path,
                 f"has no {missing[0]!r}, as the parts before it have",
                 "pass parts of one kind",
@@ -173,7 +173,7 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
 def _open_torch(name: str, opened: Callable[[], BinaryIO]) -> Contents:
     arrays, words = read_tensors(name, opened)
     if not arrays:
-        raise Refusal(name, "holds no tensors", "save tensors, or a dictionary of them")
+        raise InputError(name, "holds no tensors", "save tensors, or a dictionary of them")
     matrices, vectors = _by_dimension(arrays)
     vectors |= {key: np.array(each) for key, each in words.items() if key not in CLASS_NAMES}
     names = next((words[key] for key in CLASS_NAMES if key in words), None)
@@ -184,7 +184,7 @@ def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
     archive = Archive(name, opened)
     shapes, refused = _sorted_out(archive)
     if not shapes and not refused:
-        raise Refusal(
+        raise InputError(
             name,
             "is a zip archive without arrays",
             f"pass a npz file that numpy.savez wrote, or another {FORMATS} file",
@@ -197,11 +197,11 @@ def _open_npz(name: str, opened: Callable[[], BinaryIO]) -> Contents:
     return array_contents(name, "npz", archive, shapes)
 
 
-def _sorted_out(archive: Archive) -> tuple[dict[str, tuple[int, ...]], dict[str, Refusal]]:
+def _sorted_out(archive: Archive) -> tuple[dict[str, tuple[int, ...]], dict[str, InputError]]:
     """Return the shapes of the arrays that can be read, and what is wrong with the others."""
     found = archive.headers.items()
     shapes = {key: each.shape for key, each in found if isinstance(each, Header)}
-    return shapes, {key: each for key, each in found if isinstance(each, Refusal)}
+    return shapes, {key: each for key, each in found if isinstance(each, InputError)}
 
 
 def _by_dimension(

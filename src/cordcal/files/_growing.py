@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cordcal._errors import Interrupted, Refusal
+from cordcal._errors import InputError, Interrupted
 from cordcal.files._encoding import Encoded, Encoder
 from cordcal.files._locks import open_locked, open_private
 from cordcal.files._replacing import check_free, naming, publish, target_of
@@ -23,7 +23,7 @@ from cordcal.files._replacing import check_free, naming, publish, target_of
 Record = dict[str, Any]
 
 
-class NothingLeft(Refusal):
+class NothingLeft(InputError):
     """Every row was refused, which is fine for one of several parts.
 
     Attributes
@@ -176,7 +176,7 @@ def left_behind(path: str | os.PathLike[str]) -> int:
         # A killed run may have left half a line.
         whole = [line for line in lines if line.endswith(b"\n")]
         found = [_record(line, notes, is_job=False) for line in whole]
-    except (OSError, Refusal):
+    except (OSError, InputError):
         return 0
     return sum(record["rows"] for record in found if record["end"] <= size)
 
@@ -186,7 +186,7 @@ def _journal(notes: Path, target: Path) -> Iterator[BinaryIO]:
     """Open the journal and lock it: whoever has it may touch the file beside it."""
     handle = open_locked(notes)
     if handle is None:
-        raise Refusal(str(target), "is being written by another process", "wait for it")
+        raise InputError(str(target), "is being written by another process", "wait for it")
     with os.fdopen(handle, "r+b") as journal:
         try:
             yield journal
@@ -219,7 +219,7 @@ def _record(line: bytes, notes: Path, *, is_job: bool) -> Record:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not (is_job or _describes_block(found)):
-        raise Refusal(
+        raise InputError(
             str(notes),
             "is no journal of an interrupted run",
             "remove it, or start anew without {setting}",
@@ -241,7 +241,7 @@ def _check_job(found: Record, job: Record, target: Path) -> None:
     now = json.loads(json.dumps(job))
     differs = sorted(name for name in {*found, *now} if found.get(name) != now.get(name))
     if differs:
-        raise Refusal(
+        raise InputError(
             str(target),
             f"was begun with another {' and '.join(differs)}",
             "finish it as it was begun, or start anew without {setting}",

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._numpy import is_long
 from cordcal.files._opening import check_size, first_line
 
@@ -103,10 +103,10 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
         try:
             with self._opened() as plain, h5py.File(plain, "r") as file:
                 return work(file)
-        except Refusal:
+        except InputError:
             raise
         except _DAMAGE as error:
-            raise Refusal(
+            raise InputError(
                 self._name,
                 f"cannot be read as HDF5: its {what} is damaged ({first_line(error)})",
                 "it may be cut short: write it anew",

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.probabilities import sum_tolerance, sum_warning_level
@@ -116,7 +116,7 @@ def _whole(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
         look = _Look(name, shape)
         try:
             look.add(contents[name])
-        except Refusal as refusal:  # an array that is too large, or damaged
+        except InputError as refusal:  # an array that is too large, or damaged
             look.refused = str(refusal)
         looks.append(look)
     return _told(contents, looks)
@@ -253,7 +253,7 @@ class _Look:
 def _like_ranks(matrix: npt.NDArray[Any], name: str) -> str | None:
     try:
         check_whole_vectors(matrix, name)
-    except Refusal as refusal:
+    except InputError as refusal:
         return str(refusal)
     return None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, placed
+from cordcal._errors import InputError, renumber_rows
 from cordcal.files._columns import Grouping, Sort, grouped
 from cordcal.files._places import Places
 from cordcal.files._rest import MISSING
@@ -28,7 +28,7 @@ def starts_json(head: bytes) -> bool:
 def parse_lines(name: str, lines: Iterable[bytes], first: int = 0) -> list[Row]:
     """Return the objects of some lines, of which ``first`` is the number of the first."""
     rows: list[Row] = []
-    with placed(first):
+    with renumber_rows(first):
         for line in lines:
             if not line.isspace():
                 rows.append(_object(name, line, len(rows)))
@@ -41,7 +41,7 @@ def _object(name: str, line: bytes, at: int) -> Row:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Refusal(
+        raise InputError(
             name,
             "is no JSON object",
             'write one object on each line, such as {"id": 7, "logits": [0.2, 1.3]}',
@@ -87,7 +87,7 @@ def _lists(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]
             entries = None
             if isinstance(each, list):
                 entries = f"has {len(each)} entries, the rows before it {width}"
-            raise Refusal(
+            raise InputError(
                 f"{where} ({key})",
                 "is no list of one length",
                 "pass whole vectors, one entry for each class in every row",
@@ -113,7 +113,7 @@ def _floats(where: str, held: list[Any]) -> npt.NDArray[np.float64]:
     raise _no_number(where, held, in_lists=in_lists)
 
 
-def _no_number(where: str, held: list[Any], *, in_lists: bool) -> Refusal:
+def _no_number(where: str, held: list[Any], *, in_lists: bool) -> InputError:
     """Name the first entry that is not a number."""
     for at, row in enumerate(held):
         entries = row if in_lists else [row]
@@ -122,14 +122,14 @@ def _no_number(where: str, held: list[Any], *, in_lists: bool) -> Refusal:
                 shown = json.dumps(value)
                 shown = shown if len(shown) <= 30 else f"{shown[:29]}…"
                 place = f" as entry {column}" if in_lists else ""
-                return Refusal(
+                return InputError(
                     where,
                     "has an entry that is not a number",
                     "write numbers, or null",
                     rows=[at],
                     found=f"has {shown}{place}, which is not a number",
                 )
-    return Refusal(where, "has an entry that is not a number", "write numbers, or null")
+    return InputError(where, "has an entry that is not a number", "write numbers, or null")
 
 
 def _is_beyond(value: Any) -> bool:

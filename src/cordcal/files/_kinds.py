@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.probabilities import sum_tolerance, sum_warning_level
 
@@ -69,7 +69,7 @@ def check_whole_vectors(scores: npt.NDArray[Any], name: str) -> None:
     else:
         return
     if (mass < 1.0 - sum_tolerance(scores.dtype)).any() and mass.max() < 1.01:
-        raise Refusal(
+        raise InputError(
             name,
             f"looks like top-{width} {what}: every row is sorted and some sum to "
             f"{mass.min():.3g}, so the columns are ranks, not classes",

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 
 try:
     import fcntl
@@ -67,5 +67,5 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _not_ours(path: Path) -> Refusal:
-    return Refusal(str(path), "is a link or no regular file", "remove it")
+def _not_ours(path: Path) -> InputError:
+    return InputError(str(path), "is a link or no regular file", "remove it")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._replacing import replacing
 from cordcal.files._schema import Record, check_calibrator, check_cord, check_lift, check_preserved
 
@@ -31,7 +31,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
 
     Parameters
     ----------
-    model : CORD, Lift, Preserved or a calibrator of cordcal
+    model : CORD, Lift, PreservingCalibrator or a calibrator of cordcal
         What to store; it must be fitted.  The patterns of the columns that ``cordcal fit`` read
         the scores from (``score_columns_``) are stored with it.
     path : path
@@ -77,19 +77,19 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    model : CORD, Lift, Preserved or Calibrator
+    model : CORD, Lift, PreservingCalibrator or Calibrator
         The fitted model, its shared scalar the same to the bit.
     """
     name = Path(path).name
     held, metadata = _opened(path)
     if metadata.get("format") != FORMAT:
-        raise Refusal(
+        raise InputError(
             name,
             "is a safetensors file but not a cordcal model",
             "pass a file that cordcal.save or `cordcal fit` wrote",
         )
     if metadata.get("version") != str(VERSION):
-        raise Refusal(
+        raise InputError(
             name,
             f"has format version {metadata.get('version')}, this cordcal reads version {VERSION}",
             "upgrade cordcal, or save the model again with this one",
@@ -103,7 +103,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         model = wanted._from_state(held, body)
         _try_out(getattr(model, "calibrator_", model))
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
-        raise Refusal(name, f"cannot be made a working model ({error!r})", _ANEW) from error
+        raise InputError(name, f"cannot be made a working model ({error!r})", _ANEW) from error
     if "columns" in metadata:
         model.score_columns_ = _patterns(metadata["columns"], name)
     return model
@@ -116,7 +116,7 @@ def _patterns(text: str, name: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         patterns = None
     if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
-        raise Refusal(name, "has a damaged field columns", _ANEW)
+        raise InputError(name, "has a damaged field columns", _ANEW)
     return tuple(patterns)
 
 
@@ -147,13 +147,15 @@ def _opened(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], 
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: there is no such model file")
     if not is_model(path):
-        raise Refusal(name, "is no model file", "pass one that cordcal.save or `cordcal fit` wrote")
+        raise InputError(
+            name, "is no model file", "pass one that cordcal.save or `cordcal fit` wrote"
+        )
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             return {key: file.get_tensor(key) for key in file.keys()}, metadata  # noqa: SIM118
     except (SafetensorError, TypeError, ValueError, OverflowError) as error:
-        raise Refusal(name, f"is not a whole safetensors file ({error})", _ANEW) from None
+        raise InputError(name, f"is not a whole safetensors file ({error})", _ANEW) from None
 
 
 def _encoded(held: Mapping[str, npt.NDArray[Any]], metadata: dict[str, str]) -> bytes:
@@ -189,7 +191,7 @@ def _check_digest(
             stacklevel=3,
         )
     elif metadata["digest"] != _digest(held, metadata):
-        raise Refusal(name, "is damaged: its contents do not match its digest", _ANEW)
+        raise InputError(name, "is damaged: its contents do not match its digest", _ANEW)
 
 
 def _body(metadata: Mapping[str, str], name: str) -> Any:
@@ -199,7 +201,7 @@ def _body(metadata: Mapping[str, str], name: str) -> Any:
     try:
         return json.loads(metadata.get("body", ""), parse_constant=no_number)
     except (ValueError, RecursionError) as error:
-        raise Refusal(name, f"has a damaged field body ({error})", _ANEW) from error
+        raise InputError(name, f"has a damaged field body ({error})", _ANEW) from error
 
 
 def _check(kind: str, record: Record, held: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -230,9 +232,9 @@ def _kind_of(model: Any) -> str:
     if isinstance(model, Lift):
         return "lift"
     from cordcal.calibrators import Calibrator
-    from cordcal.preserving import Preserved
+    from cordcal.preserving import PreservingCalibrator
 
-    if isinstance(model, Preserved):
+    if isinstance(model, PreservingCalibrator):
         return "preserved"
     if isinstance(model, Calibrator):
         return f"calibrator {model.key}"
@@ -252,11 +254,11 @@ def _class_of(kind: str, name: str) -> Any:
 
         return Lift
     if kind == "preserved":
-        from cordcal.preserving import Preserved
+        from cordcal.preserving import PreservingCalibrator
 
-        return Preserved
+        return PreservingCalibrator
     if kind.startswith("calibrator "):
         from cordcal.calibrators import calibrator_class
 
         return calibrator_class(kind.removeprefix("calibrator "))
-    raise Refusal(name, f"holds a {kind!r}, which this cordcal does not know", "upgrade cordcal")
+    raise InputError(name, f"holds a {kind!r}, which this cordcal does not know", "upgrade cordcal")

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._opening import check_size, first_line
 
 Value = TypeVar("Value")
@@ -75,10 +75,10 @@ def is_long(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" and dtype.itemsize > 8
 
 
-def unreadable(name: str, why: object) -> Refusal:
+def unreadable(name: str, why: object) -> InputError:
     """Say that a file is no whole array."""
     told = first_line(why) if isinstance(why, BaseException) else why
-    return Refusal(
+    return InputError(
         name,
         f"cannot be read as a NumPy file ({told})",
         "save whole, plain arrays of numbers",
@@ -112,15 +112,15 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
         self._read: dict[str, npt.NDArray[Any]] = {}
 
     @cached_property
-    def headers(self) -> dict[str, Header | Refusal]:
+    def headers(self) -> dict[str, Header | InputError]:
         """What each array's beginning says, or why it cannot be read."""
-        found: dict[str, Header | Refusal] = {}
+        found: dict[str, Header | InputError] = {}
         for member in self._within(lambda archive: archive.namelist(), "archive"):
             if member.endswith(".npy"):
                 key = member.removesuffix(".npy")
                 try:
                     found[key] = self._member(key, read_header)
-                except Refusal as refusal:
+                except InputError as refusal:
                     found[key] = refusal
         return found
 
@@ -146,10 +146,10 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
         try:
             with self._opened() as file, zipfile.ZipFile(file) as archive:
                 return work(archive)
-        except Refusal:
+        except InputError:
             raise
         except _DAMAGE as error:
-            raise Refusal(
+            raise InputError(
                 self._name,
                 f"is damaged, encrypted or no npz file: its {what} cannot be read "
                 f"({first_line(error)})",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._replacing import naming
 
 # What messages say that a file may be.
@@ -20,7 +20,7 @@ LIMIT = "CORDCAL_READ_LIMIT"
 _DEFAULT_LIMIT = 4 * 2**30
 
 
-class NoRows(Refusal):
+class NoRows(InputError):
     """A file that is empty, which is fine for one of several parts."""
 
 
@@ -33,7 +33,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file; devices and pipes may have no end, or wait for ever."""
     status = os.stat(path)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise Refusal(os.fspath(path), "is no regular file", "pass a file, or - to read stdin")
+        raise InputError(os.fspath(path), "is no regular file", "pass a file, or - to read stdin")
     return Path(path).open("rb")
 
 
@@ -54,7 +54,7 @@ def check_size(name: str, size: int) -> None:
     """Refuse to read more than the limit at once."""
     most = limit()
     if size > most:
-        raise Refusal(
+        raise InputError(
             name,
             f"takes {size / 1e9:,.1f} GB of memory to be read, more than the limit of "
             f"{most / 1e9:,.1f} GB",
@@ -67,7 +67,7 @@ def limit() -> int:
     """Return how many bytes may be read at once."""
     told = os.environ.get(LIMIT, "")
     if told and not told.isdecimal():
-        raise Refusal(LIMIT, f"is {told!r}", "set it to a number of bytes")
+        raise InputError(LIMIT, f"is {told!r}", "set it to a number of bytes")
     return int(told) if told else _DEFAULT_LIMIT
 
 

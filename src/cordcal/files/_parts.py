@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.files._columns import FEATURE_NAMES
 from cordcal.files._contents import Contents
@@ -42,7 +42,7 @@ def parts_of(path: str) -> list[str] | None:
         there = [each for each in Path(path).rglob("*") if _is_part(each, path)]
         for each in there:
             if each.is_symlink() and each.is_dir():
-                raise Refusal(
+                raise InputError(
                     os.fspath(each),
                     "is a link to a folder, which is not followed",
                     "move its files here, or name all parts with a pattern",
@@ -54,14 +54,14 @@ def parts_of(path: str) -> list[str] | None:
     found = [each for each in there if each.is_file()]
     for each in there:
         if each.is_symlink() and not each.exists():
-            raise Refusal(
+            raise InputError(
                 os.fspath(each), "is a link to a file that does not exist", "restore or remove it"
             )
     if not found:
-        raise Refusal(path, "holds no files", "pass a folder or a pattern of score files")
+        raise InputError(path, "holds no files", "pass a folder or a pattern of score files")
     suffixes = sorted({each.suffix.lower() or "none" for each in found})
     if len(suffixes) > 1:
-        raise Refusal(
+        raise InputError(
             path,
             f"holds files of several kinds ({', '.join(suffixes)})",
             f"name those that are meant with a pattern, as in '*{suffixes[-1]}'",
@@ -89,7 +89,7 @@ def part_order(first: Contents, part: Contents, matrix: str, places: Places) -> 
     if expected is None and own is None:
         widths = [each.shapes[matrix][1] for each in (part, first)]
         if widths[0] != widths[1]:
-            raise Refusal(
+            raise InputError(
                 part.path,
                 f"has {widths[0]} columns of {matrix} but {first.path} has {widths[1]}",
                 "pass parts with the same classes",
@@ -97,7 +97,7 @@ def part_order(first: Contents, part: Contents, matrix: str, places: Places) -> 
         return None
     if expected is None or own is None:
         with_names, without = (first, part) if own is None else (part, first)
-        raise Refusal(
+        raise InputError(
             without.path,
             f"does not name its classes but {with_names.path} does",
             "name the classes in every part",
@@ -166,7 +166,7 @@ class Parts(Source):
         sample = source.sample()
         self._sample.check_header(sample)
         if matrix not in sample.matrices:
-            raise Refusal(
+            raise InputError(
                 part, f"has no {matrix!r}, as the parts before it have", "pass parts of one kind"
             )
         for key in (matrix, *FEATURE_NAMES):

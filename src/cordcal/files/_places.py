@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._validation.names import are_numbers
 
 
@@ -144,7 +144,7 @@ def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> 
             continue
         fitting = [each for each in headings if fnmatchcase(each, pattern)]
         if not fitting:
-            raise Refusal(where, f"has no column {pattern!r}", f"it has {told(headings)}")
+            raise InputError(where, f"has no column {pattern!r}", f"it has {told(headings)}")
         found |= {each: _starred(each, pattern) for each in fitting}
     return found
 

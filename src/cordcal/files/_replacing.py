@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files import _locks
 
 # What tells our temporary files from other hidden ones.
@@ -60,7 +60,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it")
     if target.exists() and not target.is_file():
-        raise Refusal(os.fspath(path), "is no regular file", "name a file, or - for stdout")
+        raise InputError(os.fspath(path), "is no regular file", "name a file, or - for stdout")
     return target
 
 
@@ -70,9 +70,9 @@ def check_free(target: Path, *, overwrite: bool) -> None:
         raise _taken(target)
 
 
-def _taken(target: Path) -> Refusal:
-    remedy = "pass {setting} to replace it"
-    return Refusal(str(target), "exists already", remedy, setting=("overwrite", "True"))
+def _taken(target: Path) -> InputError:
+    hint = "pass {setting} to replace it"
+    return InputError(str(target), "exists already", hint, setting=("overwrite", "True"))
 
 
 def publish(temporary: Path, target: Path, *, overwrite: bool) -> None:
@@ -178,7 +178,7 @@ def _remove_orphans(target: Path) -> None:
         return
     before, after = glob.escape(f".{target.name}."), glob.escape(_MARK + target.suffix)
     for orphan in target.parent.glob(f"{before}*{after}"):
-        with suppress(OSError, Refusal):
+        with suppress(OSError, InputError):
             handle = _locks.open_private(orphan)
             if _locks.locked(handle):
                 orphan.unlink()

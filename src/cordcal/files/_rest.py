@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 
 Rows = slice | npt.NDArray[Any]
 """Rows of a column: a slice, or their numbers."""
@@ -106,7 +106,7 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each, name) for each in value]
     if isinstance(value, bytes):
-        raise Refusal(
+        raise InputError(
             f"the column {name!r}",
             "holds bytes, which text cannot",
             "write Parquet or Feather, or leave the other columns out with {setting}",
@@ -320,7 +320,7 @@ def _check_types(own: Mapping[str, str], path: str, types: Mapping[str, str], fi
         reason = f"has the column {other!r} of type {kinds[0]} but {first} of type {kinds[1]}"
     else:
         return
-    raise Refusal(
+    raise InputError(
         path,
         reason,
         "write the parts to a folder, or leave the other columns out with {setting}",
@@ -335,7 +335,7 @@ def joined(parts: Sequence[Rest | None]) -> Rest | None:
         return first
     for other in others:
         if other is not None and set(other.names) != set(first.names):
-            raise Refusal(
+            raise InputError(
                 "the parts",
                 f"have different columns ({', '.join(set(other.names) ^ set(first.names))})",
                 "give them the same columns, or leave the other columns out with {setting}",

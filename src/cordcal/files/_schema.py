@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 
 Tensors = Mapping[str, npt.NDArray[Any]]
-_REMEDY = "the file is damaged, or no model of this version; fit and save the model again"
+_HINT = "the file is damaged, or no model of this version; fit and save the model again"
 
 # More cores than any machine has: a file must not be able to ask for a million threads.
 _MOST_THREADS = 4096
@@ -57,9 +57,9 @@ class Record:
             raise self.lacks("fields", path or "body")
         self.values: dict[str, Any] = values
 
-    def lacks(self, what: str, field: str) -> Refusal:
+    def lacks(self, what: str, field: str) -> InputError:
         """Return the refusal of a field that is missing, or is something else."""
-        return Refusal(self.file, f"has no {what} in its field {field}", _REMEDY)
+        return InputError(self.file, f"has no {what} in its field {field}", _HINT)
 
     def get(self, name: str, what: str, holds: Callable[[Any], bool]) -> Any:
         """Return a field of which ``holds`` is true."""

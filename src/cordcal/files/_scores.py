@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
@@ -203,7 +203,7 @@ def names_of(contents: Contents, key: str, classes: int, places: Places) -> tupl
     names = own if given is None else given
     if names is not None and len(names) != classes:
         where = contents.path if given is None else "class_names"
-        raise Refusal(
+        raise InputError(
             where,
             f"has {len(names)} class names but {key} has {classes} columns",
             "give each column one name",
@@ -256,7 +256,7 @@ def check_label_numbers(
         return
     if all(name.lstrip("-").isdigit() for name in names):
         return  # the labels are the columns' names themselves
-    raise Refusal(
+    raise InputError(
         where,
         f"has numbers for labels, but its columns come in another order ({told(own)}) than the "
         f"classes ({told(names)})",
@@ -272,7 +272,7 @@ def feature_key(contents: Contents, places: Places) -> str | None:
     if wanted is not None and len(wanted) == 1 and wanted[0] in contents.matrices:
         return wanted[0]
     if wanted is not None and not contents.columns:
-        raise Refusal(
+        raise InputError(
             contents.path, f"has no matrix called {wanted[0]!r}", f"it has {_listed(contents)}"
         )
     return next((name for name in FEATURE_NAMES if name in contents.matrices), None)
@@ -335,14 +335,14 @@ def vector_apart(places: Places, what: str) -> npt.NDArray[Any] | None:
 def check_length(found: int, where: str, what: str, rows: int) -> None:
     """Refuse a file of its own that has not one entry a row."""
     if found != rows:
-        error = Refusal(
+        error = InputError(
             where,
             f"has {found} {what} but there are {rows} rows of scores",
             f"pass as many {what} as rows",
         )
         is_text = Path(where).suffix.lower() in (".csv", ".tsv", ".txt")
         # A first line may be a heading, such as pandas' 0, or not.
-        raise error.or_with("header", str(found > rows)) if is_text else error
+        raise error.with_option_hint("header", str(found > rows)) if is_text else error
 
 
 def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
@@ -351,12 +351,14 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     if key is not None:
         if key in matrices:
             return key
-        raise Refusal(contents.path, f"has no matrix called {key!r}", f"it has {_listed(contents)}")
+        raise InputError(
+            contents.path, f"has no matrix called {key!r}", f"it has {_listed(contents)}"
+        )
     if not matrices:
-        remedy = f"it has {_listed(contents)}"
+        hint = f"it has {_listed(contents)}"
         if contents.format == "jsonl" and not _ANSWERS.isdisjoint(contents.vectors):
-            remedy += "; a language model's answers are read with read_answers, or --answers"
-        raise Refusal(contents.path, "holds no matrix of scores (rows × classes)", remedy)
+            hint += "; a language model's answers are read with read_answers, or --answers"
+        raise InputError(contents.path, "holds no matrix of scores (rows × classes)", hint)
     first: tuple[str, ...] = _PROBABILITY_NAMES if input == "probabilities" else _LOGIT_NAMES
     for name in (role, *first, *_SCORE_NAMES):
         if name in matrices:
@@ -365,11 +367,11 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     if len(candidates) == 1:
         return candidates[0]
     # The original and the direct reports have no key of their own to be chosen by.
-    remedy = "choose one, as in {setting}" if role == "scores" else f"call the one to read {role!r}"
-    raise Refusal(
+    hint = "choose one, as in {setting}" if role == "scores" else f"call the one to read {role!r}"
+    raise InputError(
         contents.path,
         f"holds several matrices ({', '.join(candidates)})",
-        remedy,
+        hint,
         setting=("key", candidates[0]),
     )
 
@@ -381,8 +383,8 @@ def _listed(contents: Contents) -> str:
 
 def _check_values(values: npt.NDArray[Any], name: str) -> None:
     bad = np.isnan(values).any(axis=1) | np.isposinf(values).any(axis=1)
-    refuse(
-        about_rows(
+    raise_first(
+        row_error(
             bad,
             name,
             "contains NaN or an infinite value",
@@ -423,7 +425,7 @@ def label_key(contents: Contents, key: str, places: Places) -> str | None:
 def _vector(contents: Contents, name: str, what: str) -> str:
     if name in contents.vectors:
         return name
-    raise Refusal(
+    raise InputError(
         contents.path,
         f"has no key or column called {name!r} for the {what}",
         f"it has {_listed(contents)}",
@@ -440,8 +442,8 @@ def read_vector(
     """Return the labels, or another vector, of a file that holds them."""
     if not is_file(path):
         what = "labels_column" if names else "weights_column"
-        remedy = "a key or column of the scores' own file is named with {setting}"
-        raise Refusal(path, "is no file", remedy, setting=(what, path))
+        hint = "a key or column of the scores' own file is named with {setting}"
+        raise InputError(path, "is no file", hint, setting=(what, path))
     contents = open_contents(path, Places(labels_column=column, words=True, header=header))
     for name in names if column is None else (column,):
         if name in contents.vectors:
@@ -451,7 +453,7 @@ def read_vector(
     if column is None and len(headed) == 1:
         return contents.vectors[headed[0]]
     what = "vector of labels" if column is None else f"key or column called {column!r}"
-    raise Refusal(contents.path, f"holds no {what}", f"it has {_listed(contents)}")
+    raise InputError(contents.path, f"holds no {what}", f"it has {_listed(contents)}")
 
 
 def is_file(text: str) -> bool:

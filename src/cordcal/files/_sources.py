@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, placed
+from cordcal._errors import InputError, renumber_rows
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
 from cordcal.files._contents import Contents, array_contents, table_contents
 from cordcal.files._hdf5 import DataSets
@@ -129,7 +129,7 @@ class Npy(Source):
             head = read_header(file, path)
             there = os.fstat(file.fileno()).st_size - head.offset
         if len(head.shape) != 2:
-            raise Refusal(
+            raise InputError(
                 path,
                 "holds no matrix of scores (rows × classes)",
                 f"it has an array of shape {head.shape}",
@@ -311,7 +311,7 @@ def _filled(
     rests: list[Rest | None] = []
     done = 0
     for start, length, part in chain([begun], slices):
-        with placed(start):
+        with renumber_rows(start):
             for key in wanted:
                 values = part[key]
                 if values.ndim == 1:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, placed
+from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
@@ -249,7 +249,7 @@ class ScoreFile:
     def _batch(
         self, contents: Contents, start: int, stop: int, features: npt.NDArray[Any] | None
     ) -> Batch:
-        with placed(start):
+        with renumber_rows(start):
             values = as_matrix(contents.matrices[self.key], self.name)
             truth = self._vector(contents, self._labels, self._label_file, start, stop)
             weights = self._vector(contents, self._weights, self._weight_file, start, stop)
@@ -261,7 +261,7 @@ class ScoreFile:
             if self._features is not None:
                 features = contents.matrices[self._features]
         if values.shape != (stop - start, self.classes):
-            raise Refusal(
+            raise InputError(
                 self.name,
                 f"has {values.shape[1]} entries, the first row {self.classes}",
                 "pass whole vectors, one entry for each class in every row",

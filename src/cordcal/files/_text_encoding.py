@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.files._encoding import Encoded, Encoder, ReportBlock
+from cordcal.files._encoding import Encoded, Encoder, OutputBlock
 from cordcal.files._header import is_number
 from cordcal.files._rest import MISSING
 
@@ -27,7 +27,7 @@ class CSV(Encoder):
     apostrophe; numbers stay as they are.
     """
 
-    def _head(self, block: ReportBlock) -> bytes:
+    def _head(self, block: OutputBlock) -> bytes:
         header = [
             heading
             for report, values in block.reports.items()
@@ -39,7 +39,7 @@ class CSV(Encoder):
     def _words(self, words: list[str]) -> list[str]:
         return list(map(_guarded, words)) if self.spreadsheet else words
 
-    def encode(self, block: ReportBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Encoded:
         """Return the lines, with the shortest digits that read back as the same numbers."""
         kept = block.decision.tolist()
         if self.names is not None:
@@ -78,7 +78,7 @@ def _lines(rows: Any) -> bytes:
 class JSONL(Encoder):
     """An object a line: what is passed on, the decision, the reports, and the rest."""
 
-    def encode(self, block: ReportBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Encoded:
         """Return the lines, with the shortest digits that read back as the same numbers."""
         passed = {} if block.rest is None else block.rest.columns
         columns = [

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._opening import check_size, first_line
 
 # What torch makes of damage and of foreign archives.
@@ -54,10 +54,10 @@ def read_tensors(
             check_size(name, sum(member.file_size for member in archive.infolist()))
         with opened() as file:
             held = torch.load(file, map_location="cpu", weights_only=True)
-    except Refusal:
+    except InputError:
         raise
     except _DAMAGE as error:
-        raise Refusal(
+        raise InputError(
             name,
             f"cannot be read as tensors alone ({_short(error)})",
             "save plain tensors, or a dictionary of them, with torch.save",
@@ -134,8 +134,8 @@ def _array(torch: Any, tensor: Any, where: str) -> npt.NDArray[Any]:
         raise _not_plain(where, f"cannot be read as an array ({_short(error)})") from error
 
 
-def _not_plain(where: str, reason: str) -> Refusal:
-    return Refusal(where, reason, "save a plain tensor of numbers, as tensor.float() returns")
+def _not_plain(where: str, reason: str) -> InputError:
+    return InputError(where, reason, "save a plain tensor of numbers, as tensor.float() returns")
 
 
 def _short(error: BaseException) -> str:

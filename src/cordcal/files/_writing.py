@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.files._arrow_encoding import Feather, Parquet
-from cordcal.files._encoding import Encoder, Layout, Npy, ReportBlock
+from cordcal.files._encoding import Encoder, Layout, Npy, OutputBlock
 from cordcal.files._replacing import naming, replacing
 from cordcal.files._rest import Rest
 from cordcal.files._text_encoding import CSV, JSONL
@@ -38,7 +38,7 @@ def encoder_for(
     """Return the encoder of a path by its suffix; ``-`` is CSV."""
     suffix = ".csv" if str(path) == "-" else Path(path).suffix.lower()
     if suffix not in ENCODERS:
-        raise Refusal(
+        raise InputError(
             str(path),
             f"has the suffix {suffix!r}, which names no format that reports are written in",
             f"use one of .npz, {', '.join(ENCODERS)}",
@@ -46,7 +46,7 @@ def encoder_for(
     return ENCODERS[suffix](class_names, spreadsheet=spreadsheet, layout=layout)
 
 
-def write_reports(
+def write_probabilities(
     path: str | os.PathLike[str],
     reports: Mapping[str, npt.NDArray[Any]],
     decision: npt.NDArray[np.integer[Any]],
@@ -79,7 +79,7 @@ def write_reports(
     rest : Rest, optional
         Columns of the input, which stand first; npz and npy files leave them out.
     """
-    block = ReportBlock(reports, decision, {} if extra is None else extra, rest)
+    block = OutputBlock(reports, decision, {} if extra is None else extra, rest)
     if Path(path).suffix.lower() == ".npz":
         _write_npz(path, block, class_names, overwrite=overwrite)
         return
@@ -108,7 +108,7 @@ def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:
 
 def _write_npz(
     path: str | os.PathLike[str],
-    block: ReportBlock,
+    block: OutputBlock,
     class_names: Sequence[str] | None,
     *,
     overwrite: bool,

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal._validation.alignment import same_rows
@@ -30,7 +30,7 @@ BINS = 15
 def check_bins(bins: int) -> int:
     """Return a number of bins that can be used."""
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise Refusal("bins", f"is {bins!r}", "pass a whole number of bins, at least 1")
+        raise InputError("bins", f"is {bins!r}", "pass a whole number of bins, at least 1")
     return int(bins)
 
 
@@ -464,7 +464,7 @@ class ClasswiseECEStream(WeightedSums, BlockStream):
         if self._by_class is None:
             self._by_class = np.zeros((3, self.bins, classes))
         elif classes and self._by_class.shape[2] != classes:
-            raise Refusal(
+            raise InputError(
                 "probabilities",
                 f"has {classes} classes but earlier blocks had {self._by_class.shape[2]}",
                 "pass the same columns in every block",

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, placed, refuse
+from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal._numeric.types import Classes, Vector
@@ -166,6 +166,7 @@ class DecisionChangesStream:
 
 
 def tally(flags: npt.NDArray[np.bool_], weight: Vector | None) -> tuple[int, ExactSum]:
+    """Count flagged rows, and sum their weights exactly."""
     count = int(np.count_nonzero(flags))
     return count, total_weight(count, None if weight is None else weight[flags])
 
@@ -173,6 +174,7 @@ def tally(flags: npt.NDArray[np.bool_], weight: Vector | None) -> tuple[int, Exa
 def added(
     first: list[tuple[int, ExactSum]], second: list[tuple[int, ExactSum]]
 ) -> list[tuple[int, ExactSum]]:
+    """Add two lists of tallies, entry by entry."""
     return [(n + m, a + b) for (n, a), (m, b) in zip(first, second, strict=True)]
 
 
@@ -188,7 +190,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
             vector.dtype.kind == "f" and np.array_equal(vector, np.round(vector))
         )
         if not whole or not vector.size:
-            raise Refusal(
+            raise InputError(
                 name,
                 f"has shape {vector.shape} and dtype {vector.dtype}",
                 "pass scores of shape (rows, classes), or one class index for each row",
@@ -200,7 +202,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
         chosen[at] = first = arrays.first_argmax(block)
         # A NaN wins NumPy's argmax, so looking at the winners finds every row that has one.
         if np.isnan(block[np.arange(len(block)), first]).any():
-            refuse(nan_refusal(report.values, name))
+            raise_first(nan_refusal(report.values, name))
     return chosen, report.classes
 
 
@@ -209,7 +211,7 @@ def decision_pair(original: Any, evaluated: Any) -> tuple[Classes, Classes, int 
     before, classes = read_decisions(original, "original")
     after, other_classes = read_decisions(evaluated, "evaluated")
     if len(before) != len(after) or (classes and other_classes and classes != other_classes):
-        raise Refusal(
+        raise InputError(
             "original",
             f"has shape {np.shape(original)} but evaluated has shape {np.shape(evaluated)}",
             "both must hold the same rows and classes",
@@ -418,7 +420,7 @@ class TopkChangesStream:
 
     def __init__(self, k: int) -> None:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise Refusal("k", f"is {k!r}", "pass a whole number of classes, at least 1")
+            raise InputError("k", f"is {k!r}", "pass a whole number of classes, at least 1")
         self.k = int(k)
         self._n = 0
         self._weight = ExactSum()
@@ -445,7 +447,7 @@ class TopkChangesStream:
         before, after = Report.of(original, "original"), Report.of(evaluated, "evaluated")
         check_same_shape(before.values, "original", after.values, "evaluated")
         if self.k > before.classes:
-            raise Refusal(
+            raise InputError(
                 "k",
                 f"is {self.k} but there are {before.classes} classes",
                 f"pass k between 1 and {before.classes}",
@@ -490,8 +492,8 @@ def _best(scores: npt.NDArray[Any], k: int, name: str, first: int) -> Classes:
     # NaN sorts last, so it shows among the best.
     threshold = np.partition(scores, classes - k, axis=1)[:, classes - k :]
     if np.isnan(threshold).any():
-        with placed(first):
-            refuse(nan_refusal(scores, name))
+        with renumber_rows(first):
+            raise_first(nan_refusal(scores, name))
     inside = scores >= threshold[:, :1]
     # A tie at the last place lets too many in: the smallest indices stay.
     crowded = np.flatnonzero(inside.sum(axis=1) > k)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.exact import moderated
+from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal.metrics.binned import BINS, check_bins
 from cordcal.metrics.record import Measure, Resampler, documented
@@ -56,7 +56,7 @@ def rank_bins(weight: Vector, bins: int) -> Classes:
 
 def _as_units(weight: Vector) -> npt.NDArray[np.int64]:
     """Return weights as whole numbers of a unit, a power of two; they add up to about 2^61."""
-    moderate, _ = moderated(weight)
+    moderate, _ = scale_to_safe_exponent(weight)
     _, exponent = np.frexp(moderate.sum())
     return np.rint(np.ldexp(moderate, 61 - int(exponent))).astype(np.int64)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, gathered, refuse
+from cordcal._errors import InputError, merge_errors, raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation.labels import check_decisions, check_weights
@@ -132,7 +132,7 @@ class Report:
                 self._surely_distributions(block)
                 or are_distributions(block, wide @ ones, self.given)
             ):
-                refuse(*self._refusals())
+                raise_first(*self._refusals())
             yield at, block, wide
 
     def _surely_distributions(self, block: npt.NDArray[Any]) -> bool:
@@ -143,11 +143,11 @@ class Report:
         # In any order of additions a sum near one is wrong by less than this.
         return are_distributions(block, sums, self.given, spare=self.classes * 2.0**-23)
 
-    def _refusals(self) -> list[Refusal]:
+    def _refusals(self) -> list[InputError]:
         """Return what is wrong with which rows of the whole report."""
         ones = np.ones(self.classes)
-        return gathered(
-            refusal.shifted(at.start)
+        return merge_errors(
+            refusal.offset_rows(at.start)
             for at, block in self.blocks()
             for refusal in report_refusals(
                 block, block.astype(np.float64) @ ones, self.name, self.given

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal.metrics.record import Measure, Resampler, documented, sums_by_place
@@ -208,7 +208,7 @@ def smooth_gap(rows: LabelledRows, normalization: Normalization = "count") -> tu
 def check_normalization(normalization: str) -> Normalization:
     """Return a normalisation that exists."""
     if normalization not in get_args(Normalization):
-        raise Refusal(
+        raise InputError(
             "normalization",
             f"is {normalization!r}",
             f"use one of {', '.join(get_args(Normalization))}",

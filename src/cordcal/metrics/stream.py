@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, placed
+from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import (
     ExactSum,
@@ -189,12 +189,14 @@ class MeanStream(RowStream):
 def require_rows(weight: float) -> None:
     """Refuse to answer before any row was added."""
     if not weight:
-        raise Refusal("the stream", "has seen no rows yet", "call update(...) first")
+        raise InputError("the stream", "has seen no rows yet", "call update(...) first")
 
 
-def unlike(settings: str) -> Refusal:
+def unlike(settings: str) -> InputError:
     """Return the refusal to merge streams that were made with other settings."""
-    return Refusal("other", f"cannot be merged: streams of {settings}", "make both streams alike")
+    return InputError(
+        "other", f"cannot be merged: streams of {settings}", "make both streams alike"
+    )
 
 
 Fed = TypeVar("Fed")
@@ -233,7 +235,7 @@ def fed(
     collection = layouts.handler(*reports, labels)
     if collection is not None:
         if axis is not None:
-            raise Refusal("axis", "is not served for dask collections", "pass blocks of rows")
+            raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
         whole: Fed = collection.fed(stream, reports, labels, sample_weight, ignore_index)
         return whole
     named = dict(zip(_REPORTS[len(reports)], reports, strict=True))
@@ -244,7 +246,7 @@ def fed(
     blocks = layouts.labelled_rows(axis, ignore_index, rows, labels, sample_weight)
     for numbers, block, truth, weight in blocks:
         given = block if truth is None else [*block, truth]
-        with placed(numbers):
+        with renumber_rows(numbers):
             update(*given, sample_weight=weight)
     return stream
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.evaluate.comparison import Comparison, Entry
 from cordcal.metrics import MEASURES
 from cordcal.plots._axes import COLOURS, axes, legend_above, signed
@@ -71,7 +71,7 @@ def metric_versus_tpcr(
         The axes.
     """
     if measure not in MEASURES:
-        raise Refusal("measure", f"is {measure!r}", f"use one of {', '.join(MEASURES)}")
+        raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(MEASURES)}")
     _refuse_others(comparison)
     ax = axes(ax)
     scale = MEASURES[measure].scale
@@ -111,7 +111,9 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
         The axes.
     """
     if not isinstance(entry, Entry):
-        raise Refusal("entry", _is_a(entry), 'pass one of a comparison, such as comparison["svs"]')
+        raise InputError(
+            "entry", _is_a(entry), 'pass one of a comparison, such as comparison["svs"]'
+        )
     ax = axes(ax)
     counts = entry.pictures.histogram
     for name in ("original", "direct", "repaired"):
@@ -124,7 +126,7 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
 
 def _refuse_others(comparison: Any) -> None:
     if not isinstance(comparison, Comparison):
-        raise Refusal("comparison", _is_a(comparison), "pass what cordcal.compare returned")
+        raise InputError("comparison", _is_a(comparison), "pass what cordcal.compare returned")
 
 
 def _is_a(given: Any) -> str:

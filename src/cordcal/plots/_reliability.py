@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal.metrics import Reliability, class_reliability, reliability
 from cordcal.plots._axes import axes, colours_of, legend_above
@@ -96,7 +96,7 @@ def _bins_by_name(
         found: Mapping[str, Reliability] = pictures.reliability
         return found
     if labels is None:
-        raise Refusal("labels", "is missing", "pass the true class of each row")
+        raise InputError("labels", "is missing", "pass the true class of each row")
     named = reports if isinstance(reports, Mapping) else {_UNNAMED: reports}
     if of_class is None:
         return {
@@ -205,7 +205,7 @@ class ReliabilityDisplay:
         refuse_masked(y, "y")
         unknown = [label for label in np.asarray(y).tolist() if label not in place]
         if unknown:
-            raise Refusal(
+            raise InputError(
                 "y",
                 f"holds {unknown[0]!r}, which is none of the estimator's classes",
                 "pass labels that it was fitted on",

@@ -3,7 +3,7 @@
 from cordcal.repair.construction import ConstructionState
 from cordcal.repair.cord import CORD
 from cordcal.repair.kernels import warmup
-from cordcal.repair.lift import Lift, lift
+from cordcal.repair.lift import Lift, lift_confidences
 from cordcal.repair.results import Construction, Explanation, LiftConstruction, RankingConstruction
 from cordcal.repair.variants import MinimalRepair, RankingProjection, VariantCORD
 
@@ -18,6 +18,6 @@ __all__ = [
     "RankingConstruction",
     "RankingProjection",
     "VariantCORD",
-    "lift",
+    "lift_confidences",
     "warmup",
 ]

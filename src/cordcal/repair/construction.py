@@ -14,8 +14,8 @@ from typing import IO, Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from cordcal._errors import Refusal, placed
-from cordcal._numeric.exact import ExactSum, moderated, total_weight, weighted
+from cordcal._errors import InputError, renumber_rows
+from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight, weighted
 from cordcal._numeric.types import Array, Decisions, Vector
 from cordcal._validation.labels import check_decisions, check_weights, no_weight
 from cordcal.repair import foreign, numpy_engine, ranking, rule
@@ -24,13 +24,13 @@ from cordcal.repair.numpy_engine import Description
 from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Construction, RankingConstruction
 from cordcal.repair.rule import EPSILON
-from cordcal.repair.solve import Bounds, Constraint, Probe, Solution, solve
+from cordcal.repair.solve import Bounds, Constraint, ConstraintValue, Solution, solve
 
 Block = TypeVar("Block")
 Other = TypeVar("Other")
 
 
-class Shelf(Generic[Block]):
+class SpilledBlocks(Generic[Block]):
     """A list of blocks of which only the first ``limit`` bytes stay in memory.
 
     The rest lies in a temporary file that has no name where the system allows it, so that
@@ -44,7 +44,7 @@ class Shelf(Generic[Block]):
     Examples
     --------
     >>> import numpy as np
-    >>> shelf = Shelf(limit=100)
+    >>> shelf = SpilledBlocks(limit=100)
     >>> for size in (5, 10, 20):
     ...     shelf.append(np.ones(size))
     >>> shelf.spilled, [int(block.sum()) for block in shelf]
@@ -98,9 +98,9 @@ class Shelf(Generic[Block]):
         for block in blocks:
             self.append(block)
 
-    def beside(self, blocks: Iterable[Other]) -> Shelf[Other]:
+    def beside(self, blocks: Iterable[Other]) -> SpilledBlocks[Other]:
         """Return another shelf of the same limit with these blocks."""
-        shelf: Shelf[Other] = Shelf(self.limit)
+        shelf: SpilledBlocks[Other] = SpilledBlocks(self.limit)
         for block in blocks:
             shelf.append(block)
         return shelf
@@ -122,7 +122,7 @@ _CLEAR_MARGIN = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Totals:
     """The exact sums of some calibration rows; those of more rows are their sum.
 
     ``squares`` is Σ w², or None where every row counts once.
@@ -136,11 +136,11 @@ class Tally:
     lower: ExactSum
     target: ExactSum
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: Totals) -> Totals:
         squares = None
         if self.squares is not None and other.squares is not None:
             squares = self.squares + other.squares
-        return Tally(
+        return Totals(
             self.n + other.n,
             self.n_changed + other.n_changed,
             self.weight + other.weight,
@@ -222,7 +222,7 @@ class CalibrationRows:
         """Check and describe the rows, where they are."""
         exponent: int | None = 0
         if weight is not None:
-            weight, exponent = moderated(weight)
+            weight, exponent = scale_to_safe_exponent(weight)
         if isinstance(direct, np.ndarray):
             engine = engine_for("describe", row_work(direct), original, direct)
             description = engine.describe(original, direct, decision, weight, threads)
@@ -254,10 +254,10 @@ class CalibrationRows:
             ),
         )
 
-    def tally(self) -> Tally:
+    def tally(self) -> Totals:
         """Return the rows' sums."""
         found, weight = self.description, self.weight
-        return Tally(
+        return Totals(
             len(self),
             found.n_changed,
             total_weight(len(self), weight),
@@ -270,20 +270,20 @@ class CalibrationRows:
     def __len__(self) -> int:
         return int(self.description.lower.shape[0])
 
-    def probes(self, etas: Sequence[float]) -> list[Probe]:
+    def probes(self, etas: Sequence[float]) -> list[ConstraintValue]:
         """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound, at candidates."""
         engine = engine_for("probes", PROBE_WORK * len(etas) * len(self))
         found = engine.probes(etas, *self._vectors(), self.threads)
         shift = self.description.reference_shift
         return [
-            Probe(probe.excess + shift, probe.slope, probe.at_lower, probe.at_upper)
+            ConstraintValue(probe.excess + shift, probe.slope, probe.at_lower, probe.at_upper)
             for probe in found
         ]
 
-    def seek(self) -> float:
+    def search(self) -> float:
         """Return about the scalar of these rows alone, or zero if that is not known."""
         engine = engine_for("probes", PROBE_WORK * len(self))
-        return engine.seek(float(self.description.reference_shift), *self._vectors())
+        return engine.search(float(self.description.reference_shift), *self._vectors())
 
     def _vectors(self) -> tuple[Vector, Vector, Vector, Vector | None]:
         found = self.description
@@ -308,7 +308,7 @@ class CalibrationRows:
 
 
 def construct(
-    blocks: Collection[CalibrationRows] | Shelf[CalibrationRows],
+    blocks: Collection[CalibrationRows] | SpilledBlocks[CalibrationRows],
     *,
     decision_given: bool,
     free: bool = False,
@@ -325,7 +325,7 @@ def construct(
 
     tally = sum_of(block.tally() for block in visit())
 
-    def probes(etas: Sequence[float]) -> list[Probe]:
+    def probes(etas: Sequence[float]) -> list[ConstraintValue]:
         return sum_of_each(block.probes(etas) for block in visit())
 
     def next_edge(eta: float, upwards: bool) -> float | None:
@@ -340,7 +340,7 @@ def construct(
         solution = Solution(0.0, at_zero.excess, at_zero, 1)
     else:
         first = next(iter(visit()))
-        solution = solve(Constraint(probes, next_edge, tally.bounds(classes), first.seek))
+        solution = solve(Constraint(probes, next_edge, tally.bounds(classes), first.search))
     return tally.record(solution, classes, decision_given=decision_given)
 
 
@@ -349,7 +349,7 @@ def common_exponent(exponents: Iterable[int | None]) -> int:
     return max((each for each in exponents if each is not None), default=0)
 
 
-Summand = TypeVar("Summand", Tally, Probe)
+Summand = TypeVar("Summand", Totals, ConstraintValue)
 
 
 def sum_of(parts: Iterable[Summand]) -> Summand:
@@ -357,7 +357,7 @@ def sum_of(parts: Iterable[Summand]) -> Summand:
     return reduce(operator.add, parts)
 
 
-def sum_of_each(parts: Iterable[list[Probe]]) -> list[Probe]:
+def sum_of_each(parts: Iterable[list[ConstraintValue]]) -> list[ConstraintValue]:
     """Add up the probes of one or more blocks, candidate by candidate."""
     return [sum_of(probes) for probes in zip(*parts, strict=True)]
 
@@ -418,7 +418,7 @@ class LevelBlock:
     def calibration(self, *, free: bool) -> CalibrationRows:
         """Return the rows of a construction; a level that constrains nothing is ``free``."""
         state = self.state
-        w, exponent = (np.ones_like(self.mass), 0) if free else moderated(self.mass)
+        w, exponent = (np.ones_like(self.mass), 0) if free else scale_to_safe_exponent(self.mass)
         direct_sum = weighted(state.direct_mass, w)
         gap = rule.gap(state.reference, state.reference_rest, state.direct_mass, state.direct_rest)
         description = Description(
@@ -441,11 +441,11 @@ class LevelBlock:
 
 
 def construct_ranking(
-    blocks: Shelf[RankedBlock], levels: int, *, decision_given: bool
+    blocks: SpilledBlocks[RankedBlock], levels: int, *, decision_given: bool
 ) -> RankingConstruction:
     """Find one shared scalar a level; the inner ones first, since they bound the outer."""
     records: list[Construction] = []
-    insides: Shelf[Inside] | None = None
+    insides: SpilledBlocks[Inside] | None = None
     for level in range(levels - 1, -1, -1):
         found = blocks.beside(
             block.level(level, inside)
@@ -482,7 +482,7 @@ SPILL_BYTES = 2**28
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class RowSummary:
     """A batch of calibration rows, reduced to the few numbers a row that matter."""
 
     rows_of: CalibrationRows | RankedBlock
@@ -514,19 +514,19 @@ class ConstructionState:
         self.classes: int | None = None
         self.decision_given: bool | None = None
         self.weighted: bool | None = None
-        self._blocks: Shelf[Any] = Shelf(spill_bytes)
+        self._blocks: SpilledBlocks[Any] = SpilledBlocks(spill_bytes)
 
     def add(
         self, original: Any, direct: Any, decision: Any = None, sample_weight: Any = None
     ) -> Self:
         """Add a batch of rows, whose reports are arrays of one shape."""
         self._check_like_before(direct.shape[1], decision is not None, sample_weight is not None)
-        with placed(self.rows):
+        with renumber_rows(self.rows):
             block = self.describe(original, direct, decision, sample_weight)
         self.append(block)
         return self
 
-    def describe(self, original: Any, direct: Any, decision: Any, sample_weight: Any) -> Described:
+    def describe(self, original: Any, direct: Any, decision: Any, sample_weight: Any) -> RowSummary:
         """Check a batch and reduce it to a block; on any thread, without touching the state."""
         rows, classes = direct.shape
         keep = None if decision is None else check_decisions(decision, rows, classes)
@@ -537,7 +537,7 @@ class ConstructionState:
 
     def reduced(
         self, original: Any, direct: Any, keep: Decisions | None, weight: Vector | None
-    ) -> Described:
+    ) -> RowSummary:
         """Reduce a batch whose decisions and weights were checked already."""
         rows, classes = direct.shape
         if self.levels > 1:
@@ -546,9 +546,9 @@ class ConstructionState:
             )
         else:
             block = CalibrationRows.of(original, direct, keep, weight, self.threads)
-        return Described(block, rows, classes, keep is not None, weight is not None)
+        return RowSummary(block, rows, classes, keep is not None, weight is not None)
 
-    def append(self, block: Described) -> None:
+    def append(self, block: RowSummary) -> None:
         """Add a block that was described already."""
         self._check_like_before(block.classes, block.decision_given, block.weighted)
         self.classes, self.decision_given = block.classes, block.decision_given
@@ -558,7 +558,7 @@ class ConstructionState:
 
     def _check_like_before(self, classes: int, decision: bool, weight: bool) -> None:
         if self.classes not in (None, classes):
-            raise Refusal(
+            raise InputError(
                 "direct",
                 f"has {classes} classes but earlier batches had {self.classes}",
                 "pass the same columns in every batch",
@@ -568,7 +568,7 @@ class ConstructionState:
             ("sample_weight", weight, self.weighted),
         ):
             if before not in (None, given):
-                raise Refusal(
+                raise InputError(
                     name,
                     f"is {'given' if given else 'missing'} from row {self.rows} on",
                     "pass it with every batch or with none",
@@ -585,7 +585,7 @@ class ConstructionState:
             other.weighted,
             other.levels,
         ):
-            raise Refusal(
+            raise InputError(
                 "states",
                 "are of different classes, arguments or ranks",
                 "merge states that were made alike",
@@ -598,7 +598,7 @@ class ConstructionState:
     def construct(self) -> Construction | RankingConstruction:
         """Find the shared scalar of all rows seen."""
         if not self.rows or self.decision_given is None:
-            raise Refusal("batches", "have no calibration rows", "pass at least one")
+            raise InputError("batches", "have no calibration rows", "pass at least one")
         if self.weighted and not any(block.has_weight for block in self._blocks):
             raise no_weight()
         if self.levels > 1:

@@ -8,9 +8,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.exact import moderated
+from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.parallel import default_threads
 from cordcal._numeric.types import Decisions, Vector
 from cordcal.repair import dispatch, fitted, foreign
@@ -180,9 +180,9 @@ class CORD(FittedRepair):
                 whole = ConstructionState(state.levels, self._cores())
             whole.merge(state)
         if whole is None or whole.classes is None:
-            raise Refusal("states", "is empty", "pass the state of at least one row")
+            raise InputError("states", "is empty", "pass the state of at least one row")
         if whole.levels != self._levels(whole.classes):
-            raise Refusal(
+            raise InputError(
                 "states",
                 f"keep {whole.levels} rank(s) but preserve is {self.preserve!r}",
                 f"make them with levels={self._levels(whole.classes)}",
@@ -198,7 +198,7 @@ class CORD(FittedRepair):
     ) -> Self:
         """Fit on a pair of matrices whose decisions and weights were checked already."""
         if weight is not None:
-            weight, _ = moderated(weight)
+            weight, _ = scale_to_safe_exponent(weight)
         state = self._new_state(direct.shape[1], None)
         state.append(state.reduced(original, direct, decision, weight))
         return self._constructed(state.construct())
@@ -218,11 +218,11 @@ class CORD(FittedRepair):
         if self.preserve == "ranking":
             return classes - 1
         if not arrays.is_count(self.preserve):
-            raise Refusal(
+            raise InputError(
                 "preserve", f"is {self.preserve!r}", "pass a positive integer or 'ranking'"
             )
         if self.preserve >= classes:
-            raise Refusal(
+            raise InputError(
                 "preserve",
                 f"is {self.preserve} but there are {classes} classes",
                 f"pass at most {classes - 1}, or 'ranking'",
@@ -233,7 +233,7 @@ class CORD(FittedRepair):
         if self.threads is None:
             return default_threads()
         if not arrays.is_count(self.threads):
-            raise Refusal("threads", f"is {self.threads!r}", "pass a positive integer or None")
+            raise InputError("threads", f"is {self.threads!r}", "pass a positive integer or None")
         return int(self.threads)
 
     def _repair_rows(

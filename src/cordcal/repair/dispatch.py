@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, placed
+from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
-from cordcal._numeric.exact import moderated
+from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import Decisions
 from cordcal._validation import layouts
 from cordcal._validation.alignment import same_rows
@@ -88,7 +88,7 @@ def construct(
     p, q = report_pair(original, direct)
     weight = None
     if sample_weight is not None:
-        weight, _ = moderated(check_weights(sample_weight, q.shape[0]))
+        weight, _ = scale_to_safe_exponent(check_weights(sample_weight, q.shape[0]))
     return repair._new_state(q.shape[1], None).add(p, q, decision, weight).construct()
 
 
@@ -107,7 +107,7 @@ def construct_batches(
             state = repair._new_state(q.shape[1], spill_bytes)
         state.add(p, q, given.get("decision"), given.get("sample_weight"))
     if state is None:
-        raise Refusal("batches", "is empty", "pass at least one batch of calibration rows")
+        raise InputError("batches", "is empty", "pass at least one batch of calibration rows")
     return state.construct()
 
 
@@ -127,7 +127,9 @@ def transform(
     collection = layouts.handler(original, direct)
     if collection is not None:
         if out is not None or axis is not None:
-            raise Refusal("out and axis", "are not served for dask collections", "leave them out")
+            raise InputError(
+                "out and axis", "are not served for dask collections", "leave them out"
+            )
         return collection.transform(repair, original, direct, decision, dtype)
     original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
     if layouts.is_dense(axis, original, direct) and np.ndim(direct) > 1:
@@ -140,7 +142,7 @@ def transform(
     keep = check_against_fit(repair.construction_, q, decision)
     if not isinstance(q, np.ndarray):
         if out is not None:
-            raise Refusal("out", "is served for NumPy arrays only", "leave it out")
+            raise InputError("out", "is served for NumPy arrays only", "leave it out")
         wanted = q.dtype if dtype is None else wanted_dtype(q, dtype)
         repaired = repair._repair_foreign(p, q, keep, wanted)
         return repaired[0, :] if single else repaired
@@ -166,7 +168,7 @@ def _transform_dense(
     written = np.empty_like(target) if _overlaps(target, original, direct) else target
     views = layouts.row_views(place, (original, direct, written), (decision,))
     for first, (p, q, part), (kept,) in views:
-        with placed(first):
+        with renumber_rows(first):
             transform(repair, p, q, kept, None, part, None)
     if written is not target:
         target[...] = written

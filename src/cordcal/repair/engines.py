@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Decisions, Vector
 from cordcal._validation.warn import warn
 from cordcal.repair import kernels, numpy_engine
 from cordcal.repair.kernels import Effort, Job
 from cordcal.repair.numpy_engine import Description
-from cordcal.repair.solve import Probe
+from cordcal.repair.solve import ConstraintValue
 
 SETTING = "CORDCAL_ENGINE"
 
@@ -64,10 +64,10 @@ class Engine(Protocol):
         lower: Vector,
         weight: Vector | None,
         threads: int,
-    ) -> list[Probe]:
+    ) -> list[ConstraintValue]:
         """Evaluate Σ w (s(η) − g), its derivative, and the rows at each bound, at candidates."""
 
-    def seek(
+    def search(
         self,
         shift: float,
         reference: Vector,
@@ -156,14 +156,14 @@ def engine_setting() -> str:
     """Return what the environment says: ``array``, ``compiled`` or, by default, ``auto``."""
     setting = os.environ.get(SETTING, "auto")
     if setting not in ("array", "compiled", "auto"):
-        raise Refusal(SETTING, f"is {setting!r}", "write array, compiled or auto, or unset it")
+        raise InputError(SETTING, f"is {setting!r}", "write array, compiled or auto, or unset it")
     return setting
 
 
 def _hint(setting: str) -> None:
     """Say once that numba would help, where it would, or that it was asked for in vain."""
     if setting == "compiled" and not kernels.disabled():
-        raise Refusal(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
+        raise InputError(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
     if _done.worth == "compile" and not kernels.disabled():
         _hint_at_numba()
 

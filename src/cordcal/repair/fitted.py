@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Decisions
 from cordcal._validation import layouts
@@ -149,7 +149,7 @@ class FittedRepair(Estimator, ABC):
         check_fitted(self)
         original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
         if layouts.handler(original, direct) is not None:
-            raise Refusal(
+            raise InputError(
                 "original and direct",
                 "are dask collections, whose rows explain does not read",
                 "compute() the rows to explain first",

@@ -102,7 +102,7 @@ def repair(
     level = sum_warning_level(direct.dtype, direct.shape[1])
     same = rule.unchanged(eta, part, state, level)
     repaired = xp.where(same[:, None], q, repaired)
-    return rule.lift_decision(xp.astype(repaired, dtype), state.decision)
+    return rule.raise_decision(xp.astype(repaired, dtype), state.decision)
 
 
 def rank_foreign(

@@ -9,7 +9,7 @@ import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Decisions
 from cordcal._validation.labels import check_decisions
@@ -39,7 +39,7 @@ def batch_arguments(batch: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     names = ("original", "direct", "decision", "sample_weight")
     if not isinstance(batch, Mapping):
         if len(batch) not in (2, 3, 4):
-            raise Refusal(
+            raise InputError(
                 "batches",
                 f"has a batch with {len(batch)} entries",
                 f"pass pairs (original, direct), or mappings with the keys {', '.join(names)}",
@@ -47,7 +47,7 @@ def batch_arguments(batch: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
         return dict(zip(names, batch, strict=False))
     unknown = sorted(set(batch) - set(names))
     if unknown or not {"original", "direct"} <= set(batch):
-        raise Refusal(
+        raise InputError(
             "batches",
             f"has a batch with the keys {', '.join(map(repr, batch))}",
             "pass original and direct, and if wanted decision and sample_weight",
@@ -64,7 +64,7 @@ def wanted_dtype(direct: Array, dtype: Any) -> Any:
         served.append("bfloat16")
     if name not in served or not hasattr(xp, name):
         either = f"{', '.join(served[:-1])} or {served[-1]}"
-        raise Refusal("dtype", f"{name} is not served", f"use {either}")
+        raise InputError("dtype", f"{name} is not served", f"use {either}")
     return np.dtype(name) if xp is np else getattr(xp, name)
 
 
@@ -82,17 +82,17 @@ def output_array(
     expected = direct.shape[1:] if single else direct.shape
     if not isinstance(out, np.ndarray) or out.shape != expected:
         found = getattr(out, "shape", type(out).__name__)
-        raise Refusal("out", f"has shape {found}", f"pass an ndarray of shape {expected}")
+        raise InputError("out", f"has shape {found}", f"pass an ndarray of shape {expected}")
     wanted = out.dtype if dtype is None else dtype
     if out.dtype not in _OUTPUT_DTYPES or out.dtype != wanted:
         matching = "" if dtype is None else f" that equals dtype={wanted}"
-        raise Refusal(
+        raise InputError(
             "out",
             f"has dtype {out.dtype}",
             f"pass one of float64, float32 or float16{matching}",
         )
     if not out.flags.writeable:
-        raise Refusal("out", "is read-only", "pass a writeable array")
+        raise InputError("out", "is read-only", "pass a writeable array")
     return out[None, :] if single else out
 
 
@@ -121,14 +121,14 @@ def check_against_fit(
     """Return the decisions to keep, checked; refuse reports unlike those of the fit."""
     rows, classes = direct.shape
     if classes != construction.n_classes:
-        raise Refusal(
+        raise InputError(
             "direct",
             f"has {classes} classes but fit saw {construction.n_classes}",
             "pass the same columns as in fit",
         )
     if decision is None:
         if construction.decision_given:
-            raise Refusal(
+            raise InputError(
                 "decision",
                 "is missing: fit was given the decisions to keep, so transform needs them too",
                 "pass decision=",

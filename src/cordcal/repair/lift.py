@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.rows import lane_sum
@@ -46,7 +46,8 @@ class Lift(FittedRepair):
     to the smallest mass that keeps the decision.
 
     The labels are used a second time.  Pass reports of rows the calibrator was not fitted on,
-    or let `Preserved` cross-fit them: an overfitted calibrator looks sure on its own rows.
+    or let `PreservingCalibrator` cross-fit them: an overfitted calibrator is too confident on its
+    own rows.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ class Lift(FittedRepair):
         travel to the caller.
         """
         if labels is None:
-            raise Refusal("labels", "is missing", "Lift learns from labels; CORD needs none")
+            raise InputError("labels", "is missing", "Lift learns from labels; CORD needs none")
         original, direct, labels, decision, sample_weight = same_rows(
             original=original,
             direct=direct,
@@ -137,7 +138,7 @@ class Lift(FittedRepair):
             parts = list(_described(axis, original, direct, labels, decision, sample_weight))
             classes = int(np.shape(direct)[-1 if axis is None else axis])
         elif axis is not None:
-            raise Refusal("axis", "is not served for dask collections", "pass blocks of rows")
+            raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
         else:
             classes, parts = collection.described(
                 _described_block,
@@ -281,7 +282,7 @@ class Lift(FittedRepair):
 def check_mode(mode: Any) -> None:
     """Refuse anything but the two modes."""
     if mode not in ("raise", "cap"):
-        raise Refusal("mode", f"is {mode!r}", 'write mode="raise" or mode="cap"')
+        raise InputError("mode", f"is {mode!r}", 'write mode="raise" or mode="cap"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +373,7 @@ def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:
     """Return the smallest confidences: those of Eq. (4), or those that leave room to cap."""
     if mode == "raise":
         return lower
-    return np.minimum(lower, lift_rule.least_room(classes, np.float64))
+    return np.minimum(lower, lift_rule.min_mass(classes, np.float64))
 
 
 def _at_bounds(
@@ -396,7 +397,7 @@ def decision_masses(direct: Vector, decision: Decisions) -> Masses:
     return Masses(mass, rest)
 
 
-def lift(
+def lift_confidences(
     confidence: Any, decision: Any, rest: Any, mode: Mode = "raise", *, dtype: Any = None
 ) -> npt.NDArray[Any]:
     """Turn confidences in decisions into whole reports whose argmax is the decision.
@@ -435,10 +436,11 @@ def lift(
 
     Examples
     --------
-    >>> lift([0.9, 0.4], [0, 2], [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]]).round(3)
+    >>> lift_confidences([0.9, 0.4], [0, 2], [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]]).round(3)
     array([[0.9  , 0.06 , 0.04 ],
            [0.467, 0.067, 0.467]])
-    >>> lift([0.9, 0.4], [0, 2], [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]], mode="cap").round(3)
+    >>> rest = [[0.5, 0.3, 0.2], [0.7, 0.1, 0.2]]
+    >>> lift_confidences([0.9, 0.4], [0, 2], rest, mode="cap").round(3)
     array([[0.9 , 0.06, 0.04],
            [0.4 , 0.2 , 0.4 ]])
     """
@@ -477,7 +479,7 @@ def _lifted(
 def _checked_confidence(confidence: Any, rows: int) -> Vector:
     array = np.atleast_1d(arrays.to_numpy(confidence, "confidence")).astype(np.float64)
     if array.shape != (rows,):
-        raise Refusal(
+        raise InputError(
             "confidence",
             f"has shape {array.shape} but rest has {rows} rows",
             "pass one probability for each row",
@@ -485,7 +487,7 @@ def _checked_confidence(confidence: Any, rows: int) -> Vector:
     bad = ~((array >= 0.0) & (array <= 1.0))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
-        raise Refusal(
+        raise InputError(
             "confidence",
             "is no probability",
             "pass numbers between 0 and 1",
@@ -498,7 +500,7 @@ def _checked_confidence(confidence: Any, rows: int) -> Vector:
 def _checked_rest(rest: npt.NDArray[Any], first: int) -> Vector:
     bad = ~((rest >= 0.0) & np.isfinite(rest)).all(axis=1)
     if bad.any():
-        raise Refusal(
+        raise InputError(
             "rest",
             "contains a number that is negative, infinite or NaN",
             "pass shares, such as the classifier's probabilities",
@@ -508,10 +510,10 @@ def _checked_rest(rest: npt.NDArray[Any], first: int) -> Vector:
 
 
 def _warn_about_room(mass: Vector, classes: int, dtype: Any) -> None:
-    least = lift_rule.least_room(classes, dtype)
-    cramped = int(np.count_nonzero(mass < least))
-    if cramped:
+    least = lift_rule.min_mass(classes, dtype)
+    infeasible = int(np.count_nonzero(mass < least))
+    if infeasible:
         warn(
-            f"confidence is below {least:.6g} in {cramped:,} of {len(mass):,} rows, too little to "
-            f"be on top of {classes} classes; it was raised to that"
+            f"confidence is below {least:.6g} in {infeasible:,} of {len(mass):,} rows, too little "
+            f"to be on top of {classes} classes; it was raised to that"
         )

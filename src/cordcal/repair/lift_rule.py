@@ -16,7 +16,7 @@ from cordcal.repair.rule import (
     RowState,
     Split,
     chosen_entries,
-    lift_decision,
+    raise_decision,
     rebuild,
     tiny_tail,
 )
@@ -68,7 +68,7 @@ def into_interval(
     return mass, rest, low, high
 
 
-def least_room(classes: int, dtype: Any) -> float:
+def min_mass(classes: int, dtype: Any) -> float:
     """Return the smallest confidence to cap at: K − 1 classes just below it can hold the rest.
 
     With u the unit roundoff, s and K − 1 times the number below it add up to one from
@@ -97,8 +97,8 @@ def water_fill(others: Array, cap: Array, total: Array, *, xp: Any = None) -> Ar
     left = total[:, None] - capped[None, :] * cap[:, None]
     some = tails > 0.0
     levels = xp.where(some & (left > 0.0), left, zeros) / xp.where(some, tails, zeros + 1.0)
-    poured = others * xp.max(levels, axis=1, keepdims=True)
-    return xp.where(poured > cap[:, None], zeros + cap[:, None], poured)
+    water_filled = others * xp.max(levels, axis=1, keepdims=True)
+    return xp.where(water_filled > cap[:, None], zeros + cap[:, None], water_filled)
 
 
 def keep_decision(
@@ -108,7 +108,7 @@ def keep_decision(
     xp = namespace(direct)
     inside = into_interval(mass, rest, state.lower)
     report = rebuild(direct, state.decision, part, *inside[:2])
-    report = lift_decision(xp.astype(report, dtype), state.decision)
+    report = raise_decision(xp.astype(report, dtype), state.decision)
     low = inside[2]
     if mode == "raise" or not bool(xp.any(low)):
         return report
@@ -124,14 +124,14 @@ def cap_row(
     Where even that leaves no room for the rest, s is raised just enough.
     """
     xp = namespace(direct)
-    least = least_room(direct.shape[1], dtype)
-    cramped = mass < least
-    served = xp.astype(xp.where(cramped, xp.ones_like(mass) * least, mass), dtype)
+    least = min_mass(direct.shape[1], dtype)
+    infeasible = mass < least
+    served = xp.astype(xp.where(infeasible, xp.ones_like(mass) * least, mass), dtype)
     wide = xp.astype(served, direct.dtype)
     others = rebuild(direct, decision, part, xp.zeros_like(mass), 1.0 - wide)
     below = xp.astype(just_below(served), direct.dtype)
-    poured = xp.astype(water_fill(others, below, 1.0 - wide), dtype)
-    return xp.where(chosen_entries(direct, decision, xp=xp), served[:, None], poured)
+    water_filled = xp.astype(water_fill(others, below, 1.0 - wide), dtype)
+    return xp.where(chosen_entries(direct, decision, xp=xp), served[:, None], water_filled)
 
 
 def just_below(values: Array) -> Array:

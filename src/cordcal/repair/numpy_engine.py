@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, gathered, placed, refuse
+from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.exact import ExactSum, weighted
@@ -24,7 +24,7 @@ from cordcal._validation.probabilities import (
 from cordcal.repair import ranking, rule
 from cordcal.repair.ranking import RankedRows
 from cordcal.repair.rule import EPSILON, RowState, Split
-from cordcal.repair.solve import Probe
+from cordcal.repair.solve import ConstraintValue
 
 # Halley's error is the third power of the last step: from here on it is below the grid's.
 _CLOSE = 2.0**-17
@@ -95,8 +95,8 @@ def _sound_blocks(
         for report, wide in ((p, wide_p), (q, wide_q)):
             totals = _totals(wide)
             if not are_distributions(report, totals, report.dtype):
-                with placed(first + at.start):
-                    refuse(*pair_refusals(original[at.start :], direct[at.start :]))
+                with renumber_rows(first + at.start):
+                    raise_first(*pair_refusals(original[at.start :], direct[at.start :]))
             deviations.append(deviation(totals))
         keep = None if decision is None else decision[at]
         yield CheckedBlock(at, p, q, keep, wide_p, wide_q, *deviations)
@@ -107,13 +107,13 @@ def deviation(totals: Vector) -> float:
     return float(np.abs(totals - 1.0).max())
 
 
-def pair_refusals(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[Refusal]:
+def pair_refusals(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[InputError]:
     """Return a refusal for each way in which rows are no distributions, with all such rows.
 
     Who goes on around bad rows asks for all of them here.
     """
-    return gathered(
-        refusal.shifted(at.start)
+    return merge_errors(
+        refusal.offset_rows(at.start)
         for at in row_blocks(*direct.shape)
         for name, report in (("original", original[at]), ("direct", direct[at]))
         for refusal in report_refusals(
@@ -226,12 +226,12 @@ def probes(
     lower: Vector,
     weight: Vector | None,
     threads: int = 1,
-) -> list[Probe]:
+) -> list[ConstraintValue]:
     """Evaluate the constraint at some candidates, on one core."""
     return [_probe(eta, reference, reference_rest, lower, weight) for eta in etas]
 
 
-def seek(
+def search(
     shift: float, reference: Vector, reference_rest: Vector, lower: Vector, weight: Vector | None
 ) -> float:
     """Return about where Σ w (s(η) − g) + shift vanishes, or zero if steps lead nowhere.
@@ -270,7 +270,7 @@ def _estimate(
 
 def _probe(
     eta: float, reference: Vector, reference_rest: Vector, lower: Vector, weight: Vector | None
-) -> Probe:
+) -> ConstraintValue:
     """Evaluate Σ w (s(η) − g), its derivative, and the number of rows at each bound."""
     excess, slope, low, high = ExactSum(), 0.0, 0, 0
     for start in range(0, reference.shape[0], _VECTOR_BLOCK):
@@ -283,7 +283,7 @@ def _probe(
         bound = at_bound(rest, rise)
         low += int(np.count_nonzero(bound < 0))
         high += int(np.count_nonzero(bound > 0))
-    return Probe(excess, slope, low, high)
+    return ConstraintValue(excess, slope, low, high)
 
 
 def at_bound(rest: Vector, slope: Vector) -> npt.NDArray[np.int8]:
@@ -370,4 +370,4 @@ def repaired(rows: RankedRows, direct: Array, etas: list[float], level: float, d
     return ranking.lift_order(rebuilt, rows, len(etas), strict=strict)
 
 
-__all__ = ["describe", "probes", "repair", "repair_ranked", "seek"]
+__all__ = ["describe", "probes", "repair", "repair_ranked", "search"]

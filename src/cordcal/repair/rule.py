@@ -286,7 +286,7 @@ def sums_to_one(total: Array, level: float) -> Array:
     return (total - 1.0 <= level) & (1.0 - total <= level)
 
 
-def lift_decision(rounded: Array, decision: Array) -> Array:
+def raise_decision(rounded: Array, decision: Array) -> Array:
     """Make the decision strictly the largest entry after rounding to a narrow dtype.
 
     Rounding keeps order but may create a tie; the decision then takes the next

@@ -15,7 +15,7 @@ _BINADE = 1 << GRID_BITS
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ConstraintValue:
     """The constraint at one candidate: Σ w (s − b) and its derivative in η."""
 
     excess: ExactSum
@@ -23,8 +23,8 @@ class Probe:
     at_lower: int
     at_upper: int
 
-    def __add__(self, other: Probe) -> Probe:
-        return Probe(
+    def __add__(self, other: ConstraintValue) -> ConstraintValue:
+        return ConstraintValue(
             self.excess + other.excess,
             self.slope + other.slope,
             self.at_lower + other.at_lower,
@@ -51,7 +51,7 @@ class Bounds:
     surely_attainable: bool
 
 
-ProbeMany = Callable[[Sequence[float]], Sequence[Probe]]
+ProbeMany = Callable[[Sequence[float]], Sequence[ConstraintValue]]
 """Evaluates the constraint at several candidates at once."""
 
 
@@ -75,7 +75,7 @@ class Constraint:
     probes: ProbeMany
     next_edge: Callable[[float, bool], float | None]
     bounds: Bounds
-    seek: Callable[[], float]
+    search: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Solution:
 
     eta: float
     target: ExactSum
-    reached: Probe
+    reached: ConstraintValue
     passes: int
 
 
@@ -121,7 +121,7 @@ def solve(constraint: Constraint) -> Solution:
     grid point whose excess has reached the target.
     """
     bounds = constraint.bounds
-    guess = constraint.seek() if bounds.surely_attainable else 0.0
+    guess = constraint.search() if bounds.surely_attainable else 0.0
     if guess:
         search = _Search(constraint, 1 if guess > 0.0 else -1)
         index = min(grid_index(abs(guess)), search.high - 1)
@@ -155,7 +155,7 @@ class _Search:
     def __init__(self, constraint: Constraint, sign: int) -> None:
         self.constraint, self.sign = constraint, sign
         self.target = 0
-        self.known: dict[int, Probe] = {}
+        self.known: dict[int, ConstraintValue] = {}
         bounds = constraint.bounds
         # Invariant: the excess has not reached the target at `low`; at `high` it has.
         self.low = 0
@@ -225,7 +225,7 @@ def solve_in_rounds(bounds: Bounds, probe: ProbeMany, *, free: bool = False) -> 
     if free:
         (at_zero,) = probe([0.0])
         return Solution(0.0, at_zero.excess, at_zero, 1)
-    known: dict[int, Probe] = {}
+    known: dict[int, ConstraintValue] = {}
 
     def ask(indices: set[int]) -> None:
         wanted = sorted(indices - known.keys())
@@ -273,7 +273,7 @@ def _cuts_needed(width: int, rounds: int) -> int:
 
 
 def _candidates(
-    low: int, high: int, known: dict[int, Probe], sign: int, target: int, cuts: int
+    low: int, high: int, known: dict[int, ConstraintValue], sign: int, target: int, cuts: int
 ) -> set[int]:
     """Return even cuts of the bracket, and a cluster around where the slopes point."""
     width = high - low

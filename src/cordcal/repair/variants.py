@@ -11,9 +11,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.exact import moderated
+from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Decisions, Vector
 from cordcal._validation.alignment import same_rows
@@ -76,13 +76,13 @@ class VariantCORD(Estimator):
     ) -> Self:
         """Find the shared scalar on calibration rows; see `CORD.fit`."""
         if self.target not in ("direct", "reference", "projected", "none"):
-            raise Refusal(
+            raise InputError(
                 "target",
                 f"is {self.target!r}",
                 "pass 'direct', 'reference', 'projected' or 'none'",
             )
         if not 0.0 <= self.reference_weight <= 1.0:
-            raise Refusal(
+            raise InputError(
                 "reference_weight", f"is {self.reference_weight}", "pass a number between 0 and 1"
             )
         original, direct, decision, sample_weight = same_rows(
@@ -92,7 +92,7 @@ class VariantCORD(Estimator):
         keep = None if decision is None else check_decisions(decision, *q.shape)
         weight = None
         if sample_weight is not None:
-            weight, _ = moderated(check_weights(sample_weight, len(q)))
+            weight, _ = scale_to_safe_exponent(check_weights(sample_weight, len(q)))
         description = numpy_engine.describe(
             p,
             q,
@@ -177,7 +177,7 @@ class MinimalRepair(_Fixed):
             kept = normalised_rows(block.direct, block.part.total, block.level)
             repaired = np.where(state.changed[:, None], rebuilt, kept)
             # Rows that keep their decision may tie, by themselves or once they are rounded.
-            out[block.rows] = rule.lift_decision(repaired.astype(out.dtype), state.decision)
+            out[block.rows] = rule.raise_decision(repaired.astype(out.dtype), state.decision)
 
 
 class RankingProjection(_Fixed):

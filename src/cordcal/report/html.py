@@ -12,7 +12,7 @@ from functools import cache
 from importlib import metadata, resources
 from typing import TYPE_CHECKING, Any
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._version import __version__
 from cordcal.evaluate.pictures import MOST_DIAGRAMS, MOST_SQUARES
 from cordcal.files import replacing
@@ -320,7 +320,7 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
         Where the scores came from, such as a file's name.
     """
     if not isinstance(data, Mapping) or "calibrators" not in data:
-        raise Refusal(
+        raise InputError(
             "data",
             f"is a {type(data).__name__}, not what to_dict returns",
             "pass comparison.to_dict(), or cordcal.report.audit_data of an audit",
@@ -369,7 +369,7 @@ def write_html(
         Whether a file of that name may be replaced.
     """
     if not isinstance(path, str | os.PathLike):
-        raise Refusal(
+        raise InputError(
             "path",
             f"is a {type(path).__name__}",
             'pass the data first and then the file: write_html(result.to_dict(), "report.html", …)',

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import about_rows, refuse
+from cordcal._errors import raise_first, row_error
 from cordcal._numeric.rows import softmax
 from cordcal.files._stream import ScoreFile
 from cordcal.serving._pipeline import overlapped
@@ -28,10 +28,10 @@ def read_original(
     if kind == "probabilities":
         return values, decision
     top = values.max(axis=1)  # NaN is the largest of any row it is in
-    remedy = "drop or fix such rows"
-    refuse(
-        about_rows(np.isnan(top), "original", "contains NaN", remedy),
-        about_rows(np.isinf(top), "original", "contains an infinite value", remedy),
+    hint = "drop or fix such rows"
+    raise_first(
+        row_error(np.isnan(top), "original", "contains NaN", hint),
+        row_error(np.isinf(top), "original", "contains an infinite value", hint),
     )
     return softmax(values), decision
 

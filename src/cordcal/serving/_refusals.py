@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Classes
 from cordcal._validation.probabilities import DROP
 from cordcal.files._scores import Scores
@@ -49,20 +49,22 @@ class Refusals:
         while len(parts[0]):
             try:
                 return parts, function(parts)
-            except Refusal as refusal:
+            except InputError as refusal:
                 keep = self._without(refusal, parts[0])
             parts = tuple(batch.where(keep) for batch in parts)
         return None
 
-    def _without(self, refusal: Refusal, batch: Batch) -> npt.NDArray[np.bool_]:
+    def _without(self, refusal: InputError, batch: Batch) -> npt.NDArray[np.bool_]:
         """Flag the rows that are not refused, or raise with the file's and the row's name."""
         file = self.files.get(refusal.argument)
         if file is None or not refusal.rows.size:
             names = " and ".join(each.name for each in self.files.values())
-            raise refusal.called(f"{names}: {refusal.argument}") from refusal
+            raise refusal.with_argument(f"{names}: {refusal.argument}") from refusal
         if self.on_error == "stop":
-            told = refusal.among(batch.numbers).called(file.name)
-            raise (told.or_with("on_error", "skip") if told.remedy == DROP else told) from refusal
+            told = refusal.select_rows(batch.numbers).with_argument(file.name)
+            raise (
+                told.with_option_hint("on_error", "skip") if told.hint == DROP else told
+            ) from refusal
         self.counts[refusal.reason] += refusal.rows.size
         keep = np.ones(len(batch), dtype=bool)
         keep[refusal.rows] = False
@@ -95,7 +97,7 @@ def read_sound(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
     found = (refusals.around((batch,), check) for batch in file)
     sound = [each[0][0] for each in found if each is not None]
     if not sound:
-        raise Refusal(file.name, "has no row that can be read", "mend the rows, or pass others")
+        raise InputError(file.name, "has no row that can be read", "mend the rows, or pass others")
     whole = joined(sound)
     scores = Scores(
         file.path,

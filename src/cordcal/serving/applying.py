@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
-from cordcal.files._encoding import Layout, ReportBlock
+from cordcal._errors import InputError
+from cordcal.files._encoding import Layout, OutputBlock
 from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
 from cordcal.files._rest import Rest, joined
 from cordcal.files._stream import Batch, ScoreFile
-from cordcal.files._writing import encoder_for, write_reports
+from cordcal.files._writing import encoder_for, write_probabilities
 from cordcal.serving._pairs import Progress, batches_of, read_original
 from cordcal.serving._pipeline import overlapped
 from cordcal.serving._refusals import OnError, Parts, Refusals
@@ -93,7 +93,7 @@ class Repairer(ABC):
         return batches_of(list(self.files.values()), first, progress)
 
     @abstractmethod
-    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
+    def reports(self, parts: Parts) -> tuple[OutputBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
 
 
@@ -107,7 +107,7 @@ class CalibratedRows(Repairer):
         self.model, self.classes = model, scores.classes
         self.dtypes = {"repaired": _output_dtype(self.dtype, scores.dtype)}
 
-    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
+    def reports(self, parts: Parts) -> tuple[OutputBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
         from cordcal._validation.scores import original_probabilities
         from cordcal.calibrators.registry import takes_features
@@ -115,16 +115,18 @@ class CalibratedRows(Repairer):
         (batch,) = parts
         given = batch.values
         features = batch.features if takes_features(self.model.calibrator_) else None
-        found = self.model.reports(given, dtype=self.dtypes["repaired"], features=features)
+        found = self.model.predict_both(given, dtype=self.dtypes["repaired"], features=features)
         extra = {}
         if self.explain:
             original = original_probabilities(given, self.model.calibrator_.input)
-            story = self.model.repair_.explain(original, found.direct, decision=found.decision)
-            extra = _columns(story)
+            explanation = self.model.repair_.explain(
+                original, found.direct, decision=found.decision
+            )
+            extra = _columns(explanation)
         reports = {"repaired": found.repaired}
         if self.with_direct:
             reports["direct"] = found.direct
-        return ReportBlock(reports, found.decision, extra), found.direct
+        return OutputBlock(reports, found.decision, extra), found.direct
 
 
 class RepairedRows(Repairer):
@@ -139,7 +141,7 @@ class RepairedRows(Repairer):
         wanted = direct.dtype if self.dtype is None else np.dtype(self.dtype)
         self.dtypes = {"repaired": wanted}
 
-    def reports(self, parts: Parts) -> tuple[ReportBlock, npt.NDArray[Any]]:
+    def reports(self, parts: Parts) -> tuple[OutputBlock, npt.NDArray[Any]]:
         """Return the output's rows, and the direct report."""
         first, second = parts
         original, decision = read_original(first.values, self.files["original"].kind)
@@ -149,7 +151,7 @@ class RepairedRows(Repairer):
         reports = {"repaired": repaired}
         if self.with_direct:
             reports["direct"] = second.values
-        return ReportBlock(reports, decision, extra), second.values
+        return OutputBlock(reports, decision, extra), second.values
 
 
 def _output_dtype(wanted: npt.DTypeLike | None, given: np.dtype[Any]) -> np.dtype[Any]:
@@ -157,9 +159,9 @@ def _output_dtype(wanted: npt.DTypeLike | None, given: np.dtype[Any]) -> np.dtyp
     return np.result_type(given, np.float32) if wanted is None else np.dtype(wanted)
 
 
-def _columns(story: Any) -> dict[str, Any]:
+def _columns(explanation: Any) -> dict[str, Any]:
     """Return an explanation as columns; the decision has its own already."""
-    return {name: column for name, column in story.to_dict().items() if name != "decision"}
+    return {name: column for name, column in explanation.to_dict().items() if name != "decision"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +177,7 @@ class _Worker:
     """Repairs and encodes one batch; called by several threads."""
 
     def __init__(
-        self, repairer: Repairer, encode: Callable[[ReportBlock], Any], on_error: OnError
+        self, repairer: Repairer, encode: Callable[[OutputBlock], Any], on_error: OnError
     ) -> None:
         self.repairer, self.encode, self.on_error = repairer, encode, on_error
 
@@ -204,14 +206,14 @@ class _Worker:
             block = replace(block, rest=kept)
         return _Worked(self.encode(block), gathered.changed, refusals.counts)
 
-    def _check_names(self, block: ReportBlock, passed: tuple[str, ...]) -> None:
+    def _check_names(self, block: OutputBlock, passed: tuple[str, ...]) -> None:
         """Refuse a column that would stand in the output beside one of ours of its name."""
         own = {"decision", "decision_name", *block.reports, *block.extra}
         groups = tuple(f"{report}:" for report in block.reports)
         for name in passed:
             if name in own or name.startswith(groups):
                 path = next(iter(self.repairer.files.values())).path
-                raise Refusal(
+                raise InputError(
                     path,
                     f"has a column {name!r}, as the output would",
                     "rename it, or leave the other columns out with {setting}",
@@ -228,7 +230,7 @@ class _Gathered:
         self.columns: dict[str, npt.NDArray[Any]] = {}
         self.reports: tuple[str, ...] = ()
 
-    def add(self, batch: Batch, block: ReportBlock, direct: npt.NDArray[Any]) -> None:
+    def add(self, batch: Batch, block: OutputBlock, direct: npt.NDArray[Any]) -> None:
         _check_kept(block)
         columns = {**block.reports, "decision": block.decision, **block.extra}
         if self.with_rows:
@@ -242,17 +244,17 @@ class _Gathered:
         self.filled = at.stop
         self.changed += int(np.count_nonzero(direct.argmax(axis=1) != block.decision))
 
-    def block(self, repairer: Repairer) -> ReportBlock:
+    def block(self, repairer: Repairer) -> OutputBlock:
         found = {name: column[: self.filled] for name, column in self.columns.items()}
         if not found:  # every row was refused
             empty = np.empty((0, repairer.classes), repairer.dtypes["repaired"])
             none = np.empty(0, dtype=np.intp)
-            return ReportBlock({"repaired": empty}, none, {"row": none})
+            return OutputBlock({"repaired": empty}, none, {"row": none})
         reports = {name: found.pop(name) for name in self.reports}
-        return ReportBlock(reports, found.pop("decision"), found)
+        return OutputBlock(reports, found.pop("decision"), found)
 
 
-def _check_kept(block: ReportBlock) -> None:
+def _check_kept(block: OutputBlock) -> None:
     """Refuse to write what is no report, or keeps another decision: nothing is said unlooked."""
     repaired = block.reports["repaired"]
     # One sum finds NaN and infinity without an array of flags.
@@ -260,7 +262,7 @@ def _check_kept(block: ReportBlock) -> None:
         not np.isfinite(repaired.sum(dtype=np.float64))
         or (repaired.argmax(axis=1) != block.decision).any()
     ):
-        raise Refusal(
+        raise InputError(
             "model",
             "gives repaired reports that do not keep the decisions",
             "fit it again; if that does not help, this is a bug of cordcal",
@@ -313,7 +315,7 @@ def apply_model(
         Counts of what was done.
     """
     if on_error == "skip" and Path(output).suffix.lower() == ".npy":
-        raise Refusal(
+        raise InputError(
             str(output),
             "is a npy file, which cannot say which rows were left out",
             "write a Parquet, Feather, JSONL or CSV file where rows are skipped",
@@ -356,7 +358,7 @@ def _apply_at_once(
 ) -> Applied:
     """Write what cannot grow: a npz archive, or lines to stdout."""
     block, done = report_at_once(repairer, output, on_error=on_error, progress=progress)
-    write_reports(
+    write_probabilities(
         output, block.reports, block.decision, extra=block.extra, rest=block.rest, **options
     )
     return done
@@ -368,7 +370,7 @@ def report_at_once(
     *,
     on_error: OnError = "stop",
     progress: Progress | None = None,
-) -> tuple[ReportBlock, Applied]:
+) -> tuple[OutputBlock, Applied]:
     """Return the reports of all rows in memory, and what was done.
 
     Parameters
@@ -382,7 +384,7 @@ def report_at_once(
 
     Returns
     -------
-    block : ReportBlock
+    block : OutputBlock
         The rows; ``extra`` has their numbers under ``"row"`` where some may be skipped.
     applied : Applied
         Counts of what was done.
@@ -397,7 +399,7 @@ def report_at_once(
         parts = list(columns)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    whole = ReportBlock(
+    whole = OutputBlock(
         together(block.reports for block in blocks),
         np.concatenate([block.decision for block in blocks]),
         together(block.extra for block in blocks),

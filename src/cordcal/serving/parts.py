@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy.typing as npt
 
-from cordcal._errors import ClusterFailure, Interrupted, Refusal
+from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal.evaluate.audit import AuditStream
 from cordcal.files._growing import NothingLeft, nothing_left
 from cordcal.files._locks import open_locked
@@ -72,7 +72,7 @@ class PartWork:
 
     Attributes
     ----------
-    model : Preserved, CORD or Lift
+    model : PreservingCalibrator, CORD or Lift
         The fitted model.
     readers : tuple of callable
         Open a part of the scores, or those of the original and of the direct reports.
@@ -155,11 +155,11 @@ def apply_parts(
                 journal.note(names[at], parts[names[at]], done)
         except (KeyboardInterrupt, ClusterFailure) as error:
             whole = f"{len(journal.done)} of {len(names)} parts are whole in {os.fspath(folder)}"
-            remedy, setting = "the same command with {setting} does the others", ("resume", "True")
+            hint, setting = "the same command with {setting} does the others", ("resume", "True")
             if isinstance(error, ClusterFailure):
                 reason = f"{error.reason}; {whole}"
-                raise ClusterFailure(error.argument, reason, remedy, setting=setting) from error
-            raise Interrupted(whole, remedy, setting=setting) from error
+                raise ClusterFailure(error.argument, reason, hint, setting=setting) from error
+            raise Interrupted(whole, hint, setting=setting) from error
         total = _summed(journal.done.values(), work.model.n_classes_, there)
         if not total.rows:
             raise nothing_left(folder, [total.skipped])
@@ -169,7 +169,7 @@ def apply_parts(
 def _check_suffixes(names: Sequence[str]) -> None:
     for name in names:
         if Path(name).suffix.lower() not in ENCODERS:
-            raise Refusal(
+            raise InputError(
                 name,
                 "is a part of a format in which no reports are written",
                 f"name an output file with one of the suffixes {', '.join(ENCODERS)}",
@@ -212,17 +212,17 @@ def _journal(
     overwrite: bool,
 ) -> Iterator[_Journal]:
     if folder.exists() and not folder.is_dir():
-        raise Refusal(str(folder), "is a file", "name a folder for the parts")
+        raise InputError(str(folder), "is a file", "name a folder for the parts")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _JOURNAL
     handle = open_locked(path)
     if handle is None:
-        raise Refusal(str(folder), "is being written by another process", "wait for it")
+        raise InputError(str(folder), "is being written by another process", "wait for it")
     with os.fdopen(handle, "r+b") as file:
         done = _read(file, job, folder, parts) if resume else {}
         try:
             _check_folder(folder, parts, overwrite=overwrite or resume)
-        except Refusal:
+        except InputError:
             if not os.fstat(handle).st_size:
                 path.unlink()
             raise
@@ -253,11 +253,11 @@ def _check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> Non
     }
     foreign = sorted(there - {*names})
     if foreign:
-        raise Refusal(
+        raise InputError(
             str(folder), f"holds other files ({foreign[0]})", "name a new or an empty folder"
         )
     if there and not overwrite:
-        raise Refusal(
+        raise InputError(
             str(folder),
             "holds parts already",
             "pass {setting} to replace them",
@@ -278,7 +278,7 @@ def _read(
     except (ValueError, KeyError, AttributeError, TypeError):
         first, done = None, {}
     if first != json.loads(json.dumps(job)):
-        raise Refusal(
+        raise InputError(
             str(folder),
             "was begun with another model or set of options",
             "finish it as it was begun, or start anew without {setting}",
@@ -373,7 +373,7 @@ def _opened(readers: tuple[Open, Open], part: AuditPart) -> dict[str, ScoreFile]
     except NoRows:
         return None
     if original.shape != direct.shape:
-        raise Refusal(
+        raise InputError(
             original.path,
             f"has shape {original.shape} but {direct.path} has shape {direct.shape}",
             "both must hold the same rows and classes",
@@ -412,7 +412,7 @@ def audit_parts(
     """
     found = list(run(_Describe(readers, on_error, cord is None), inputs))
     if not any(each.rows for each in found):
-        raise Refusal("the parts", "have no rows", "pass at least one")
+        raise InputError("the parts", "have no rows", "pass at least one")
     repair = cord
     if repair is None:
         states = (each.state for each in found if each.state is not None)

@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_method_params
 
-from cordcal._errors import Refusal, about_rows, refuse
+from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.rows import softmax
 from cordcal._validation.probabilities import sum_tolerance
 
@@ -165,7 +165,7 @@ def scores_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> Matrix:
         # Two classes share one number; its halves have the same softmax as a sigmoid of it.
         values = np.stack([-0.5 * values, 0.5 * values], axis=1)
     if values.shape[1] != len(classes):
-        raise Refusal(
+        raise InputError(
             f"estimator {type(estimator).__name__}",
             f"gives {values.shape[1]} scores a row but there are {len(classes)} classes",
             "it must give one for each class (for SVC, decision_function_shape='ovr')",
@@ -192,8 +192,8 @@ def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
     array = np.asarray(labels)
     places = np.minimum(np.searchsorted(classes, array), len(classes) - 1)
     unknown = classes[places] != array
-    refuse(
-        about_rows(
+    raise_first(
+        row_error(
             unknown,
             "y",
             "is a class the estimator was not fitted on",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal.calibrators import available
 from cordcal.calibrators.adapters import Imported, adapted, not_allowed
 from cordcal.study._reader import Reader
@@ -26,6 +26,6 @@ def read_own(reader: Reader, *, allow_import: bool) -> dict[str, Imported]:
                 raise not_allowed(table["class"], "class", "--allow-import (allow_import=True)")
             own[name] = Imported(Imported.of(table["class"], "class").path, params)
             adapted(own[name].make("class"), "logits", "class")
-        except Refusal as error:
+        except InputError as error:
             reader.fail(place, str(error))
     return own

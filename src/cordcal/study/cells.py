@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
+from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.scores import original_probabilities
 from cordcal._version import __version__
@@ -198,7 +198,7 @@ def _held(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
     except (ValueError, LookupError, TypeError, RecursionError):
         measures = notes = None
     if not isinstance(measures, dict) or not isinstance(notes, list):
-        raise Refusal(str(path), "is no cell of a study", "remove it, and it is computed anew")
+        raise InputError(str(path), "is no cell of a study", "remove it, and it is computed anew")
     return measures, tuple(notes)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import cordcal
-from cordcal import CORD, Lift, Preserved, calibrators
+from cordcal import CORD, Lift, PreservingCalibrator, calibrators
 
 HERE = Path(__file__).parent
 ROWS, CLASSES = 120, 4
@@ -65,13 +65,15 @@ def made_models(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
     for key in calibrators.available():
         extra = {"features": inputs["features"]} if key == "adats" else {}
         made = calibrators.make(key, **SMALL.get(key, {}))
-        models[f"preserved-{key}"] = Preserved(made, repair="cord").fit(scores, labels, **extra)
+        models[f"preserved-{key}"] = PreservingCalibrator(made, repair="cord").fit(
+            scores, labels, **extra
+        )
     names = ["ant", "bee", "wasp", 'Ω, "fly"']
-    models["preserved-default"] = Preserved().fit(scores, labels)
-    models["preserved-names"] = Preserved("vs", class_names=names).fit(scores, labels)
-    models["preserved-preserve-2"] = Preserved("vs", preserve=2).fit(scores, labels)
-    models["preserved-lift"] = Preserved("vs", repair="lift").fit(scores, labels)
-    probabilities = Preserved("dir-odir", input="probabilities")
+    models["preserved-default"] = PreservingCalibrator().fit(scores, labels)
+    models["preserved-names"] = PreservingCalibrator("vs", class_names=names).fit(scores, labels)
+    models["preserved-preserve-2"] = PreservingCalibrator("vs", preserve=2).fit(scores, labels)
+    models["preserved-lift"] = PreservingCalibrator("vs", repair="lift").fit(scores, labels)
+    probabilities = PreservingCalibrator("dir-odir", input="probabilities")
     models["preserved-probabilities"] = probabilities.fit(inputs["original"], labels)
     return models
 

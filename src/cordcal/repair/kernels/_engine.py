@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal, gathered, refuse
+from cordcal._errors import InputError, merge_errors, raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.exact import ExactSum
@@ -23,7 +23,7 @@ from cordcal.repair.kernels import Job, _passes, _ranked, _sums
 from cordcal.repair.kernels._jit import Kernel
 from cordcal.repair.kernels._tile import SUM_ROWS
 from cordcal.repair.numpy_engine import Description
-from cordcal.repair.solve import Probe
+from cordcal.repair.solve import ConstraintValue
 
 # A block that must be copied (another layout, half precision) is about 1 MB.
 _COPY_ENTRIES = 2**17
@@ -59,7 +59,7 @@ def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vec
 def kernels_of(job: Job, dtypes: tuple[np.dtype[Any], ...]) -> tuple[Kernel, ...]:
     """Return what a job runs on arrays of these dtypes: both inputs', and the output's."""
     if job == "probes":
-        return (_passes.probe(), _passes.seek(), _sums.add_levels(), _sums.add_bins())
+        return (_passes.probe(), _passes.search(), _sums.add_levels(), _sums.add_bins())
     read = arrays.dtype_name(_kernel_dtype(*dtypes[:2]))
     if job == "describe":
         return (_passes.row_pass(read, read), _sums.add_levels(), _sums.add_bins())
@@ -162,23 +162,23 @@ def probes(
     lower: Vector,
     weight: Vector | None,
     threads: int,
-) -> list[Probe]:
+) -> list[ConstraintValue]:
     """Evaluate the constraint at some candidates; see `_rows.probe`."""
     kernel, candidates = _passes.probe().get(), np.array(etas)
 
-    def work(at: slice) -> list[Probe]:
+    def work(at: slice) -> list[ConstraintValue]:
         gaps = np.empty((len(etas), at.stop - at.start))
         slopes, counts = np.zeros(len(etas)), np.zeros((len(etas), 2), dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at], _at(weight, at))
         kernel(candidates, *vectors, gaps, slopes, counts)
         sums = exact_sums(gaps, vectors[3])
-        return list(map(Probe, sums, slopes.tolist(), *counts.T.tolist()))
+        return list(map(ConstraintValue, sums, slopes.tolist(), *counts.T.tolist()))
 
     parts = run_blocks(work, reference.shape[0], _ROW_ENTRIES, threads, SUM_ROWS)
     return [reduce(add, each) for each in zip(*parts, strict=True)]
 
 
-def seek(
+def search(
     shift: float,
     reference: Vector,
     reference_rest: Vector,
@@ -187,7 +187,7 @@ def seek(
 ) -> float:
     """Return about the scalar at which Σ w (s − g) + shift vanishes, or zero."""
     w = _NO_WEIGHTS if weight is None else weight
-    return float(_passes.seek().get()(shift, reference, reference_rest, lower, w))
+    return float(_passes.search().get()(shift, reference, reference_rest, lower, w))
 
 
 def repair(
@@ -256,7 +256,7 @@ def _repair_blocks(
     of the block.  The other blocks are repaired too, so that all bad rows are known at the end.
     """
     rows, classes = inputs.direct.shape
-    refused: list[Refusal] = []
+    refused: list[InputError] = []
     contiguous = out.flags.c_contiguous and out.dtype.isnative
     if not contiguous:
         most = min(most, max(1, _COPY_ENTRIES // classes))
@@ -270,7 +270,7 @@ def _repair_blocks(
         if first >= 0:
             try:
                 take_over(slice(at.start + first, at.stop), target[first:])
-            except Refusal as refusal:
+            except InputError as refusal:
                 refused.append(refusal)
         if not contiguous:
             out[at] = target
@@ -280,6 +280,6 @@ def _repair_blocks(
     worst = [
         max(each) for each in zip(*run_blocks(work, rows, classes, threads, most), strict=True)
     ]
-    refuse(*gathered(refused))
+    raise_first(*merge_errors(refused))
     if any(worst):
         warn_about_pair(worst, inputs.original, inputs.direct)

@@ -53,7 +53,7 @@ from cordcal.repair.kernels._tile import (
 )
 from cordcal.repair.rule import EPSILON
 
-__all__ = ["add_bins", "add_levels", "probe", "row_pass", "seek"]
+__all__ = ["add_bins", "add_levels", "probe", "row_pass", "search"]
 
 _U = np.uintp
 
@@ -234,7 +234,7 @@ def probe() -> Kernel:
 
 
 @functools.cache
-def seek() -> Kernel:
+def search() -> Kernel:
     """Return the compiled search for about the shared scalar."""
     vector = input_array(F64, 1)
     return Kernel(_seek, F64(F64, vector, vector, vector, vector))

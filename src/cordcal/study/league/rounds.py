@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import Refusal
-from cordcal._validation.scores import Original
+from cordcal._errors import InputError
+from cordcal._validation.scores import CheckedScores
 from cordcal._version import __version__
 from cordcal.calibrators import calibrator_class, make
 from cordcal.calibrators.blend import Blend
-from cordcal.calibrators.crossfit import FOLDS, Folds, Workshop, direct_of, teach
+from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, fit_calibrator, predict_calibrated
 from cordcal.evaluate.constraint_cost import at_end
 from cordcal.files import replacing
 from cordcal.repair import CORD, Lift
@@ -132,8 +132,8 @@ class RoundTask:
         except FileNotFoundError:
             return None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            remedy = "remove it, and it is computed anew"
-            raise Refusal(str(path), "is no round of a study", remedy) from None
+            hint = "remove it, and it is computed anew"
+            raise InputError(str(path), "is no round of a study", hint) from None
 
     def compute(self) -> Played:
         """Play the round and store it; a calibrator that refuses the rows is a result, too."""
@@ -155,18 +155,24 @@ class RoundTask:
 class _Table:
     """The rows of a round, with what was fitted on them."""
 
-    workshop: Workshop
-    fit: Original
-    original: Original
+    fit_cache: FitCache
+    fit: CheckedScores
+    original: CheckedScores
     calibration: Rows
     evaluation: Rows
 
     @classmethod
     def of(cls, calibration: Rows, evaluation: Rows, kind: Any) -> _Table:
-        fit = Original.of(calibration.scores, kind, fitting=True)
+        fit = CheckedScores.from_scores(calibration.scores, kind, fitting=True)
         labels = calibration.labels
-        workshop = Workshop(fit, labels, None, Folds.of(labels, FOLDS, seed=0))
-        return cls(workshop, fit, Original.of(evaluation.scores, kind), calibration, evaluation)
+        fit_cache = FitCache(fit, labels, None, Folds.of(labels, FOLDS, seed=0))
+        return cls(
+            fit_cache,
+            fit,
+            CheckedScores.from_scores(evaluation.scores, kind),
+            calibration,
+            evaluation,
+        )
 
     def play(self, calibrators: tuple[str, ...], repairs: tuple[str, ...]) -> Played:
         """Measure every report of every calibrator."""
@@ -190,13 +196,13 @@ class _Table:
     def _reports(self, key: str, repairs: tuple[str, ...]) -> Iterator[tuple[str, Measured]]:
         watch = Stopwatch()
         model = self._fitted(key)
-        direct = direct_of(model, self.original, self._features(key, self.evaluation))
+        direct = predict_calibrated(model, self.original, self._features(key, self.evaluation))
         direct = np.asarray(direct, dtype=np.float64)
         seconds = model.seconds_ if isinstance(model, Blend) else watch.seconds()
         yield DIRECT, {**self._measured(DIRECT, direct, direct), "seconds": seconds}
         if calibrator_class(key).keeps_argmax:
             return
-        rows = (self.fit.probabilities, direct_of(model, self.fit))
+        rows = (self.fit.probabilities, predict_calibrated(model, self.fit))
         masses = self._masses(key, model)
         for repair in repairs:
             if repair == CORDS:
@@ -215,18 +221,18 @@ class _Table:
         if calibrator_class(key).needs_features:
             model = make(key, input=self.fit.kind)
             beside = self._features(key, self.calibration)
-            return teach(model, self.fit, self.calibration.labels, None, beside)
+            return fit_calibrator(model, self.fit, self.calibration.labels, None, beside)
         if key == Blend.key:
             blend = Blend(input=self.fit.kind)
-            blend._fit_from(self.workshop)
+            blend._fit_from(self.fit_cache)
             return blend
-        return self.workshop.fit(key).model
+        return self.fit_cache.fit(key).model
 
     def _masses(self, key: str, model: Any) -> Masses | None:
         """Return what models that had not seen the rows put on the decisions, if they could."""
         if isinstance(model, Blend):
             return model.held_out_.masses
-        found, _ = self.workshop.candidate(key)
+        found, _ = self.fit_cache.candidate(key)
         return None if found is None else found.held_out.masses
 
     def _features(self, key: str, rows: Rows) -> Any:
