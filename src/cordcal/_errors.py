@@ -1,4 +1,4 @@
-"""Refusals: what is wrong with an argument as fields, and the one place that words them."""
+"""`InputError`: what is wrong with an argument as fields, and the one place that words it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class InputError(ValueError):
         The argument's name, as the public function calls it.
     reason : str
         What is wrong, the same for every row it concerns: ``"contains NaN"``.
-    remedy : str
+    hint : str
         What to do; ``{setting}`` stands for the setting to write.
     rows : array_like of int
         All offending rows of what was checked; none when it is about the whole argument.
     found : str, optional
         The reason with the first row's own numbers: ``"sums to 1.2, not 1"``.
     setting : tuple of str, optional
-        Name and value of an argument that the remedy proposes.
+        Name and value of an argument that the hint proposes.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class InputError(ValueError):
         return f"{head}; {self.hint_for(spell)}"
 
     def hint_for(self, spell: OptionFormat | None = None) -> str:
-        """Return the remedy, with settings spelled as the caller writes them."""
+        """Return the hint, with options spelled as the caller writes them."""
         return _spelled(self.hint, self.setting, spell)
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ class InputError(ValueError):
         return self._with(argument=argument)
 
     def with_option_hint(self, name: str, value: str) -> Self:
-        """Return the refusal with a setting that does as well as its remedy."""
+        """Return the refusal with a setting that does as well as its hint."""
         return self._with(hint=f"{self.hint}, or pass {{setting}}", setting=(name, value))
 
     def _with(self, **changed: Any) -> Self:
@@ -135,7 +135,7 @@ class Interrupted(KeyboardInterrupt):
     ----------
     kept : str
         What was kept.
-    remedy : str
+    hint : str
         How to go on; ``{setting}`` stands for the setting to write.
     setting : tuple of str, optional
         Its name and value.
@@ -152,7 +152,7 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(kept, hint)
 
     def hint_for(self, spell: OptionFormat | None = None) -> str:
-        """Return the remedy, with settings spelled as the caller writes them."""
+        """Return the hint, with options spelled as the caller writes them."""
         return _spelled(self.hint, self.setting, spell)
 
     def __str__(self) -> str:

@@ -322,7 +322,7 @@ def test_a_workshop_makes_each_calibrator_once(monkeypatch) -> None:
     blend = Blend(("ts", "vs"))
     blend._fit_from(fit_cache)
     monkeypatch.setattr(
-        Calibrator, "_fit_original", lambda *args, **given: pytest.fail("fitted again")
+        Calibrator, "_fit_checked", lambda *args, **given: pytest.fail("fitted again")
     )
     again = Blend(("ts", "vs"))
     again._fit_from(fit_cache)

@@ -99,7 +99,7 @@ def test_a_suffix_says_what_is_written(
     problem = json.loads(out)["error"]
     assert (code, problem["argument"]) == (2, arguments[-1])
     assert repr(Path(arguments[-1]).suffix) in problem["reason"]
-    assert suffix in problem["remedy"]
+    assert suffix in problem["hint"]
     assert sorted(folder.iterdir()) == before
 
 

@@ -220,8 +220,8 @@ def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> Non
     problem = json.loads(out)["error"]
     assert (code, problem["argument"]) == (2, "out")
     assert "2 of the parts" in problem["reason"]
-    assert "--resume" in problem["remedy"]
-    assert "--force" in problem["remedy"]
+    assert "--resume" in problem["hint"]
+    assert "--force" in problem["hint"]
     code, out, _ = call(*killed, "--json", "--resume")
     assert (code, json.loads(out)["resumed"]) == (0, 150)
 

@@ -77,7 +77,7 @@ def test_groups_of_skipped_rows_are_skipped(call, folder: Path) -> None:
         ),
         (
             ("compare", "s.npz", "--splits", "0"),
-            {"option": "--splits", "reason": "is 0", "remedy": "pass 1 or more", "rows": []},
+            {"option": "--splits", "reason": "is 0", "hint": "pass 1 or more", "rows": []},
         ),
         (("compare", "s.npz", "--seed", "few"), {"option": "--seed", "argument": None}),
         (("compare", "nowhere.npz"), {"argument": "nowhere.npz", "reason": "does not exist"}),
@@ -99,7 +99,7 @@ def test_verbose_shows_where_an_error_comes_from(call, folder: Path) -> None:
 def test_a_log_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: queue.Queue[str] = queue.Queue()
     clock = itertools.count(100.0, 41.6)  # the start, and then a time for every line
-    monkeypatch.setattr(_console, "note", lines.put)
+    monkeypatch.setattr(_console, "echo_info", lines.put)
     monkeypatch.setattr(_console, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(_console, "_EVERY", 0.001)
     monkeypatch.setattr(_console.VERBOSITY, "quiet", False)
@@ -176,7 +176,7 @@ def test_an_output_that_exists_does_not_hide_what_a_killed_run_kept(
     problem = json.loads(out)["error"]
     assert (code, problem["argument"]) == (2, "o.csv")
     assert "100 rows" in problem["reason"]
-    assert "--resume" in problem["remedy"]
+    assert "--resume" in problem["hint"]
     code, out, _ = call(*apply, "--force", "--resume")
     assert (code, json.loads(out)["resumed"]) == (0, 100)
 

@@ -67,7 +67,7 @@ class Problem:
         The first rows it is about, counted from 0.
     n_rows : int
         How many rows it is about.
-    reason, remedy : str or None
+    reason, hint : str or None
         What is wrong; what to do.
     exit_code : int
         What the command ends with.

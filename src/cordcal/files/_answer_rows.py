@@ -108,7 +108,7 @@ def _own_options(listed: Listed, line: Json, at: int, settings: Settings) -> tup
         return letters(len(listed.logprobs))
     named = tuple(listed.logprobs)
     asked: dict[str, Any] = {
-        "remedy": "say what all questions have, as in {setting}",
+        "hint": "say what all questions have, as in {setting}",
         "setting": ("options", "A,B,C,D"),
     }
     if listed.kind != "stated" and "choices" in line:

@@ -1,4 +1,4 @@
-"""The row rule of Lift, written against the array API as ``_array.py`` is for CORD.
+"""The row rule of Lift, written against the array API as ``rule.py`` is for CORD.
 
 A map of three numbers turns the direct mass b on the decision into a confidence s; the
 rest of the row is then shared out as the direct report does (``raise``), or so that no

@@ -1,4 +1,4 @@
-"""The row rule of CORD on a tile of rows, phase by phase: the same bits as ``_array.py``.
+"""The row rule of CORD on a tile of rows, phase by phase: the same bits as ``rule.py``.
 
 The scalar arithmetic of many rows is one vector loop this way.  Each function does one phase
 for all rows of a tile, whose numbers lie in the scratch space of ``_tile.py``.

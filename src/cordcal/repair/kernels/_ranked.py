@@ -1,4 +1,4 @@
-"""The nested rule of ``_ranking.py``, compiled: a row at a time, the same bits.
+"""The nested rule of ``ranking.py``, compiled: a row at a time, the same bits.
 
 A row's levels form a chain (each one's bound is the mass of the next one inside), but
 almost all arithmetic of a level does not depend on it: that part runs over all levels in
