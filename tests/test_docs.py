@@ -99,7 +99,7 @@ def test_files_and_names_in_code_font_exist() -> None:
         text = path.read_text("utf-8")
         for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text):
             assert name.rsplit("/", 1)[-1] in scripts, f"{path} names {name}"
-        for name in re.findall(r"`((?:cordcal|_door|_numeric)(?:\.\w+)+)`", text):
+        for name in re.findall(r"`((?:cordcal|_validation|_numeric)(?:\.\w+)+)`", text):
             if name.endswith(".py"):
                 continue
             try:

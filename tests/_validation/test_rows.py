@@ -16,7 +16,7 @@ from cordcal import (
     PreservingCalibrator,
     audit,
     compare,
-    lift,
+    lift_confidences,
     metrics,
     repair,
 )
@@ -123,7 +123,7 @@ DOORS: dict[str, Door] = {
         repair.VariantCORD().fit(ORIGINAL, DIRECT).transform(p, q)
     ),
     "MinimalRepair": lambda p, q: repair.MinimalRepair().transform(p, q),
-    "lift": lambda w, y, p: lift(w / 2.0, y, p),
+    "lift": lambda w, y, p: lift_confidences(w / 2.0, y, p),
     "measure_all": lambda p, y, w: metrics.measure_all(p, y, sample_weight=w).values,
     "accuracy(ignore_index=)": lambda p, y, w: metrics.accuracy(
         p, y, sample_weight=w, ignore_index=2

@@ -310,7 +310,7 @@ def test_a_cluster_that_does_not_answer_is_named(
     call, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed", reason="a cluster needs Dask")
-    monkeypatch.setattr("cordcal.dask._cluster._PATIENCE", 0.5)
+    monkeypatch.setattr("cordcal.dask.cluster._PATIENCE", 0.5)
     given = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")
     code, _, errors = call(*given)
     assert code == 2

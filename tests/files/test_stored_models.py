@@ -39,6 +39,8 @@ def test_it_is_read_and_gives_the_same_reports(
     name: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]
 ) -> None:
     model = cordcal.load(FOLDER / f"{name}.safetensors")
+    if name == "preserved-adats":
+        pytest.importorskip("torch", reason="adats computes in torch")
     original, extra = inputs["new_original"], {}
     if name.startswith("preserved"):
         if model.calibrator_.input == "logits":

@@ -119,7 +119,9 @@ def test_a_round_says_what_the_library_says(spec: SetSpec, monkeypatch: pytest.M
     fits: list[object] = []
     fit_calibrator = crossfit.fit_calibrator
     monkeypatch.setattr(
-        crossfit, "fit_calibrator", lambda model, *rest: fits.append(model) or fit_calibrator(model, *rest)
+        crossfit,
+        "fit_calibrator",
+        lambda model, *rest: fits.append(model) or fit_calibrator(model, *rest),
     )
     one = task(spec, ("ts", "vs", "irova", "blend"))
     monkeypatch.setattr("cordcal.calibrators.blend._MEMBERS", ("ts", "vs", "irova"))

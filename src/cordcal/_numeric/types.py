@@ -1,7 +1,8 @@
-"""The words in which the package speaks of arrays."""
+"""Type aliases for arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -27,3 +28,5 @@ Classes = npt.NDArray[np.intp]
 
 Labels = Classes
 Decisions = Classes
+Parameters = Mapping[str, Array]
+"""The fitted arrays of a calibrator by name, in the library that computes with them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
-from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.alignment import same_rows
 from cordcal._validation.estimator import Estimator, as_seed
 from cordcal._validation.labels import check_labels, check_variety, check_weights
@@ -139,10 +139,6 @@ class FactTable(tuple[Facts, ...]):
 
 def _cell(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-Held = Mapping[str, Array]
-"""The fitted numbers of a map by name, as arrays of the library that evaluates it."""
 
 
 class Calibrator(Estimator, ABC):
@@ -284,7 +280,7 @@ class Calibrator(Estimator, ABC):
         """Learn from checked rows in the domain `works_on`."""
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         """Return the direct report of float64 rows in the domain `works_on`.
 
         One expression for every array library: no branches on data, functions of
@@ -293,7 +289,7 @@ class Calibrator(Estimator, ABC):
         raise NotImplementedError(f"{cls.__name__} has no map as an expression")
 
     @classmethod
-    def _report(cls, scores: Array, kind: Kind, held: Held, *, xp: Any) -> Array:
+    def _report(cls, scores: Array, kind: Kind, held: Parameters, *, xp: Any) -> Array:
         """Return the direct report of float64 scores of either kind, as an expression."""
         working = in_domain(scores, kind, cls.works_on, held["log_floor_"], xp)
         return cls._map(working, held, xp=xp)

@@ -8,18 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.expressions import maximum
-from cordcal._numeric.types import Array, Vector
-from cordcal.calibrators._base import Held
+from cordcal._numeric.types import Array, Parameters, Vector
 
 
-def interpolate(x: Array, held: Held, xp: Any) -> Array:
+def interpolate(x: Array, held: Parameters, xp: Any) -> Array:
     """Return the one curve at every entry, as `numpy.interp`."""
     if xp is np:
         return np.interp(x, held["knot_x_"], held["knot_y_"])
     return _between(x, held, 0, held["knot_x_"].shape[0], xp)
 
 
-def interpolate_each(x: Array, held: Held, xp: Any) -> Array:
+def interpolate_each(x: Array, held: Parameters, xp: Any) -> Array:
     """Return each column's own curve."""
     start = held["knot_start_"]
     if xp is not np:
@@ -44,7 +43,7 @@ def search_strides(
     return 2 ** np.arange((most - 1).bit_length(), dtype=np.int64)[::-1]
 
 
-def _between(x: Array, held: Held, first: Any, end: Any, xp: Any) -> Array:
+def _between(x: Array, held: Parameters, first: Any, end: Any, xp: Any) -> Array:
     """Interpolate between knots ``first`` to ``end`` of each column."""
     knot_x, knot_y = held["knot_x_"], held["knot_y_"]
     last = end - 1

@@ -13,8 +13,8 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._numeric.expressions import maximum
-from cordcal._numeric.types import Array, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import progress
 
 # The share of its random start that a last layer keeps: training begins near one temperature.
@@ -235,7 +235,7 @@ def layers_of(weights: dict[str, Any]) -> dict[str, Any]:
     return layers
 
 
-def through_layers(x: Array, held: Held, xp: Any) -> Array:
+def through_layers(x: Array, held: Parameters, xp: Any) -> Array:
     """Apply linear layers with the positive part between them."""
     layer = 0
     while f"weight_{layer}" in held:

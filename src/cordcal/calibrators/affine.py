@@ -10,9 +10,9 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import log, plus, softmax, times
-from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._affine_loss import AffineProblem, MatrixProblem, VectorProblem
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import Optimum, Report, Separable, lbfgs, newton_cg, progress
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
@@ -94,11 +94,11 @@ class StructuredCalibrator(AffineCalibrator):
         super()._fit(working, labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         return super()._map(mixed(working, held, xp), held, xp=xp)
 
 
-def mixed(shifted: Array, held: Held, xp: Any) -> Array:
+def mixed(shifted: Array, held: Parameters, xp: Any) -> Array:
     """Return L = log((1 − w)·softmax(shifted / T) + w/K)."""
     mix = held["mix_"]
     masses = times(tempered(shifted, held, xp), 1.0 - mix, xp)
@@ -203,7 +203,7 @@ class VectorScaling(AffineCalibrator):
         self.scale_, self.bias_ = theta[0].copy(), theta[1] - theta[1].mean()
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         return softmax(plus(times(working, held["scale_"], xp), held["bias_"], xp), xp)
 
 
@@ -300,7 +300,7 @@ class _MatrixMap(AffineCalibrator):
         self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         return softmax(plus(xp.matmul(working, held["weight_"].T), held["bias_"], xp), xp)
 
 

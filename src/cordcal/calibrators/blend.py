@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.crossfit import (
     FOLDS,
     Candidate,
@@ -356,7 +356,7 @@ class Blend(Calibrator):
         return held
 
     @classmethod
-    def _report(cls, scores: Array, kind: Kind, held: Held, *, xp: Any) -> Array:
+    def _report(cls, scores: Array, kind: Kind, held: Parameters, *, xp: Any) -> Array:
         total = None
         for key in [name.removesuffix("/share") for name in held if name.endswith("/share")]:
             inner = {

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.expressions import maximum, minimum, plus, shares, times
-from cordcal._numeric.types import Array, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.isotonic import TIE_BREAK, break_ties_to_first
 from cordcal.calibrators.temperature import (
     cross_entropy,
@@ -108,7 +108,7 @@ class ProbabilityBounding(Calibrator):
         self.lower_, self.upper_, self.objective_ = fit_caps(CappedLoss(p, labels, weight))
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         top = xp.argmax(working, axis=1)
         p = tempered(working, held, xp)
         capped = between(p, held["lower_"], held["upper_"], xp)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.expressions import LOWEST_SHIFTED, chosen, plus, softmax, times
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._newton import minimise_scalar
 from cordcal.calibrators.temperature import (
@@ -108,7 +108,7 @@ class ClasswiseTemperature(Calibrator):
         self.objective_ = self._loss(working, labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         decision = xp.argmax(working, axis=1)
         scale, bias = held["scale_"][decision][:, None], held["bias_"][decision][:, None]
         raised = xp.where(chosen(working, decision, xp), bias, xp.zeros_like(working))

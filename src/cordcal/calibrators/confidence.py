@@ -11,9 +11,9 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import chosen, exp, maximum, plus, softplus, times
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
 from cordcal.calibrators._curves import fit_knots, group_starts, interpolate, search_strides
 from cordcal.calibrators.isotonic import break_ties_to_first
@@ -53,11 +53,11 @@ class ConfidenceMap(Calibrator):
 
     @classmethod
     @abstractmethod
-    def _confidence(cls, found: Tops, held: Held, xp: Any) -> Array:
+    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
         """Return the calibrated confidence of each row, between 0 and 1."""
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         powers = exp(working, xp)
         found = tops(powers, xp)
         return lifted(powers, found.decision, cls._confidence(found, held, xp), xp)
@@ -165,7 +165,7 @@ class TopVersusAllPlatt(ConfidenceMap):
         return [xp.log(found.confidence) - xp.log(found.rest)]
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Held, xp: Any) -> Array:
+    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
         features = cls._features(found, xp)
         odds = xp.zeros_like(found.rest) + held["coefficients_"][len(features)]
         for i, feature in enumerate(features):
@@ -293,7 +293,7 @@ class TopVersusAllIsotonic(ConfidenceMap):
         return {**super()._held(), "stride_": search_strides(self.knot_x_)}
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Held, xp: Any) -> Array:
+    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
         return interpolate(found.confidence, held, xp)
 
 
@@ -370,7 +370,7 @@ class TopVersusAllHistogram(ConfidenceMap):
         self.values_ = bin_means(c, right, w, self.edges_)
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Held, xp: Any) -> Array:
+    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
         values, edges = held["values_"], held["edges_"]
         s = xp.zeros_like(found.confidence) + values[0]
         for i in range(edges.shape[0]):
@@ -461,7 +461,7 @@ class TopLabelHistogram(ConfidenceMap):
             self.values_[: values.size, k] = values
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Held, xp: Any) -> Array:
+    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
         values, edges = held["values_"], held["edges_"]
         s = values[0][found.decision]
         for i in range(edges.shape[0]):

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import exp, plus, shares, times
-from cordcal._numeric.types import Array, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.temperature import (
     Objective,
     cross_entropy,
@@ -105,7 +105,7 @@ class EnsembleTemperature(Calibrator):
         return best_mixture(gram, moment, 1.0 / classes)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         tempered_share, own_share, uniform = (held["weights_"][i] for i in range(3))
         mixed = times(tempered(working * 1.0, held, xp), tempered_share, xp)
         mixed = plus(mixed, times(shares(exp(working, xp), xp), own_share, xp), xp)

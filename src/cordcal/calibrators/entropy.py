@@ -9,9 +9,9 @@ import numpy as np
 
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import log, maximum, minimum, over, softmax, softplus, times
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._newton import damped_newton, progress
 from cordcal.calibrators.affine import check_max_iter, warn_about_search
@@ -123,7 +123,7 @@ class EntropyTemperature(Calibrator):
         warn_about_search(self, problem, best)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         working = times(working, 1.0 / held["unit_"], xp)
         x = held["slope_"] * log_entropy(working, xp) + held["intercept_"]
         temperature = minimum(maximum(softplus(x, xp), COLDEST, xp), HOTTEST, xp)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.expressions import chosen, exp, plus, shares, times
-from cordcal._numeric.types import Array, Domain, Labels, Matrix, Vector
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._curves import (
     fit_centres,
     fit_knots,
@@ -112,7 +112,7 @@ class IsotonicOneVsAll(Calibrator):
         return {**super()._held(), "stride_": search_strides(self.knot_x_, self.knot_start_)}
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         return each_class(working, lambda: working, held, xp)
 
 
@@ -175,7 +175,7 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
         super()._fit(tempered_softmax(working, self.temperature_), labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         inputs = tempered(working * 1.0, held, xp)
         return each_class(inputs, lambda: shares(exp(working, xp), xp), held, xp)
 
@@ -248,14 +248,16 @@ class IsotonicPooled(Calibrator):
         return {**super()._held(), "stride_": search_strides(self.knot_x_)}
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         top = xp.argmax(working, axis=1)
         mapped = interpolate(working, held, xp)
         mapped = shares(plus(mapped, times(working, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mapped, top, xp)
 
 
-def each_class(probabilities: Array, original: Callable[[], Array], held: Held, xp: Any) -> Array:
+def each_class(
+    probabilities: Array, original: Callable[[], Array], held: Parameters, xp: Any
+) -> Array:
     """Return each class's curve, rows divided by their sums; empty rows stay as they were."""
     mapped = interpolate_each(probabilities, held, xp)
     total = xp.sum(mapped, axis=1, keepdims=True)
@@ -327,7 +329,7 @@ class CentredIsotonic(IsotonicOneVsAll):
         return fit_centres(x, positive, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         return shares(interpolate_each(working, held, xp) + TIE_BREAK * working, xp)
 
 

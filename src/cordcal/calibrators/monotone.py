@@ -18,9 +18,9 @@ from cordcal._numeric.expressions import (
     softmax,
     times,
 )
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import Optimum, Report, bounded_step, damped_newton, progress
 from cordcal.calibrators.affine import check_max_iter, warn_about_search
 from cordcal.calibrators.temperature import (
@@ -143,7 +143,7 @@ class MonotoneMap(Calibrator):
         warn_about_search(self, problem, best)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         knots, slopes = held["knots_"], held["slopes_"]
         working = times(working, 1.0 / held["unit_"], xp)
         level = minus(working, xp.log(xp.sum(xp.exp(working), axis=1, keepdims=True)), xp)

@@ -23,10 +23,9 @@ from cordcal._numeric.expressions import (
     subtract_max,
     times,
 )
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators import _networks as nets
-from cordcal.calibrators._base import Held
 from cordcal.calibrators._curves import interpolate, search_strides
 from cordcal.calibrators.entropy import COLDEST, HOTTEST
 from cordcal.calibrators.temperature import cross_entropy, fit_temperature, sample_of
@@ -88,14 +87,14 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         return {**layers, "weight_0": first, "bias_0": bias}
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         seen = cls._seen(working, held["weight_0"].shape[0], xp)
         temperature = cls._temperatures(seen, held, xp)
         shifted = maximum(subtract_max(working, xp), LOWEST_SHIFTED, xp)
         return softmax(over(shifted, temperature[:, None], xp), xp)
 
     @classmethod
-    def _temperatures(cls, inputs: Array, held: Held, xp: Any) -> Array:
+    def _temperatures(cls, inputs: Array, held: Parameters, xp: Any) -> Array:
         """Return each row's temperature: also what is trained, with torch as ``xp``."""
         temperature = cls._temperature(nets.through_layers(inputs, held, xp)[:, 0], xp)
         return minimum(maximum(temperature, COLDEST, xp), HOTTEST, xp)
@@ -466,7 +465,7 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         return {**super()._held(), "stride_": search_strides(self.knot_x_)}
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         x, y = held["knot_x_"], held["knot_y_"]
         width = x[1] - x[0]
         below = times(minimum(working - x[0], 0.0, xp), (y[1] - y[0]) / width, xp)

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import minus, plus, softmax, times
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.warn import warn
 from cordcal.calibrators._affine_loss import VectorProblem
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import bounded_step, damped_newton, progress
 from cordcal.calibrators.affine import check_max_iter, tempered_start, warn_about_search
 from cordcal.calibrators.temperature import VANISHED_LOSS
@@ -131,7 +131,7 @@ class RankwiseTransformation(Calibrator):
         return held
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         if "floor_" in held:  # log-probabilities are measured from their floor
             working = minus(working, held["floor_"], xp)
         place = places(working, xp)

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
-from cordcal._numeric.types import Array, Domain, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
 
 
@@ -47,7 +47,7 @@ class SigmoidOneVsRest(Calibrator):
         self.coefficients_ = np.stack(found)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         p = minimum(maximum(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = held["bias_"]
         for i, feature in enumerate(cls._features(p, xp)):

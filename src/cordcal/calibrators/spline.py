@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
-from cordcal._numeric.types import Array, Kind, Matrix, Vector
+from cordcal._numeric.types import Array, Kind, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
-from cordcal.calibrators._base import Held
 from cordcal.calibrators._binary import LogisticProblem, search, sigmoid
 from cordcal.calibrators._curves import interpolate_each
 from cordcal.calibrators.confidence import check_bins, weighted_quantiles
@@ -90,7 +89,7 @@ class SplineOneVsRest(IsotonicOneVsAll):
         return fit_spline(log_odds(x), positive, w, self.knots)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         p = minimum(maximum(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = interpolate_each(xp.log(p) - xp.log(1.0 - p), held, xp)
         # The softmax of the sigmoids' logarithms: the sigmoids, divided by their sum.

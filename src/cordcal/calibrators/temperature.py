@@ -10,9 +10,9 @@ import numpy as np
 
 from cordcal._numeric.arrays import block_buffer, row_blocks
 from cordcal._numeric.expressions import LOWEST_SHIFTED, exp, shares, times
-from cordcal._numeric.types import Array, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Held, Size
+from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
 # log(1/T) is searched in this interval around that of the logits' unit: T between 1e-7 and 9e6
@@ -109,7 +109,7 @@ class TemperatureScaling(Calibrator):
         return cross_entropy(shifted, labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Held, *, xp: Any) -> Array:
+    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         return tempered(working, held, xp)
 
 
@@ -170,7 +170,7 @@ class TopVersusAllTemperature(TemperatureScaling):
         return top_versus_all(shifted, labels, weight)
 
 
-def tempered(shifted: Array, held: Held, xp: Any) -> Array:
+def tempered(shifted: Array, held: Parameters, xp: Any) -> Array:
     """Return ``softmax(shifted / T)``; the largest entry, 0, needs no shift."""
     return shares(exp(times(shifted, 1.0 / held["temperature_"], xp), xp), xp)
 

@@ -116,7 +116,7 @@ def _running(title: str, scheduler: str | None) -> Iterator[Any]:
 
 def _cluster(address: str) -> Any:
     try:
-        from cordcal.dask._cluster import on_cluster
+        from cordcal.dask.cluster import on_cluster
     except ImportError as error:
         raise ImportError(
             "a cluster needs Dask; install it with: pip install 'cordcal[dask]'"

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.expressions import in_domain, shares, softmax
-from cordcal._numeric.types import Array, Kind
+from cordcal._numeric.types import Array, Kind, Parameters
 from cordcal.calibrators import Calibrator, available, calibrator_class
-from cordcal.calibrators._base import Held
 from cordcal.export._repair import lift, repair
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
@@ -37,7 +36,7 @@ class Recipe:
     scalars: tuple[float, ...]
 
     def both(
-        self, scores: Array, decision: Array, held: Held, dtype: str, *, xp: Any
+        self, scores: Array, decision: Array, held: Parameters, dtype: str, *, xp: Any
     ) -> tuple[Array, Array]:
         """Return the direct and the repaired report; rounding to ``dtype`` ties no decision."""
         original, direct = self.before_repair(scores, held, xp=xp)
@@ -46,7 +45,7 @@ class Recipe:
         curve = Curve(*self.scalars)
         return direct, lift(direct, decision, curve, self.rule, dtype, xp=xp)
 
-    def before_repair(self, scores: Array, held: Held, *, xp: Any) -> tuple[Array, Array]:
+    def before_repair(self, scores: Array, held: Parameters, *, xp: Any) -> tuple[Array, Array]:
         """Return the original and the direct report."""
         if self.given != self.kind:
             scores = softmax(scores, xp)
