@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -396,3 +398,13 @@ def test_rows_of_a_classifier_go_by_position_as_in_scikit_learn() -> None:
     frame = pd.DataFrame(ORIGINAL, index=NAMES, columns=["a", "b", "c"])
     model.fit(frame, pd.Series(LABELS, index=NAMES[SHUFFLED]))
     assert_same(model.predict_proba(frame), wanted)
+
+
+@pytest.mark.parametrize("name", ["pandas", "numpy.ma"])
+def test_a_module_that_another_thread_is_loading(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in sys.modules already, and still empty."""
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    scores, labels = np.eye(3), [0, 1, 2]
+    assert same_rows(scores=scores, labels=labels)[1] is labels

@@ -23,7 +23,7 @@ COMMANDS: tuple[tuple[str, int, str], ...] = (
     ("check s.npz --max nll=0", 1, "out"),
     ("check s.npz --max nll=0 --json", 1, "out"),
     ("check - --max nll=0 --junit out.xml", 1, "in out"),
-    ("audit --original s.npz --direct s.npz", 0, "out"),
+    ("audit --original s.npz --direct p.npz", 0, "out"),
     ("fit s.npz --calibrator ts --output out.safetensors", 0, "out"),
     ("apply m.safetensors s.npz", 0, "out"),
     ("apply m.safetensors s.npz --output out.csv", 0, ""),
@@ -41,6 +41,8 @@ def trial(rng: Rng, folder: Path) -> int:
     """Run a command with its streams in some state."""
     logits, labels = logits_and_labels(rng, 60, 3)
     np.savez(folder / "s.npz", logits=logits, labels=labels)
+    powers = np.exp(logits)
+    np.savez(folder / "p.npz", probs=powers / powers.sum(axis=1, keepdims=True))
     text, code, needs = COMMANDS[int(rng.integers(len(COMMANDS)))]
     if "m.safetensors" in text:
         from cordcal import PreservingCalibrator, save

@@ -253,3 +253,21 @@ def test_a_link_to_a_folder_among_parts_is_named(tmp_path: Path) -> None:
         with pytest.raises(cordcal.InputError, match="is a link to a folder") as error:
             read(tmp_path / "parts")
         assert error.value.argument.endswith("day=2")
+
+
+def test_damaged_feather_files_are_refused(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    feather = pytest.importorskip("pyarrow.feather")
+    rng = np.random.default_rng(0)
+    path = tmp_path / "s.feather"
+    table = pyarrow.table({"logits": pyarrow.array(rng.normal(size=(40, 3)).tolist())})
+    feather.write_feather(table, path, compression="uncompressed", chunksize=10)
+    data = bytearray(path.read_bytes())
+    offsets = np.arange(0, 33, 3, dtype=np.int32).tobytes()
+    at = bytes(data).index(offsets)
+    data[at + 40 : at + 44] = (10**6).to_bytes(4, "little")  # a list that ends beyond the values
+    path.write_bytes(bytes(data))
+    with pytest.raises(cordcal.InputError):
+        read_scores(path)
+    with pytest.raises(cordcal.InputError):
+        list(open_scores(path))

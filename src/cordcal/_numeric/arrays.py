@@ -103,8 +103,9 @@ def refuse_masked(values: Any, name: str) -> None:
         ...
     cordcal.InputError: labels: row 1 is masked; drop such rows from every argument ...
     """
-    masked = sys.modules.get("numpy.ma")  # whoever has a masked array has loaded it
-    if masked is None or type(values) is np.ndarray:
+    # A masked array exists only once numpy.ma is loaded; another thread may be loading it now.
+    masked: Any = sys.modules.get("numpy.ma")
+    if type(values) is np.ndarray or not hasattr(masked, "is_masked"):
         return
     if isinstance(values, list | tuple):  # np.asarray forgets the masks of single rows
         if not any(issubclass(kind, masked.MaskedArray) for kind in set(map(type, values))):

@@ -66,8 +66,9 @@ def same_rows(**arguments: Any) -> tuple[Any, ...]:
 
 def _indices(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the pandas indices, of as many rows as the first; other lengths are refused later."""
-    pandas = sys.modules.get("pandas")  # whoever has an index has loaded it
-    if pandas is None:
+    # An index exists only once pandas is loaded; another thread may be loading it now.
+    pandas: Any = sys.modules.get("pandas")
+    if not (hasattr(pandas, "DataFrame") and hasattr(pandas, "Series")):
         return {}
     kinds = (pandas.DataFrame, pandas.Series)
     indices = {name: each.index for name, each in arguments.items() if isinstance(each, kinds)}

@@ -154,8 +154,8 @@ def _is_function(calibrator: Any) -> bool:
 
 def _is_module(calibrator: Any) -> bool:
     """Tell whether it is a torch module; where torch is not loaded there is none."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(calibrator, torch.nn.Module)
+    networks: Any = getattr(sys.modules.get("torch"), "nn", None)  # another thread may be loading it
+    return hasattr(networks, "Module") and isinstance(calibrator, networks.Module)
 
 
 def _forward(module: Any, given: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,16 @@ def not_readable(name: str, error: BaseException, format: str = "Parquet") -> In
         f"cannot be read as {format} ({first_line(error)})",
         "it may be cut short: write it anew",
     )
+
+
+@contextmanager
+def readable(name: str, format: str) -> Iterator[None]:
+    """Refuse a file whose damage shows only when its columns are converted."""
+    arrow, _ = import_arrow()
+    try:
+        yield
+    except arrow.ArrowException as error:
+        raise not_readable(name, error, format.capitalize()) from error
 
 
 def group_fields(schema: Any, places: Places, where: str) -> Grouping:

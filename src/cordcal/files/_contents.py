@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._arrow import class_names_in, matrix_of, vector_of
+from cordcal.files._arrow import class_names_in, matrix_of, readable, vector_of
 from cordcal.files._columns import FEATURE_NAMES, Grouping
 from cordcal.files._numpy import Chosen, Lazy
 from cordcal.files._rest import Rest
@@ -105,14 +105,19 @@ def table_contents(name: str, format: Format, table: Any, grouping: Grouping) ->
     """Name what lies in an Arrow table: a whole file's, or some rows of it."""
 
     def matrix(key: str) -> npt.NDArray[Any]:
-        return matrix_of(name, key, grouping.matrices[key], table)
+        with readable(name, format):
+            return matrix_of(name, key, grouping.matrices[key], table)
+
+    def vector(key: str) -> npt.NDArray[Any]:
+        with readable(name, format):
+            return vector_of(table, key)
 
     stored = class_names_in(table.schema)
     contents = column_contents(
         name,
         format,
         Lazy(grouping.matrices, matrix),
-        Lazy(grouping.vectors, lambda key: vector_of(table, key)),
+        Lazy(grouping.vectors, vector),
         grouping,
         lambda: len(table),
         names=stored or grouping.class_names,

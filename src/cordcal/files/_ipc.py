@@ -31,7 +31,9 @@ class Ipc(Source):
             filled = next((at for at, size in enumerate(sizes) if size), None)
             if filled is None:
                 raise no_rows(path)
-            self.first = reader.get_batch(filled).slice(0, SAMPLE_ROWS)
+            first = reader.get_batch(filled)
+            first.validate(full=True)
+            self.first = first.slice(0, SAMPLE_ROWS)
         self.grouping = group_fields(self.schema, places, path)
         size = row_bytes(self.sample(), self.first if places.rest else None)
         self.groups: list[list[Span]] = []
@@ -64,6 +66,7 @@ class Ipc(Source):
     def _batch(
         self, batch: Any, begin: int, spans: list[Span], wanted: Sequence[str], rest: bool
     ) -> Iterator[Contents]:
+        batch.validate(full=True)  # Arrow trusts lengths and offsets, which may be damaged
         for start, stop in spans:
             part = batch.slice(start - begin, stop - start)
             found = table_contents(self.path, "feather", part, self.grouping)
@@ -91,6 +94,7 @@ def read_ipc(name: str, data: bytes, places: Places) -> Contents:
     arrow, _ = import_arrow()
     try:
         table = arrow.ipc.open_file(arrow.BufferReader(data)).read_all()
+        table.validate(full=True)  # Arrow trusts lengths and offsets, which may be damaged
     except (arrow.ArrowException, OSError, OverflowError) as error:
         raise not_readable(name, error, "Feather") from error
     return table_contents(name, "feather", table, group_fields(table.schema, places, name))
