@@ -120,7 +120,7 @@ def test_resamples_with_a_constant_weight(constant: float) -> None:
         None,
     )
     counts = rng.multinomial(150, np.full(150, 1 / 150), size=300).T.astype(float)
-    values = metrics.MEASURES["ece_equal_mass"].resampled(rows)
+    values = metrics.METRICS["ece_equal_mass"].resampled(rows)
     weight = constant * counts
     np.testing.assert_allclose(
         values(weight, weight.sum(axis=0)), values(counts, counts.sum(axis=0)), rtol=1e-12

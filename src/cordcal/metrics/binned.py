@@ -12,15 +12,15 @@ from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal._validation.alignment import same_rows
-from cordcal.metrics.record import Measure, Resampler, documented, sums_by_place
-from cordcal.metrics.rows import LabelledRows, Report
+from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.stream import (
     BlockStream,
     RowStream,
     WeightedSums,
-    fed_report,
+    merge_error,
     require_rows,
-    unlike,
+    update_stream,
 )
 
 # The paper's number of bins.
@@ -117,7 +117,7 @@ class _BinStream(WeightedSums, RowStream):
         )
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         index = bin_index(rows.confidence, self.bins)
         weight = self._in_unit(rows.weight, len(rows))
 
@@ -131,10 +131,10 @@ class _BinStream(WeightedSums, RowStream):
         self._correct += total(weight * rows.correct)
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.bins != self.bins:
-            raise unlike(f"{self.bins} and {other.bins} bins")
-        other = self._same_unit(other)
+            raise merge_error(f"{self.bins} and {other.bins} bins")
+        other = self._in_common_unit(other)
         self._count += other._count
         self._weight += other._weight
         self._squares += other._squares
@@ -160,7 +160,7 @@ class ECEStream(_BinStream):
     """
 
     def result(self) -> float:
-        """Return the ECE of all rows seen so far."""
+        """Return the ECE of all rows added so far."""
         return binned_gap(self._weight, self._confidence, self._correct)
 
 
@@ -174,7 +174,7 @@ class ReliabilityStream(_BinStream):
     """
 
     def result(self) -> Reliability:
-        """Return the bins of all rows seen so far."""
+        """Return the bins of all rows added so far."""
         require_rows(self._weight.sum())
         edges = bin_edges(self.bins)
         filled = self._weight > 0.0
@@ -229,7 +229,7 @@ def clopper_pearson(
     return np.where(none, 0.0, low), np.where(every, 1.0, high)
 
 
-@documented
+@fill_docstring
 def ece(
     probabilities: Any,
     labels: Any,
@@ -248,10 +248,10 @@ def ece(
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -263,11 +263,13 @@ def ece(
     >>> round(ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(ECEStream(bins), *given).result()
+    stream = update_stream(
+        ECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-@documented
+@fill_docstring
 def reliability(
     probabilities: Any,
     labels: Any,
@@ -284,10 +286,10 @@ def reliability(
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -299,13 +301,15 @@ def reliability(
     >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5)
     Reliability(5 bins, 2 rows, ECE 0.4000)
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(ReliabilityStream(bins), *given).result()
+    stream = update_stream(
+        ReliabilityStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
     residual = rows.confidence - rows.correct
-    sums = sums_by_place(bin_index(rows.confidence, BINS), residual, BINS)
+    sums = weighted_sum_matrix(bin_index(rows.confidence, BINS), residual, BINS)
 
     def values(weight: Matrix, total: Vector) -> Vector:
         return np.asarray(np.abs(sums @ weight).sum(axis=0) / total)
@@ -313,7 +317,7 @@ def _resampler(rows: LabelledRows) -> Resampler:
     return values
 
 
-ECE = Measure(
+ECE = Metric(
     "ece",
     "expected calibration error",
     "ECE",
@@ -343,7 +347,7 @@ def class_reliability(
     Parameters
     ----------
     probabilities : array_like of shape (n, K)
-        The report to measure.
+        The predicted probabilities.
     labels : array_like of int
         The true class of each row, 0..K-1.
     index : int
@@ -367,10 +371,10 @@ def class_reliability(
     probabilities, labels, sample_weight = same_rows(
         probabilities=probabilities, labels=labels, sample_weight=sample_weight
     )
-    report = Report.of(probabilities, "probabilities")
+    report = ProbabilityMatrix.from_array(probabilities, "probabilities")
     if not 0 <= index < report.classes:
         raise ValueError(f"index is {index}; pass a class, 0..{report.classes - 1}")
-    rows = report.labelled(*report.beside(labels, sample_weight))
+    rows = report.reduce(*report.check_labels(labels, sample_weight))
     chosen = np.full(len(rows), index, dtype=np.intp)
     own = LabelledRows(
         confidence=report.mass_on(chosen),
@@ -472,27 +476,27 @@ class ClasswiseECEStream(WeightedSums, BlockStream):
         return self._by_class
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.bins != self.bins:
-            raise unlike(f"{self.bins} and {other.bins} bins")
-        other = self._same_unit(other)
+            raise merge_error(f"{self.bins} and {other.bins} bins")
+        other = self._in_common_unit(other)
         if other._by_class is not None:
             self._sized(other._by_class.shape[2])[:] += other._by_class
         return self
 
     def by_class(self) -> ClassBins:
-        """Return the bins of every class of all rows seen so far."""
+        """Return the bins of every class of all rows added so far."""
         sums = self._sized(0).copy()
         require_rows(sums[0, 0].max(initial=0.0))
         sums[:2, 0] -= sums[:2, 1:].sum(axis=1)
         return ClassBins(*sums)
 
     def result(self) -> float:
-        """Return the classwise ECE of all rows seen so far."""
+        """Return the classwise ECE of all rows added so far."""
         return float(self.by_class().ece.mean())
 
 
-@documented
+@fill_docstring
 def classwise_ece(
     probabilities: Any,
     labels: Any,
@@ -510,10 +514,10 @@ def classwise_ece(
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -525,11 +529,13 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(ClasswiseECEStream(bins), *given).result()
+    stream = update_stream(
+        ClasswiseECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-CLASSWISE_ECE = Measure(
+CLASSWISE_ECE = Metric(
     "classwise_ece",
     "classwise ECE",
     "cwECE",

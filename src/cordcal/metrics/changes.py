@@ -16,9 +16,9 @@ from cordcal._validation.alignment import same_rows
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.probabilities import check_same_shape, nan_refusal
-from cordcal.metrics.record import documented
-from cordcal.metrics.rows import Report
-from cordcal.metrics.stream import WeightedMean, fed, require_rows, unlike
+from cordcal.metrics.record import fill_docstring
+from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.stream import WeightedMean, merge_error, require_rows, update_stream
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class DecisionChangesStream:
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add the rows of another stream; return this stream."""
         self._n += other._n
         self._changed += other._changed
         self._weight += other._weight
@@ -196,7 +196,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
                 "pass scores of shape (rows, classes), or one class index for each row",
             )
         return check_decisions(vector, len(vector), int(vector.max()) + 1, name), None
-    report = Report.of(values, name)
+    report = ProbabilityMatrix.from_array(values, name)
     chosen = np.empty(report.rows, dtype=np.intp)
     for at, block in report.blocks():
         chosen[at] = first = arrays.first_argmax(block)
@@ -223,7 +223,7 @@ def decision_pair(original: Any, evaluated: Any) -> tuple[Classes, Classes, int 
     return before, after, known
 
 
-@documented
+@fill_docstring
 def decision_changes(
     original: Any,
     evaluated: Any,
@@ -263,19 +263,13 @@ def decision_changes(
     """
     # Labels count the columns of the original.
     evaluated = in_column_order(evaluated, "evaluated", column_names(original), "original")
-    stream = fed(
-        DecisionChangesStream(),
-        original,
-        evaluated,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
+    stream = update_stream(
+        DecisionChangesStream(), [original, evaluated], labels, sample_weight, axis, ignore_index
     )
     return stream.result()
 
 
-@documented
+@fill_docstring
 def tpcr(
     original: Any, evaluated: Any, *, sample_weight: Any = None, axis: int | None = None
 ) -> float:
@@ -444,7 +438,10 @@ class TopkChangesStream:
         original, evaluated, sample_weight = same_rows(
             original=original, evaluated=evaluated, sample_weight=sample_weight
         )
-        before, after = Report.of(original, "original"), Report.of(evaluated, "evaluated")
+        before, after = (
+            ProbabilityMatrix.from_array(original, "original"),
+            ProbabilityMatrix.from_array(evaluated, "evaluated"),
+        )
         check_same_shape(before.values, "original", after.values, "evaluated")
         if self.k > before.classes:
             raise InputError(
@@ -470,16 +467,16 @@ class TopkChangesStream:
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add the rows of another stream; return this stream."""
         if other.k != self.k:
-            raise unlike(f"k = {self.k} and k = {other.k}")
+            raise merge_error(f"k = {self.k} and k = {other.k}")
         self._n += other._n
         self._weight += other._weight
         self._parts = added(self._parts, other._parts)
         return self
 
     def result(self) -> TopkChanges:
-        """Return the changes among all rows seen so far."""
+        """Return the changes among all rows added so far."""
         require_rows(self._n)
         (n_set, of_set), (n_order, of_order) = self._parts
         set_rate, order_rate = of_set.mean(self._weight), of_order.mean(self._weight)
@@ -506,7 +503,7 @@ def _best(scores: npt.NDArray[Any], k: int, name: str, first: int) -> Classes:
     return np.take_along_axis(members, order, axis=1)
 
 
-@documented
+@fill_docstring
 def topk_changes(
     original: Any, evaluated: Any, k: int, *, sample_weight: Any = None, axis: int | None = None
 ) -> TopkChanges:
@@ -534,7 +531,9 @@ def topk_changes(
     >>> changes.n_set_changed, changes.n_order_changed
     (1, 2)
     """
-    stream = fed(TopkChangesStream(k), original, evaluated, sample_weight=sample_weight, axis=axis)
+    stream = update_stream(
+        TopkChangesStream(k), [original, evaluated], sample_weight=sample_weight, axis=axis
+    )
     return stream.result()
 
 
@@ -566,7 +565,10 @@ class MeanRetentionStream:
         original, direct, repaired, sample_weight = same_rows(
             original=original, direct=direct, repaired=repaired, sample_weight=sample_weight
         )
-        before, after = Report.of(direct, "direct"), Report.of(repaired, "repaired")
+        before, after = (
+            ProbabilityMatrix.from_array(direct, "direct"),
+            ProbabilityMatrix.from_array(repaired, "repaired"),
+        )
         check_same_shape(before.values, "direct", after.values, "repaired")
         decision, _ = read_decisions(original, "original")
         decision = check_decisions(decision, before.rows, before.classes, "original")
@@ -578,17 +580,17 @@ class MeanRetentionStream:
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add the rows of another stream; return this stream."""
         self._direct.merge(other._direct)
         self._repaired.merge(other._repaired)
         return self
 
     def result(self) -> float:
-        """Return the difference of the two means over all rows seen so far."""
+        """Return the difference of the two means over all rows added so far."""
         return abs(self._repaired.result() - self._direct.result())
 
 
-@documented
+@fill_docstring
 def mean_retention(
     original: Any, direct: Any, repaired: Any, *, sample_weight: Any = None, axis: int | None = None
 ) -> float:
@@ -619,7 +621,10 @@ def mean_retention(
     >>> round(mean_retention(original, direct, repaired), 6)
     0.025
     """
-    stream = fed(
-        MeanRetentionStream(), original, direct, repaired, sample_weight=sample_weight, axis=axis
+    stream = update_stream(
+        MeanRetentionStream(),
+        [original, direct, repaired],
+        sample_weight=sample_weight,
+        axis=axis,
     )
     return stream.result()

@@ -10,15 +10,15 @@ import numpy.typing as npt
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal.metrics.binned import BINS, check_bins
-from cordcal.metrics.record import Measure, Resampler, documented
+from cordcal.metrics.record import Metric, Resampler, fill_docstring
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import (
-    RowsStream,
+    RowCollector,
     RowStream,
     WeightedSums,
-    fed_report,
+    merge_error,
     require_rows,
-    unlike,
+    update_stream,
 )
 
 # The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
@@ -87,7 +87,7 @@ def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
 
 
 def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
-    """Return the equal-mass ECE of rows that were reduced already."""
+    """Return the equal-mass ECE of reduced rows."""
     order = confidence_order(rows.confidence)
     weight = rows.weights
     residual = weight * (rows.confidence - rows.correct)
@@ -118,7 +118,7 @@ class EqualMassECEStream(WeightedSums, RowStream):
         self._smallest, self._largest = np.inf, 0.0
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         mantissa, exponent = np.frexp(np.clip(1.0 - rows.confidence, 0.0, 1.0 - 2.0**-53))
         # frexp's mantissa lies in [1/2, 1): its leading bits number the cells of an octave.
         octave = np.ldexp(2.0 * mantissa - 1.0, _CELL_BITS).astype(np.intp)
@@ -135,10 +135,10 @@ class EqualMassECEStream(WeightedSums, RowStream):
         self._largest = max(self._largest, float(weight.max(initial=0.0)))
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.bins != self.bins:
-            raise unlike(f"{self.bins} and {other.bins} bins")
-        other = self._same_unit(other)
+            raise merge_error(f"{self.bins} and {other.bins} bins")
+        other = self._in_common_unit(other)
         self._count += other._count
         self._weight += other._weight
         self._residual += other._residual
@@ -171,7 +171,7 @@ class EqualMassECEStream(WeightedSums, RowStream):
         return np.diff(edges), weight[cell], residual[cell], bins
 
     def result(self) -> float:
-        """Return the equal-mass ECE of all rows seen so far, up to `error_bound`."""
+        """Return the equal-mass ECE of all rows added so far, up to `error_bound`."""
         piece, weight, residual, index = self._shares()
         gap = np.bincount(index, piece / weight * residual, minlength=self.bins)
         return float(np.abs(gap).sum() / piece.sum())
@@ -187,7 +187,7 @@ class EqualMassECEStream(WeightedSums, RowStream):
         return min(1.0, (split + cut) / float(piece.sum()))
 
 
-@documented
+@fill_docstring
 def ece_equal_mass(
     probabilities: Any,
     labels: Any,
@@ -206,10 +206,10 @@ def ece_equal_mass(
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -222,9 +222,10 @@ def ece_equal_mass(
     >>> round(ece_equal_mass(p, [0, 1, 0, 0], bins=2), 6)
     0.15
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    rows = fed_report(RowsStream(), *given).result()
-    return equal_mass_gap(rows, check_bins(bins))
+    stream = update_stream(
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return equal_mass_gap(stream.result(), check_bins(bins))
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
@@ -254,7 +255,7 @@ def _resampler(rows: LabelledRows) -> Resampler:
     return values
 
 
-EQUAL_MASS_ECE = Measure(
+EQUAL_MASS_ECE = Metric(
     "ece_equal_mass",
     "equal-mass ECE",
     "ECE-EM",

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.types import Vector
-from cordcal.metrics.record import Measure, documented
+from cordcal.metrics.record import Metric, fill_docstring
 from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import MeanStream, fed_report
+from cordcal.metrics.stream import MeanStream, update_stream
 
 # The true class's probability is floored here before the logarithm, on every report alike:
 # with it one confident mistake costs 27.6, and exact zeros (isotonic methods) stay finite.
@@ -44,7 +44,7 @@ class BrierStream(MeanStream):
         return rows.squared_error
 
 
-@documented
+@fill_docstring
 def accuracy(
     probabilities: Any,
     labels: Any,
@@ -58,10 +58,10 @@ def accuracy(
     Parameters
     ----------
     probabilities : array_like of shape (n, K)
-        The report to measure; ties go to the smallest index.
+        The predicted probabilities; ties go to the smallest index.
     labels : array_like of int
         The true class of each row, 0..K-1.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -73,11 +73,13 @@ def accuracy(
     >>> accuracy([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]], [0, 1])
     0.5
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(AccuracyStream(), *given).result()
+    stream = update_stream(
+        AccuracyStream(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-@documented
+@fill_docstring
 def nll(
     probabilities: Any,
     labels: Any,
@@ -93,8 +95,8 @@ def nll(
 
     Parameters
     ----------
-    {report}
-    {rows}
+    {probabilities, labels}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -106,11 +108,11 @@ def nll(
     >>> round(nll([[0.5, 0.5], [0.0, 1.0]], [0, 0]), 6)
     14.162084
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(NLLStream(), *given).result()
+    stream = update_stream(NLLStream(), [probabilities], labels, sample_weight, axis, ignore_index)
+    return stream.result()
 
 
-@documented
+@fill_docstring
 def brier(
     probabilities: Any,
     labels: Any,
@@ -125,8 +127,8 @@ def brier(
 
     Parameters
     ----------
-    {report}
-    {rows}
+    {probabilities, labels}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -138,11 +140,13 @@ def brier(
     >>> brier([[0.5, 0.5], [0.0, 1.0]], [0, 0])
     1.25
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(BrierStream(), *given).result()
+    stream = update_stream(
+        BrierStream(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-ACCURACY = Measure(
+ACCURACY = Metric(
     "accuracy",
     "accuracy",
     "accuracy",
@@ -153,7 +157,7 @@ ACCURACY = Measure(
     digits=2,
     lower_is_better=False,
 )
-NLL = Measure(
+NLL = Metric(
     "nll",
     "negative log-likelihood",
     "NLL",
@@ -162,7 +166,7 @@ NLL = Measure(
     NLLStream,
     leading=True,
 )
-BRIER = Measure(
+BRIER = Metric(
     "brier",
     "Brier score",
     "Brier",

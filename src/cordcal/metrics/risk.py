@@ -9,7 +9,7 @@ import numpy as np
 
 from cordcal._numeric.types import Vector
 from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import RowsStream, fed
+from cordcal.metrics.stream import RowCollector, update_stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class RiskCoverage:
         return f"RiskCoverage(AURC {self.aurc:.4f}, {len(self.confidence):,} thresholds)"
 
 
-def curve_of(rows: LabelledRows) -> RiskCoverage:
-    """Return the curve of rows that were reduced already.
+def risk_curve(rows: LabelledRows) -> RiskCoverage:
+    """Return the curve of reduced rows.
 
     Rows of one confidence are kept or left together; within the area they count as if their
     errors were spread evenly among them, so that their order is nothing.
@@ -138,7 +138,7 @@ def risk_coverage(
     Parameters
     ----------
     probabilities : array_like of shape (n, K)
-        The report to measure; its largest entry is the decision and its confidence.
+        The predicted probabilities; its largest entry is the decision and its confidence.
     labels : array_like of int
         The true class of each row, 0..K-1.
     sample_weight : array_like, optional
@@ -159,12 +159,7 @@ def risk_coverage(
     >>> curve.coverage.round(3), curve.risk.round(3)
     (array([0.333, 0.667, 1.   ]), array([0.   , 0.   , 0.333]))
     """
-    stream = fed(
-        RowsStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
+    stream = update_stream(
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
     )
-    return curve_of(stream.result())
+    return risk_curve(stream.result())

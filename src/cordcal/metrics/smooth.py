@@ -16,15 +16,15 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import Classes, Matrix, Vector
-from cordcal.metrics.record import Measure, Resampler, documented, sums_by_place
+from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import (
-    RowsStream,
+    RowCollector,
     RowStream,
     WeightedSums,
-    fed_report,
+    merge_error,
     require_rows,
-    unlike,
+    update_stream,
 )
 
 Spectrum = npt.NDArray[np.complex128]
@@ -194,7 +194,7 @@ def fixed_point(error_at: Callable[[float], float]) -> tuple[float, float, list[
 
 
 def smooth_gap(rows: LabelledRows, normalization: Normalization = "count") -> tuple[float, float]:
-    """Return smECE and its kernel width of rows that were reduced already."""
+    """Return smECE and its kernel width of reduced rows."""
     weight = rows.weights
     if rows.weight is not None:
         # The density floor is meant for rows that count once each.
@@ -237,7 +237,7 @@ class SmoothECEStream(WeightedSums, RowStream):
         self._rows = 0
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         positions, weight = Positions(rows.confidence), self._in_unit(rows.weight, len(rows))
         residual = weight * (positions.confidence - rows.correct)
         self._residual += positions.spread(residual, _STREAM_CELLS + 1)
@@ -245,10 +245,10 @@ class SmoothECEStream(WeightedSums, RowStream):
         self._rows += int(np.count_nonzero(weight))
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.normalization != self.normalization:
-            raise unlike(f"normalization {self.normalization!r} and {other.normalization!r}")
-        other = self._same_unit(other)
+            raise merge_error(f"normalization {self.normalization!r} and {other.normalization!r}")
+        other = self._in_common_unit(other)
         self._residual += other._residual
         self._mass += other._mass
         self._rows += other._rows
@@ -261,7 +261,7 @@ class SmoothECEStream(WeightedSums, RowStream):
         return Residuals(nodes, self._residual * scale, self._mass * scale, self.normalization)
 
     def result(self) -> float:
-        """Return smECE of all rows seen so far, up to `error_bound`."""
+        """Return smECE of all rows added so far, up to `error_bound`."""
         return fixed_point(self._points().error_at)[1]
 
     def error_bound(self) -> float:
@@ -300,7 +300,7 @@ class SmoothECEStream(WeightedSums, RowStream):
         return moved if self.normalization == "count" else 4.0 * moved
 
 
-@documented
+@fill_docstring
 def smooth_ece(
     probabilities: Any,
     labels: Any,
@@ -318,7 +318,7 @@ def smooth_ece(
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     normalization : {"count", "density", "corrected"}
         ``"count"`` divides the smoothed residuals by the number of rows, as relplot 1.0 and
         1.0.1 do; the paper's values are these.  ``"density"`` divides by the smoothed
@@ -326,7 +326,7 @@ def smooth_ece(
         end nodes, so rows whose confidence is 1 count half: the first then under-reports,
         the second divides by too little and over-reports, by up to a factor of two where
         most confidences are 1.  ``"corrected"`` is the second with full end nodes.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -342,9 +342,10 @@ def smooth_ece(
     0.249846
     """
     kind = check_normalization(normalization)
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    rows = fed_report(RowsStream(), *given).result()
-    return smooth_gap(rows, kind)[0]
+    stream = update_stream(
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return smooth_gap(stream.result(), kind)[0]
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
@@ -356,7 +357,9 @@ def _resampler(rows: LabelledRows) -> Resampler:
     scaled = confidence * (nodes - 1)
     left = np.clip(scaled.astype(np.intp), 0, nodes - 2)
     right = residual * (scaled - left)
-    sums = sums_by_place(np.stack([left, left + 1]), np.stack([residual - right, right]), nodes)
+    sums = weighted_sum_matrix(
+        np.stack([left, left + 1]), np.stack([residual - right, right]), nodes
+    )
 
     def values(weight: Matrix, total: Vector) -> Vector:
         found = np.empty(len(total))
@@ -368,7 +371,7 @@ def _resampler(rows: LabelledRows) -> Resampler:
     return values
 
 
-SMOOTH_ECE = Measure(
+SMOOTH_ECE = Metric(
     "smooth_ece",
     "smooth ECE",
     "smECE",

@@ -8,7 +8,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal.evaluate.comparison import Comparison, Entry
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 from cordcal.plots._axes import COLOURS, axes, legend_above, signed
 from cordcal.report.charts import CHANGE_KINDS
 
@@ -70,11 +70,11 @@ def metric_versus_tpcr(
     ax : matplotlib Axes
         The axes.
     """
-    if measure not in MEASURES:
-        raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(MEASURES)}")
+    if measure not in METRICS:
+        raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(METRICS)}")
     _refuse_others(comparison)
     ax = axes(ax)
-    scale = MEASURES[measure].scale
+    scale = METRICS[measure].scale
     ax.axvline(0.0, color="#e4e2dc", linewidth=8, zorder=0)
     for entry in comparison:
         direct, repaired = (scale * report[measure] for report in (entry.direct, entry.repaired))
@@ -91,7 +91,7 @@ def metric_versus_tpcr(
     ax.plot(0.0, scale * comparison.uncalibrated[measure], "x", color=COLOURS["original"])
     ax.margins(x=0.12)  # room for the name beside the last mark
     ax.set_xlabel("decisions changed (TPCR, %)")
-    ax.set_ylabel(MEASURES[measure].axis)
+    ax.set_ylabel(METRICS[measure].axis)
     return ax
 
 
