@@ -1,8 +1,8 @@
-"""MetricValues of reports and of the decisions they carry.
+"""Metrics of predicted probabilities and of the predictions they imply.
 
-Functions take whole arrays; each has a streaming form whose name ends in ``Stream``
-(``update``, ``merge``, ``result``) for data larger than memory.  Entries are read as given
-and never renormalised.
+Functions take whole arrays.  Most have a streaming form, whose name ends in ``Stream``
+(``update``, ``merge``, ``result``), for data larger than memory.  Probabilities are never
+renormalised.
 """
 
 from cordcal.metrics.binned import (

@@ -1,4 +1,4 @@
-"""Measures that are means of one number a row: accuracy, log loss, Brier score."""
+"""Metrics that are means of one number per row: accuracy, log loss, Brier score."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cordcal.metrics.record import Metric, fill_docstring
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import MeanStream, update_stream
 
-# The true class's probability is floored here before the logarithm, on every report alike:
-# with it one confident mistake costs 27.6, and exact zeros (isotonic methods) stay finite.
+# Any probability of the true class is clipped at this value before the logarithm, so that exact
+# zeros (isotonic methods) have a finite loss, 27.6 nats.
 NLL_FLOOR = 1e-12
 
 
@@ -30,8 +30,8 @@ class NLLStream(MeanStream):
 
     @staticmethod
     def of_rows(rows: LabelledRows) -> Vector:
-        """Return each row's negative log-likelihood."""
-        # + 0.0 turns the -0.0 of a certain row into 0.0.
+        """Return the negative log-likelihood per row."""
+        # + 0.0 turns the -0.0 of a row with probability 1 into 0.0.
         return -np.log(np.maximum(rows.true_mass, NLL_FLOOR)) + 0.0
 
 
@@ -40,7 +40,7 @@ class BrierStream(MeanStream):
 
     @staticmethod
     def of_rows(rows: LabelledRows) -> Vector:
-        """Return each row's squared distance to its one-hot label."""
+        """Return the squared distance to the one-hot label per row."""
         return rows.squared_error
 
 
@@ -90,8 +90,8 @@ def nll(
 ) -> float:
     """Return the mean negative log-likelihood (log loss, natural logarithm).
 
-    The true class's probability is floored at 1e-12, so that a report with exact
-    zeros has a finite value.
+    The probability of the true class is clipped at 1e-12, so that the value is finite for
+    exact zeros.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def nll(
     Returns
     -------
     nll : float
-        0 for a report that is certain and right, at most 27.63.
+        Between 0 and 27.63; 0 if every true class has probability 1.
 
     Examples
     --------
