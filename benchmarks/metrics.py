@@ -14,7 +14,7 @@ import numpy as np
 from cordcal import metrics
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.statistics import resampled, simultaneous_intervals
-from cordcal.metrics.rows import Report
+from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.smooth import Normalization, smooth_gap
 
 ROWS, CLASSES = 25_000, 1000
@@ -54,7 +54,7 @@ def main() -> None:
         for name, call in calls.items():
             took = best(call)
             print(f"  {name:14} {took:7.1f} ms  {took / plain:5.2f} x")
-    rows = Report.of(p, "p").labelled(y)
+    rows = ProbabilityMatrix.from_array(p, "p").reduce(y)
     kinds: tuple[Normalization, ...] = ("count", "density", "corrected")
     for kind in kinds:
         print(f"smECE of {ROWS:,} rows, {kind}: {best(lambda k=kind: smooth_gap(rows, k)):.1f} ms")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cordcal.report.charts import MEASURES, number
+from cordcal.report.charts import METRICS, number
 
 from .conftest import EVIL, opened
 
@@ -57,7 +57,7 @@ def test_the_table_tells_the_result_objects_numbers(page: Any, comparison: Any) 
             "#calibrators tbody tr", has=page.locator(f"th[data-sort='{entry.key}']")
         )
         cells = row.locator("td")
-        shown = ["nll", "ece", None, *(name for name in MEASURES if name not in ("nll", "ece"))]
+        shown = ["nll", "ece", None, *(name for name in METRICS if name not in ("nll", "ece"))]
         for index, measure in enumerate(shown):
             if measure is None:
                 continue

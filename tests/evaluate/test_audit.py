@@ -308,5 +308,5 @@ def test_a_lift_is_audited_like_any_repair() -> None:
 
 
 def test_what_rounds_to_zero_has_no_minus() -> None:
-    assert metrics.MEASURES["nll"].write(-1e-9, signed=True) == "+0.0000"
-    assert metrics.MEASURES["nll"].write(-1e-9) == "0.0000"
+    assert metrics.METRICS["nll"].write(-1e-9, signed=True) == "+0.0000"
+    assert metrics.METRICS["nll"].write(-1e-9) == "0.0000"

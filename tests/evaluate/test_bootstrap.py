@@ -8,7 +8,7 @@ import pytest
 from cordcal import metrics
 from cordcal.evaluate import statistics
 from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
-from cordcal.metrics.rows import LabelledRows, Report
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.smooth import Positions, Residuals, smooth_gap
 
 RESAMPLED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "smooth_ece")
@@ -34,7 +34,7 @@ def test_values_are_the_measures_with_counts_as_weights(weighted, sharp) -> None
         p = np.where(np.eye(5)[y] > 0, 0.96, 0.01)
         y = np.where(np.arange(400) % 25 == 0, (y + 1) % 5, y)
     w = np.random.default_rng(9).random(400) if weighted else None
-    (values,) = replicates(Report.of(p, "p").labelled(y, w), resamples=4, seed=7)
+    (values,) = replicates(ProbabilityMatrix.from_array(p, "p").reduce(y, w), resamples=4, seed=7)
     assert tuple(values) == RESAMPLED
     rng = np.random.default_rng(7)
     for place in range(4):
@@ -44,7 +44,7 @@ def test_values_are_the_measures_with_counts_as_weights(weighted, sharp) -> None
             expected = getattr(metrics, name)(p, y, sample_weight=weight)
             np.testing.assert_allclose(values[name][place], expected, rtol=1e-10, err_msg=name)
         # The smooth error keeps the kernel's width of the sample.
-        rows = Report.of(p, "p").labelled(y, w)
+        rows = ProbabilityMatrix.from_array(p, "p").reduce(y, w)
         residual = weight * (rows.confidence - rows.correct)
         points = Residuals(Positions(rows.confidence), residual, weight, "count")
         expected = points.error_at(smooth_gap(rows)[1])
@@ -53,7 +53,7 @@ def test_values_are_the_measures_with_counts_as_weights(weighted, sharp) -> None
 
 def test_reports_are_resampled_together_whatever_the_blocks(monkeypatch) -> None:
     p, y = labelled(2)
-    rows = Report.of(p, "p").labelled(y)
+    rows = ProbabilityMatrix.from_array(p, "p").reduce(y)
     first, second = replicates(rows, rows, resamples=5)
     monkeypatch.setattr(statistics, "_BLOCK_ENTRIES", 800)
     (blocks,) = replicates(rows, resamples=5)
@@ -67,7 +67,7 @@ def test_reports_are_resampled_together_whatever_the_blocks(monkeypatch) -> None
 def test_splits_are_drawn_from_the_whole_and_averaged() -> None:
     p, y = labelled(3)
     halves = [np.arange(0, 400, 2), np.arange(1, 400, 2)]
-    parts = [Report.of(p[half], "p").labelled(y[half]) for half in halves]
+    parts = [ProbabilityMatrix.from_array(p[half], "p").reduce(y[half]) for half in halves]
     together = resampled({"both": parts}, halves, 400, resamples=3)["both"]["accuracy"]
     alone = [
         resampled({"one": [part]}, [half], 400, resamples=3)
@@ -79,7 +79,7 @@ def test_splits_are_drawn_from_the_whole_and_averaged() -> None:
 
 def test_a_resample_that_draws_none_of_a_few_rows_counts_each_once() -> None:
     p, y = labelled(4)
-    few = Report.of(p[:1], "p").labelled(y[:1])
+    few = ProbabilityMatrix.from_array(p[:1], "p").reduce(y[:1])
     values = resampled({"few": [few]}, [np.arange(1)], 400, resamples=20)["few"]
     assert np.isfinite(values["nll"]).all()
 
@@ -90,7 +90,9 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     covered = 0
     for seed in range(40):
         p, y = labelled(100 + seed)
-        (values,) = replicates(Report.of(p, "p").labelled(y), resamples=60, seed=seed)
+        (values,) = replicates(
+            ProbabilityMatrix.from_array(p, "p").reduce(y), resamples=60, seed=seed
+        )
         low, high = percentile_interval(values["accuracy"], 0.95)
         covered += bool(low <= truth <= high)
     assert covered >= 32

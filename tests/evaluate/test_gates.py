@@ -10,7 +10,7 @@ import pytest
 
 from cordcal import InputError, metrics
 from cordcal.evaluate.gates import Gate, check
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +173,13 @@ def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> No
     """Neither max nor min sees NaN: the gate over groups must, wherever it stands."""
     report, labels = rows
     groups = np.repeat(["a", "b", "c"], 200)
-    whole = MEASURES["nll"]
+    whole = METRICS["nll"]
 
     def broken(p: np.ndarray, y: np.ndarray) -> float:
         middle = len(y) == 200 and (y == labels[200:400]).all()
         return float("nan") if middle else whole.function(p, y)
 
-    monkeypatch.setitem(MEASURES, "nll", replace(whole, function=broken))
+    monkeypatch.setitem(METRICS, "nll", replace(whole, function=broken))
     for bound, limit in (("max", 99.0), ("min", 0.0)):
         found = check(report, labels, gates=[Gate("nll", limit, bound, "group")], groups=groups)
         assert found.outcome == "not evaluated"

@@ -9,8 +9,8 @@ import cordcal
 from cordcal import InputError, metrics
 from cordcal.evaluate import pictures
 from cordcal.evaluate.groups import FEWEST_ROWS
-from cordcal.metrics.risk import aurc_influence, curve_of
-from cordcal.metrics.rows import Report
+from cordcal.metrics.risk import aurc_influence, risk_curve
+from cordcal.metrics.rows import ProbabilityMatrix
 
 
 @pytest.fixture(scope="module")
@@ -97,12 +97,12 @@ def test_abstention_is_the_curve(comparison, reports) -> None:
 def test_the_error_of_the_area_is_the_bootstraps(digits: int) -> None:
     rng = np.random.default_rng(5)
     top = np.round(rng.beta(4, 1, 400), digits)
-    report = Report.of(np.column_stack([top, 1 - top]), "report")
+    report = ProbabilityMatrix.from_array(np.column_stack([top, 1 - top]), "report")
     labels = (rng.random(400) > top).astype(np.intp)
-    rows = report.labelled(labels)
+    rows = report.reduce(labels)
     influence = aurc_influence(rows)
     assert influence.mean() == pytest.approx(0.0, abs=1e-12)
-    draws = [curve_of(rows.take(rng.integers(400, size=400))).aurc for _ in range(1000)]
+    draws = [risk_curve(rows.take(rng.integers(400, size=400))).aurc for _ in range(1000)]
     assert influence.std() / 20 == pytest.approx(np.std(draws), rel=0.1)
 
 

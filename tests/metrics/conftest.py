@@ -1,4 +1,4 @@
-"""A labelled report with ties, exact edges, certain rows and classes that no label names."""
+"""Labelled probabilities with ties, exact edges, ones, and a class that is never the label."""
 
 from __future__ import annotations
 

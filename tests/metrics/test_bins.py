@@ -7,6 +7,7 @@ import pytest
 
 from cordcal import metrics
 from cordcal.metrics.binned import bin_index
+from errors import refused
 
 
 def slow_ece(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
@@ -22,7 +23,7 @@ def slow_ece(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
 
 
 def two_class(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A report whose top confidence is ``confidence`` (at least 1/2) and is right where asked."""
+    """Probabilities whose top confidence is ``confidence`` (at least 1/2), and their labels."""
     return np.stack([confidence, 1.0 - confidence], axis=1), np.where(correct, 0, 1)
 
 
@@ -87,5 +88,5 @@ def test_empty_bins_are_none_in_the_dictionary() -> None:
 
 @pytest.mark.parametrize("bins", [0, -1, 2.5, True, "15"])
 def test_bins_must_be_a_whole_number(bins) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
+    with refused("bins", naming=repr(bins)):
         metrics.ece([[0.5, 0.5]], [0], bins=bins)

@@ -28,8 +28,8 @@ def test_against_the_slow_reference(dtype, bins, report) -> None:
     p, y, w = report
     p = p[:200].astype(dtype)
     p[100:150] = np.array([3, 3, 3, 3, 3, 0]) / np.array(15, dtype=dtype)  # on or near an edge
-    found = metrics.classwise_ece(p, y[:200], bins=bins, sample_weight=w[:200])
-    assert found == pytest.approx(slow_classwise(p, y[:200], w[:200], bins), rel=1e-12)
+    result = metrics.classwise_ece(p, y[:200], bins=bins, sample_weight=w[:200])
+    assert result == pytest.approx(slow_classwise(p, y[:200], w[:200], bins), rel=1e-12)
 
 
 def test_a_class_that_no_label_names_counts_with_its_probability() -> None:

@@ -29,8 +29,8 @@ def test_against_the_slow_reference(rows, bins) -> None:
     confidence = np.round(rng.uniform(0.5, 1.0, rows), 1)  # many ties
     correct = rng.random(rows) < confidence
     p = np.stack([confidence, 1.0 - confidence], axis=1)
-    found = metrics.ece_equal_mass(p, np.where(correct, 0, 1), bins=bins)
-    assert found == pytest.approx(slow_equal_mass(p.max(axis=1), correct, bins), rel=1e-12)
+    result = metrics.ece_equal_mass(p, np.where(correct, 0, 1), bins=bins)
+    assert result == pytest.approx(slow_equal_mass(p.max(axis=1), correct, bins), rel=1e-12)
 
 
 def test_ties_are_split_by_position() -> None:
@@ -61,8 +61,8 @@ def test_the_order_of_confidences_is_stable(dtype) -> None:
     rng = np.random.default_rng(1)
     confidence = np.round(rng.random(999), 2).astype(dtype).astype(np.float64)
     confidence[::5] = rng.random(200).astype(dtype)
-    found = confidence_order(confidence)
-    np.testing.assert_array_equal(found, np.argsort(confidence, kind="stable"))
+    result = confidence_order(confidence)
+    np.testing.assert_array_equal(result, np.argsort(confidence, kind="stable"))
 
 
 @pytest.mark.parametrize("constant", [0.1, 1.0 / 3.0, 7.0, 1e-300, 5e-324, 1e300])
@@ -74,8 +74,8 @@ def test_a_constant_weight_is_none(constant: float) -> None:
         p = np.stack([confidence, 1.0 - confidence], axis=1)
         y = rng.integers(2, size=rows)
         weight = np.full(rows, constant)
-        found = metrics.ece_equal_mass(p, y, sample_weight=weight)
-        assert found == pytest.approx(metrics.ece_equal_mass(p, y), rel=1e-12)
+        result = metrics.ece_equal_mass(p, y, sample_weight=weight)
+        assert result == pytest.approx(metrics.ece_equal_mass(p, y), rel=1e-12)
 
 
 @pytest.mark.parametrize("constant", [0.1, 1.0 / 3.0, 7.0, 1e-300, 5e-324, 1e300])
@@ -101,10 +101,10 @@ def test_rows_repeated_by_a_weight_fall_in_the_same_bins(constant: float) -> Non
         rows = int(rng.integers(20, 200))
         weight = rng.integers(0, 4, rows).astype(float)
         weight[0] = 1.0
-        found = rank_bins(constant * weight, 15)
+        result = rank_bins(constant * weight, 15)
         total = int(weight.sum())
         behind = np.cumsum(weight).astype(int) - weight.astype(int)
-        np.testing.assert_array_equal(found, np.minimum(15 * behind // total, 14))
+        np.testing.assert_array_equal(result, np.minimum(15 * behind // total, 14))
 
 
 @pytest.mark.parametrize("constant", [0.1, 1.0 / 3.0, 1e-70])
@@ -120,7 +120,7 @@ def test_resamples_with_a_constant_weight(constant: float) -> None:
         None,
     )
     counts = rng.multinomial(150, np.full(150, 1 / 150), size=300).T.astype(float)
-    values = metrics.MEASURES["ece_equal_mass"].resampled(rows)
+    values = metrics.METRICS["ece_equal_mass"].resampled(rows)
     weight = constant * counts
     np.testing.assert_allclose(
         values(weight, weight.sum(axis=0)), values(counts, counts.sum(axis=0)), rtol=1e-12

@@ -1,4 +1,4 @@
-"""Where changed decisions go, and one class's reliability."""
+"""Moves of predictions between classes, and the reliability of one class."""
 
 from __future__ import annotations
 
@@ -6,48 +6,50 @@ import numpy as np
 import pytest
 
 from cordcal.metrics import class_reliability, decision_changes, decision_flows, reliability
+from errors import refused
 
 
 def test_flows_are_the_changes() -> None:
     rng = np.random.default_rng(0)
     original, direct = rng.dirichlet(np.ones(5), (2, 400))
-    found = decision_flows(original, direct)
-    assert found.count.sum() == decision_changes(original, direct).n_changed
-    assert (np.diff(found.count) <= 0).all()
+    result = decision_flows(original, direct)
+    assert result.count.sum() == decision_changes(original, direct).n_changed
+    assert (np.diff(result.count) <= 0).all()
     before, after = original.argmax(axis=1), direct.argmax(axis=1)
     expected = np.zeros((5, 5), dtype=int)
     np.add.at(expected, (before, after), 1)
     np.fill_diagonal(expected, 0)
-    np.testing.assert_array_equal(found.matrix(), expected)
+    np.testing.assert_array_equal(result.matrix(), expected)
     again = decision_flows(before, direct)
     np.testing.assert_array_equal(again.matrix(), expected)
 
 
 def test_nothing_moves() -> None:
-    report = np.array([[0.6, 0.4], [0.3, 0.7]])
-    found = decision_flows(report, report)
-    assert found.count.size == 0
-    assert not found.matrix().any()
-    assert found.to_dict()["count"] == []
+    probabilities = np.array([[0.6, 0.4], [0.3, 0.7]])
+    result = decision_flows(probabilities, probabilities)
+    assert result.count.size == 0
+    assert not result.matrix().any()
+    assert result.to_dict()["count"] == []
 
 
 def test_a_class_against_the_rest() -> None:
     rng = np.random.default_rng(1)
-    report = rng.dirichlet(np.ones(3), 300)
-    labels = np.array([rng.choice(3, p=row) for row in report])
-    found = class_reliability(report, labels, 2, bins=10)
-    inside = (report[:, 2] > 0.2) & (report[:, 2] <= 0.3)
-    assert found.count[2] == inside.sum()
-    assert found.accuracy[2] == pytest.approx((labels[inside] == 2).mean())
-    assert found.confidence[2] == pytest.approx(report[inside, 2].mean())
+    probabilities = rng.dirichlet(np.ones(3), 300)
+    labels = np.array([rng.choice(3, p=row) for row in probabilities])
+    result = class_reliability(probabilities, labels, 2, bins=10)
+    inside = (probabilities[:, 2] > 0.2) & (probabilities[:, 2] <= 0.3)
+    assert result.count[2] == inside.sum()
+    assert result.accuracy[2] == pytest.approx((labels[inside] == 2).mean())
+    assert result.confidence[2] == pytest.approx(probabilities[inside, 2].mean())
 
 
 def test_of_two_classes_the_likelier_is_the_top() -> None:
     rng = np.random.default_rng(2)
     p = rng.uniform(0.5, 1.0, 200)
-    report, labels = np.stack([1 - p, p], axis=1), (rng.random(200) < p).astype(int)
-    top, own = reliability(report, labels), class_reliability(report, labels, 1)
-    np.testing.assert_array_equal(top.count, own.count)
+    probabilities, labels = np.stack([1 - p, p], axis=1), (rng.random(200) < p).astype(int)
+    top = reliability(probabilities, labels)
+    second_class = class_reliability(probabilities, labels, 1)
+    np.testing.assert_array_equal(top.count, second_class.count)
 
 
 def test_a_class_that_is_not_there() -> None:
@@ -56,7 +58,7 @@ def test_a_class_that_is_not_there() -> None:
 
 
 def test_labels_of_one_class_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"outside 0..1"):
+    with refused("labels", rows=[0], naming="0..1"):
         class_reliability([[0.5, 0.5]], [2], 0)
-    with pytest.raises(ValueError, match="sample_weight"):
+    with refused("sample_weight", rows=[0]):
         class_reliability([[0.5, 0.5]], [1], 0, sample_weight=[-1.0])

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import cordcal
 from cordcal import metrics, report
-from cordcal.metrics import MEASURES, Measure
+from cordcal.metrics import METRICS, Metric
 from cordcal.metrics.rows import LabelledRows, Vector
 from cordcal.metrics.stream import MeanStream
 
@@ -26,8 +26,8 @@ def true_mass(probabilities, labels) -> float:
 
 
 @pytest.fixture
-def registered() -> Iterator[Measure]:
-    measure = Measure(
+def registered() -> Iterator[Metric]:
+    metric = Metric(
         "true_mass",
         "mass on the true class",
         "true mass",
@@ -39,7 +39,7 @@ def registered() -> Iterator[Measure]:
         lower_is_better=False,
         leading=True,
     )
-    yield metrics.register(measure)
+    yield metrics.register(metric)
     metrics.unregister("true_mass")
 
 
@@ -51,28 +51,28 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_it_is_measured_compared_and_written(registered, rows) -> None:
-    found = cordcal.compare(*rows, ["ts", "irova"])
-    entry = found["irova"]
+    result = cordcal.compare(*rows, ["ts", "irova"])
+    entry = result["irova"]
     assert entry.direct["true_mass"] != entry.repaired["true_mass"]
     gain = entry.gain["true_mass"]
     assert gain.low < gain.estimate < gain.high
-    assert found.best["true_mass"].value == max(
-        found.measures(*pair)["true_mass"] for pair in found.preserving()
+    assert result.best["true_mass"].value == max(
+        result.measures(*pair)["true_mass"] for pair in result.preserving()
     )
-    page = report.render(found.to_dict(), title="t")
+    page = report.render(result.to_dict(), title="t")
     assert "The mean probability of the true class." in page
     assert page.count("true mass") > 3
     console = Console(width=200)
     with console.capture() as shown:
-        console.print(found)
+        console.print(result)
     assert "true mass" in shown.get()
 
 
 def test_an_audit_has_it_with_its_direction(registered, rows) -> None:
     original = np.exp(rows[0]) / np.exp(rows[0]).sum(axis=1, keepdims=True)
     direct = 0.2 + 0.4 * np.roll(original, 1, axis=1)
-    found = cordcal.audit(original, direct, rows[1], resamples=50)
-    (measured,) = [each for each in found.measures if each.measure == "true_mass"]
+    result = cordcal.audit(original, direct, rows[1], resamples=50)
+    (measured,) = [row for row in result.measures if row.measure == "true_mass"]
     assert measured.direct == true_mass(direct, rows[1])
     assert measured.verdict == "better"
     assert measured.low > 0.0
@@ -92,15 +92,15 @@ def test_a_study_table_has_it(registered, rows, tmp_path) -> None:
     assert "true mass (%)" in cells
 
 
-def test_it_is_gone_again_and_the_rest_has_all_facts() -> None:
-    assert "true_mass" not in MEASURES
-    for key, measure in MEASURES.items():
-        assert measure.key == key == measure.function.__name__
-        assert getattr(metrics, key) is measure.function
-        assert measure.meaning.endswith(".")
+def test_unregistered_metrics_are_gone_and_all_records_are_complete() -> None:
+    assert "true_mass" not in METRICS
+    for key, metric in METRICS.items():
+        assert metric.key == key == metric.function.__name__
+        assert getattr(metrics, key) is metric.function
+        assert metric.meaning.endswith(".")
 
 
-def test_what_is_no_measure_is_named() -> None:
-    found = metrics.measure_all([[0.5, 0.5]], [0])
-    with pytest.raises(AttributeError, match="there is no measure 'bries'; there are accuracy"):
-        _ = found.bries
+def test_an_unknown_metric_is_named() -> None:
+    result = metrics.measure_all([[0.5, 0.5]], [0])
+    with pytest.raises(AttributeError, match=r"'bries'.*accuracy"):
+        _ = result.bries

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import CORD, metrics
+from errors import refused
 
 
 def test_by_hand_with_weights_and_decisions() -> None:
@@ -35,7 +36,7 @@ def test_blocks_merge(report) -> None:
 
 
 def test_shapes_must_agree() -> None:
-    with pytest.raises(ValueError, match="direct has shape"):
+    with refused("direct", rows=[], naming=["(1, 2)", "(1, 3)"]):
         metrics.mean_retention([0], [[0.5, 0.5]], [[0.5, 0.25, 0.25]])
-    with pytest.raises(ValueError, match="original has shape"):
+    with refused("original", rows=[]):
         metrics.mean_retention([0, 1], [[0.5, 0.5]], [[0.5, 0.5]])

@@ -16,7 +16,7 @@ def textbook(confidence: np.ndarray, wrong: np.ndarray) -> float:
     return float(np.mean(np.cumsum(wrong[order]) / np.arange(1, len(wrong) + 1)))
 
 
-def report_of(confidence: np.ndarray) -> np.ndarray:
+def two_class(confidence: np.ndarray) -> np.ndarray:
     return np.stack([confidence, 1.0 - confidence], axis=1)
 
 
@@ -24,10 +24,10 @@ def test_distinct_confidences_give_the_textbook_area() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.51, 1.0, 200)
     labels = (rng.random(200) > confidence).astype(int)
-    found = risk_coverage(report_of(confidence), labels)
-    assert found.aurc == pytest.approx(textbook(confidence, labels), abs=1e-12)
-    assert found.coverage[-1] == 1.0
-    assert found.risk[-1] == pytest.approx(labels.mean())
+    curve = risk_coverage(two_class(confidence), labels)
+    assert curve.aurc == pytest.approx(textbook(confidence, labels), abs=1e-12)
+    assert curve.coverage[-1] == 1.0
+    assert curve.risk[-1] == pytest.approx(labels.mean())
 
 
 def test_ties_are_the_mean_over_their_orders() -> None:
@@ -37,27 +37,27 @@ def test_ties_are_the_mean_over_their_orders() -> None:
         textbook(np.arange(5, 0, -1.0), labels[[0, *order, 4]])
         for order in itertools.permutations((1, 2, 3))
     ]
-    found = risk_coverage(report_of(confidence), labels)
-    assert found.aurc == pytest.approx(np.mean(areas), abs=1e-12)
-    assert len(found.confidence) == 3
+    curve = risk_coverage(two_class(confidence), labels)
+    assert curve.aurc == pytest.approx(np.mean(areas), abs=1e-12)
+    assert len(curve.confidence) == 3
 
 
 def test_a_weight_counts_rows() -> None:
     confidence, labels = np.array([0.9, 0.7, 0.7]), np.array([0, 1, 0])
-    weighted = risk_coverage(report_of(confidence), labels, sample_weight=[2.0, 1.0, 3.0])
+    weighted = risk_coverage(two_class(confidence), labels, sample_weight=[2.0, 1.0, 3.0])
     again = np.repeat(np.arange(3), [2, 1, 3])
-    repeated = risk_coverage(report_of(confidence[again]), labels[again])
+    repeated = risk_coverage(two_class(confidence[again]), labels[again])
     assert weighted.aurc == pytest.approx(repeated.aurc, abs=1e-12)
     np.testing.assert_allclose(weighted.risk, repeated.risk)
 
 
 def test_thresholds() -> None:
-    found = risk_coverage(report_of(np.array([0.9, 0.8, 0.6])), [0, 1, 0])
-    assert found.at(0.8) == (pytest.approx(2 / 3), 0.5)
-    assert found.at(0.95)[0] == 0.0
-    assert math.isnan(found.at(0.95)[1])
-    assert found.at(0.0) == (1.0, pytest.approx(2 / 3))
-    assert set(found.to_dict()) == {"confidence", "coverage", "risk", "aurc"}
+    curve = risk_coverage(two_class(np.array([0.9, 0.8, 0.6])), [0, 1, 0])
+    assert curve.at(0.8) == (pytest.approx(2 / 3), 0.5)
+    assert curve.at(0.95)[0] == 0.0
+    assert math.isnan(curve.at(0.95)[1])
+    assert curve.at(0.0) == (1.0, pytest.approx(2 / 3))
+    assert set(curve.to_dict()) == {"confidence", "coverage", "risk", "aurc"}
 
 
 def test_one_row() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from cordcal import metrics
 from cordcal.metrics.smooth import Positions, Residuals
+from errors import refused
 
 
 def two_class(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -29,10 +30,10 @@ def test_the_transform_is_the_convolution(width) -> None:
     positions = Positions(confidence)
     residual = confidence - correct
     points = Residuals(positions, residual, np.ones(300), "count")
-    found = points.error_at(width)
+    error = points.error_at(width)
     nodes = 200 if round(20 / width) <= 200 else 3200 if round(20 / width) > 800 else 800
     slow = np.abs(slow_smooth(positions.spread(residual, nodes), width)).sum() / (nodes * 300)
-    assert found == pytest.approx(slow, rel=1e-11)
+    assert error == pytest.approx(slow, rel=1e-11)
 
 
 def test_sharing_keeps_mass_and_mean() -> None:
@@ -54,7 +55,7 @@ def test_certain_rows_count_half_in_both_published_forms() -> None:
     assert density > 1.7 * corrected
 
 
-def test_a_certain_and_wrong_report() -> None:
+def test_confident_and_wrong_rows() -> None:
     p, y = two_class(np.full(50, 1.0), np.full(50, False))
     assert metrics.smooth_ece(p, y) < 0.5  # the paper's form sees half of these rows
     assert metrics.smooth_ece(p, y, normalization="corrected") == pytest.approx(1.0, abs=1e-3)
@@ -63,9 +64,9 @@ def test_a_certain_and_wrong_report() -> None:
 @pytest.mark.parametrize("kind", ["count", "density", "corrected"])
 def test_weights_scale_freely_and_repeat_rows(kind, report) -> None:
     p, y, w = report
-    found = metrics.smooth_ece(p, y, normalization=kind, sample_weight=w)
+    error = metrics.smooth_ece(p, y, normalization=kind, sample_weight=w)
     scaled = metrics.smooth_ece(p, y, normalization=kind, sample_weight=8 * w)
-    assert scaled == pytest.approx(found, rel=1e-12)
+    assert scaled == pytest.approx(error, rel=1e-12)
     counts = np.arange(500) % 4
     rows = np.repeat(np.arange(500), counts)
     repeated = metrics.smooth_ece(p[rows], y[rows], normalization=kind)
@@ -76,7 +77,7 @@ def test_weights_scale_freely_and_repeat_rows(kind, report) -> None:
 
 
 def test_unknown_normalization() -> None:
-    with pytest.raises(ValueError, match="use one of count, density, corrected"):
+    with refused("normalization", naming=["new", "count, density, corrected"]):
         metrics.smooth_ece([[0.5, 0.5]], [0], normalization="new")
-    with pytest.raises(ValueError, match="cannot be merged"):
+    with refused("other", naming=["count", "density"]):
         metrics.SmoothECEStream().merge(metrics.SmoothECEStream("density"))

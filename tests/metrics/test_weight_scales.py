@@ -1,4 +1,4 @@
-"""Weights of any size: measures depend on their ratios alone, in functions and in streams."""
+"""Weights of any size: metrics depend on their ratios alone, in functions and in streams."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def streamed(stream: Any, p: np.ndarray, y: np.ndarray, *weights: np.ndarray) ->
 def test_the_scale_of_weights_does_not_matter(name: str, scale: float, report) -> None:
     p, y, _ = report
     function, stream = LABELLED[name]
-    wanted = function(p, y, sample_weight=WEIGHT)
+    expected = function(p, y, sample_weight=WEIGHT)
     weight = scale * WEIGHT
-    assert function(p, y, sample_weight=weight) == pytest.approx(wanted, rel=1e-9)
+    assert function(p, y, sample_weight=weight) == pytest.approx(expected, rel=1e-9)
     assert metrics.measure_all(p, y, sample_weight=weight).to_dict() == pytest.approx(
         metrics.measure_all(p, y, sample_weight=WEIGHT).to_dict(), rel=1e-9
     )
@@ -62,8 +62,8 @@ def test_blocks_whose_weights_differ_by_hundreds_of_decades(name: str, report) -
         heavy = HALVES[int(np.argmax(scales))]
         weight = max(scales) * WEIGHT[heavy]
         alone = stream().update(p[heavy], y[heavy], sample_weight=weight).result()
-        found = streamed(stream, p, y, *(scale * WEIGHT for scale in scales)).result()
-        assert found == pytest.approx(alone, rel=1e-9)
+        result = streamed(stream, p, y, *(scale * WEIGHT for scale in scales)).result()
+        assert result == pytest.approx(alone, rel=1e-9)
 
 
 @pytest.mark.filterwarnings("error")
@@ -72,17 +72,17 @@ def test_reliability_and_risk(scale: float, report) -> None:
     p, y, _ = report
     weight = scale * WEIGHT
     for function in (metrics.reliability, lambda *a, **k: metrics.class_reliability(*a, 1, **k)):
-        found, wanted = (function(p, y, sample_weight=each) for each in (weight, WEIGHT))
-        assert found.ece == pytest.approx(wanted.ece, rel=1e-9)
-        np.testing.assert_array_equal(found.count, wanted.count)
+        result, expected = (function(p, y, sample_weight=w) for w in (weight, WEIGHT))
+        assert result.ece == pytest.approx(expected.ece, rel=1e-9)
+        np.testing.assert_array_equal(result.count, expected.count)
         for field in ("confidence", "accuracy", "accuracy_low", "accuracy_high"):
-            np.testing.assert_allclose(getattr(found, field), getattr(wanted, field), rtol=1e-9)
-        share = found.weight / found.weight.sum()
-        np.testing.assert_allclose(share, wanted.weight / wanted.weight.sum(), rtol=1e-9)
-    found, wanted = (metrics.risk_coverage(p, y, sample_weight=each) for each in (weight, WEIGHT))
-    np.testing.assert_allclose(found.coverage, wanted.coverage, rtol=1e-9)
-    np.testing.assert_allclose(found.risk, wanted.risk, rtol=1e-9)
-    assert 0.0 <= found.aurc <= 1.0
+            np.testing.assert_allclose(getattr(result, field), getattr(expected, field), rtol=1e-9)
+        share = result.weight / result.weight.sum()
+        np.testing.assert_allclose(share, expected.weight / expected.weight.sum(), rtol=1e-9)
+    result, expected = (metrics.risk_coverage(p, y, sample_weight=w) for w in (weight, WEIGHT))
+    np.testing.assert_allclose(result.coverage, expected.coverage, rtol=1e-9)
+    np.testing.assert_allclose(result.risk, expected.risk, rtol=1e-9)
+    assert 0.0 <= result.aurc <= 1.0
 
 
 @pytest.mark.filterwarnings("error")
@@ -91,16 +91,16 @@ def test_changes_and_retention(scale: float, report) -> None:
     p, y, _ = report
     q = np.roll(p, 1, axis=0)
     weight = scale * WEIGHT
-    for function, given in (
+    for function, arguments in (
         (metrics.decision_changes, (p, q, y)),
         (metrics.topk_changes, (p, q, 2)),
     ):
-        found, wanted = (asdict(function(*given, sample_weight=each)) for each in (weight, WEIGHT))
-        assert found == pytest.approx(wanted, rel=1e-9)
-    found, wanted = (
-        metrics.mean_retention(p, p, q, sample_weight=each) for each in (weight, WEIGHT)
-    )
-    assert found == pytest.approx(wanted, rel=1e-9)
+        result, expected = (
+            asdict(function(*arguments, sample_weight=each)) for each in (weight, WEIGHT)
+        )
+        assert result == pytest.approx(expected, rel=1e-9)
+    result, expected = (metrics.mean_retention(p, p, q, sample_weight=w) for w in (weight, WEIGHT))
+    assert result == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_block_without_weights_among_others_counts_its_rows_once(report) -> None:
@@ -109,9 +109,9 @@ def test_a_block_without_weights_among_others_counts_its_rows_once(report) -> No
     for name in ("ece", "nll", "classwise", "equal mass", "smooth"):
         _, stream = LABELLED[name]
         for order in (HALVES, HALVES[::-1]):
-            found = stream()
+            result = stream()
             for at in order:
                 weight = None if at is HALVES[0] else WEIGHT[at]
-                found.update(p[at], y[at], sample_weight=weight)
-            wanted = streamed(stream, p, y, ones, ones)
-            assert found.result() == pytest.approx(wanted.result(), rel=1e-9)
+                result.update(p[at], y[at], sample_weight=weight)
+            expected = streamed(stream, p, y, ones, ones)
+            assert result.result() == pytest.approx(expected.result(), rel=1e-9)

@@ -11,8 +11,8 @@ ECE = pytest.importorskip("netcal.metrics").ECE
 
 
 def their_ece(p: np.ndarray, y: np.ndarray, bins: int, **kind: bool) -> float:
-    # Given whole rows it decides by the labels present whether the task is binary, and then
-    # measures the second class; given confidence and correctness it measures the top label.
+    # From whole rows netcal infers a binary task if only two labels occur, and then measures the
+    # second class; from confidence and correctness it measures the top label.
     correct = (p.argmax(axis=1) == y).astype(int)
     return float(ECE(bins, **kind).measure(p.max(axis=1), correct))
 
@@ -29,10 +29,10 @@ def test_equal_mass_where_edges_fall_between_the_same_rows(report) -> None:
     assert metrics.ece_equal_mass(p, y) == pytest.approx(theirs, rel=1e-9)
 
 
-def test_ties_go_together_there() -> None:
-    """Its edges are quantiles, so rows of equal confidence share a bin and masses are unequal.
+def test_netcal_keeps_ties_in_one_bin() -> None:
+    """netcal's edges are quantiles: rows of equal confidence share a bin, and masses differ.
 
-    Ours are ranks: ties are split by position, and every bin has its share of rows.
+    Ours are ranks: ties are split by position, and every bin has the same number of rows.
     """
     p = np.array([[0.6, 0.4]] * 4 + [[0.9, 0.1]] * 2)
     y = np.array([0, 0, 1, 1, 0, 1])

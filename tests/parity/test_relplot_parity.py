@@ -33,10 +33,10 @@ def case(request, fixture_folder):
     confidence, correct = cases()[request.param]
     stored = json.loads((fixture_folder / "smece_reference_values.json").read_text())
     (values,) = (value for name, value in stored.items() if name.startswith(request.param))
-    # The measures see top confidences of reports; smECE itself takes any number in [0, 1].
-    nothing = np.zeros(len(confidence))
+    # Top confidences are at least 1 / K; smECE itself takes any number in [0, 1].
+    unused = np.zeros(len(confidence))
     labels = np.where(correct, 0, 1)
-    rows = LabelledRows(confidence, np.zeros(len(confidence), int), nothing, nothing, labels, None)
+    rows = LabelledRows(confidence, np.zeros(len(confidence), int), unused, unused, labels, None)
     return rows, values
 
 

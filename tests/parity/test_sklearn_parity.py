@@ -20,7 +20,7 @@ def test_means(report, weighted) -> None:
     assert metrics.nll(p, y, sample_weight=weight) == pytest.approx(
         theirs.log_loss(y, p, labels=classes, sample_weight=weight), rel=1e-12
     )
-    # Theirs halves the sum for two classes unless told not to.
+    # scikit-learn halves the sum for two classes by default.
     assert metrics.brier(p, y, sample_weight=weight) == pytest.approx(
         theirs.brier_score_loss(
             y,
@@ -33,8 +33,8 @@ def test_means(report, weighted) -> None:
     )
 
 
-def test_log_loss_clips_elsewhere_there() -> None:
-    """Theirs clips at the dtype's epsilon (2e-16 in float64), ours at the paper's 1e-12."""
+def test_sklearn_clips_the_log_loss_elsewhere() -> None:
+    """scikit-learn clips at the dtype's epsilon (2e-16 in float64), ours at the paper's 1e-12."""
     p, y = np.array([[1.0, 0.0], [0.5, 0.5]]), [1, 0]
     assert metrics.nll(p, y) == pytest.approx((-np.log(1e-12) - np.log(0.5)) / 2)
     epsilon = np.finfo(np.float64).eps

@@ -1,4 +1,4 @@
-"""The matplotlib pictures show the numbers of the result objects."""
+"""The plots of a comparison show its numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cordcal
+from errors import refused
 
 pytest.importorskip("matplotlib").use("agg")
 
@@ -36,14 +37,14 @@ def test_bars_add_up_to_the_changes(comparison) -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == [entry.key for entry in shown]
 
 
-def test_points_are_the_reports(comparison) -> None:
+def test_points_are_the_metrics(comparison) -> None:
     ax = plots.metric_versus_tpcr(comparison, "nll")
     points = {(x, y) for line in ax.lines for x, y in line.get_xydata()}
     entry = comparison["vs"]
     assert (100 * entry.changes.tpcr, entry.direct["nll"]) in points
     assert (0.0, entry.repaired["nll"]) in points
     assert (0.0, comparison.uncalibrated["nll"]) in points
-    with pytest.raises(ValueError, match="measure is 'auc'; use one of accuracy, nll"):
+    with refused("measure", naming=["auc", "accuracy, nll"]):
         plots.metric_versus_tpcr(comparison, "auc")
 
 
@@ -63,14 +64,14 @@ def test_the_histogram_counts_every_row(comparison) -> None:
         assert steps.get_data().values.sum() == comparison.n_evaluation
 
 
-def test_given_axes_are_drawn_on(comparison) -> None:
+def test_draws_on_the_axes_passed(comparison) -> None:
     import matplotlib.pyplot as plt
 
     ax = plt.subplots()[1]
     assert plots.confidence_histogram(comparison["ts"], ax) is ax
 
 
-def test_words_beside_bars_and_marks_stay_inside(comparison) -> None:
+def test_text_next_to_bars_and_marks_stays_inside(comparison) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     plots.decision_changes(comparison, ax=left)
     plots.metric_versus_tpcr(comparison, ax=right)
@@ -81,10 +82,10 @@ def test_words_beside_bars_and_marks_stay_inside(comparison) -> None:
             assert text.get_window_extent().x1 <= ax.bbox.x1
 
 
-def test_what_is_no_comparison_gets_a_sentence(comparison) -> None:
-    report = np.full((4, 2), 0.5)
+def test_other_types_are_refused(comparison) -> None:
+    probabilities = np.full((4, 2), 0.5)
     for draw in (plots.decision_changes, plots.metric_versus_tpcr):
-        with pytest.raises(ValueError, match=r"is of type Audit; pass what cordcal\.compare"):
-            draw(cordcal.audit(report, report))
-    with pytest.raises(ValueError, match=r'entry is of type ndarray; pass one .* comparison\["svs'):
-        plots.confidence_histogram(report)
+        with refused("comparison", naming="Audit"):
+            draw(cordcal.audit(probabilities, probabilities))
+    with refused("entry", naming="ndarray"):
+        plots.confidence_histogram(probabilities)

@@ -1,4 +1,4 @@
-"""The plots of arrays: what they draw is what was measured, on any axes, in any style."""
+"""The plots of arrays draw the computed metrics, on any axes, in any style."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+
+from errors import refused
 
 pytest.importorskip("matplotlib").use("agg")
 
@@ -30,10 +32,10 @@ def rows():
 
 
 def line(ax, name: str):
-    return next(each for each in ax.lines if each.get_label() == name)
+    return next(drawn for drawn in ax.lines if drawn.get_label() == name)
 
 
-def test_a_diagram_of_several_reports(rows) -> None:
+def test_a_diagram_of_several_arrays(rows) -> None:
     report, sharper, labels = rows
     ax = plots.reliability_diagram({"original": sharper, "repaired": report}, labels, bins=10)
     bins = metrics.reliability(report, labels, bins=10)
@@ -49,11 +51,11 @@ def test_a_diagram_of_several_reports(rows) -> None:
 @pytest.mark.parametrize("columns", [1, 2])
 def test_nothing_of_a_diagram_is_cut(rows, columns: int, layout: str | None) -> None:
     report, sharper, labels = rows
-    _, places = plt.subplots(1, columns, squeeze=False, layout=layout)
-    for place in places.flat:
-        plots.reliability_diagram({"original": sharper, "repaired": report}, labels, ax=place)
-    own = plots.reliability_diagram({"original": sharper, "repaired": report}, labels)
-    for ax in [*places.flat, own]:
+    _, grid = plt.subplots(1, columns, squeeze=False, layout=layout)
+    for cell in grid.flat:
+        plots.reliability_diagram({"original": sharper, "repaired": report}, labels, ax=cell)
+    new = plots.reliability_diagram({"original": sharper, "repaired": report}, labels)
+    for ax in [*grid.flat, new]:
         ax.figure.canvas.draw()
         box = ax.get_tightbbox()
         assert box.y0 >= 0.0
@@ -69,8 +71,8 @@ def test_a_diagram_of_one_class(rows) -> None:
     assert ax.get_xlabel() == "probability of class 1"
 
 
-def test_labels_are_asked_for(rows) -> None:
-    with pytest.raises(ValueError, match="labels is missing"):
+def test_labels_are_required(rows) -> None:
+    with refused("labels"):
         plots.reliability_diagram(rows[0])
 
 
@@ -95,7 +97,7 @@ def test_risk_against_coverage(rows) -> None:
     assert plots.risk_coverage(curve).get_xlabel() == "rows kept (%)"
 
 
-def test_given_axes_any_style_and_a_file(rows) -> None:
+def test_axes_passed_any_style_and_a_file(rows) -> None:
     report, _, labels = rows
     with plt.style.context("dark_background"):
         ax = plt.subplots()[1]
@@ -123,5 +125,5 @@ def test_the_display_of_an_estimator(rows) -> None:
     np.testing.assert_array_equal(display.reliability.count, expected.count)
     assert display.name == "Classifier"
     assert display.ax_.figure is display.figure_
-    with pytest.raises(ValueError, match="'z', which is none of the estimator's classes"):
+    with refused("y", naming="'z'"):
         plots.ReliabilityDisplay.from_estimator(estimator, [0], ["z"])

@@ -14,8 +14,8 @@ from cordcal.cli import main
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.pictures import Pictures
 from cordcal.files import _sources, open_scores
-from cordcal.metrics.rows import Report
-from cordcal.metrics.summary import measure_report
+from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.summary import measure_probabilities
 from cordcal.preserving import Outputs
 from cordcal.serving._pairs import construct_from_files
 from cordcal.serving.auditing import audit_files
@@ -89,7 +89,7 @@ def test_the_pictures_are_those_in_memory(
     names = [str(index) for index in range(direct.shape[1])]
     reports = {"original": original, "direct": direct, "repaired": repaired}
     measured = {
-        name: measure_report(Report.of(values, name), labels, None)
+        name: measure_probabilities(ProbabilityMatrix.from_array(values, name), labels, None)
         for name, values in reports.items()
     }
     wanted = Pictures.of(

@@ -217,7 +217,7 @@ class Handler(Protocol):
     def apply(self, function: Any, scores: Any, dtype: Any, *, shape: str = "ij") -> Any:
         """Call a function on every block of scores, lazily; see `PreservingCalibrator`."""
 
-    def fed(
+    def update_stream(
         self, stream: Any, reports: Any, labels: Any, sample_weight: Any, ignore_index: Any
     ) -> Any:
         """Return a stream of a measure that has seen every block's rows."""

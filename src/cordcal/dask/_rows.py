@@ -308,10 +308,10 @@ def apply(function: Callable[..., Any], scores: Any, dtype: Any, *, shape: str =
     return Rows.of(scores=scores).blockwise(on_block, wanted, shape)
 
 
-def fed(
+def update_stream(
     stream: Any, reports: Sequence[Any], labels: Any, sample_weight: Any, ignore_index: Any
 ) -> Any:
-    """Return a stream that has seen every block's rows; see `metrics._feeding.fed`."""
+    """Return a stream that has seen every block's rows; see `metrics.stream.update_stream`."""
     names = [f"report{at}" for at in range(len(reports))]
     given = dict(zip(names, reports, strict=True))
     # A matrix comes first: decisions in place of a report do not say how many classes.

@@ -29,12 +29,12 @@ from cordcal.evaluate.constraint_cost import lower_end, unlabelled_price
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
 from cordcal.evaluate.trust import Caveat, audit_concerns
-from cordcal.metrics import MEASURES, TopkChangesStream, decision_changes
+from cordcal.metrics import METRICS, TopkChangesStream, decision_changes
 from cordcal.metrics.changes import read_decisions
 from cordcal.metrics.proper import NLL_FLOOR
-from cordcal.metrics.rows import Report
+from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.stream import require_rows
-from cordcal.metrics.summary import MeasuredReport, MeasuresStream
+from cordcal.metrics.summary import MeasuredProbabilities, MetricsStream
 from cordcal.repair import CORD, Lift
 from cordcal.repair.inputs import check_fitted
 
@@ -72,8 +72,8 @@ class AuditStream:
         self.identical = True
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self._columns: dict[str, list[npt.NDArray[Any]]] = {}
-        self._measured = {name: MeasuresStream() for name in _REPORTS}
-        self._reports: dict[str, MeasuredReport] = {}
+        self._measured = {name: MetricsStream() for name in _REPORTS}
+        self._reports: dict[str, MeasuredProbabilities] = {}
         # The order of the first K - 1 classes is the whole order.
         shown = min(_TOP, cord.n_classes_ - 1)
         self._topk = {name: TopkChangesStream(shown) for name in _REPORTS[1:]}
@@ -113,10 +113,15 @@ class AuditStream:
         self : AuditStream
             The stream, so that calls can be chained.
         """
-        p, q = Report.of(original, "original"), Report.of(direct, "direct")
+        p, q = (
+            ProbabilityMatrix.from_array(original, "original"),
+            ProbabilityMatrix.from_array(direct, "direct"),
+        )
         check_same_shape(p.values, "original", q.values, "direct")
         repaired = self.cord.transform(p.values, q.values, decision=decision)
-        reports = dict(zip(_REPORTS, (p, q, Report.of(repaired, "repaired")), strict=True))
+        reports = dict(
+            zip(_REPORTS, (p, q, ProbabilityMatrix.from_array(repaired, "repaired")), strict=True)
+        )
         kept = read_decisions(p.values if decision is None else decision, "decision")[0]
         moved_to = read_decisions(q.values, "direct")[0]
         here = np.arange(q.rows)
@@ -133,7 +138,7 @@ class AuditStream:
         if labels is not None:
             found["labels"] = check_decisions(labels, q.rows, q.classes, "labels")
             for name, report in reports.items():
-                self._measured[name].read(report, found["labels"], found.get("weight"))
+                self._measured[name].update_checked(report, found["labels"], found.get("weight"))
         if rows is not None:
             found["row"] = rows
         order = p.values
@@ -203,7 +208,7 @@ class AuditStream:
         require_rows(self.rows)
         columns, changed = self._together(class_names)
         masses = {name: columns[name] for name in _REPORTS}
-        measured: dict[str, MeasuredReport] = {}
+        measured: dict[str, MeasuredProbabilities] = {}
         comparisons: tuple[MeasureComparison, ...] = ()
         if changed.labels is not None:
             measured = {name: stream.result() for name, stream in self._measured.items()}
@@ -352,9 +357,9 @@ def names_or_numbers(class_names: Sequence[Any] | None, classes: int) -> list[st
 
 
 def _compare(
-    measured: dict[str, MeasuredReport], level: float, resamples: int, seed: int
+    measured: dict[str, MeasuredProbabilities], level: float, resamples: int, seed: int
 ) -> tuple[MeasureComparison, ...]:
-    rows = measured["direct"].measures.n
+    rows = measured["direct"].metrics.n
     replicates = resampled(
         {name: [measured[name].rows] for name in ("direct", "repaired")},
         [np.arange(rows)],
@@ -362,16 +367,16 @@ def _compare(
         resamples=resamples,
         seed=seed,
     )
-    return tuple(_compared(name, measured, replicates, level) for name in MEASURES)
+    return tuple(_compared(name, measured, replicates, level) for name in METRICS)
 
 
 def _compared(
     name: str,
-    measured: dict[str, MeasuredReport],
+    measured: dict[str, MeasuredProbabilities],
     replicates: dict[str, Replicates],
     level: float,
 ) -> MeasureComparison:
-    original, direct, repaired = (measured[report].measures.values[name] for report in _REPORTS)
+    original, direct, repaired = (measured[report].metrics.values[name] for report in _REPORTS)
     low = high = None
     if name in replicates["direct"]:
         differences = replicates["repaired"][name] - replicates["direct"][name]
@@ -379,7 +384,9 @@ def _compared(
     return MeasureComparison(name, original, direct, repaired, repaired - direct, low, high)
 
 
-def _underflow(dtypes: dict[str, np.dtype[Any]], measured: dict[str, MeasuredReport]) -> list[str]:
+def _underflow(
+    dtypes: dict[str, np.dtype[Any]], measured: dict[str, MeasuredProbabilities]
+) -> list[str]:
     """Say where zeros may be probabilities that the dtype could not hold."""
     zeros = {}
     for name, report in measured.items():

@@ -13,7 +13,7 @@ from cordcal._errors import InputError
 from cordcal.evaluate import tables
 from cordcal.evaluate.terminal import Column, FittingTable
 from cordcal.evaluate.trust import Caveat
-from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
+from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +107,7 @@ class MeasureComparison:
         if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
             return "unclear"
         rises = self.low > 0.0
-        return "worse" if rises == MEASURES[self.measure].lower_is_better else "better"
+        return "worse" if rises == METRICS[self.measure].lower_is_better else "better"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
@@ -314,7 +314,7 @@ class Audit:
         """Return the measures as a table for a page."""
         rows = []
         for each in self.measures:
-            measure = MEASURES[each.measure]
+            measure = METRICS[each.measure]
             values = (each.original, each.direct, each.repaired)
             change = measure.write(each.difference, signed=True)
             if each.low is not None and each.high is not None:
@@ -356,7 +356,7 @@ class Audit:
         )
         for each in self.measures:
             table.add(
-                MEASURES[each.measure].short,
+                METRICS[each.measure].short,
                 *(f"{value:.5f}" for value in (each.original, each.direct, each.repaired)),
                 f"{each.difference:+z.5f}",
                 "–" if each.low is None else f"[{each.low:+z.5f}, {each.high:+z.5f}]",
@@ -385,7 +385,7 @@ class Audit:
 
 def _changed(each: MeasureComparison) -> str:
     """Write a measure before and after, in the digits of every table."""
-    spec = MEASURES[each.measure]
+    spec = METRICS[each.measure]
     unit = f" {spec.unit}" if spec.unit else ""
     return f"{spec.short} ({spec.write(each.direct)} to {spec.write(each.repaired)}{unit})"
 

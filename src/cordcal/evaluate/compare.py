@@ -45,8 +45,8 @@ from cordcal.evaluate.precomputed import PrecomputedProbabilities, in_order_of
 from cordcal.evaluate.statistics import ORIGINAL, Evidence, Replicates
 from cordcal.evaluate.trust import Caveat, overlap, split_concerns
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
-from cordcal.metrics.rows import LabelledRows, Report
-from cordcal.metrics.summary import MeasuredReport, measure_report
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
+from cordcal.metrics.summary import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch
@@ -230,9 +230,9 @@ class Fitted:
     key: str
     name: str
     keeps_decisions: bool
-    direct: list[MeasuredReport]
-    repaired: list[MeasuredReport]
-    lift: list[MeasuredReport]
+    direct: list[MeasuredProbabilities]
+    repaired: list[MeasuredProbabilities]
+    lift: list[MeasuredProbabilities]
     changes: DecisionChanges
     fit_seconds: float
     apply_seconds: float
@@ -260,7 +260,7 @@ def fit_and_measure(
     input: Kind,
     preserve: int | Literal["ranking"],
     columns: list[str],
-    original: MeasuredReport,
+    original: MeasuredProbabilities,
 ) -> Fitted:
     """Fit one calibrator on every split and measure its reports."""
     changes = DecisionChangesStream()
@@ -410,10 +410,10 @@ def _shares(model: PreservingCalibrator) -> dict[str, float]:
 
 
 def _price(
-    reports: Outputs, split: Split, measured: Mapping[str, MeasuredReport]
+    reports: Outputs, split: Split, measured: Mapping[str, MeasuredProbabilities]
 ) -> ConstraintCost | None:
     """Return what keeping the decisions costs."""
-    nll = {name: float(found.measures.values["nll"]) for name, found in measured.items()}
+    nll = {name: float(found.metrics.values["nll"]) for name, found in measured.items()}
     return price_of_keeping(
         reports.direct, reports.decision, split.labels, cord=nll["repaired"], lift=nll.get("lift")
     )
@@ -423,7 +423,7 @@ def _pictures(
     split: Split,
     reports: Outputs,
     columns: list[str],
-    measured: Mapping[str, MeasuredReport],
+    measured: Mapping[str, MeasuredProbabilities],
 ) -> Pictures:
     return Pictures.of(
         split.original.probabilities,
@@ -436,14 +436,14 @@ def _pictures(
     )
 
 
-def measure_on(report: npt.NDArray[Any], split: Split, name: str) -> MeasuredReport:
+def measure_on(report: npt.NDArray[Any], split: Split, name: str) -> MeasuredProbabilities:
     """Compute every metric of some probabilities on the evaluation rows of a split."""
-    return measure_report(Report.of(report, name), split.labels, None)
+    return measure_probabilities(ProbabilityMatrix.from_array(report, name), split.labels, None)
 
 
-def means(measured: Sequence[MeasuredReport]) -> dict[str, float]:
+def means(measured: Sequence[MeasuredProbabilities]) -> dict[str, float]:
     """Return each measure's mean over the splits."""
-    values = [each.measures.values for each in measured]
+    values = [each.metrics.values for each in measured]
     return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
 
 

@@ -21,7 +21,7 @@ from cordcal.evaluate.pictures import Pictures, lists_that_fit
 from cordcal.evaluate.recommendation import SuggestedCommand, next_step
 from cordcal.evaluate.statistics import ORIGINAL, Evidence, Report, percentile_interval
 from cordcal.evaluate.trust import Caveat
-from cordcal.metrics import MEASURES, DecisionChanges
+from cordcal.metrics import METRICS, DecisionChanges
 
 Measures = Mapping[str, float]
 
@@ -280,7 +280,7 @@ class Comparison:
         found = {}
         for measure in self.uncalibrated:
             if measure != "accuracy":
-                choose = min if MEASURES[measure].lower_is_better else max
+                choose = min if METRICS[measure].lower_is_better else max
                 key, report = choose(
                     self.preserving(), key=lambda pair: self.measures(*pair)[measure]
                 )

@@ -22,8 +22,8 @@ from cordcal._validation.labels import as_columns
 from cordcal._validation.names import column_names, in_column_order, whole_headings
 from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
-from cordcal.metrics import MEASURES, decision_changes
-from cordcal.metrics.rows import LabelledRows, Report
+from cordcal.metrics import METRICS, decision_changes
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 
 Over = Literal["all", "class", "group", "increase"]
 Outcome = Literal["passed", "failed", "not evaluated"]
@@ -59,8 +59,8 @@ class Gate:
     over: Over = "all"
 
     def __post_init__(self) -> None:
-        if self.measure != TPCR and self.measure not in MEASURES:
-            known = ", ".join((TPCR, *MEASURES))
+        if self.measure != TPCR and self.measure not in METRICS:
+            known = ", ".join((TPCR, *METRICS))
             raise InputError(
                 "gate", f"names {self.measure!r}, which is no measure", f"use one of {known}"
             )
@@ -237,11 +237,11 @@ def check(
     report, labels, original, groups = same_rows(
         report=report, labels=labels, original=original, groups=groups
     )
-    read = Report.of(report, "report")
+    read = ProbabilityMatrix.from_array(report, "report")
     names = whole_headings(report) if class_names is None else class_names
     labels = as_columns(labels, read.values.shape, names)
-    truth = None if labels is None else read.beside(labels, None)[0]
-    measures = {} if truth is None else _measured(read.labelled(truth), as_seed(seed))
+    truth = None if labels is None else read.check_labels(labels, None)[0]
+    measures = {} if truth is None else _measured(read.reduce(truth), as_seed(seed))
     original = in_column_order(original, "original", column_names(report), "report")
     before = None if original is None else _same_rows(original, read.rows)
     evaluated = _Evaluated(read.values, truth, measures, before, groups, baseline)
@@ -265,7 +265,7 @@ def _measured(rows: LabelledRows, seed: int) -> dict[str, tuple[float, float]]:
     here = np.arange(len(rows))
     replicates = resampled({"report": [rows]}, [here], len(rows), seed=seed)["report"]
     return {
-        name: (MEASURES[name].value(rows), float(values.std(ddof=1)))
+        name: (METRICS[name].value(rows), float(values.std(ddof=1)))
         for name, values in replicates.items()
     }
 
@@ -311,7 +311,7 @@ class _Evaluated:
             return self._tpcr(chosen)
         if self.labels is None:
             raise _NotThere("labels")
-        return MEASURES[gate.measure].function(self.report[chosen], self.labels[chosen])
+        return METRICS[gate.measure].function(self.report[chosen], self.labels[chosen])
 
     def _tpcr(self, chosen: npt.NDArray[np.intp]) -> float:
         if self.original is None:
@@ -353,7 +353,7 @@ class _Evaluated:
             raise _NotThere(f"a baseline that holds {gate.measure}")
         value, error = now
         change = value - float(before["value"])
-        if not MEASURES[gate.measure].lower_is_better:
+        if not METRICS[gate.measure].lower_is_better:
             change = -change
         reach = _NORMAL * math.hypot(error, float(before["standard_error"]))
         return change + reach, f" at most ({change:+.6g} ± {reach:.2g})"

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 from cordcal._numeric.types import Classes
-from cordcal.metrics import MEASURES
-from cordcal.metrics.registry import leading
+from cordcal.metrics import METRICS
+from cordcal.metrics.registry import leading_metrics
 from cordcal.metrics.rows import LabelledRows
 
 Groups = npt.NDArray[np.str_]
@@ -116,14 +116,14 @@ def by_group(
         The decisions to keep.
     """
     moved = reports["direct"].prediction != decision
-    keys = ("accuracy", *leading())
+    keys = ("accuracy", *leading_metrics())
     found = [
         GroupReport(
             name,
             len(chosen),
             float(moved[chosen].mean()),
             {
-                report: {key: MEASURES[key].value(rows.take(chosen)) for key in keys}
+                report: {key: METRICS[key].value(rows.take(chosen)) for key in keys}
                 for report, rows in reports.items()
             },
         )

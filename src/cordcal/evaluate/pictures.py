@@ -17,7 +17,7 @@ from cordcal.evaluate.selective import Selection
 from cordcal.metrics import Reliability
 from cordcal.metrics.binned import BINS, ClassBins
 from cordcal.metrics.changes import flows_between
-from cordcal.metrics.summary import MeasuredReport
+from cordcal.metrics.summary import MeasuredProbabilities
 from cordcal.preserving import Outputs
 
 # Up to so many classes every one has its own diagram in every comparison.
@@ -212,7 +212,7 @@ class Pictures:
         original: npt.NDArray[Any],
         reports: Outputs,
         names: list[str],
-        measured: Mapping[str, MeasuredReport],
+        measured: Mapping[str, MeasuredProbabilities],
         *,
         labels: Classes | None = None,
         row_numbers: Classes | None = None,
@@ -238,7 +238,7 @@ class Pictures:
         changed: ChangedRows,
         masses: dict[str, npt.NDArray[Any]],
         confidences: dict[str, npt.NDArray[Any]],
-        measured: Mapping[str, MeasuredReport],
+        measured: Mapping[str, MeasuredProbabilities],
         row_numbers: Classes | None = None,
         groups: Groups | None = None,
     ) -> Pictures:

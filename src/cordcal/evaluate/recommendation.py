@@ -13,7 +13,7 @@ from cordcal._numeric.types import Vector
 from cordcal.calibrators import available
 from cordcal.evaluate.statistics import ORIGINAL, Report, percentile_interval
 from cordcal.evaluate.trust import Caveat
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison, Interval
@@ -238,7 +238,7 @@ def unbeaten(comparison: Comparison, reports: Sequence[Report], measure: str) ->
     Those of the model confidence set, but for what the best of them clearly beats by itself:
     a report with a few dear rows widens what chance can do to all, and would let others in.
     """
-    loss = 1.0 if MEASURES[measure].lower_is_better else -1.0
+    loss = 1.0 if METRICS[measure].lower_is_better else -1.0
     losses = {report: loss * comparison.measures(*report)[measure] for report in reports}
     drawn = {report: loss * comparison.evidence.replicates[report][measure] for report in reports}
     return _not_below_best(losses, drawn, confidence_set(losses, drawn))

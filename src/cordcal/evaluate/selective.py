@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.types import Vector
-from cordcal.metrics.risk import RiskCoverage, aurc_influence, curve_of
+from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
 from cordcal.metrics.rows import LabelledRows
 
 # Confidences that people abstain below.
@@ -65,7 +65,7 @@ class Selection:
     @classmethod
     def of(cls, rows: Mapping[str, LabelledRows]) -> Selection:
         """Compute the curves of reports on the same rows."""
-        curves = {name: curve_of(each) for name, each in rows.items()}
+        curves = {name: risk_curve(each) for name, each in rows.items()}
         moves = {name: aurc_influence(each) for name, each in rows.items()}
         share = {name: each.weights / each.weights.sum() for name, each in rows.items()}
         reports = {

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Classes, Matrix, Vector
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 from cordcal.metrics.proper import NLL_FLOOR, NLLStream
 from cordcal.metrics.rows import LabelledRows
 
@@ -29,7 +29,7 @@ class _Resampled:
 
     def __init__(self, rows: LabelledRows, measures: Collection[str]) -> None:
         self.weight = rows.weight
-        prepared = {key: MEASURES[key].resampled(rows) for key in measures}
+        prepared = {key: METRICS[key].resampled(rows) for key in measures}
         self.measures = {key: each for key, each in prepared.items() if each is not None}
 
     def values(self, counts: Matrix) -> dict[str, Vector]:
@@ -74,7 +74,7 @@ def resampled(
         By report, the values of every measure that can be resampled.
     """
     rng = np.random.default_rng(seed)
-    wanted = MEASURES if measures is None else measures
+    wanted = METRICS if measures is None else measures
     prepared = {
         name: [_Resampled(rows, wanted) for rows in split] for name, split in reports.items()
     }

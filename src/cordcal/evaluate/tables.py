@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cordcal._errors import InputError
 from cordcal.evaluate.statistics import ORIGINAL, Report, percentile_interval
-from cordcal.metrics import MEASURES, DecisionChanges
-from cordcal.metrics.registry import leading
+from cordcal.metrics import METRICS, DecisionChanges
+from cordcal.metrics.registry import leading_metrics
 
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison
@@ -246,13 +246,13 @@ def frame_rows(comparison: Comparison) -> list[dict[str, Any]]:
 def table_of(comparison: Comparison, measures: Sequence[str] | None, intervals: bool) -> Table:
     """Return the comparison as a table; in bold the best of the reports that keep decisions."""
     chosen = _checked(comparison, measures)
-    header = ["Calibrator", "Report", "TPCR (%)", *(MEASURES[name].axis for name in chosen)]
+    header = ["Calibrator", "Report", "TPCR (%)", *(METRICS[name].axis for name in chosen)]
     best = {name: (found.key, found.report) for name, found in comparison.best.items()}
     rows = []
     for (key, report), changes in reports_of(comparison):
         cells = [Part(f"{0.0 if changes is None else 100.0 * changes.tpcr:.2f}")]
         for name in chosen:
-            write = MEASURES[name].write
+            write = METRICS[name].write
             shown = write(comparison.measures(key, report)[name])
             ends = _ends(comparison, key, report, name) if intervals else None
             if ends is not None:
@@ -270,7 +270,7 @@ def table_of(comparison: Comparison, measures: Sequence[str] | None, intervals: 
 def _checked(comparison: Comparison, measures: Sequence[str] | None) -> Sequence[str]:
     known = list(comparison.uncalibrated)
     if measures is None:
-        return ["accuracy", *leading()]
+        return ["accuracy", *leading_metrics()]
     names = [measures] if isinstance(measures, str) else list(measures)
     for name in names:
         if name not in known:

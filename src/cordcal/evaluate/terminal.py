@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cordcal.metrics import MEASURES
-from cordcal.metrics.registry import leading
+from cordcal.metrics import METRICS
+from cordcal.metrics.registry import leading_metrics
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -139,7 +139,7 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     from rich.text import Text
 
     # What fits beside the changes on a terminal; the HTML report has all measures.
-    main = leading()
+    main = leading_metrics()
     table = FittingTable(
         [
             Column("calibrator", words=True),
@@ -147,7 +147,7 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
             Column("accuracy", goes=4),
             Column("TPCR"),
             *(Column(name, goes=2) for name in ("C+", "C−", "C0")),
-            *(Column(MEASURES[name].short, goes=_MEASURES_GO.get(name, 3)) for name in main),
+            *(Column(METRICS[name].short, goes=_MEASURES_GO.get(name, 3)) for name in main),
             Column("fit, s", goes=1),
         ],
         caption="percent, but for NLL and Brier; green: best that keeps every decision",
@@ -159,7 +159,7 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
         for name in main:
             best = data["best"][name]
             style = "bold green" if (best["key"], best["report"]) == (key, report) else ""
-            cells.append(Text(MEASURES[name].write(measures[name]), style=style))
+            cells.append(Text(METRICS[name].write(measures[name]), style=style))
         table.add(key, report, *cells, fit)
 
     add("uncalibrated", "original", data["uncalibrated"], None, "")

@@ -1,8 +1,8 @@
-"""Measures of reports and of the decisions they carry.
+"""Metrics of predicted probabilities and of the predictions they imply.
 
-Functions take whole arrays; each has a streaming form whose name ends in ``Stream``
-(``update``, ``merge``, ``result``) for data larger than memory.  Entries are read as given
-and never renormalised.
+Functions take whole arrays.  Most have a streaming form, whose name ends in ``Stream``
+(``update``, ``merge``, ``result``), for data larger than memory.  Probabilities are never
+renormalised.
 """
 
 from cordcal.metrics.binned import (
@@ -30,14 +30,14 @@ from cordcal.metrics.changes import (
 )
 from cordcal.metrics.equal_mass import EqualMassECEStream, ece_equal_mass
 from cordcal.metrics.proper import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
-from cordcal.metrics.record import Measure
-from cordcal.metrics.registry import MEASURES, register, unregister
+from cordcal.metrics.record import Metric
+from cordcal.metrics.registry import METRICS, register, unregister
 from cordcal.metrics.risk import RiskCoverage, risk_coverage
 from cordcal.metrics.smooth import SmoothECEStream, smooth_ece
-from cordcal.metrics.summary import Measures, measure_all
+from cordcal.metrics.summary import MetricValues, measure_all
 
 __all__ = [
-    "MEASURES",
+    "METRICS",
     "AccuracyStream",
     "BrierStream",
     "ClasswiseECEStream",
@@ -47,8 +47,8 @@ __all__ = [
     "EqualMassECEStream",
     "Flows",
     "MeanRetentionStream",
-    "Measure",
-    "Measures",
+    "Metric",
+    "MetricValues",
     "NLLStream",
     "Reliability",
     "ReliabilityStream",

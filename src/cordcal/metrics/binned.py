@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,15 +12,15 @@ from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal._validation.alignment import same_rows
-from cordcal.metrics.record import Measure, Resampler, documented, sums_by_place
-from cordcal.metrics.rows import LabelledRows, Report
+from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.stream import (
     BlockStream,
     RowStream,
     WeightedSums,
-    fed_report,
+    merge_error,
     require_rows,
-    unlike,
+    update_stream,
 )
 
 # The paper's number of bins.
@@ -28,19 +28,19 @@ BINS = 15
 
 
 def check_bins(bins: int) -> int:
-    """Return a number of bins that can be used."""
+    """Return the number of bins; raise an error unless it is a whole number, at least 1."""
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
         raise InputError("bins", f"is {bins!r}", "pass a whole number of bins, at least 1")
     return int(bins)
 
 
 def bin_edges(bins: int) -> Vector:
-    """Return the edges m / bins, each correctly rounded, so that 2/3 lies on its edge."""
+    """Return the edges m / bins, correctly rounded, so that 2/3 lies on its edge."""
     return np.arange(bins + 1) / bins
 
 
 def bin_index(confidence: Vector, bins: int) -> Classes:
-    """Return each confidence's bin (lo, hi]; 0 falls in the first bin, 1 in the last.
+    """Return the bin (lo, hi] of each confidence; 0 is in the first bin, 1 in the last.
 
     Examples
     --------
@@ -53,22 +53,22 @@ def bin_index(confidence: Vector, bins: int) -> Classes:
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """The bins behind a reliability diagram; every field is a vector with one entry a bin.
+    """The bins of a reliability diagram; every field is a vector with one entry per bin.
 
     Attributes
     ----------
     lower, upper : ndarray
-        The bin (lower, upper]; the first bin holds 0 as well.
+        The bin (lower, upper]; the first bin also includes 0.
     count : ndarray of int
         Rows in the bin.
     weight : ndarray
-        Their weight; equal to ``count`` without sample weights, and relative to the largest one
-        where sums of weights overflow.
+        Their total weight; equal to ``count`` without sample weights, and relative to the
+        largest weight if sums of weights overflow.
     confidence, accuracy : ndarray
         Weighted means over the bin's rows, NaN in an empty bin.
     accuracy_low, accuracy_high : ndarray
         95 % Clopper–Pearson interval of the accuracy, (0, 1) in an empty bin.  With sample
-        weights the number of rows is Kish's effective one, (Σw)² / Σw².
+        weights it uses Kish's effective number of rows, (Σw)² / Σw².
     """
 
     lower: Vector
@@ -92,7 +92,7 @@ class Reliability:
         return int(self.count.shape[0])
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the vectors as lists by name; None where a bin is empty."""
+        """Return the vectors as lists by name; None for undefined values of empty bins."""
         return {
             field.name: [
                 None if value != value else value for value in getattr(self, field.name).tolist()
@@ -117,7 +117,7 @@ class _BinStream(WeightedSums, RowStream):
         )
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         index = bin_index(rows.confidence, self.bins)
         weight = self._in_unit(rows.weight, len(rows))
 
@@ -131,10 +131,10 @@ class _BinStream(WeightedSums, RowStream):
         self._correct += total(weight * rows.correct)
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.bins != self.bins:
-            raise unlike(f"{self.bins} and {other.bins} bins")
-        other = self._same_unit(other)
+            raise merge_error(f"{self.bins} and {other.bins} bins")
+        other = self._in_common_unit(other)
         self._count += other._count
         self._weight += other._weight
         self._squares += other._squares
@@ -144,7 +144,7 @@ class _BinStream(WeightedSums, RowStream):
 
 
 class ECEStream(_BinStream):
-    """`ece` of blocks of rows in O(bins) memory; blocks change the last bits at most.
+    """`ece` of blocks of rows in O(bins) memory; how rows are split changes only the last bits.
 
     Parameters
     ----------
@@ -160,8 +160,10 @@ class ECEStream(_BinStream):
     """
 
     def result(self) -> float:
-        """Return the ECE of all rows seen so far."""
-        return binned_gap(self._weight, self._confidence, self._correct)
+        """Return the ECE of all rows added so far: Σ |Σ confidence − Σ correct| / Σ weight."""
+        total = float(self._weight.sum())
+        require_rows(total)
+        return float(np.abs(self._confidence - self._correct).sum()) / total
 
 
 class ReliabilityStream(_BinStream):
@@ -174,7 +176,7 @@ class ReliabilityStream(_BinStream):
     """
 
     def result(self) -> Reliability:
-        """Return the bins of all rows seen so far."""
+        """Return the bins of all rows added so far."""
         require_rows(self._weight.sum())
         edges = bin_edges(self.bins)
         filled = self._weight > 0.0
@@ -186,31 +188,24 @@ class ReliabilityStream(_BinStream):
             lower=edges[:-1],
             upper=edges[1:],
             count=self._count.copy(),
-            weight=self._given_weight(),
+            weight=self._unscaled_weight(),
             confidence=self._confidence / weight,
             accuracy=accuracy,
             accuracy_low=np.where(filled, low, 0.0),
             accuracy_high=np.where(filled, high, 1.0),
         )
 
-    def _given_weight(self) -> Vector:
-        """Return the weights of the bins as they were given, unless their sum overflows."""
+    def _unscaled_weight(self) -> Vector:
+        """Return the weights of the bins in the caller's unit, unless their sum overflows."""
         with np.errstate(over="ignore"):
             weight = np.ldexp(self._weight, weight_unit(self._exponent))
         return weight if np.isfinite(weight.sum()) else self._weight.copy()
 
 
-def binned_gap(weight: Vector, confidence: Vector, correct: Vector) -> float:
-    """Return Σ |Σ confidence − Σ correct| over the bins, divided by the total weight."""
-    total = float(weight.sum())
-    require_rows(total)
-    return float(np.abs(confidence - correct).sum()) / total
-
-
 def clopper_pearson(
     successes: Vector, trials: Vector, level: float = 0.95
 ) -> tuple[Vector, Vector]:
-    """Return the exact binomial interval of each success rate; counts need not be whole.
+    """Return the exact binomial interval of each success rate; counts may be fractional.
 
     Examples
     --------
@@ -223,13 +218,13 @@ def clopper_pearson(
 
     tail = (1.0 - level) / 2.0
     failures = np.maximum(trials - successes, 0.0)
-    none, every = successes <= 0.0, failures <= 0.0
-    low = betaincinv(np.where(none, 1.0, successes), failures + 1.0, tail)
-    high = betaincinv(successes + 1.0, np.where(every, 1.0, failures), 1.0 - tail)
-    return np.where(none, 0.0, low), np.where(every, 1.0, high)
+    none_succeed, all_succeed = successes <= 0.0, failures <= 0.0
+    low = betaincinv(np.where(none_succeed, 1.0, successes), failures + 1.0, tail)
+    high = betaincinv(successes + 1.0, np.where(all_succeed, 1.0, failures), 1.0 - tail)
+    return np.where(none_succeed, 0.0, low), np.where(all_succeed, 1.0, high)
 
 
-@documented
+@fill_docstring
 def ece(
     probabilities: Any,
     labels: Any,
@@ -243,15 +238,15 @@ def ece(
 
     The mean over rows of the gap between confidence and accuracy within equal-width bins
     (lo, hi] of the top confidence.  A confidence on an edge belongs to the bin below it,
-    0 to the first bin and 1 to the last.  Edges are m / ``bins`` in float64; a float32
-    confidence is compared as the number it is.
+    0 to the first bin and 1 to the last.  Edges are m / ``bins`` in float64; float32
+    confidences are compared with them exactly.
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -263,11 +258,13 @@ def ece(
     >>> round(ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(ECEStream(bins), *given).result()
+    stream = update_stream(
+        ECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-@documented
+@fill_docstring
 def reliability(
     probabilities: Any,
     labels: Any,
@@ -277,35 +274,37 @@ def reliability(
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> Reliability:
-    """Return the bins behind a reliability diagram of the top label.
+    """Return the bins of a reliability diagram of the top label.
 
-    The bins are those of `ece`; accuracies carry 95 % Clopper–Pearson intervals, which
-    keep their width in a bin whose rows are all right or all wrong.
+    The bins are those of `ece`; accuracies have 95 % Clopper–Pearson intervals, which do not
+    collapse in a bin whose rows are all correct or all wrong.
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
     reliability : Reliability
-        Counts, accuracies, confidences and intervals by bin.
+        Counts, accuracies, confidences and intervals per bin.
 
     Examples
     --------
     >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5)
     Reliability(5 bins, 2 rows, ECE 0.4000)
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(ReliabilityStream(bins), *given).result()
+    stream = update_stream(
+        ReliabilityStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
     residual = rows.confidence - rows.correct
-    sums = sums_by_place(bin_index(rows.confidence, BINS), residual, BINS)
+    sums = weighted_sum_matrix(bin_index(rows.confidence, BINS), residual, BINS)
 
     def values(weight: Matrix, total: Vector) -> Vector:
         return np.asarray(np.abs(sums @ weight).sum(axis=0) / total)
@@ -313,7 +312,7 @@ def _resampler(rows: LabelledRows) -> Resampler:
     return values
 
 
-ECE = Measure(
+ECE = Metric(
     "ece",
     "expected calibration error",
     "ECE",
@@ -335,15 +334,15 @@ def class_reliability(
     bins: int = BINS,
     sample_weight: Any = None,
 ) -> Reliability:
-    """Return the bins behind a reliability diagram of one class.
+    """Return the bins of a reliability diagram of one class.
 
-    Where `reliability` asks how often the predicted class is right, this asks how often the
-    class is the true one among rows that give it some probability.
+    `reliability` compares the top confidence with how often the predicted class is correct;
+    this compares the probability of one class with how often it is the true class.
 
     Parameters
     ----------
     probabilities : array_like of shape (n, K)
-        The report to measure.
+        The predicted probabilities.
     labels : array_like of int
         The true class of each row, 0..K-1.
     index : int
@@ -356,46 +355,39 @@ def class_reliability(
     Returns
     -------
     reliability : Reliability
-        Counts, shares of the class, probabilities and intervals by bin.
+        Counts, shares of the class, probabilities and intervals per bin.
 
     Examples
     --------
-    >>> found = class_reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], 1, bins=5)
-    >>> found.count.tolist(), found.accuracy[[0, 2]].tolist()
+    >>> result = class_reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], 1, bins=5)
+    >>> result.count.tolist(), result.accuracy[[0, 2]].tolist()
     ([1, 0, 1, 0, 0], [0.0, 0.0])
     """
     probabilities, labels, sample_weight = same_rows(
         probabilities=probabilities, labels=labels, sample_weight=sample_weight
     )
-    report = Report.of(probabilities, "probabilities")
-    if not 0 <= index < report.classes:
-        raise ValueError(f"index is {index}; pass a class, 0..{report.classes - 1}")
-    rows = report.labelled(*report.beside(labels, sample_weight))
-    chosen = np.full(len(rows), index, dtype=np.intp)
-    own = LabelledRows(
-        confidence=report.mass_on(chosen),
-        prediction=chosen,
-        true_mass=rows.true_mass,
-        squared_error=rows.squared_error,
-        labels=rows.labels,
-        weight=rows.weight,
-    )
+    matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
+    if not 0 <= index < matrix.classes:
+        raise ValueError(f"index is {index}; pass a class, 0..{matrix.classes - 1}")
+    rows = matrix.reduce(*matrix.check_labels(labels, sample_weight))
+    # The bins of rows that all predict this class.
+    prediction = np.full(len(rows), index, dtype=np.intp)
     stream = ReliabilityStream(bins)
-    stream.add(own)
+    stream.add(replace(rows, confidence=matrix.mass_on(prediction), prediction=prediction))
     return stream.result()
 
 
 @dataclass(frozen=True, eq=False)
 class ClassBins:
-    """Every class's probability in bins; each field is an array of bins by classes.
+    """Bins of the probability of every class; each field is an array of bins by classes.
 
     Attributes
     ----------
     weight : ndarray
-        Rows that give the class a probability in the bin; their weight, where they have one,
-        relative to the largest where sums of weights would leave the range of float64.
+        The number (or weight) of the rows whose probability of the class is in the bin;
+        relative to the largest weight if sums of weights would leave the range of float64.
     mass, hits : ndarray
-        The probabilities summed, and how many of the rows are of the class.
+        The sum of these probabilities, and how many of the rows are of the class.
     """
 
     weight: Matrix
@@ -404,13 +396,13 @@ class ClassBins:
 
     @property
     def ece(self) -> Vector:
-        """Each class's gap between probability and frequency, weighted by rows."""
+        """The gap between probability and frequency per class, weighted by rows."""
         return np.asarray(np.abs(self.mass - self.hits).sum(axis=0) / self.weight[:, 0].sum())
 
     def of(self, index: int) -> list[tuple[float, float, float]]:
-        """Return mean probability, frequency and rows of one class in each bin that has rows."""
+        """Return mean probability, frequency and rows of one class, per bin that has rows."""
         filled = np.flatnonzero(self.weight[:, index] > 0.0)
-        weight, mass, hits = (each[filled, index] for each in (self.weight, self.mass, self.hits))
+        weight, mass, hits = (field[filled, index] for field in (self.weight, self.mass, self.hits))
         return list(
             zip((mass / weight).tolist(), (hits / weight).tolist(), weight.tolist(), strict=True)
         )
@@ -435,32 +427,33 @@ class ClasswiseECEStream(WeightedSums, BlockStream):
 
     def __init__(self, bins: int = BINS) -> None:
         self.bins = check_bins(bins)
-        # By bin and class: Σ w, Σ w p and Σ w 1[y = class]; the first bin of the former two is
-        # what the others leave of all rows, and of all their probabilities.
+        # By bin and class: Σ w, Σ w p and Σ w 1[y = class].  For the first two, the first bin
+        # holds the sum over all bins until `by_class` subtracts the others.
         self._by_class: npt.NDArray[np.float64] | None = None
 
-    def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
-        """Add a checked block, as given and in float64."""
+    def visit(self, block: npt.NDArray[Any], wide: Matrix, labels: Classes, weight: Vector) -> None:
+        """Add a checked block, in its own dtype and in float64."""
         classes = block.shape[1]
         weight = self._in_unit(weight, len(weight))
-        rows, masses, hits = self._sized(classes)
+        rows, masses, hits = self._sums_of(classes)
         rows[0] += weight.sum()
         masses[0] += weight @ wide
-        # Among many classes nearly every entry is small: only the few beyond the first bin are
-        # looked at.  The edge rounded to a narrow dtype lets some of its own entries through.
+        # With many classes nearly every entry is in the first bin, so only larger ones are
+        # visited.  Rounding the edge to a narrow dtype can let entries of the first bin in.
         large = np.flatnonzero(block >= block.dtype.type(1.0 / self.bins))
         row = large // classes
         mass = wide.ravel()[large]
-        place = bin_index(mass, self.bins) * classes + (large - row * classes)
-        of_row = weight[row]
-        for sums, values in ((rows, of_row), (masses, of_row * mass)):
-            found = np.bincount(place, values, minlength=sums.size).reshape(sums.shape)
-            sums[1:] += found[1:]
+        cell = bin_index(mass, self.bins) * classes + (large - row * classes)
+        row_weight = weight[row]
+        for sums, values in ((rows, row_weight), (masses, row_weight * mass)):
+            block_sums = np.bincount(cell, values, minlength=sums.size).reshape(sums.shape)
+            sums[1:] += block_sums[1:]
         true_mass = wide[np.arange(len(wide)), labels]
-        # One flat index: the fast path of ufunc.at is for one dimension.
+        # A flat index, since the fast path of ufunc.at is for one dimension.
         np.add.at(hits.reshape(-1), bin_index(true_mass, self.bins) * classes + labels, weight)
 
-    def _sized(self, classes: int) -> npt.NDArray[np.float64]:
+    def _sums_of(self, classes: int) -> npt.NDArray[np.float64]:
+        """Return the sums, made at the first call; 0 stands for any number of classes."""
         if self._by_class is None:
             self._by_class = np.zeros((3, self.bins, classes))
         elif classes and self._by_class.shape[2] != classes:
@@ -472,27 +465,27 @@ class ClasswiseECEStream(WeightedSums, BlockStream):
         return self._by_class
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.bins != self.bins:
-            raise unlike(f"{self.bins} and {other.bins} bins")
-        other = self._same_unit(other)
+            raise merge_error(f"{self.bins} and {other.bins} bins")
+        other = self._in_common_unit(other)
         if other._by_class is not None:
-            self._sized(other._by_class.shape[2])[:] += other._by_class
+            self._sums_of(other._by_class.shape[2])[:] += other._by_class
         return self
 
     def by_class(self) -> ClassBins:
-        """Return the bins of every class of all rows seen so far."""
-        sums = self._sized(0).copy()
+        """Return the bins of every class of all rows added so far."""
+        sums = self._sums_of(0).copy()
         require_rows(sums[0, 0].max(initial=0.0))
         sums[:2, 0] -= sums[:2, 1:].sum(axis=1)
         return ClassBins(*sums)
 
     def result(self) -> float:
-        """Return the classwise ECE of all rows seen so far."""
+        """Return the classwise ECE of all rows added so far."""
         return float(self.by_class().ece.mean())
 
 
-@documented
+@fill_docstring
 def classwise_ece(
     probabilities: Any,
     labels: Any,
@@ -502,18 +495,18 @@ def classwise_ece(
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:
-    """Return the classwise expected calibration error: the mean over classes of each one's ECE.
+    """Return the classwise expected calibration error: the mean over classes of their ECEs.
 
     For class j the probabilities p_j of all rows are put in equal-width bins (lo, hi], as in
     `ece`, and compared with how often j is the label.  The mean runs over all K columns;
-    a class that no label names counts with the probability it was given.
+    a class that is never the label counts with its mean probability.
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -525,11 +518,13 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 6)
     0.4
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(ClasswiseECEStream(bins), *given).result()
+    stream = update_stream(
+        ClasswiseECEStream(bins), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-CLASSWISE_ECE = Measure(
+CLASSWISE_ECE = Metric(
     "classwise_ece",
     "classwise ECE",
     "cwECE",

@@ -1,4 +1,4 @@
-"""What a calibrator changes: predictions, top-k lists, where predictions go, mean mass."""
+"""What a calibrator changes: predictions, top-k classes, flows between classes, mean mass."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from cordcal._validation.alignment import same_rows
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.probabilities import check_same_shape, nan_refusal
-from cordcal.metrics.record import documented
-from cordcal.metrics.rows import Report
-from cordcal.metrics.stream import WeightedMean, fed, require_rows, unlike
+from cordcal.metrics.record import fill_docstring
+from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.stream import WeightedMean, merge_error, require_rows, update_stream
 
 
 @dataclass(frozen=True)
 class DecisionChanges:
-    """How an evaluated report's decisions differ from the original ones.
+    """How evaluated predictions differ from the original ones.
 
-    Counts are numbers of rows; rates are shares of the rows' weight.  What needs labels is
-    None without them.
+    Counts are numbers of rows; rates are shares of the total weight.  Fields that need labels
+    are None without them.
 
     Attributes
     ----------
     n : int
         Rows compared.
     n_changed : int
-        Rows whose decision changed.
+        Rows whose prediction changed.
     tpcr : float
-        Top-1 prediction change rate: their share.
+        Their share: the top-1 prediction change rate.
     n_gained, n_lost, n_neutral : int or None
         C⁺ (wrong → correct), C⁻ (correct → wrong), C⁰ (wrong → another wrong class).
     gained, lost, neutral : float or None
         Their shares; they add up to ``tpcr``.
     delta_accuracy : float or None
-        Accuracy of the evaluated decisions minus that of the original: ``gained - lost``.
+        Accuracy of the evaluated predictions minus that of the original: ``gained - lost``.
     """
 
     n: int
@@ -73,7 +73,7 @@ class DecisionChangesStream:
     def __init__(self) -> None:
         self._n = self._changed = 0
         self._weight = self._changed_weight = ExactSum()
-        # By kind: C⁺, C⁻, C⁰.  None once a block came without labels.
+        # Of C⁺, C⁻, C⁰.  None after a block without labels.
         self._kinds: list[tuple[int, ExactSum]] | None = [(0, ExactSum())] * 3
 
     def update(
@@ -84,7 +84,7 @@ class DecisionChangesStream:
         Parameters
         ----------
         original, evaluated : array_like
-            Scores of shape (n, K), or n decisions.
+            Scores of shape (n, K), or n predictions.
         labels : array_like of int, optional
             The true class of each row.
         sample_weight : array_like, optional
@@ -98,54 +98,51 @@ class DecisionChangesStream:
         original, evaluated, labels, sample_weight = same_rows(
             original=original, evaluated=evaluated, labels=labels, sample_weight=sample_weight
         )
-        before, after, classes = decision_pair(original, evaluated)
-        weight = (
-            None if sample_weight is None else check_weights(sample_weight, len(before), some=False)
-        )
-        truth: Classes | None = None
+        before, after, classes = _read_both(original, evaluated)
+        weight = _check_weights(sample_weight, len(before))
         if labels is not None:
-            if classes is None:  # two vectors of decisions do not say how many classes there are
+            if classes is None:  # unknown if both sides are vectors of predictions
                 classes = 1 + int(np.max(arrays.to_numpy(labels), initial=0))
-            truth = check_decisions(labels, len(before), classes, "labels")
-        return self.add(before, after, truth, weight)
+            labels = check_decisions(labels, len(before), classes, "labels")
+        return self.add(before, after, labels, weight)
 
     def add(
         self,
         before: Classes,
         after: Classes,
-        truth: Classes | None = None,
+        labels: Classes | None = None,
         weight: Vector | None = None,
     ) -> Self:
-        """Add decisions, labels and weights that were checked already."""
-        moved = before != after
+        """Add predictions, labels and weights that are already checked."""
+        changed = before != after
         self._n += len(before)
         self._weight += total_weight(len(before), weight)
-        count, changed_weight = tally(moved, weight)
+        count, changed_weight = _count(changed, weight)
         self._changed += count
         self._changed_weight += changed_weight
-        if truth is None:
+        if labels is None:
             self._kinds = None
             return self
         if self._kinds is not None:
-            gained, lost = moved & (after == truth), moved & (before == truth)
-            kinds = (gained, lost, moved & ~gained & ~lost)
-            self._kinds = added(self._kinds, [tally(kind, weight) for kind in kinds])
+            gained, lost = changed & (after == labels), changed & (before == labels)
+            kinds = (gained, lost, changed & ~gained & ~lost)
+            self._kinds = _add_counts(self._kinds, [_count(kind, weight) for kind in kinds])
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add the rows of another stream; return this stream."""
         self._n += other._n
         self._changed += other._changed
         self._weight += other._weight
         self._changed_weight += other._changed_weight
         if self._kinds is not None and other._kinds is not None:
-            self._kinds = added(self._kinds, other._kinds)
+            self._kinds = _add_counts(self._kinds, other._kinds)
         else:
             self._kinds = None
         return self
 
     def result(self) -> DecisionChanges:
-        """Return the changes among all rows seen; split only if every block had labels."""
+        """Return the changes among all rows; split into kinds only if every block had labels."""
         require_rows(self._n)
         tpcr = self._changed_weight.mean(self._weight)
         if self._kinds is None:
@@ -165,24 +162,24 @@ class DecisionChangesStream:
         )
 
 
-def tally(flags: npt.NDArray[np.bool_], weight: Vector | None) -> tuple[int, ExactSum]:
+def _count(flags: npt.NDArray[np.bool_], weight: Vector | None) -> tuple[int, ExactSum]:
     """Count flagged rows, and sum their weights exactly."""
     count = int(np.count_nonzero(flags))
     return count, total_weight(count, None if weight is None else weight[flags])
 
 
-def added(
+def _add_counts(
     first: list[tuple[int, ExactSum]], second: list[tuple[int, ExactSum]]
 ) -> list[tuple[int, ExactSum]]:
-    """Add two lists of tallies, entry by entry."""
+    """Add two lists of counts and weights, entry by entry."""
     return [(n + m, a + b) for (n, a), (m, b) in zip(first, second, strict=True)]
 
 
 def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
-    """Read decisions and the number of classes: class indices as given, or argmaxes of scores.
+    """Return predictions and the number of classes, from class indices or from scores.
 
-    Scores may be probabilities or logits: only their order is read, the smallest index on
-    ties.  A vector of class indices says nothing about how many classes there are.
+    The prediction of scores, probabilities or logits, is their argmax, the smallest index on
+    ties.  For a vector of class indices the number of classes is None.
     """
     if np.ndim(values) == 1:
         vector = arrays.to_numpy(values, name)
@@ -196,34 +193,38 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
                 "pass scores of shape (rows, classes), or one class index for each row",
             )
         return check_decisions(vector, len(vector), int(vector.max()) + 1, name), None
-    report = Report.of(values, name)
-    chosen = np.empty(report.rows, dtype=np.intp)
-    for at, block in report.blocks():
-        chosen[at] = first = arrays.first_argmax(block)
-        # A NaN wins NumPy's argmax, so looking at the winners finds every row that has one.
-        if np.isnan(block[np.arange(len(block)), first]).any():
-            raise_first(nan_refusal(report.values, name))
-    return chosen, report.classes
+    scores = ProbabilityMatrix.from_array(values, name)
+    prediction = np.empty(scores.rows, dtype=np.intp)
+    for at, block in scores.blocks():
+        prediction[at] = best = arrays.first_argmax(block)
+        # NumPy's argmax of a row with NaN is the NaN.
+        if np.isnan(block[np.arange(len(block)), best]).any():
+            raise_first(nan_refusal(scores.values, name))
+    return prediction, scores.classes
 
 
-def decision_pair(original: Any, evaluated: Any) -> tuple[Classes, Classes, int | None]:
-    """Read the decisions of both sides and the number of classes."""
+def _read_both(original: Any, evaluated: Any) -> tuple[Classes, Classes, int | None]:
+    """Return the predictions of both sides and the number of classes, if known."""
     before, classes = read_decisions(original, "original")
     after, other_classes = read_decisions(evaluated, "evaluated")
     if len(before) != len(after) or (classes and other_classes and classes != other_classes):
         raise InputError(
             "original",
             f"has shape {np.shape(original)} but evaluated has shape {np.shape(evaluated)}",
-            "both must hold the same rows and classes",
+            "pass the same rows and classes in both",
         )
-    known = classes or other_classes
-    if known:
-        before = check_decisions(before, len(before), known, "original")
-        after = check_decisions(after, len(after), known, "evaluated")
-    return before, after, known
+    classes = classes or other_classes
+    if classes:
+        before = check_decisions(before, len(before), classes, "original")
+        after = check_decisions(after, len(after), classes, "evaluated")
+    return before, after, classes
 
 
-@documented
+def _check_weights(sample_weight: Any, rows: int) -> Vector | None:
+    return None if sample_weight is None else check_weights(sample_weight, rows, some=False)
+
+
+@fill_docstring
 def decision_changes(
     original: Any,
     evaluated: Any,
@@ -233,15 +234,15 @@ def decision_changes(
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> DecisionChanges:
-    """Count the decisions an evaluated report changes, and with labels, which way.
+    """Count the predictions that change and, with labels, whether they gain or lose accuracy.
 
     Parameters
     ----------
     original, evaluated : array_like
-        Probabilities or logits of shape (n, K), of which the argmax is read, the smallest
-        index on ties; or n class indices, the decisions as the caller's system reads them.
+        Probabilities or logits of shape (n, K), whose argmax is the prediction, the smallest
+        index on ties; or n class indices, the predictions themselves.
     labels : array_like of int, optional
-        The true class of each row; splits the changes into C⁺, C⁻ and C⁰.
+        The true class of each row; needed to split the changes into C⁺, C⁻ and C⁰.
     sample_weight : array_like, optional
         Weights of the rows; they enter the rates, not the counts.
     {axis, ignore_index}
@@ -261,25 +262,19 @@ def decision_changes(
     >>> changes.tpcr, changes.delta_accuracy
     (0.75, 0.0)
     """
-    # Labels count the columns of the original.
+    # Labels are indices of the original's columns.
     evaluated = in_column_order(evaluated, "evaluated", column_names(original), "original")
-    stream = fed(
-        DecisionChangesStream(),
-        original,
-        evaluated,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
+    stream = update_stream(
+        DecisionChangesStream(), [original, evaluated], labels, sample_weight, axis, ignore_index
     )
     return stream.result()
 
 
-@documented
+@fill_docstring
 def tpcr(
     original: Any, evaluated: Any, *, sample_weight: Any = None, axis: int | None = None
 ) -> float:
-    """Return the top-1 prediction change rate: the share of rows whose decision differs.
+    """Return the share of predictions changed (top-1 prediction change rate, TPCR).
 
     Parameters
     ----------
@@ -307,16 +302,16 @@ def tpcr(
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """The moves between classes, the most frequent first.
+    """How many predictions move from one class to another, the most frequent moves first.
 
     Attributes
     ----------
     source, target : ndarray of int
-        The class a decision leaves, and the one it goes to.
+        The original and the new class of a move.
     count : ndarray of int
-        The rows that make this move.
+        The number of rows with this move.
     n : int
-        All rows.
+        The number of all rows.
     n_classes : int
         The number of classes.
     """
@@ -348,14 +343,14 @@ class Flows:
 
 
 def decision_flows(original: Any, report: Any) -> Flows:
-    """Count the rows whose decision a report moves, by where it leaves and where it goes.
+    """Count the rows whose prediction changes, by original and new class.
 
     Parameters
     ----------
     original : array_like of shape (n, K) or (n,)
-        The original report, or the decisions themselves.
+        The original probabilities or logits, or their predictions.
     report : array_like of shape (n, K) or (n,)
-        The report whose decisions are compared, or these decisions.
+        The probabilities or logits to compare with, or their predictions.
 
     Returns
     -------
@@ -369,14 +364,14 @@ def decision_flows(original: Any, report: Any) -> Flows:
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
     original, report = same_rows(original=original, report=report)
-    before, after, known = decision_pair(original, report)
-    return flows_between(before, after, known or int(max(before.max(), after.max())) + 1)
+    before, after, classes = _read_both(original, report)
+    return flows_between(before, after, classes or int(max(before.max(), after.max())) + 1)
 
 
 def flows_between(before: Classes, after: Classes, classes: int) -> Flows:
-    """Count the moves between decisions that were read already."""
-    moved = before != after
-    moves, count = np.unique(before[moved] * classes + after[moved], return_counts=True)
+    """Count the moves between two vectors of predictions."""
+    changed = before != after
+    moves, count = np.unique(before[changed] * classes + after[changed], return_counts=True)
     order = np.argsort(-count, kind="stable")
     source, target = np.divmod(moves[order], classes)
     return Flows(source, target, count[order], len(before), classes)
@@ -384,17 +379,17 @@ def flows_between(before: Classes, after: Classes, classes: int) -> Flows:
 
 @dataclass(frozen=True)
 class TopkChanges:
-    """How an evaluated report's k best classes differ from the original ones.
+    """How the top k classes of evaluated scores differ from the original ones.
 
     Attributes
     ----------
     n, k : int
-        Rows compared, and how many classes of each.
+        Rows compared, and classes per row.
     n_set_changed, n_order_changed : int
-        Rows whose k best classes are other classes; rows whose k best classes are other
-        classes or the same in another order.
+        Rows whose top k classes differ as a set; rows where they differ as a set or in their
+        order.
     set_changed, order_changed : float
-        Their shares of the rows' weight.
+        Their shares of the total weight.
     """
 
     n: int
@@ -415,7 +410,7 @@ class TopkChangesStream:
     Parameters
     ----------
     k : int
-        How many of the best classes to compare.
+        The number of top classes to compare.
     """
 
     def __init__(self, k: int) -> None:
@@ -424,7 +419,8 @@ class TopkChangesStream:
         self.k = int(k)
         self._n = 0
         self._weight = ExactSum()
-        self._parts = [(0, ExactSum())] * 2
+        # Of rows whose set changed, and whose order changed.
+        self._changed = [(0, ExactSum())] * 2
 
     def update(self, original: Any, evaluated: Any, *, sample_weight: Any = None) -> Self:
         """Add a block of rows; the arguments are those of `topk_changes`.
@@ -444,7 +440,10 @@ class TopkChangesStream:
         original, evaluated, sample_weight = same_rows(
             original=original, evaluated=evaluated, sample_weight=sample_weight
         )
-        before, after = Report.of(original, "original"), Report.of(evaluated, "evaluated")
+        before, after = (
+            ProbabilityMatrix.from_array(original, "original"),
+            ProbabilityMatrix.from_array(evaluated, "evaluated"),
+        )
         check_same_shape(before.values, "original", after.values, "evaluated")
         if self.k > before.classes:
             raise InputError(
@@ -452,72 +451,74 @@ class TopkChangesStream:
                 f"is {self.k} but there are {before.classes} classes",
                 f"pass k between 1 and {before.classes}",
             )
-        weight = (
-            None if sample_weight is None else check_weights(sample_weight, before.rows, some=False)
-        )
+        weight = _check_weights(sample_weight, before.rows)
         for (at, first), (_, second) in zip(before.blocks(), after.blocks(), strict=True):
-            best = [
-                _best(block, self.k, name, at.start)
-                for block, name in ((first, "original"), (second, "evaluated"))
-            ]
-            order = (best[0] != best[1]).any(axis=1)
-            members = (np.sort(best[0], axis=1) != np.sort(best[1], axis=1)).any(axis=1)
+            top = _top_classes(first, self.k, "original", at.start)
+            new_top = _top_classes(second, self.k, "evaluated", at.start)
+            order_changed = (top != new_top).any(axis=1)
+            set_changed = (np.sort(top, axis=1) != np.sort(new_top, axis=1)).any(axis=1)
             block_weight = None if weight is None else weight[at]
-            tallies = [tally(flags, block_weight) for flags in (members, order)]
-            self._parts = added(self._parts, tallies)
+            counts = [_count(flags, block_weight) for flags in (set_changed, order_changed)]
+            self._changed = _add_counts(self._changed, counts)
         self._n += before.rows
         self._weight += total_weight(before.rows, weight)
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add the rows of another stream; return this stream."""
         if other.k != self.k:
-            raise unlike(f"k = {self.k} and k = {other.k}")
+            raise merge_error(f"k = {self.k} and k = {other.k}")
         self._n += other._n
         self._weight += other._weight
-        self._parts = added(self._parts, other._parts)
+        self._changed = _add_counts(self._changed, other._changed)
         return self
 
     def result(self) -> TopkChanges:
-        """Return the changes among all rows seen so far."""
+        """Return the changes among all rows added so far."""
         require_rows(self._n)
-        (n_set, of_set), (n_order, of_order) = self._parts
-        set_rate, order_rate = of_set.mean(self._weight), of_order.mean(self._weight)
-        return TopkChanges(self._n, self.k, n_set, n_order, set_rate, order_rate)
+        (n_set, set_weight), (n_order, order_weight) = self._changed
+        return TopkChanges(
+            n=self._n,
+            k=self.k,
+            n_set_changed=n_set,
+            n_order_changed=n_order,
+            set_changed=set_weight.mean(self._weight),
+            order_changed=order_weight.mean(self._weight),
+        )
 
 
-def _best(scores: npt.NDArray[Any], k: int, name: str, first: int) -> Classes:
-    """Return each row's k best classes, best first, the smallest index on ties."""
+def _top_classes(scores: npt.NDArray[Any], k: int, name: str, first_row: int) -> Classes:
+    """Return the k best classes per row, best first, the smallest index on ties."""
     rows, classes = scores.shape
-    # NaN sorts last, so it shows among the best.
+    # NaN sorts last, so it is among the best.
     threshold = np.partition(scores, classes - k, axis=1)[:, classes - k :]
     if np.isnan(threshold).any():
-        with renumber_rows(first):
+        with renumber_rows(first_row):
             raise_first(nan_refusal(scores, name))
     inside = scores >= threshold[:, :1]
-    # A tie at the last place lets too many in: the smallest indices stay.
-    crowded = np.flatnonzero(inside.sum(axis=1) > k)
-    if crowded.size:
-        ranked = np.argsort(-scores[crowded], axis=1, kind="stable")[:, :k]
-        inside[crowded] = False
-        inside[crowded[:, None], ranked] = True
+    # A tie at the k-th place selects too many classes; the smallest indices win.
+    tied = np.flatnonzero(inside.sum(axis=1) > k)
+    if tied.size:
+        ranked = np.argsort(-scores[tied], axis=1, kind="stable")[:, :k]
+        inside[tied] = False
+        inside[tied[:, None], ranked] = True
     members = np.nonzero(inside)[1].reshape(rows, k)
     order = np.argsort(-np.take_along_axis(scores, members, axis=1), axis=1, kind="stable")
     return np.take_along_axis(members, order, axis=1)
 
 
-@documented
+@fill_docstring
 def topk_changes(
     original: Any, evaluated: Any, k: int, *, sample_weight: Any = None, axis: int | None = None
 ) -> TopkChanges:
-    """Count the rows whose k best classes change, as a set and in their order.
+    """Count the rows whose top k classes change, as a set and in their order.
 
     Parameters
     ----------
     original, evaluated : array_like of shape (n, K)
         Probabilities or logits; ties rank the smallest index first.
     k : int
-        How many of the best classes to compare.
+        The number of top classes to compare.
     sample_weight : array_like, optional
         Weights of the rows; they enter the rates, not the counts.
     {axis}
@@ -534,7 +535,9 @@ def topk_changes(
     >>> changes.n_set_changed, changes.n_order_changed
     (1, 2)
     """
-    stream = fed(TopkChangesStream(k), original, evaluated, sample_weight=sample_weight, axis=axis)
+    stream = update_stream(
+        TopkChangesStream(k), [original, evaluated], sample_weight=sample_weight, axis=axis
+    )
     return stream.result()
 
 
@@ -552,9 +555,9 @@ class MeanRetentionStream:
         Parameters
         ----------
         original : array_like
-            Scores of shape (n, K), or n decisions.
+            Scores of shape (n, K), or n predictions.
         direct, repaired : array_like of shape (n, K)
-            The two reports.
+            The calibrator's probabilities, and the repaired ones.
         sample_weight : array_like, optional
             Weights of the rows.
 
@@ -566,41 +569,43 @@ class MeanRetentionStream:
         original, direct, repaired, sample_weight = same_rows(
             original=original, direct=direct, repaired=repaired, sample_weight=sample_weight
         )
-        before, after = Report.of(direct, "direct"), Report.of(repaired, "repaired")
+        before, after = (
+            ProbabilityMatrix.from_array(direct, "direct"),
+            ProbabilityMatrix.from_array(repaired, "repaired"),
+        )
         check_same_shape(before.values, "direct", after.values, "repaired")
         decision, _ = read_decisions(original, "original")
         decision = check_decisions(decision, before.rows, before.classes, "original")
-        weight = (
-            None if sample_weight is None else check_weights(sample_weight, before.rows, some=False)
-        )
+        weight = _check_weights(sample_weight, before.rows)
         self._direct.add(before.mass_on(decision), weight)
         self._repaired.add(after.mass_on(decision), weight)
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add the rows of another stream; return this stream."""
         self._direct.merge(other._direct)
         self._repaired.merge(other._repaired)
         return self
 
     def result(self) -> float:
-        """Return the difference of the two means over all rows seen so far."""
+        """Return the absolute difference of the two means over all rows added so far."""
         return abs(self._repaired.result() - self._direct.result())
 
 
-@documented
+@fill_docstring
 def mean_retention(
     original: Any, direct: Any, repaired: Any, *, sample_weight: Any = None, axis: int | None = None
 ) -> float:
-    """Return how far the repaired reports' mean mass on the decisions is from the direct ones'.
+    """Return how much the repair changes the mean probability of the predicted classes.
 
-    This is ``|s̄ − b̄|``: zero up to rounding on the rows CORD was fitted on (where the mean is
-    attainable), and the held-out discrepancy on others.
+    This is ``|s̄ − b̄|``, the difference of the means of repaired and direct probabilities.  On
+    the rows CORD was fitted on it is zero up to rounding, if the mean is attainable; on other
+    rows it is the held-out discrepancy.
 
     Parameters
     ----------
     original : array_like
-        The classifier's scores of shape (n, K), or its n decisions.
+        The classifier's scores of shape (n, K), or its n predictions.
     direct, repaired : array_like of shape (n, K)
         The calibrator's probabilities, and the repaired ones.
     sample_weight : array_like, optional
@@ -619,7 +624,10 @@ def mean_retention(
     >>> round(mean_retention(original, direct, repaired), 6)
     0.025
     """
-    stream = fed(
-        MeanRetentionStream(), original, direct, repaired, sample_weight=sample_weight, axis=axis
+    stream = update_stream(
+        MeanRetentionStream(),
+        [original, direct, repaired],
+        sample_weight=sample_weight,
+        axis=axis,
     )
     return stream.result()

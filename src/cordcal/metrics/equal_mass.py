@@ -10,31 +10,31 @@ import numpy.typing as npt
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import Classes, Matrix, Vector
 from cordcal.metrics.binned import BINS, check_bins
-from cordcal.metrics.record import Measure, Resampler, documented
+from cordcal.metrics.record import Metric, Resampler, fill_docstring
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import (
-    RowsStream,
+    RowCollector,
     RowStream,
     WeightedSums,
-    fed_report,
+    merge_error,
     require_rows,
-    unlike,
+    update_stream,
 )
 
-# The stream sorts confidences by 1 − f into cells of relative width 2^-12, since the
-# confidences of a good classifier crowd at 1.  Rows below 2^-53 count as certain.
+# The stream sorts 1 − confidence into cells of relative width 2^-12, since the confidences of
+# a good classifier are close to 1.  Values below 2^-53 count as 0.
 _CELL_BITS = 12
 _EXPONENTS = 54
 _CELLS = (_EXPONENTS << _CELL_BITS) + 1
 
 
 def rank_bins(weight: Vector, bins: int) -> Classes:
-    """Return the bins of rows in the order of their confidence.
+    """Return the bins of rows that are sorted by confidence.
 
-    Bin m starts at the row where m / bins of the weight lies behind; for rows that count
-    once each, the row of rank r is in bin ⌊bins · r / n⌋.  Weights are added up as integers,
-    and a row that is short of an edge by no more than their rounding is on it, so that equal
-    weights of any size give equal bins.
+    Bin m starts at the row before which m / bins of the weight lies; without weights the row
+    of rank r is in bin ⌊bins · r / n⌋.  Weights are summed as integers, and a row that misses
+    an edge by no more than their rounding is on it, so that equal weights of any size give the
+    same bins.
 
     Examples
     --------
@@ -46,23 +46,23 @@ def rank_bins(weight: Vector, bins: int) -> Classes:
     """
     units = _as_units(weight)
     running = np.cumsum(units)
-    total, behind = int(running[-1]), running - units
+    total, before = int(running[-1]), running - units
     # Rounding a weight to float64 moves it by up to 2^-53 of the total, or 2^9 units; rounding
     # it to a unit moves the sum by half a unit per row.
     slack = 2**10 + len(units)
     cuts = np.array([-(-m * total // bins) - slack for m in range(1, bins)], dtype=np.int64)
-    return np.searchsorted(cuts, behind, side="right")
+    return np.searchsorted(cuts, before, side="right")
 
 
 def _as_units(weight: Vector) -> npt.NDArray[np.int64]:
-    """Return weights as whole numbers of a unit, a power of two; they add up to about 2^61."""
-    moderate, _ = scale_to_safe_exponent(weight)
-    _, exponent = np.frexp(moderate.sum())
-    return np.rint(np.ldexp(moderate, 61 - int(exponent))).astype(np.int64)
+    """Return weights as integer multiples of a power of two; their sum is about 2^61."""
+    scaled, _ = scale_to_safe_exponent(weight)
+    _, exponent = np.frexp(scaled.sum())
+    return np.rint(np.ldexp(scaled, 61 - int(exponent))).astype(np.int64)
 
 
 def confidence_order(confidence: Vector) -> Classes:
-    """Return the rows in the order of their confidence, the first first on ties.
+    """Return the rows sorted by confidence, ties in their original order.
 
     Examples
     --------
@@ -73,34 +73,29 @@ def confidence_order(confidence: Vector) -> Classes:
     narrow = confidence.astype(np.float32)
     if not np.array_equal(narrow, confidence):
         return np.argsort(confidence, kind="stable")
-    # Confidences of float32 leave room for their row in one integer, and whole integers are
-    # sorted three times as fast; positive floats sort as their bits do.
+    # A float32 confidence and its row fit in one integer, and integers sort three times as
+    # fast; positive floats sort as their bits do.
     keys = (narrow.view(np.uint32).astype(np.uint64) << 32) + np.arange(len(narrow), dtype="u8")
     keys.sort()
     return (keys & 0xFFFFFFFF).astype(np.intp)
 
 
-def ranked_gap(residual: Vector, weight: Vector, bins: int) -> float:
-    """Return the equal-mass ECE of rows in the order of their confidence."""
+def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
+    """Return the equal-mass ECE of reduced rows."""
+    order = confidence_order(rows.confidence)
+    residual = (rows.weights * (rows.confidence - rows.correct))[order]
+    weight = rows.weights[order]
     gaps = np.bincount(rank_bins(weight, bins), residual)
     return float(np.abs(gaps).sum() / weight.sum())
-
-
-def equal_mass_gap(rows: LabelledRows, bins: int) -> float:
-    """Return the equal-mass ECE of rows that were reduced already."""
-    order = confidence_order(rows.confidence)
-    weight = rows.weights
-    residual = weight * (rows.confidence - rows.correct)
-    return ranked_gap(residual[order], weight[order], bins)
 
 
 class EqualMassECEStream(WeightedSums, RowStream):
     """`ece_equal_mass` of blocks of rows in constant memory, with a bound on its error.
 
-    Equal mass needs all confidences in order, which no constant memory holds exactly.
-    The stream keeps sums in 221,185 narrow cells of the confidence; a cell that lies
-    across a bin's edge is shared between the bins in proportion.  `error_bound` says how
-    far the result can be from `ece_equal_mass` of the same rows.
+    Equal-mass bins need all confidences in order, which constant memory cannot store exactly.
+    The stream keeps sums in 221,185 narrow cells of the confidence; a cell across the edge of
+    a bin is shared between the bins in proportion.  `error_bound` bounds the difference from
+    `ece_equal_mass` of the same rows.
 
     Parameters
     ----------
@@ -114,11 +109,11 @@ class EqualMassECEStream(WeightedSums, RowStream):
         self.bins = check_bins(bins)
         self._count = np.zeros(_CELLS, dtype=np.int64)
         self._weight, self._residual = np.zeros(_CELLS), np.zeros(_CELLS)
-        # Of the weights above zero.
+        # Of the positive weights.
         self._smallest, self._largest = np.inf, 0.0
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         mantissa, exponent = np.frexp(np.clip(1.0 - rows.confidence, 0.0, 1.0 - 2.0**-53))
         # frexp's mantissa lies in [1/2, 1): its leading bits number the cells of an octave.
         octave = np.ldexp(2.0 * mantissa - 1.0, _CELL_BITS).astype(np.intp)
@@ -135,10 +130,10 @@ class EqualMassECEStream(WeightedSums, RowStream):
         self._largest = max(self._largest, float(weight.max(initial=0.0)))
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.bins != self.bins:
-            raise unlike(f"{self.bins} and {other.bins} bins")
-        other = self._same_unit(other)
+            raise merge_error(f"{self.bins} and {other.bins} bins")
+        other = self._in_common_unit(other)
         self._count += other._count
         self._weight += other._weight
         self._residual += other._residual
@@ -147,31 +142,34 @@ class EqualMassECEStream(WeightedSums, RowStream):
         return self
 
     @property
-    def _alike(self) -> bool:
-        """Whether all rows seen have one weight: each then counts once."""
+    def _equal_weights(self) -> bool:
+        """Whether all rows have the same weight; then each counts once."""
         return self._smallest == self._largest
 
     def _shares(self) -> tuple[Vector, Vector, Vector, Classes]:
-        """Return each piece of a cell: its weight, the cell's weight and residual, its bin."""
-        # Cells are numbered from confidence 1 downwards; ranks run upwards.
+        """Split cells at the edges of bins.
+
+        Return, per piece, its weight, the weight and residual of its cell, and its bin.
+        """
+        # Cells are numbered from confidence 1 downwards, ranks upwards.
         filled = np.flatnonzero(self._weight)[::-1]
         weight, residual = self._weight[filled], self._residual[filled]
-        if self._alike:
+        if self._equal_weights:
             weight, residual = self._count[filled].astype(np.float64), residual / self._largest
-        behind = np.concatenate([[0.0], np.cumsum(weight)])
-        total = behind[-1]
+        running = np.concatenate([[0.0], np.cumsum(weight)])
+        total = running[-1]
         require_rows(total)
         cuts = np.arange(1, self.bins) * total / self.bins
-        if self._alike:  # whole rows: the first rank of bin m is the next integer
+        if self._equal_weights:  # bin m starts at a whole row
             cuts = np.ceil(np.arange(1, self.bins) * total / self.bins)
-        edges = np.union1d(behind, cuts)
+        edges = np.union1d(running, cuts)
         middle = (edges[:-1] + edges[1:]) / 2.0
-        cell = np.searchsorted(behind, middle, side="right") - 1
+        cell = np.searchsorted(running, middle, side="right") - 1
         bins = np.searchsorted(cuts, middle, side="right")
         return np.diff(edges), weight[cell], residual[cell], bins
 
     def result(self) -> float:
-        """Return the equal-mass ECE of all rows seen so far, up to `error_bound`."""
+        """Return the equal-mass ECE of all rows added so far, up to `error_bound`."""
         piece, weight, residual, index = self._shares()
         gap = np.bincount(index, piece / weight * residual, minlength=self.bins)
         return float(np.abs(gap).sum() / piece.sum())
@@ -179,15 +177,15 @@ class EqualMassECEStream(WeightedSums, RowStream):
     def error_bound(self) -> float:
         """Return the largest possible difference from `ece_equal_mass` of the same rows."""
         piece, weight, _, _ = self._shares()
-        # Residuals within a cell span at most one and the cell's width: a share m of a cell of
-        # weight c is off by at most m (1 − m / c) times that, and nothing if it is whole.
+        # Residuals within a cell span at most one plus the cell's width: a share m of a cell of
+        # weight c is off by at most m (1 − m / c) times that, which is 0 for a whole cell.
         split = (1.0 + 2.0**-_CELL_BITS) * float((piece * (1.0 - piece / weight)).sum())
-        # A weighted row on an edge belongs to one bin as a whole; here it may be cut in two.
-        cut = 0.0 if self._alike else 2.0 * (self.bins - 1) * self._largest
+        # A weighted row on an edge belongs to one bin; the stream may split it.
+        cut = 0.0 if self._equal_weights else 2.0 * (self.bins - 1) * self._largest
         return min(1.0, (split + cut) / float(piece.sum()))
 
 
-@documented
+@fill_docstring
 def ece_equal_mass(
     probabilities: Any,
     labels: Any,
@@ -202,14 +200,14 @@ def ece_equal_mass(
     Rows are ranked by confidence, ties by their position, and cut into ``bins`` groups of
     equal size: the row of rank r is in group ⌊bins · r / n⌋.  The value is the mean over
     rows of each group's gap between confidence and accuracy (the L1 norm of the paper).
-    With weights, group m starts at the row where m / bins of the total weight lies behind.
+    With weights, group m starts at the row before which m / bins of the total weight lies.
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     bins : int
         Number of bins; the paper's 15 by default.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -222,30 +220,31 @@ def ece_equal_mass(
     >>> round(ece_equal_mass(p, [0, 1, 0, 0], bins=2), 6)
     0.15
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    rows = fed_report(RowsStream(), *given).result()
-    return equal_mass_gap(rows, check_bins(bins))
+    stream = update_stream(
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return equal_mass_gap(stream.result(), check_bins(bins))
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
     order = confidence_order(rows.confidence)
     residual = (rows.confidence - rows.correct)[order]
-    passed = np.arange(BINS)
+    bin_number = np.arange(BINS)
 
     def values(weight: Matrix, total: Vector) -> Vector:
         resamples = len(total)
         ordered = np.ascontiguousarray(weight[order].T)
         running = np.cumsum(ordered, axis=1)
-        # As in `rank_bins`: bin m starts behind the row that brings m / bins of the weight, up
+        # As in `rank_bins`: bin m starts after the row that reaches m / bins of the weight, up
         # to the rounding of the sums.
-        cuts = passed * running[:, -1:] / BINS * (1.0 - len(order) * 2.0**-52)
-        starts = np.stack([np.searchsorted(*each) for each in zip(running, cuts, strict=True)])
-        starts += passed > 0
-        # A column of zeros at the end: the last bin may be empty.
-        parts = np.zeros((resamples, len(order) + 1))
-        np.multiply(ordered, residual, out=parts[:, :-1])
-        first = np.arange(resamples)[:, None] * parts.shape[1]
-        gaps = np.add.reduceat(parts.reshape(-1), (first + starts).reshape(-1))
+        cuts = bin_number * running[:, -1:] / BINS * (1.0 - len(order) * 2.0**-52)
+        starts = np.stack([np.searchsorted(*pair) for pair in zip(running, cuts, strict=True)])
+        starts += bin_number > 0
+        # A column of zeros at the end, since the last bin may be empty.
+        terms = np.zeros((resamples, len(order) + 1))
+        np.multiply(ordered, residual, out=terms[:, :-1])
+        first = np.arange(resamples)[:, None] * terms.shape[1]
+        gaps = np.add.reduceat(terms.reshape(-1), (first + starts).reshape(-1))
         # A row that fills several bins leaves the later ones empty.
         filled = np.append(starts[:, 1:] > starts[:, :-1], np.full((resamples, 1), True), axis=1)
         gap = np.abs(gaps.reshape(resamples, BINS) * filled).sum(axis=1)
@@ -254,7 +253,7 @@ def _resampler(rows: LabelledRows) -> Resampler:
     return values
 
 
-EQUAL_MASS_ECE = Measure(
+EQUAL_MASS_ECE = Metric(
     "ece_equal_mass",
     "equal-mass ECE",
     "ECE-EM",

@@ -1,4 +1,4 @@
-"""Measures that are means of one number a row: accuracy, log loss, Brier score."""
+"""Metrics that are means of one number per row: accuracy, log loss, Brier score."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.types import Vector
-from cordcal.metrics.record import Measure, documented
+from cordcal.metrics.record import Metric, fill_docstring
 from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import MeanStream, fed_report
+from cordcal.metrics.stream import MeanStream, update_stream
 
-# The true class's probability is floored here before the logarithm, on every report alike:
-# with it one confident mistake costs 27.6, and exact zeros (isotonic methods) stay finite.
+# Any probability of the true class is clipped at this value before the logarithm, so that exact
+# zeros (isotonic methods) have a finite loss, 27.6 nats.
 NLL_FLOOR = 1e-12
 
 
@@ -30,8 +30,8 @@ class NLLStream(MeanStream):
 
     @staticmethod
     def of_rows(rows: LabelledRows) -> Vector:
-        """Return each row's negative log-likelihood."""
-        # + 0.0 turns the -0.0 of a certain row into 0.0.
+        """Return the negative log-likelihood per row."""
+        # + 0.0 turns the -0.0 of a row with probability 1 into 0.0.
         return -np.log(np.maximum(rows.true_mass, NLL_FLOOR)) + 0.0
 
 
@@ -40,11 +40,11 @@ class BrierStream(MeanStream):
 
     @staticmethod
     def of_rows(rows: LabelledRows) -> Vector:
-        """Return each row's squared distance to its one-hot label."""
+        """Return the squared distance to the one-hot label per row."""
         return rows.squared_error
 
 
-@documented
+@fill_docstring
 def accuracy(
     probabilities: Any,
     labels: Any,
@@ -58,10 +58,10 @@ def accuracy(
     Parameters
     ----------
     probabilities : array_like of shape (n, K)
-        The report to measure; ties go to the smallest index.
+        The predicted probabilities; ties go to the smallest index.
     labels : array_like of int
         The true class of each row, 0..K-1.
-    {rows}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -73,11 +73,13 @@ def accuracy(
     >>> accuracy([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]], [0, 1])
     0.5
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(AccuracyStream(), *given).result()
+    stream = update_stream(
+        AccuracyStream(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-@documented
+@fill_docstring
 def nll(
     probabilities: Any,
     labels: Any,
@@ -88,29 +90,29 @@ def nll(
 ) -> float:
     """Return the mean negative log-likelihood (log loss, natural logarithm).
 
-    The true class's probability is floored at 1e-12, so that a report with exact
-    zeros has a finite value.
+    The probability of the true class is clipped at 1e-12, so that the value is finite for
+    exact zeros.
 
     Parameters
     ----------
-    {report}
-    {rows}
+    {probabilities, labels}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
     nll : float
-        0 for a report that is certain and right, at most 27.63.
+        Between 0 and 27.63; 0 if every true class has probability 1.
 
     Examples
     --------
     >>> round(nll([[0.5, 0.5], [0.0, 1.0]], [0, 0]), 6)
     14.162084
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(NLLStream(), *given).result()
+    stream = update_stream(NLLStream(), [probabilities], labels, sample_weight, axis, ignore_index)
+    return stream.result()
 
 
-@documented
+@fill_docstring
 def brier(
     probabilities: Any,
     labels: Any,
@@ -125,8 +127,8 @@ def brier(
 
     Parameters
     ----------
-    {report}
-    {rows}
+    {probabilities, labels}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -138,11 +140,13 @@ def brier(
     >>> brier([[0.5, 0.5], [0.0, 1.0]], [0, 0])
     1.25
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(BrierStream(), *given).result()
+    stream = update_stream(
+        BrierStream(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result()
 
 
-ACCURACY = Measure(
+ACCURACY = Metric(
     "accuracy",
     "accuracy",
     "accuracy",
@@ -153,7 +157,7 @@ ACCURACY = Measure(
     digits=2,
     lower_is_better=False,
 )
-NLL = Measure(
+NLL = Metric(
     "nll",
     "negative log-likelihood",
     "NLL",
@@ -162,7 +166,7 @@ NLL = Measure(
     NLLStream,
     leading=True,
 )
-BRIER = Measure(
+BRIER = Metric(
     "brier",
     "Brier score",
     "Brier",

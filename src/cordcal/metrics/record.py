@@ -1,4 +1,4 @@
-"""A measure as one record: what it is called, how it is computed, written and resampled."""
+"""`Metric`: one record per metric, which tables, reports and bootstraps read."""
 
 from __future__ import annotations
 
@@ -13,54 +13,16 @@ from cordcal._numeric.types import Matrix, Vector
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import MeanStream, RowStream, Stream
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-_AXIS = """\
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); labels and
-        weights then have the shape that is left.
-"""
-_IGNORE_INDEX = """\
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
-"""
-_REPORT = """\
-    probabilities : array_like of shape (n, K)
-        The report to measure.  Rows of pandas objects are matched by index with those of
-        labels and weights.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
-"""
-_ROWS = """\
-    sample_weight : array_like, optional
-        Weights of the rows.
-"""
-_SHARED = {
-    "{report}": _REPORT,
-    "{rows}": _ROWS + _AXIS + _IGNORE_INDEX,
-    "{axis}": _AXIS,
-    "{axis, ignore_index}": _AXIS + _IGNORE_INDEX,
-}
-
-
-def documented(function: Function) -> Function:
-    """Fill in the shared parameters where a docstring names them as a line in braces."""
-    # Under python -OO there is nothing to fill.
-    for name, text in _SHARED.items() if function.__doc__ else ():
-        function.__doc__ = (function.__doc__ or "").replace(f"    {name}\n", text)
-    return function
-
-
 Resampler = Callable[[Matrix, Vector], Vector]
-"""From the rows' weights in each resample, (rows, resamples), and their sums, to the values."""
+"""Maps the rows' weights, (rows, resamples), and their sums to one value per resample."""
 
 
 @dataclass(frozen=True)
-class Measure:
-    """Everything there is to know about a measure of a labelled report.
+class Metric:
+    """A metric of labelled probabilities: how it is computed, resampled, named and shown.
 
-    Tables, reports, bootstraps and studies read it, so that a measure is added by its
-    record alone: `register`.
+    Tables, reports, bootstraps and studies read the record, so `register` is all it takes to
+    add a metric.
 
     Parameters
     ----------
@@ -69,24 +31,24 @@ class Measure:
     name, short : str
         Its name in a sentence, and in the head of a column.
     meaning : str
-        What it says, in a sentence.
+        What it measures, in one sentence.
     function : callable
         Takes probabilities and labels.
     stream : callable
-        Makes its streaming form: `MeanStream`, another stream of rows, or one of blocks.
+        Makes its streaming form: a `MeanStream`, another stream of rows, or one of blocks.
     of_rows : callable, optional
-        Its exact value from reduced rows, where the streaming form is an approximation.
+        Computes the exact value from reduced rows, if the streaming form is approximate.
     resampler : callable, optional
-        From reduced rows to the values of many resamples at once.  A `MeanStream` has one
-        anyway; without one the measure has no intervals.
+        Maps reduced rows to a function that computes the values of many resamples at once.
+        A `MeanStream` needs none; other metrics have no intervals without one.
     unit : str
-        ``"%"`` for what is shown in hundredths.
+        ``"%"`` for values that are shown in percent.
     digits : int
         Digits after the point.
     lower_is_better : bool
         Its direction.
     leading : bool
-        Whether it is shown where there is room for few.
+        Whether to show it where there is room for only a few metrics.
     """
 
     key: str
@@ -104,7 +66,7 @@ class Measure:
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied by when it is shown."""
+        """The factor from a value to the number that is shown."""
         return 100.0 if self.unit == "%" else 1.0
 
     @property
@@ -113,7 +75,7 @@ class Measure:
         return f"{self.short} ({self.unit})" if self.unit else self.short
 
     def value(self, rows: LabelledRows) -> float:
-        """Return its exact value of reduced rows."""
+        """Return its exact value for reduced rows."""
         if self.of_rows is not None:
             return self.of_rows(rows)
         stream = self.stream()
@@ -122,29 +84,68 @@ class Measure:
         return float(stream.result())
 
     def resampled(self, rows: LabelledRows) -> Resampler | None:
-        """Prepare its resampling; None where it has none."""
+        """Return the function that computes its values in resamples; None if it has none."""
         if self.resampler is not None:
             return self.resampler(rows)
         stream = self.stream()
-        return _mean_of(stream.of_rows(rows)) if isinstance(stream, MeanStream) else None
+        if not isinstance(stream, MeanStream):
+            return None
+        values = stream.of_rows(rows)
+        return lambda weight, total: np.asarray(values @ weight / total)
 
     def write(self, value: float, *, signed: bool = False) -> str:
-        """Return a value as people read it, without its unit."""
+        """Return a value as it is shown, without its unit."""
         sign = "+" if signed else ""
         return f"{self.scale * value:{sign}z.{self.digits}f}".replace("-", "−")
 
 
-def _mean_of(values: Vector) -> Resampler:
-    return lambda weight, total: np.asarray(values @ weight / total)
+def weighted_sum_matrix(index: npt.NDArray[np.intp], values: Vector, size: int) -> Any:
+    """Return the sparse matrix that maps weights of rows to weighted sums of values by index.
 
-
-def sums_by_place(places: npt.NDArray[np.intp], values: Vector, size: int) -> Any:
-    """Return the sparse matrix that adds up each row's value times its weight, by place.
-
-    ``places`` and ``values`` hold one or more entries a row, as the rows of a matrix.
+    ``index`` and ``values`` have one or more entries per row, as the rows of a matrix; ``size``
+    is the number of sums.
     """
     from scipy import sparse
 
     rows = np.broadcast_to(np.arange(values.shape[-1]), values.shape)
-    entries = (values.ravel(), (places.ravel(), rows.ravel()))
+    entries = (values.ravel(), (index.ravel(), rows.ravel()))
     return sparse.csr_array(entries, shape=(size, values.shape[-1]))
+
+
+# Parameters that the docstrings of several metrics share.
+_PROBABILITIES = """\
+    probabilities : array_like of shape (n, K)
+        The predicted probabilities.  Rows of pandas objects are matched by index with those of
+        labels and weights.
+    labels : array_like of int
+        The true class of each row, 0..K-1.
+"""
+_SAMPLE_WEIGHT = """\
+    sample_weight : array_like, optional
+        Weights of the rows.
+"""
+_AXIS = """\
+    axis : int, optional
+        The dimension of the classes, for dense probabilities such as (B, K, H, W); labels and
+        weights then have the shape of the other dimensions.
+"""
+_IGNORE_INDEX = """\
+    ignore_index : int, optional
+        The label of rows or positions without a true class; they are omitted.
+"""
+_SHARED_PARAMETERS = {
+    "{probabilities, labels}": _PROBABILITIES,
+    "{sample_weight, axis, ignore_index}": _SAMPLE_WEIGHT + _AXIS + _IGNORE_INDEX,
+    "{axis}": _AXIS,
+    "{axis, ignore_index}": _AXIS + _IGNORE_INDEX,
+}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def fill_docstring(function: Function) -> Function:
+    """Replace lines such as ``{axis}`` in a docstring by the shared parameters they name."""
+    if function.__doc__:  # None under python -OO
+        for line, text in _SHARED_PARAMETERS.items():
+            function.__doc__ = function.__doc__.replace(f"    {line}\n", text)
+    return function

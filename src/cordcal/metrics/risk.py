@@ -1,4 +1,4 @@
-"""Risk against coverage: how wrong the rows are that a threshold on the confidence keeps."""
+"""Risk against coverage: the error rate among the rows above a confidence threshold."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 import numpy as np
 
 from cordcal._numeric.types import Vector
+from cordcal.metrics.record import fill_docstring
 from cordcal.metrics.rows import LabelledRows
-from cordcal.metrics.stream import RowsStream, fed
+from cordcal.metrics.stream import RowCollector, update_stream
 
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The error among the most confident rows, for every share of rows that is kept.
+    """The error rate among the most confident rows, for every share of rows.
 
     Attributes
     ----------
     confidence : ndarray
-        The distinct confidences, largest first: keep rows at or above one of them.
+        The distinct confidences, largest first; each is a threshold.
     coverage : ndarray
-        The share of rows that is kept.
+        The share of rows at or above the threshold.
     risk : ndarray
-        The share of wrong decisions among them.
+        The share of wrong predictions among them.
     aurc : float
-        The mean of the risk after each further row, the area under the curve; lower is better.
+        The area under the curve: the mean of the risk over all coverages; lower is better.
     """
 
     confidence: Vector
@@ -41,10 +42,10 @@ class RiskCoverage:
         >>> risk_coverage([[0.9, 0.1], [0.6, 0.4]], [0, 1]).at(0.8)
         (0.5, 1.0)
         """
-        kept = int(np.searchsorted(-self.confidence, -confidence, side="right"))
-        if kept == 0:
+        above = int(np.searchsorted(-self.confidence, -confidence, side="right"))
+        if above == 0:
             return 0.0, float("nan")
-        return float(self.coverage[kept - 1]), float(1.0 - self.risk[kept - 1])
+        return float(self.coverage[above - 1]), float(1.0 - self.risk[above - 1])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the curve as plain Python values."""
@@ -59,69 +60,71 @@ class RiskCoverage:
         return f"RiskCoverage(AURC {self.aurc:.4f}, {len(self.confidence):,} thresholds)"
 
 
-def curve_of(rows: LabelledRows) -> RiskCoverage:
-    """Return the curve of rows that were reduced already.
+def risk_curve(rows: LabelledRows) -> RiskCoverage:
+    """Return the curve of reduced rows.
 
-    Rows of one confidence are kept or left together; within the area they count as if their
-    errors were spread evenly among them, so that their order is nothing.
+    Rows of equal confidence form one group.  In the area their errors are spread evenly over
+    the group, so that their order does not matter.
     """
     confidence, group = np.unique(-rows.confidence, return_inverse=True)
     weight = rows.weights
-    kept: Vector = np.bincount(group, weight).astype(np.float64)
-    wrong: Vector = np.bincount(group, weight * ~rows.correct).astype(np.float64)
-    filled = kept > 0.0
-    kept, wrong = kept[filled], wrong[filled]
-    covered, failed = np.cumsum(kept), np.cumsum(wrong)
+    mass: Vector = np.bincount(group, weight).astype(np.float64)
+    errors: Vector = np.bincount(group, weight * ~rows.correct).astype(np.float64)
+    filled = mass > 0.0
+    mass, errors = mass[filled], errors[filled]
+    total_mass, total_errors = np.cumsum(mass), np.cumsum(errors)
     return RiskCoverage(
         -confidence[filled],
-        covered / covered[-1],
-        failed / covered,
-        _area(covered, failed, kept, wrong) / float(covered[-1]),
+        total_mass / total_mass[-1],
+        total_errors / total_mass,
+        _area(mass, errors, total_mass, total_errors) / float(total_mass[-1]),
     )
 
 
-def _area(covered: Vector, failed: Vector, kept: Vector, wrong: Vector) -> float:
-    """Return the sum of the risk after each row, a group's errors coming at an even rate.
+def _area(mass: Vector, errors: Vector, total_mass: Vector, total_errors: Vector) -> float:
+    """Return the sum of the risk after each row, with errors spread evenly over each group.
 
-    With r the group's rate, the i-th row sees (failed_before + r (i − before)) / i, that is
-    r + (failed_before − r · before) / i; the sum of 1 / i is a difference of digammas, which
-    also serves weights that are not whole.
+    Let r be the error rate of the group.  The risk after the i-th row is
+    (errors_before + r (i − before)) / i = r + (errors_before − r · before) / i.  The sum of
+    1 / i is a difference of digammas, which also covers fractional weights.
     """
     from scipy.special import digamma
 
-    before, rate = covered - kept, wrong / kept
-    excess = (failed - wrong) - rate * before
-    return float((rate * kept + excess * (digamma(covered + 1.0) - digamma(before + 1.0))).sum())
+    before, rate = total_mass - mass, errors / mass
+    excess = (total_errors - errors) - rate * before
+    harmonic = digamma(total_mass + 1.0) - digamma(before + 1.0)
+    return float((rate * mass + excess * harmonic).sum())
 
 
 def aurc_influence(rows: LabelledRows) -> Vector:
-    """Return what each row adds to the area under the curve, times the number of rows.
+    """Return the influence of each row on the area under the curve.
 
-    Weights of a little more on one row move the area by its own error, by the ranks that
-    it pushes down, and by the mean: with u the coverage and F the errors so far, the area is
-    −∫ log u dF, and a row at u_j moves it by −e_j log u_j − ∫_{u_j} dF/u + F(1) − area.
-    Rows of one confidence share their ranks.  The mean over the rows is zero, and their root
-    mean square over √n is the standard error.
+    It is the derivative of the area by the weight of the row.  With coverage u and cumulative
+    errors F, the area is −∫ log u dF, and the influence of a row at u_j with error e_j is
+    −e_j log u_j − ∫_{u_j} dF/u + F(1) − area.  Rows of equal confidence share their ranks.
+    The mean influence is zero; its root mean square over √n is the standard error.
     """
     from scipy.special import xlogy
 
     _, group = np.unique(-rows.confidence, return_inverse=True)
     share = rows.weights / rows.weights.sum()
-    kept: Vector = np.bincount(group, share).astype(np.float64)
-    failed: Vector = np.bincount(group, share * ~rows.correct).astype(np.float64)
-    after = np.cumsum(kept)
+    mass: Vector = np.bincount(group, share).astype(np.float64)
+    errors: Vector = np.bincount(group, share * ~rows.correct).astype(np.float64)
+    after = np.cumsum(mass)
     before = np.concatenate([[0.0], after[:-1]])
-    size = np.where(kept > 0.0, kept, 1.0)  # a group of weight zero has no rows to move
-    rate = failed / size
+    size = np.where(mass > 0.0, mass, 1.0)  # groups of weight zero have no influence
+    rate = errors / size
     with np.errstate(divide="ignore"):
         step = np.where(before > 0.0, np.log(after / np.where(before > 0.0, before, 1.0)), 0.0)
     height = 1.0 - (xlogy(after, after) - xlogy(before, before)) / size
     later = np.concatenate([np.cumsum((rate * step)[::-1])[::-1][1:], [0.0]])
-    own = rate * (1.0 - before / size * step)
-    area = float(failed @ height)
-    return np.asarray(~rows.correct * height[group] - area + failed.sum() - (later + own)[group])
+    same_group = rate * (1.0 - before / size * step)
+    area = float(errors @ height)
+    pushed_down = (later + same_group)[group]
+    return np.asarray(~rows.correct * height[group] - area + errors.sum() - pushed_down)
 
 
+@fill_docstring
 def risk_coverage(
     probabilities: Any,
     labels: Any,
@@ -132,21 +135,18 @@ def risk_coverage(
 ) -> RiskCoverage:
     """Return the risk among the most confident rows, for every coverage.
 
-    Who abstains below some confidence asks how wrong the rest is.  A repair keeps every
-    decision, but it may change which rows are the most confident, and with them this curve.
+    If you abstain below a threshold, the risk is the error rate of the other rows.  A repair
+    keeps every prediction but may change which rows are the most confident, and so this curve.
 
     Parameters
     ----------
     probabilities : array_like of shape (n, K)
-        The report to measure; its largest entry is the decision and its confidence.
+        The predicted probabilities; the largest entry gives the prediction and its confidence.
     labels : array_like of int
         The true class of each row, 0..K-1.
     sample_weight : array_like, optional
         Weights of the rows.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W).
-    ignore_index : int, optional
-        The label of rows or positions that have none; they are left out.
+    {axis, ignore_index}
 
     Returns
     -------
@@ -159,12 +159,7 @@ def risk_coverage(
     >>> curve.coverage.round(3), curve.risk.round(3)
     (array([0.333, 0.667, 1.   ]), array([0.   , 0.   , 0.333]))
     """
-    stream = fed(
-        RowsStream(),
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
+    stream = update_stream(
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
     )
-    return curve_of(stream.result())
+    return risk_curve(stream.result())

@@ -1,7 +1,7 @@
-"""One reduction of a report to a few numbers a row, from which every measure is computed.
+"""Reduce probabilities to a few numbers per row, from which every metric is computed.
 
-A report is read once, block by block, and checked on the way.  What is kept is
-five vectors of length n, so that bootstraps and streams never touch (n, K) arrays again.
+The (n, K) array is read once, in blocks, and checked on the way.  The result is a handful of
+vectors of length n, so bootstraps and streams never touch (n, K) arrays again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.probabilities import are_distributions, as_matrix, report_refusals
 
-Visitor = Callable[[npt.NDArray[Any], Vector, Classes, Vector], None]
+# Called per checked block with the block as passed, its entries in float64, labels and weights.
+BlockVisitor = Callable[[npt.NDArray[Any], Matrix, Classes, Vector], None]
 
-# 4 MB of float64 a block: within the last cache, and enough rows that calls cost nothing.
+# 4 MB of float64 per block: fits the last-level cache, with enough rows to make calls cheap.
 _BLOCK_ENTRIES = 2**19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledRows:
-    """What the measures need to know of each row of a labelled report.
+    """What the metrics need per row of labelled probabilities.
 
     Attributes
     ----------
@@ -38,7 +39,7 @@ class LabelledRows:
     squared_error
         The squared distance to the one-hot label, summed over the classes.
     labels, weight
-        As given; ``weight`` is None where every row counts once.
+        The true classes and the weights; ``weight`` is None if every row counts once.
     """
 
     confidence: Vector
@@ -51,50 +52,50 @@ class LabelledRows:
     def __len__(self) -> int:
         return int(self.labels.shape[0])
 
-    def take(self, chosen: npt.NDArray[Any]) -> LabelledRows:
+    def take(self, index: npt.NDArray[Any]) -> LabelledRows:
         """Return some of the rows, by their numbers or by a mask."""
-        weight = None if self.weight is None else self.weight[chosen]
         return LabelledRows(
-            self.confidence[chosen],
-            self.prediction[chosen],
-            self.true_mass[chosen],
-            self.squared_error[chosen],
-            self.labels[chosen],
-            weight,
+            self.confidence[index],
+            self.prediction[index],
+            self.true_mass[index],
+            self.squared_error[index],
+            self.labels[index],
+            None if self.weight is None else self.weight[index],
         )
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
-        """Whether each prediction is the label."""
+        """Whether the prediction is the label, per row."""
         return np.equal(self.prediction, self.labels)
 
     @property
     def weights(self) -> Vector:
-        """The weights, ones where none were given."""
+        """The weights; ones if there are none."""
         return np.ones(len(self)) if self.weight is None else self.weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Report:
-    """A checked (n, K) array on its way through the measures.
+class ProbabilityMatrix:
+    """An (n, K) array of a known shape, read in blocks.
 
-    ``given`` is the dtype the caller's array had: bfloat16 is held as float32, which
-    loses nothing, but its rows may sum as loosely as bfloat16 does.
+    `checked_blocks` checks that its rows are probabilities; `blocks` does not, and also serves
+    logits.  ``input_dtype`` is the dtype of the caller's array: bfloat16 is stored as float32,
+    which is exact, but its rows may sum to one as loosely as bfloat16 rounds.
     """
 
     values: npt.NDArray[Any]
     name: str
-    given: str
+    input_dtype: str
 
     @classmethod
-    def of(cls, values: Any, name: str) -> Report:
-        """Take an array of any library; entries are checked as the blocks are read."""
+    def from_array(cls, values: Any, name: str) -> ProbabilityMatrix:
+        """Convert an array of any library; its entries are checked as the blocks are read."""
         matrix = as_matrix(values, name)
-        given = arrays.dtype_name(matrix.dtype)
+        input_dtype = arrays.dtype_name(matrix.dtype)
         array = arrays.to_numpy(matrix)
         if array.dtype.kind != "f":  # JAX's bfloat16 arrives as an extension dtype
             array = array.astype(np.float32)
-        return cls(array, name, given)
+        return cls(array, name, input_dtype)
 
     @property
     def rows(self) -> int:
@@ -106,6 +107,13 @@ class Report:
         """The number of classes."""
         return int(self.values.shape[1])
 
+    def check_labels(self, labels: Any, sample_weight: Any) -> tuple[Labels, Vector | None]:
+        """Check the labels, and the weights if there are any, against the shape."""
+        checked = check_decisions(labels, self.rows, self.classes, "labels")
+        if sample_weight is None:
+            return checked, None
+        return checked, check_weights(sample_weight, self.rows, some=False)
+
     def blocks(self) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Yield the rows in blocks that fit the cache."""
         size = max(1, _BLOCK_ENTRIES // self.classes)
@@ -113,92 +121,84 @@ class Report:
             block = slice(start, min(start + size, self.rows))
             yield block, self.values[block]
 
-    def checked_blocks(self) -> Iterator[tuple[slice, npt.NDArray[Any], Vector]]:
-        """Yield the blocks, checked as probabilities, with their entries in float64.
+    def checked_blocks(self) -> Iterator[tuple[slice, npt.NDArray[Any], Matrix]]:
+        """Yield the blocks, checked as probabilities, as they are and in float64.
 
-        Both are for reading, and gone when the next block is asked for.
+        Both arrays are read-only by convention and valid until the next block.
         """
         ones = np.ones(self.classes)
-        memory = np.empty((0, self.classes))
+        buffer = np.empty((0, self.classes))
         for at, block in self.blocks():
             if block.dtype == np.float64:
                 wide = block
             else:
-                if len(memory) < len(block):
-                    memory = np.empty(block.shape)
-                wide = memory[: len(block)]
+                if len(buffer) < len(block):
+                    buffer = np.empty(block.shape)
+                wide = buffer[: len(block)]
                 np.copyto(wide, block)
             if not (
                 self._surely_distributions(block)
-                or are_distributions(block, wide @ ones, self.given)
+                or are_distributions(block, wide @ ones, self.input_dtype)
             ):
-                raise_first(*self._refusals())
+                raise_first(*self._errors())
             yield at, block, wide
 
     def _surely_distributions(self, block: npt.NDArray[Any]) -> bool:
-        """Whether sums in float32, which take half the time, are enough to accept a block."""
+        """Whether sums in float32, which take half the time, suffice to accept a block."""
         if block.dtype != np.float32:
             return False
         sums = block @ np.ones(self.classes, np.float32)
-        # In any order of additions a sum near one is wrong by less than this.
-        return are_distributions(block, sums, self.given, spare=self.classes * 2.0**-23)
+        # Bounds the rounding error of a sum near one, for any order of additions.
+        return are_distributions(block, sums, self.input_dtype, spare=self.classes * 2.0**-23)
 
-    def _refusals(self) -> list[InputError]:
-        """Return what is wrong with which rows of the whole report."""
+    def _errors(self) -> list[InputError]:
+        """Return the errors of all rows."""
         ones = np.ones(self.classes)
         return merge_errors(
-            refusal.offset_rows(at.start)
+            error.offset_rows(at.start)
             for at, block in self.blocks()
-            for refusal in report_refusals(
-                block, block.astype(np.float64) @ ones, self.name, self.given
+            for error in report_refusals(
+                block, block.astype(np.float64) @ ones, self.name, self.input_dtype
             )
         )
 
-    def beside(self, labels: Any, sample_weight: Any) -> tuple[Labels, Vector | None]:
-        """Check what comes with the report: labels, and weights if there are any."""
-        truth = check_decisions(labels, self.rows, self.classes, "labels")
-        if sample_weight is None:
-            return truth, None
-        return truth, check_weights(sample_weight, self.rows, some=False)
-
-    def labelled(
-        self, truth: Labels, weight: Vector | None = None, *, visit: Visitor | None = None
+    def reduce(
+        self, labels: Labels, weight: Vector | None = None, *, visit: BlockVisitor | None = None
     ) -> LabelledRows:
-        """Reduce the report to its rows in one pass, given labels and weights from `beside`.
+        """Reduce the rows in one pass; labels and weights come from `check_labels`.
 
-        ``visit`` is called with each checked block, its entries in float64, labels and weights,
-        for measures that need whole rows.
+        ``visit`` is called with every checked block, for metrics that need whole rows.
         """
-        confidence, true_mass, error = (np.empty(self.rows) for _ in range(3))
+        confidence, true_mass, squared_error = (np.empty(self.rows) for _ in range(3))
         prediction = np.empty(self.rows, dtype=np.intp)
         weights = np.ones(self.rows) if weight is None else weight
         for at, block, wide in self.checked_blocks():
-            here, y = np.arange(len(wide)), truth[at]
+            row, block_labels = np.arange(len(wide)), labels[at]
             best = arrays.first_argmax(block)
-            prediction[at], confidence[at] = best, wide[here, best]
-            true = true_mass[at] = wide[here, y]
+            prediction[at], confidence[at] = best, wide[row, best]
+            block_mass = true_mass[at] = wide[row, block_labels]
             if visit is not None:
-                visit(block, wide, y, weights[at])
-            error[at] = _squared_error(wide, y, true)
-        return LabelledRows(confidence, prediction, true_mass, error, truth, weight)
+                visit(block, wide, block_labels, weights[at])
+            squared_error[at] = _squared_error(wide, block_labels, block_mass)
+        return LabelledRows(confidence, prediction, true_mass, squared_error, labels, weight)
 
     def mass_on(self, classes: Classes) -> Vector:
-        """Return the probability each row puts on one given class."""
+        """Return the probability of one class per row."""
         mass = np.empty(self.rows)
         for at, _, wide in self.checked_blocks():
             mass[at] = wide[np.arange(len(wide)), classes[at]]
         return mass
 
 
-def _squared_error(wide: Matrix, labels: Classes, true: Vector) -> Vector:
-    """Return each row's squared distance to its one-hot label, given its true class's mass."""
+def _squared_error(wide: Matrix, labels: Classes, true_mass: Vector) -> Vector:
+    """Return the squared distance to the one-hot label per row."""
     squares = np.vecdot(wide, wide)
-    others = squares - true * true
-    # In confident rows the difference has lost its digits; these are added up anew.
+    others = squares - true_mass * true_mass
+    # In confident rows the difference cancels, so the other classes are summed directly.
     # Elsewhere at least ten digits are left.
-    lost = np.flatnonzero(others < 1e-6 * squares)
-    if lost.size:
-        rest = wide[lost]
-        rest[np.arange(len(lost)), labels[lost]] = 0.0
-        others[lost] = np.vecdot(rest, rest)
-    return np.asarray(np.square(1.0 - true) + others)
+    cancelled = np.flatnonzero(others < 1e-6 * squares)
+    if cancelled.size:
+        entries = wide[cancelled]
+        entries[np.arange(len(cancelled)), labels[cancelled]] = 0.0
+        others[cancelled] = np.vecdot(entries, entries)
+    return np.asarray(np.square(1.0 - true_mass) + others)

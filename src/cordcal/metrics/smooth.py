@@ -1,7 +1,7 @@
-"""The smooth calibration error of many resamples at once, and the record of the measure.
+"""The smooth calibration error (smECE) of the top label: `smooth_ece`.
 
-The kernel's width stays that of the sample.  Searching it anew in every resample takes a dozen
-transforms on fine grids instead of one: half a minute for the reports of a comparison.
+Resamples use the kernel width of the sample.  Searching a width per resample takes a dozen
+transforms on fine grids instead of one: half a minute for a comparison.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import Classes, Matrix, Vector
-from cordcal.metrics.record import Measure, Resampler, documented, sums_by_place
+from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import (
-    RowsStream,
+    RowCollector,
     RowStream,
     WeightedSums,
-    fed_report,
+    merge_error,
     require_rows,
-    unlike,
+    update_stream,
 )
 
 Spectrum = npt.NDArray[np.complex128]
 Normalization = Literal["count", "density", "corrected"]
 
-# The fixed point is bisected on [0, 1] in ten steps, so widths are multiples of 2^-10, and
-# widths below 0.001 are never tried: both are part of the published definition.
+# The fixed point is bisected on [0, 1] in ten steps, so widths are multiples of 2^-10.  Widths
+# below 0.001 are never tried.  Both are part of the published definition.
 STEPS = 10
 SMALLEST_WIDTH = 0.001
-# The first grid of "count".
+# Nodes of the first grid of "count".
 FIRST_NODES = 200
-# Keeps the smoothed density away from zero; it is added to sums over whole rows.
+# Added to the smoothed density, a sum over rows, to keep it away from zero.
 _DENSITY_FLOOR = 1e-4
-# Cells of the stream's grid: its nodes include 0 and 1, and two vectors take 1 MB.
+# Cells of the stream's grid; its nodes include 0 and 1, and its two vectors take 1 MB.
 _STREAM_CELLS = 2**16
 
 
 class Positions:
-    """Confidences, and how each is shared between its neighbours on grids of [0, 1]."""
+    """Confidences, and how each is shared between the nearest nodes of grids on [0, 1]."""
 
     def __init__(self, confidence: Vector) -> None:
         self.confidence = np.minimum(confidence, 1.0)
@@ -63,7 +63,7 @@ class Positions:
 
 
 class Residuals:
-    """Residuals and masses at positions, and the error at any kernel width."""
+    """Residuals and masses at positions, and smECE at any kernel width."""
 
     def __init__(
         self, positions: Positions, residual: Vector, mass: Vector, normalization: Normalization
@@ -83,12 +83,12 @@ class Residuals:
         return self._by_density(width)
 
     def _by_count(self, width: float) -> float:
-        self._nodes = grown(self._nodes, width)
+        self._nodes = grow_grid(self._nodes, width)
         (residual,) = self._smoothed(self._nodes, width)
         return float(np.abs(residual).sum() / (self._nodes * self.total))
 
     def _by_density(self, width: float) -> float:
-        # relplot 1.0.2 and 1.0.3: smoothed residual and density, read off at even points.
+        # relplot 1.0.2 and 1.0.3: smoothed residual and density, interpolated at even points.
         nodes = _density_cells(width) + 1
         points = np.linspace(0.0, 1.0, max(round(10.0 / width), 200))
         grid = np.linspace(0.0, 1.0, nodes)
@@ -98,29 +98,29 @@ class Residuals:
         return float(np.abs(residual).sum() / (density + _DENSITY_FLOOR).sum())
 
     def _smoothed(self, nodes: int, width: float) -> list[Vector]:
-        """Convolve with a Gaussian cut off at ±1/2, the values mirrored at both end nodes."""
+        """Convolve with a Gaussian cut off at ±1/2; values are mirrored at both end nodes."""
         if nodes not in self._spectra:
             by_count = self.normalization == "count"
-            given = (self.residual,) if by_count else (self.residual, self.mass)
-            self._spectra[nodes] = tuple(self._spectrum(values, nodes) for values in given)
-        return [smoothed(part, nodes, width) for part in self._spectra[nodes]]
+            vectors = (self.residual,) if by_count else (self.residual, self.mass)
+            self._spectra[nodes] = tuple(self._spectrum(values, nodes) for values in vectors)
+        return [smooth_spectrum(spectrum, nodes, width) for spectrum in self._spectra[nodes]]
 
     def _spectrum(self, values: Vector, nodes: int) -> Spectrum:
         spread = self.positions.spread(values, nodes)
         if self.normalization == "corrected":
-            # Mirroring keeps one copy of the end nodes but two of all others.
+            # Mirroring duplicates all nodes except the end nodes.
             spread[[0, -1]] *= 2.0
         return mirrored_spectrum(spread)
 
     def grid_step(self, width: float) -> float:
-        """Return the spacing of the grid on which the error at this width is computed."""
+        """Return the spacing of the grid that `error_at` uses for this width."""
         return 1.0 / (self._nodes - 1 if self.normalization == "count" else _density_cells(width))
 
 
-def grown(nodes: int, width: float) -> int:
-    """Return the number of nodes of "count" at a width, after grids of ``nodes``.
+def grow_grid(nodes: int, width: float) -> int:
+    """Return the number of nodes of "count" at a width, if the last grid had ``nodes``.
 
-    In relplot 1.0 and 1.0.1 the grid grows by fours, and never shrinks during a search.
+    In relplot 1.0 and 1.0.1 the grid grows by factors of four and never shrinks in a search.
     """
     while round(20.0 / width) > nodes:
         nodes *= 4
@@ -134,36 +134,36 @@ def _density_cells(width: float) -> int:
 def mirrored_spectrum(values: Vector) -> Spectrum:
     """Return the spectrum of values on a grid (the last axis), mirrored at both end nodes.
 
-    The end nodes are not repeated.  The mirrored stretches are as long as the kernel's arms.
+    The end nodes are not repeated.  Each mirrored part is half a kernel long.
     """
     nodes = values.shape[-1]
     arm = nodes // 2
     before, after = values[..., arm:0:-1], values[..., -2 : -arm - 2 : -1]
-    return np.fft.rfft(np.concatenate([before, values, after], axis=-1), _length(nodes))
+    return np.fft.rfft(np.concatenate([before, values, after], axis=-1), _transform_length(nodes))
 
 
-def smoothed(spectrum: Spectrum, nodes: int, width: float) -> Vector:
-    """Return the values of a `mirrored_spectrum` convolved with the kernel of a width."""
+def smooth_spectrum(spectrum: Spectrum, nodes: int, width: float) -> Vector:
+    """Return the values of a `mirrored_spectrum`, convolved with the kernel of a width."""
     arm = nodes // 2
-    whole = np.fft.irfft(spectrum * _kernel_spectrum(nodes, width), _length(nodes))
+    whole = np.fft.irfft(spectrum * _kernel_spectrum(nodes, width), _transform_length(nodes))
     return whole[..., arm : arm + nodes]
 
 
 @lru_cache
-def _length(nodes: int) -> int:
-    """Return a length for transforms: room for all mirrored values, with factors 2, 3 and 5."""
-    # Their period, 2 (nodes − 1), is often twice a prime, whose transform takes ten times longer.
+def _transform_length(nodes: int) -> int:
+    """Return a fast length for transforms of mirrored values, with factors 2, 3 and 5 only."""
+    # The period 2 (nodes − 1) is often twice a prime, whose transform takes ten times longer.
     length = nodes + 2 * (nodes // 2)
-    while 30**64 % length:  # so high a power holds every such number in reach
+    while 30**64 % length:  # every such number in reach divides so high a power
         length += 1
     return length
 
 
-# A bisection visits ten widths, and resamples of the same rows visit the same ones.
+# A bisection visits ten widths, and resamples of the same rows visit the same widths.
 @lru_cache(maxsize=32)
 def _kernel_spectrum(nodes: int, width: float) -> Spectrum:
-    kernel = np.zeros(_length(nodes))
-    # With an even number of nodes the kernel's centre lies half a cell off: so published.
+    kernel = np.zeros(_transform_length(nodes))
+    # With an even number of nodes the kernel is half a cell off-centre, as published.
     kernel[np.arange(nodes) - nodes // 2] = gaussian(np.linspace(0.0, 1.0, nodes) - 0.5, width)
     return np.fft.rfft(kernel)
 
@@ -174,7 +174,7 @@ def gaussian(x: Any, width: float) -> Any:
 
 
 def fixed_point(error_at: Callable[[float], float]) -> tuple[float, float, list[float]]:
-    """Bisect for the width that equals its own error; return width, error and widths tried."""
+    """Bisect for the width that equals its error; return width, error and the widths tried."""
     low, high = 0.0, 1.0
     tried = [high]
     if error_at(high) > high:
@@ -189,15 +189,15 @@ def fixed_point(error_at: Callable[[float], float]) -> tuple[float, float, list[
             low = middle
         else:
             high = middle
-    # Not the error met on the way: by now the grid of "count" may be finer.
+    # Computed again, since the grid of "count" may be finer by now.
     return high, error_at(high), tried
 
 
 def smooth_gap(rows: LabelledRows, normalization: Normalization = "count") -> tuple[float, float]:
-    """Return smECE and its kernel width of rows that were reduced already."""
+    """Return smECE and its kernel width for reduced rows."""
     weight = rows.weights
     if rows.weight is not None:
-        # The density floor is meant for rows that count once each.
+        # The density floor assumes a mean weight of one.
         weight = weight * (np.count_nonzero(weight) / weight.sum())
     positions = Positions(rows.confidence)
     residual = weight * (positions.confidence - rows.correct)
@@ -206,7 +206,7 @@ def smooth_gap(rows: LabelledRows, normalization: Normalization = "count") -> tu
 
 
 def check_normalization(normalization: str) -> Normalization:
-    """Return a normalisation that exists."""
+    """Return the normalization; raise an error if it is unknown."""
     if normalization not in get_args(Normalization):
         raise InputError(
             "normalization",
@@ -219,9 +219,9 @@ def check_normalization(normalization: str) -> Normalization:
 class SmoothECEStream(WeightedSums, RowStream):
     """`smooth_ece` of blocks of rows in constant memory, with a bound on its error.
 
-    Residuals are kept on a grid of 65,537 confidences, each shared between its two
-    neighbours.  `error_bound` says how far the result can be from `smooth_ece` of the same
-    rows; it is mostly of the order of 1e-5.
+    Residuals are summed on a grid of 65,537 confidences, each shared between its two nearest
+    nodes.  `error_bound` bounds the difference from `smooth_ece` of the same rows; it is
+    usually of the order of 1e-5.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class SmoothECEStream(WeightedSums, RowStream):
         self._rows = 0
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         positions, weight = Positions(rows.confidence), self._in_unit(rows.weight, len(rows))
         residual = weight * (positions.confidence - rows.correct)
         self._residual += positions.spread(residual, _STREAM_CELLS + 1)
@@ -245,49 +245,49 @@ class SmoothECEStream(WeightedSums, RowStream):
         self._rows += int(np.count_nonzero(weight))
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         if other.normalization != self.normalization:
-            raise unlike(f"normalization {self.normalization!r} and {other.normalization!r}")
-        other = self._same_unit(other)
+            raise merge_error(f"normalization {self.normalization!r} and {other.normalization!r}")
+        other = self._in_common_unit(other)
         self._residual += other._residual
         self._mass += other._mass
         self._rows += other._rows
         return self
 
-    def _points(self) -> Residuals:
+    def _residuals(self) -> Residuals:
         require_rows(self._rows)
         scale = self._rows / self._mass.sum()
         nodes = Positions(np.arange(_STREAM_CELLS + 1) / _STREAM_CELLS)
         return Residuals(nodes, self._residual * scale, self._mass * scale, self.normalization)
 
     def result(self) -> float:
-        """Return smECE of all rows seen so far, up to `error_bound`."""
-        return fixed_point(self._points().error_at)[1]
+        """Return smECE of all rows added so far, up to `error_bound`."""
+        return fixed_point(self._residuals().error_at)[1]
 
     def error_bound(self) -> float:
         """Return the largest possible difference from `smooth_ece` of the same rows."""
-        points = self._points()
+        points = self._residuals()
         width, error, tried = fixed_point(points.error_at)
 
-        def bound(at: float) -> float:
-            return self._sharing_bound(at, points.grid_step(at))
+        def bound(w: float) -> float:
+            return self._sharing_bound(w, points.grid_step(w))
 
-        # Where a width's error is too close to the width to tell which is larger, the search
-        # may end one step away.
-        if all(abs(points.error_at(at) - at) > bound(at) for at in tried):
+        # If a width's error is too close to the width to tell which is larger, the search may
+        # end one step away.
+        if all(abs(points.error_at(w) - w) > bound(w) for w in tried):
             return bound(width)
         step = 2.0**-STEPS
-        near = [at for at in (width - step, width + step) if SMALLEST_WIDTH <= at <= 1.0]
-        return max(abs(points.error_at(at) - error) + bound(at) for at in near)
+        near = [w for w in (width - step, width + step) if SMALLEST_WIDTH <= w <= 1.0]
+        return max(abs(points.error_at(w) - error) + bound(w) for w in near)
 
     def _sharing_bound(self, width: float, step: float) -> float:
-        """Bound how much sharing residuals between the stream's nodes can move the error.
+        """Bound the change of smECE by sharing residuals between the stream's nodes.
 
-        Sharing changes anything only where a node of the coarse grid lies inside a cell of
-        the stream's: the mass there then moves by at most cell / (2 step), half to either
-        side, and its smoothed trace by the kernel's second difference.  Summed over the grid
-        that is at most step² ∫|k″| = 0.97 step² / width², and four times the kernel's jump
-        at its cut-off.  Next to the boundary, half of what moves to the end node is lost.
+        Sharing matters only where a node of the coarse grid lies inside a cell of the stream.
+        The mass there moves by at most cell / (2 step), half to either side, and its smoothed
+        value by the second difference of the kernel.  Summed over the grid that is at most
+        step² ∫|k″| = 0.97 step² / width², plus four times the kernel's jump at its cut-off.
+        Next to the boundary, half of the mass that moves to the end node is lost.
         """
         cell = 1.0 / _STREAM_CELLS
         # 0.3 instead of 0.97 / 4: second differences are summed over grid points.
@@ -296,11 +296,12 @@ class SmoothECEStream(WeightedSums, RowStream):
             left = int(step * _STREAM_CELLS)
             around = [left, left + 1, -left - 2, -left - 1]
             moved += cell / (8.0 * step) * float(self._mass[around].sum() / self._mass.sum())
-        # A density enters twice, above and below, and may be half as large at the boundary.
+        # A density enters twice, in the numerator and the denominator, and may be half as large
+        # at the boundary.
         return moved if self.normalization == "count" else 4.0 * moved
 
 
-@documented
+@fill_docstring
 def smooth_ece(
     probabilities: Any,
     labels: Any,
@@ -313,20 +314,20 @@ def smooth_ece(
     """Return the smooth calibration error (smECE) of the top label.
 
     Residuals, confidence minus correctness, are smoothed over the confidence by a Gaussian
-    kernel that is reflected at 0 and 1; the value is their mean absolute size.  The kernel's
-    width is the fixed point at which it equals the value, to 1/1024.
+    kernel that is reflected at 0 and 1; smECE is their mean absolute size.  The kernel's width
+    is the fixed point at which it equals smECE, to 1/1024.
 
     Parameters
     ----------
-    {report}
+    {probabilities, labels}
     normalization : {"count", "density", "corrected"}
         ``"count"`` divides the smoothed residuals by the number of rows, as relplot 1.0 and
-        1.0.1 do; the paper's values are these.  ``"density"`` divides by the smoothed
-        density, as relplot 1.0.2 and 1.0.3 do.  Both mirror the grid without repeating its
-        end nodes, so rows whose confidence is 1 count half: the first then under-reports,
-        the second divides by too little and over-reports, by up to a factor of two where
-        most confidences are 1.  ``"corrected"`` is the second with full end nodes.
-    {rows}
+        1.0.1 and the paper do.  ``"density"`` divides by the smoothed density, as relplot
+        1.0.2 and 1.0.3 do.  Both mirror the grid without repeating its end nodes, so rows of
+        confidence 1 count half: ``"count"`` is then too small, and ``"density"`` too large,
+        by up to a factor of two if most confidences are 1.  ``"corrected"`` is
+        ``"density"`` with full end nodes.
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
@@ -342,33 +343,36 @@ def smooth_ece(
     0.249846
     """
     kind = check_normalization(normalization)
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    rows = fed_report(RowsStream(), *given).result()
-    return smooth_gap(rows, kind)[0]
+    stream = update_stream(
+        RowCollector(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return smooth_gap(stream.result(), kind)[0]
 
 
 def _resampler(rows: LabelledRows) -> Resampler:
     width = smooth_gap(rows)[1]
-    nodes = grown(FIRST_NODES, width)
+    nodes = grow_grid(FIRST_NODES, width)
     confidence = np.minimum(rows.confidence, 1.0)
     residual = confidence - rows.correct
     # Each residual is shared between the two nodes next to its confidence.
     scaled = confidence * (nodes - 1)
     left = np.clip(scaled.astype(np.intp), 0, nodes - 2)
     right = residual * (scaled - left)
-    sums = sums_by_place(np.stack([left, left + 1]), np.stack([residual - right, right]), nodes)
+    sums = weighted_sum_matrix(
+        np.stack([left, left + 1]), np.stack([residual - right, right]), nodes
+    )
 
     def values(weight: Matrix, total: Vector) -> Vector:
-        found = np.empty(len(total))
-        for some in row_blocks(len(total), nodes):
-            spectra = mirrored_spectrum(np.ascontiguousarray((sums @ weight[:, some]).T))
-            found[some] = np.abs(smoothed(spectra, nodes, width)).sum(axis=1)
-        return found / (nodes * total)
+        errors = np.empty(len(total))
+        for block in row_blocks(len(total), nodes):
+            spectra = mirrored_spectrum(np.ascontiguousarray((sums @ weight[:, block]).T))
+            errors[block] = np.abs(smooth_spectrum(spectra, nodes, width)).sum(axis=1)
+        return errors / (nodes * total)
 
     return values
 
 
-SMOOTH_ECE = Measure(
+SMOOTH_ECE = Metric(
     "smooth_ece",
     "smooth ECE",
     "smECE",

@@ -1,11 +1,17 @@
-"""Streams: update, merge and result of every metric, and how callers' arrays reach them."""
+"""Streaming forms of the metrics, and how the callers' arrays reach them.
+
+A stream has ``update``, ``merge`` and ``result``.  `RowStream` and `BlockStream` are the two kinds
+of streams of labelled probabilities; `WeightedSums` and `WeightedMean` are what they add up;
+`update_stream` passes arrays of any layout to a stream.
+"""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +26,15 @@ from cordcal._numeric.exact import (
     weight_unit,
     weighted,
 )
-from cordcal._numeric.types import Classes, Labels, Vector
+from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation import layouts
 from cordcal._validation.alignment import same_rows
 from cordcal._validation.labels import no_weight
-from cordcal.metrics.rows import LabelledRows, Report
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 
 
 class Stream(ABC):
-    """A measure in progress: add blocks of rows, merge states, read the result."""
+    """A metric in progress: add blocks of rows, merge streams, read the result."""
 
     def update(self, probabilities: Any, labels: Any, *, sample_weight: Any = None) -> Self:
         """Add a block of rows.
@@ -36,7 +42,7 @@ class Stream(ABC):
         Parameters
         ----------
         probabilities : array_like of shape (n, K)
-            The report to measure.
+            The predicted probabilities.
         labels : array_like of int
             The true class of each row, 0..K-1.
         sample_weight : array_like, optional
@@ -50,85 +56,105 @@ class Stream(ABC):
         probabilities, labels, sample_weight = same_rows(
             probabilities=probabilities, labels=labels, sample_weight=sample_weight
         )
-        report = Report.of(probabilities, "probabilities")
-        self.read(report, *report.beside(labels, sample_weight))
+        matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
+        self.update_checked(matrix, *matrix.check_labels(labels, sample_weight))
         return self
 
     @abstractmethod
-    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
-        """Add a report that was taken in already, with labels and weights that were checked."""
+    def update_checked(
+        self, probabilities: ProbabilityMatrix, labels: Labels, weight: Vector | None
+    ) -> None:
+        """Add a block of rows whose labels and weights are already checked."""
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
 
     @abstractmethod
     def result(self) -> Any:
-        """Return the measure of all rows seen so far."""
+        """Return the metric of all rows added so far."""
 
 
 class RowStream(Stream):
-    """A measure that needs only the few numbers a row."""
+    """A metric that needs only the reduced rows."""
 
-    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
-        """Add a report that was taken in already, with labels and weights that were checked."""
-        self.add(report.labelled(labels, weight))
+    def update_checked(
+        self, probabilities: ProbabilityMatrix, labels: Labels, weight: Vector | None
+    ) -> None:
+        """Add a block of rows whose labels and weights are already checked."""
+        self.add(probabilities.reduce(labels, weight))
 
     @abstractmethod
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
 
 
 class BlockStream(Stream):
-    """A measure that needs whole rows: it visits each block while the report is read."""
+    """A metric that needs all classes of a row: it visits the blocks while they are read."""
 
-    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
-        """Add a report that was taken in already, with labels and weights that were checked."""
-        report.labelled(labels, weight, visit=self.visit)
+    def update_checked(
+        self, probabilities: ProbabilityMatrix, labels: Labels, weight: Vector | None
+    ) -> None:
+        """Add a block of rows whose labels and weights are already checked."""
+        probabilities.reduce(labels, weight, visit=self.visit)
 
     @abstractmethod
-    def visit(self, block: npt.NDArray[Any], wide: Vector, labels: Classes, weight: Vector) -> None:
-        """Add a checked block, as given and in float64."""
+    def visit(self, block: npt.NDArray[Any], wide: Matrix, labels: Classes, weight: Vector) -> None:
+        """Add a checked block, in its own dtype and in float64."""
+
+
+def require_rows(weight: float) -> None:
+    """Raise an error if no row was added yet."""
+    if not weight:
+        raise InputError("the stream", "has seen no rows yet", "call update(...) first")
+
+
+def merge_error(settings: str) -> InputError:
+    """Return the error of merging streams that were made with different settings."""
+    return InputError(
+        "other", f"cannot be merged: streams of {settings}", "make both streams alike"
+    )
 
 
 class WeightedSums:
     """Sums over weighted rows in one unit, a power of two that follows the largest weight.
 
-    The unit is one unless weights are so large or so small that sums or products of them
+    The unit is one unless weights are so large or so small that their sums or products
     would leave the range of float64.  A subclass names its sums.
     """
 
     # Attributes, each with the power of the weights that it sums.
     _sums: ClassVar[tuple[tuple[str, int], ...]]
-    # The binary exponent of the largest weight seen.
+    # The binary exponent of the largest weight so far.
     _exponent: int | None = None
 
     def _in_unit(self, weight: Vector | None, rows: int) -> Vector:
-        """Return the weights of more rows, ones where there are none, divided by the unit."""
+        """Return the weights of new rows (ones if there are none) divided by the unit."""
         weight = np.ones(rows) if weight is None else weight
         self._raise_unit(weight_exponent(weight))
         unit = weight_unit(self._exponent)
         return weight if unit == 0 else np.asarray(np.ldexp(weight, -unit))
 
     def _raise_unit(self, exponent: int | None) -> None:
+        """Express the sums in the unit of a weight of this exponent, if that is larger."""
         if exponent is None or (self._exponent is not None and exponent <= self._exponent):
             return
         shift = weight_unit(self._exponent) - weight_unit(exponent)
         self._exponent = exponent
         if shift:
             for name, power in self._sums:
-                setattr(self, name, _shifted(getattr(self, name), power * shift))
+                setattr(self, name, _times_power_of_two(getattr(self, name), power * shift))
 
-    def _same_unit(self, other: Self) -> Self:
-        """Return the other sums in a unit that both have from now on."""
-        other = copy.copy(other)  # sums are replaced and not overwritten
+    def _in_common_unit(self, other: Self) -> Self:
+        """Bring these sums and a copy of the other ones to one unit; return the copy."""
+        other = copy.copy(other)  # shallow: sums are replaced, never changed in place
         self._raise_unit(other._exponent)
         other._raise_unit(self._exponent)
         return other
 
 
-def _shifted(total: Any, bits: int) -> Any:
-    """Return a sum times 2^bits; None where there is no sum yet."""
+def _times_power_of_two(total: Any, bits: int) -> Any:
+    """Return a sum times 2^bits; None if there is no sum yet."""
     if total is None:
         return None
     return total.scaled(bits) if isinstance(total, ExactSum) else np.ldexp(total, bits)
@@ -143,15 +169,15 @@ class WeightedMean(WeightedSums):
         self.total = self.weight = ExactSum()
 
     def add(self, values: Vector, weight: Vector | None) -> None:
-        """Add one value a row."""
+        """Add one value per row."""
         if weight is not None or weight_unit(self._exponent):
             weight = self._in_unit(weight, len(values))
         self.total += weighted(values, weight)
         self.weight += total_weight(len(values), weight)
 
     def merge(self, other: WeightedMean) -> None:
-        """Add what another mean has seen."""
-        other = self._same_unit(other)
+        """Add the rows of another mean."""
+        other = self._in_common_unit(other)
         self.total += other.total
         self.weight += other.weight
 
@@ -162,7 +188,7 @@ class WeightedMean(WeightedSums):
 
 
 class MeanStream(RowStream):
-    """A measure that is the mean of one number a row."""
+    """A metric that is the mean of one number per row."""
 
     def __init__(self) -> None:
         self._mean = WeightedMean()
@@ -170,134 +196,49 @@ class MeanStream(RowStream):
     @staticmethod
     @abstractmethod
     def of_rows(rows: LabelledRows) -> Vector:
-        """Return each row's number."""
+        """Return the number of each row."""
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         self._mean.add(self.of_rows(rows), rows.weight)
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         self._mean.merge(other._mean)
         return self
 
     def result(self) -> float:
-        """Return the mean over all rows seen so far."""
+        """Return the mean over all rows added so far."""
         return self._mean.result()
 
 
-def require_rows(weight: float) -> None:
-    """Refuse to answer before any row was added."""
-    if not weight:
-        raise InputError("the stream", "has seen no rows yet", "call update(...) first")
-
-
-def unlike(settings: str) -> InputError:
-    """Return the refusal to merge streams that were made with other settings."""
-    return InputError(
-        "other", f"cannot be merged: streams of {settings}", "make both streams alike"
-    )
-
-
-Fed = TypeVar("Fed")
-
-# What streams call the reports that their ``update`` takes, by how many there are.
-_REPORTS = {
-    1: ("probabilities",),
-    2: ("original", "evaluated"),
-    3: ("original", "direct", "repaired"),
-}
-
-
-def fed(
-    stream: Fed,
-    *reports: Any,
-    labels: Any = None,
-    sample_weight: Any = None,
-    axis: int | None = None,
-    ignore_index: int | None = None,
-) -> Fed:
-    """Return the stream after it has seen all rows.
-
-    Parameters
-    ----------
-    stream : Stream, DecisionChangesStream, ...
-        Has ``update(*reports, labels, sample_weight=...)`` and ``merge``.
-    reports : array_like
-        What its ``update`` takes before the labels.
-    labels, sample_weight : array_like, optional
-        One entry for each row or position.
-    axis : int, optional
-        The dimension of the classes in dense reports.
-    ignore_index : int, optional
-        The label of positions that have none.
-    """
-    collection = layouts.handler(*reports, labels)
-    if collection is not None:
-        if axis is not None:
-            raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
-        whole: Fed = collection.fed(stream, reports, labels, sample_weight, ignore_index)
-        return whole
-    named = dict(zip(_REPORTS[len(reports)], reports, strict=True))
-    *rows, labels, sample_weight = same_rows(**named, labels=labels, sample_weight=sample_weight)
-    if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
-        raise no_weight()
-    update: Any = stream.update  # type: ignore[attr-defined]
-    blocks = layouts.labelled_rows(axis, ignore_index, rows, labels, sample_weight)
-    for numbers, block, truth, weight in blocks:
-        given = block if truth is None else [*block, truth]
-        with renumber_rows(numbers):
-            update(*given, sample_weight=weight)
-    return stream
-
-
-def fed_report(
-    stream: Fed,
-    probabilities: Any,
-    labels: Any,
-    sample_weight: Any,
-    axis: int | None,
-    ignore_index: int | None,
-) -> Fed:
-    """Return the stream of a measure of one labelled report after it has seen all rows."""
-    return fed(
-        stream,
-        probabilities,
-        labels=labels,
-        sample_weight=sample_weight,
-        axis=axis,
-        ignore_index=ignore_index,
-    )
-
-
-class RowsStream(RowStream):
-    """The reduced rows themselves, for measures that need all of them at once."""
+class RowCollector(RowStream):
+    """The reduced rows themselves, for metrics that need all of them at once."""
 
     def __init__(self) -> None:
         self._parts: list[LabelledRows] = []
 
     def add(self, rows: LabelledRows) -> None:
-        """Add rows that were reduced already."""
+        """Add reduced rows."""
         self._parts.append(rows)
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same kind has seen; return this stream."""
+        """Add the rows of another stream of the same kind; return this stream."""
         self._parts += other._parts
         return self
 
     def result(self) -> LabelledRows:
-        """Return all rows seen so far; extreme weights relative to the largest one."""
+        """Return all rows added so far; extreme weights are relative to the largest one."""
         require_rows(len(self._parts))
-        rows = joined_rows(self._parts)
+        rows = _concatenate(self._parts)
         return rows if rows.weight is None else replace(rows, weight=ordinary_weights(rows.weight))
 
 
-def joined_rows(parts: list[LabelledRows]) -> LabelledRows:
-    """Put the rows of several blocks together."""
+def _concatenate(parts: list[LabelledRows]) -> LabelledRows:
     if len(parts) == 1:
         return parts[0]
 
-    # A block without weights among others with weights counts each of its rows once.
+    # If any block has weights, rows of blocks without weights count once.
     weighted = any(part.weight is not None for part in parts)
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts])
@@ -306,3 +247,63 @@ def joined_rows(parts: list[LabelledRows]) -> LabelledRows:
     }
     weight = np.concatenate([part.weights for part in parts]) if weighted else None
     return LabelledRows(**columns, weight=weight)
+
+
+class _Updatable(Protocol):
+    @property
+    def update(self) -> Callable[..., Any]: ...
+
+
+AnyStream = TypeVar("AnyStream", bound=_Updatable)
+
+# How streams name the arrays that their ``update`` takes before the labels, by their number.
+_ARGUMENT_NAMES = {
+    1: ("probabilities",),
+    2: ("original", "evaluated"),
+    3: ("original", "direct", "repaired"),
+}
+
+
+def update_stream(
+    stream: AnyStream,
+    scores: Sequence[Any],
+    labels: Any = None,
+    sample_weight: Any = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
+) -> AnyStream:
+    """Add all rows of the callers' arrays to a stream, and return the stream.
+
+    Parameters
+    ----------
+    stream : Stream, DecisionChangesStream, ...
+        Has ``update(*scores, labels, sample_weight=...)`` and ``merge``.
+    scores : sequence of array_like
+        What its ``update`` takes before the labels: probabilities, logits or decisions.
+    labels, sample_weight : array_like, optional
+        One entry per row or position.
+    axis : int, optional
+        The dimension of the classes in dense arrays.
+    ignore_index : int, optional
+        The label of positions without a true class.
+    """
+    handler = layouts.handler(*scores, labels)
+    if handler is not None:
+        if axis is not None:
+            raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
+        updated: AnyStream = handler.update_stream(
+            stream, scores, labels, sample_weight, ignore_index
+        )
+        return updated
+    arguments = dict(zip(_ARGUMENT_NAMES[len(scores)], scores, strict=True))
+    *rows, labels, sample_weight = same_rows(
+        **arguments, labels=labels, sample_weight=sample_weight
+    )
+    if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
+        raise no_weight()
+    blocks = layouts.labelled_rows(axis, ignore_index, rows, labels, sample_weight)
+    for numbers, block, block_labels, weight in blocks:
+        block_arguments = block if block_labels is None else [*block, block_labels]
+        with renumber_rows(numbers):
+            stream.update(*block_arguments, sample_weight=weight)
+    return stream

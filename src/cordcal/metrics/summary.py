@@ -1,4 +1,4 @@
-"""Every measure of one report in one pass over it: `measure_all`."""
+"""All metrics of an array of probabilities in one pass over it: `measure_all`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from cordcal._numeric.types import Labels, Vector
+import numpy.typing as npt
+
+from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal.metrics.binned import (
     CLASSWISE_ECE,
     ClassBins,
@@ -14,35 +16,35 @@ from cordcal.metrics.binned import (
     Reliability,
     ReliabilityStream,
 )
-from cordcal.metrics.record import documented
-from cordcal.metrics.registry import MEASURES
-from cordcal.metrics.rows import LabelledRows, Report
-from cordcal.metrics.stream import BlockStream, RowsStream, Stream, fed_report
+from cordcal.metrics.record import fill_docstring
+from cordcal.metrics.registry import METRICS
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
+from cordcal.metrics.stream import BlockStream, RowCollector, Stream, update_stream
 
 
 @dataclass(frozen=True)
-class Measures:
-    """Every measure of one labelled report, as the function of the same name defines it.
+class MetricValues:
+    """The value of every metric, as the function of the same name defines it.
 
-    Each is an attribute: ``measures.nll``; those registered since are there too.
+    Every metric is an attribute, such as ``values.nll``, including registered ones.
 
     Attributes
     ----------
     n : int
-        Rows measured.
+        The number of rows.
     values : mapping of str to float
-        The measures by key, with their default settings, in the order they are shown.
+        The values by key, with default settings, in the order they are shown.
     """
 
     n: int
     values: Mapping[str, float]
 
     def __getattr__(self, name: str) -> float:
-        # Unpickling asks for names before there is anything to look them up in.
+        # Unpickling looks up attributes before ``values`` is set.
         values: Mapping[str, float] = self.__dict__.get("values", {})
         if name in values:
             return values[name]
-        raise AttributeError(f"there is no measure {name!r}; there are {', '.join(values)}")
+        raise AttributeError(f"there is no metric {name!r}; there are {', '.join(values)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
@@ -50,68 +52,76 @@ class Measures:
 
 
 @dataclass(frozen=True)
-class MeasuredReport:
-    """A report's measures, with the rows they were computed from, and the bins of its classes.
+class MeasuredProbabilities:
+    """All metrics, the rows they were computed from, and the bins of every class.
 
-    ``classes`` is None where another measure has taken the place of classwise ECE.
+    ``classes`` is None if another metric replaced classwise ECE.
     """
 
-    measures: Measures
+    metrics: MetricValues
     rows: LabelledRows
     classes: ClassBins | None
 
     def reliability(self) -> Reliability:
-        """Return the bins of the report's diagram."""
-        bins = ReliabilityStream()
-        bins.add(self.rows)
-        return bins.result()
+        """Return the bins of the reliability diagram."""
+        stream = ReliabilityStream()
+        stream.add(self.rows)
+        return stream.result()
 
 
-class MeasuresStream(Stream):
-    """`measure_all` of blocks of rows; the few numbers a row are kept, not the reports."""
+class MetricsStream(Stream):
+    """`measure_all` of blocks of rows; it keeps the reduced rows, not the probabilities."""
 
     def __init__(self) -> None:
-        self._rows = RowsStream()
-        streams = {key: measure.stream() for key, measure in MEASURES.items()}
-        self._whole = {
+        self._rows = RowCollector()
+        streams = {key: metric.stream() for key, metric in METRICS.items()}
+        self._block_streams = {
             key: stream for key, stream in streams.items() if isinstance(stream, BlockStream)
         }
 
-    def read(self, report: Report, labels: Labels, weight: Vector | None) -> None:
-        """Add a report that was taken in already, with labels and weights that were checked."""
-        self._rows.add(report.labelled(labels, weight, visit=self._visit))
+    def update_checked(
+        self, probabilities: ProbabilityMatrix, labels: Labels, weight: Vector | None
+    ) -> None:
+        """Add a block of rows whose labels and weights are already checked."""
+        self._rows.add(probabilities.reduce(labels, weight, visit=self._visit))
 
-    def _visit(self, *block: Any) -> None:
-        for stream in self._whole.values():
-            stream.visit(*block)
+    def _visit(
+        self, block: npt.NDArray[Any], wide: Matrix, labels: Classes, weight: Vector
+    ) -> None:
+        for stream in self._block_streams.values():
+            stream.visit(block, wide, labels, weight)
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream has seen; return this stream."""
+        """Add the rows of another stream; return this stream."""
         self._rows.merge(other._rows)
-        for key, stream in self._whole.items():
-            stream.merge(other._whole[key])
+        for key, stream in self._block_streams.items():
+            stream.merge(other._block_streams[key])
         return self
 
-    def result(self) -> MeasuredReport:
-        """Return the measures of all rows seen so far, and the rows."""
+    def result(self) -> MeasuredProbabilities:
+        """Return the metrics of all rows added so far, and the rows."""
         rows = self._rows.result()
         values = {
-            key: self._whole[key].result() if key in self._whole else measure.value(rows)
-            for key, measure in MEASURES.items()
+            key: self._block_streams[key].result()
+            if key in self._block_streams
+            else metric.value(rows)
+            for key, metric in METRICS.items()
         }
-        classwise = self._whole.get(CLASSWISE_ECE.key)
+        classwise = self._block_streams.get(CLASSWISE_ECE.key)
         classes = classwise.by_class() if isinstance(classwise, ClasswiseECEStream) else None
-        return MeasuredReport(Measures(len(rows), values), rows, classes)
+        return MeasuredProbabilities(MetricValues(len(rows), values), rows, classes)
 
 
-def measure_report(report: Report, labels: Labels, weight: Vector | None) -> MeasuredReport:
-    """Measure a report and keep its rows, for resampling and diagrams."""
-    stream = MeasuresStream()
-    stream.read(report, labels, weight)
+def measure_probabilities(
+    probabilities: ProbabilityMatrix, labels: Labels, weight: Vector | None
+) -> MeasuredProbabilities:
+    """Compute all metrics and keep the rows, for resampling and diagrams."""
+    stream = MetricsStream()
+    stream.update_checked(probabilities, labels, weight)
     return stream.result()
 
 
-@documented
+@fill_docstring
 def measure_all(
     probabilities: Any,
     labels: Any,
@@ -119,24 +129,26 @@ def measure_all(
     sample_weight: Any = None,
     axis: int | None = None,
     ignore_index: int | None = None,
-) -> Measures:
-    """Return every measure of one report, reading it once.
+) -> MetricValues:
+    """Compute every metric in one pass over the probabilities.
 
     Parameters
     ----------
-    {report}
-    {rows}
+    {probabilities, labels}
+    {sample_weight, axis, ignore_index}
 
     Returns
     -------
-    measures : Measures
-        Each measure with its default settings.
+    values : MetricValues
+        Every metric with its default settings.
 
     Examples
     --------
-    >>> measures = measure_all([[0.8, 0.2], [0.4, 0.6]], [0, 0])
-    >>> measures.accuracy, round(measures.ece, 6), round(measures.brier, 6)
+    >>> values = measure_all([[0.8, 0.2], [0.4, 0.6]], [0, 0])
+    >>> values.accuracy, round(values.ece, 6), round(values.brier, 6)
     (0.5, 0.4, 0.4)
     """
-    given = (probabilities, labels, sample_weight, axis, ignore_index)
-    return fed_report(MeasuresStream(), *given).result().measures
+    stream = update_stream(
+        MetricsStream(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result().metrics

@@ -1,7 +1,7 @@
 """Figures for papers with matplotlib (``pip install 'cordcal[figures]'``).
 
-Each function takes arrays or a result, draws on ``ax`` if that is given, and returns the axes.
-What is drawn is measured by `cordcal.metrics` and `cordcal.compare`.
+Each function takes arrays or a result, draws on ``ax`` or on new axes, and returns the axes.
+The numbers come from `cordcal.metrics` and `cordcal.compare`.
 """
 
 from cordcal.plots._axes import COLOURS

@@ -1,13 +1,13 @@
-"""What every plot shares: colours, axes, signs, and a legend that covers nothing."""
+"""Shared by all plots: colours, axes, signs, and a legend above the axes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The report's own colours, so that a paper and its report agree.
+# The colours of the HTML report, so that figures and report match.
 COLOURS = {
     "original": "#6f7680",
     "direct": "#c4601a",
@@ -20,7 +20,7 @@ COLOURS = {
 
 
 def axes(ax: Axes | None) -> Axes:
-    """Return the axes to draw on, new ones where none are given."""
+    """Return the axes to draw on; new ones if ``ax`` is None."""
     if ax is not None:
         return ax
     try:
@@ -32,14 +32,14 @@ def axes(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1]
 
 
-def colours_of(names: list[str]) -> dict[str, Any]:
-    """Return a colour for each report: the report's own, else the style's next."""
-    spare = (f"C{number}" for number in range(len(names)))
-    return {name: COLOURS.get(name) or next(spare) for name in names}
+def colours_of(names: list[str]) -> dict[str, str]:
+    """Return a colour per name: that of `COLOURS`, or the next one of the style."""
+    style_colours = (f"C{number}" for number in range(len(names)))
+    return {name: COLOURS.get(name) or next(style_colours) for name in names}
 
 
 def legend_above(ax: Axes) -> None:
-    """Put the legend over the axes, where it covers no data."""
+    """Put the legend above the axes, where it covers no data."""
     handles, names = ax.get_legend_handles_labels()
     if names:
         ax.legend(
@@ -56,7 +56,7 @@ def legend_above(ax: Axes) -> None:
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a number with its sign, a true minus for negative ones.
+    """Return a number with its sign, and the minus sign U+2212 for negative numbers.
 
     Examples
     --------

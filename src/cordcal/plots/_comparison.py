@@ -1,4 +1,4 @@
-"""Plots of a comparison: decisions changed, measures against TPCR, confidences."""
+"""Plots of a comparison: predictions changed, metrics against TPCR, confidences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal.evaluate.comparison import Comparison, Entry
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 from cordcal.plots._axes import COLOURS, axes, legend_above, signed
 from cordcal.report.charts import CHANGE_KINDS
 
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
 
 
 def decision_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draw the decisions each direct report changes, split by what the change does.
+    """Draw the predictions that each calibrator changes, split by their effect on accuracy.
 
     Parameters
     ----------
     comparison : Comparison
-        What `cordcal.compare` returned.
+        The result of `cordcal.compare`.
     ax : matplotlib Axes, optional
-        Where to draw.
+        Where to draw; new axes by default.
 
     Returns
     -------
     ax : matplotlib Axes
-        The axes, one bar a calibrator, the change of accuracy written beside it.
+        The axes: one bar per calibrator, with the change of accuracy next to it.
     """
-    _refuse_others(comparison)
+    _check_comparison(comparison)
     ax = axes(ax)
     entries = [entry for entry in comparison if entry.changes.n_changed]
-    places = np.arange(len(entries))
-    behind = np.zeros(len(entries))
+    positions = np.arange(len(entries))
+    bar_ends = np.zeros(len(entries))
     for kind, sign, words in CHANGE_KINDS:
         shares = np.array([100.0 * getattr(entry.changes, kind) for entry in entries])
-        ax.barh(places, shares, left=behind, color=COLOURS[kind], label=f"{sign} {words}")
-        behind += shares
-    for place, end, entry in zip(places, behind, entries, strict=True):
+        ax.barh(positions, shares, left=bar_ends, color=COLOURS[kind], label=f"{sign} {words}")
+        bar_ends += shares
+    for position, end, entry in zip(positions, bar_ends, entries, strict=True):
         net = 100.0 * (entry.changes.delta_accuracy or 0.0)
-        ax.annotate(f" {signed(net, 2)} points", (end, place), va="center", fontsize="small")
-    ax.set_yticks(places, [entry.key for entry in entries])
+        ax.annotate(f" {signed(net, 2)} points", (end, position), va="center", fontsize="small")
+    ax.set_yticks(positions, [entry.key for entry in entries])
     ax.invert_yaxis()
-    ax.margins(x=0.25)  # room for the words beside the longest bar
-    ax.set_xlabel("decisions changed (TPCR, %)")
+    ax.margins(x=0.25)  # room for the text next to the longest bar
+    ax.set_xlabel("predictions changed (TPCR, %)")
     legend_above(ax)
     return ax
 
@@ -54,30 +54,32 @@ def decision_changes(comparison: Comparison, ax: Axes | None = None) -> Axes:
 def metric_versus_tpcr(
     comparison: Comparison, measure: str = "ece", ax: Axes | None = None
 ) -> Axes:
-    """Draw a measure against TPCR, each direct report joined to its repair.
+    """Draw a metric against the share of predictions changed (TPCR).
+
+    A line joins the direct probabilities of a calibrator to the repaired ones.
 
     Parameters
     ----------
     comparison : Comparison
-        What `cordcal.compare` returned.
+        The result of `cordcal.compare`.
     measure : str
-        One of the measures.
+        The key of a metric.
     ax : matplotlib Axes, optional
-        Where to draw.
+        Where to draw; new axes by default.
 
     Returns
     -------
     ax : matplotlib Axes
         The axes.
     """
-    if measure not in MEASURES:
-        raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(MEASURES)}")
-    _refuse_others(comparison)
+    if measure not in METRICS:
+        raise InputError("measure", f"is {measure!r}", f"use one of {', '.join(METRICS)}")
+    _check_comparison(comparison)
     ax = axes(ax)
-    scale = MEASURES[measure].scale
+    scale = METRICS[measure].scale
     ax.axvline(0.0, color="#e4e2dc", linewidth=8, zorder=0)
     for entry in comparison:
-        direct, repaired = (scale * report[measure] for report in (entry.direct, entry.repaired))
+        direct, repaired = scale * entry.direct[measure], scale * entry.repaired[measure]
         tpcr = 100.0 * entry.changes.tpcr
         if tpcr == 0.0:
             ax.plot(0.0, direct, "s", color=COLOURS["rival"])
@@ -89,21 +91,21 @@ def metric_versus_tpcr(
             entry.key, (tpcr, direct), xytext=(5, 3), textcoords="offset points", fontsize="small"
         )
     ax.plot(0.0, scale * comparison.uncalibrated[measure], "x", color=COLOURS["original"])
-    ax.margins(x=0.12)  # room for the name beside the last mark
-    ax.set_xlabel("decisions changed (TPCR, %)")
-    ax.set_ylabel(MEASURES[measure].axis)
+    ax.margins(x=0.12)  # room for the name next to the last mark
+    ax.set_xlabel("predictions changed (TPCR, %)")
+    ax.set_ylabel(METRICS[measure].axis)
     return ax
 
 
 def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
-    """Draw how many rows have which confidence: original, direct and repaired.
+    """Draw histograms of the original, direct and repaired confidence.
 
     Parameters
     ----------
     entry : Entry
         One calibrator of a comparison.
     ax : matplotlib Axes, optional
-        Where to draw.
+        Where to draw; new axes by default.
 
     Returns
     -------
@@ -112,7 +114,9 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
     """
     if not isinstance(entry, Entry):
         raise InputError(
-            "entry", _is_a(entry), 'pass one of a comparison, such as comparison["svs"]'
+            "entry",
+            f"is of type {type(entry).__name__}",
+            'pass one of a comparison, such as comparison["svs"]',
         )
     ax = axes(ax)
     counts = entry.pictures.histogram
@@ -124,10 +128,10 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _refuse_others(comparison: Any) -> None:
+def _check_comparison(comparison: Any) -> None:
     if not isinstance(comparison, Comparison):
-        raise InputError("comparison", _is_a(comparison), "pass what cordcal.compare returned")
-
-
-def _is_a(given: Any) -> str:
-    return f"is of type {type(given).__name__}"
+        raise InputError(
+            "comparison",
+            f"is of type {type(comparison).__name__}",
+            "pass what cordcal.compare returned",
+        )

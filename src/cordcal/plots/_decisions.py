@@ -1,4 +1,4 @@
-"""Decisions: where changed ones go, and how wrong the confident ones are."""
+"""Predictions: how they move between classes, and the error rate of confident ones."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordcal.metrics import Flows, RiskCoverage, decision_flows
-from cordcal.metrics import risk_coverage as curve_of
+from cordcal.metrics import risk_coverage as compute_risk_coverage
 from cordcal.plots._axes import COLOURS, axes, colours_of, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A heat map of more classes has cells too small to read; then the largest moves are listed.
-MOST_CLASSES = 30
-MOST_MOVES = 20
+# With more classes the cells of a heat map are too small to read; bars show the largest moves.
+MAX_HEAT_MAP_CLASSES = 30
+MAX_BARS = 20
 
 
 def flows(
@@ -26,83 +26,81 @@ def flows(
     class_names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw from which class to which other a report moves decisions.
+    """Draw how many predictions move from one class to another.
 
     Parameters
     ----------
     original : array_like of shape (n, K) or (n,), or Flows
-        The original report or its decisions; or what `cordcal.metrics.decision_flows` returned.
+        The original scores or their predictions; or a result of
+        `cordcal.metrics.decision_flows`.
     report : array_like of shape (n, K)
-        The report whose decisions are compared.
+        The scores whose predictions are compared with the original ones.
     class_names : sequence of str, optional
-        One name a class.
+        One name per class.
     ax : matplotlib Axes, optional
-        Where to draw.
+        Where to draw; new axes by default.
 
     Returns
     -------
     ax : matplotlib Axes
         A heat map for up to 30 classes, else bars of the most frequent moves.
     """
-    found = original if isinstance(original, Flows) else decision_flows(original, report)
-    names = [str(index) for index in range(found.n_classes)]
-    if class_names is not None:
-        names = [str(name) for name in class_names]
+    moves = original if isinstance(original, Flows) else decision_flows(original, report)
+    names = [str(name) for name in (range(moves.n_classes) if class_names is None else class_names)]
     ax = axes(ax)
-    draw = _heat_map if found.n_classes <= MOST_CLASSES else _largest
-    draw(ax, found, names)
+    draw = _draw_heat_map if moves.n_classes <= MAX_HEAT_MAP_CLASSES else _draw_bars
+    draw(ax, moves, names)
     return ax
 
 
-def _heat_map(ax: Axes, found: Flows, names: list[str]) -> None:
-    counts = found.matrix()
-    shown = np.ma.masked_equal(counts, 0)
-    ax.imshow(shown, cmap="Oranges", vmin=0, aspect="equal")
+def _draw_heat_map(ax: Axes, moves: Flows, names: list[str]) -> None:
+    counts = moves.matrix()
+    ax.imshow(np.ma.masked_equal(counts, 0), cmap="Oranges", vmin=0, aspect="equal")
     half = counts.max() / 2.0
-    for source, target, count in zip(found.source, found.target, found.count, strict=True):
+    for source, target, count in zip(moves.source, moves.target, moves.count, strict=True):
         colour = "white" if count > half else "black"
         ax.text(target, source, f"{count:,}", ha="center", va="center", size="small", color=colour)
     ax.set_xticks(range(len(names)), names, rotation=90 if len(names) > 6 else 0)
     ax.set_yticks(range(len(names)), names)
-    ax.set(xlabel="decision of the report", ylabel="original decision")
+    ax.set(xlabel="new prediction", ylabel="original prediction")
 
 
-def _largest(ax: Axes, found: Flows, names: list[str]) -> None:
-    most = slice(0, MOST_MOVES)
-    moves = [
+def _draw_bars(ax: Axes, moves: Flows, names: list[str]) -> None:
+    largest = slice(0, MAX_BARS)
+    labels = [
         f"{names[source]} → {names[target]}"
-        for source, target in zip(found.source[most], found.target[most], strict=True)
+        for source, target in zip(moves.source[largest], moves.target[largest], strict=True)
     ]
-    places = np.arange(len(moves))
-    ax.barh(places, found.count[most], color=COLOURS["direct"])
-    ax.set_yticks(places, moves, fontsize="small")
+    positions = np.arange(len(labels))
+    ax.barh(positions, moves.count[largest], color=COLOURS["direct"])
+    ax.set_yticks(positions, labels, fontsize="small")
     ax.invert_yaxis()
     ax.set_xlabel("rows")
 
 
 def risk_coverage(reports: Any, labels: Any = None, *, ax: Axes | None = None) -> Axes:
-    """Draw the error among the most confident rows against the share of rows kept.
+    """Draw the error rate among the most confident rows against their share of all rows.
 
     Parameters
     ----------
     reports : array_like of shape (n, K), mapping, or RiskCoverage
-        A report, several by name, or what `cordcal.metrics.risk_coverage` returned.
+        Probabilities, several arrays by name, or a result of `cordcal.metrics.risk_coverage`.
     labels : array_like of int
         The true class of each row, 0..K-1.
     ax : matplotlib Axes, optional
-        Where to draw.
+        Where to draw; new axes by default.
 
     Returns
     -------
     ax : matplotlib Axes
-        The axes; the legend names each area under the curve (AURC).
+        The axes; the legend shows the area under each curve (AURC).
     """
-    named = reports if isinstance(reports, Mapping) else {"report": reports}
+    by_name = reports if isinstance(reports, Mapping) else {"report": reports}
     ax = axes(ax)
-    for name, colour in colours_of(list(named)).items():
-        curve = named[name]
+    for name, colour in colours_of(list(by_name)).items():
+        curve = by_name[name]
         if not isinstance(curve, RiskCoverage):
-            curve = curve_of(curve, labels)
+            curve = compute_risk_coverage(curve, labels)
         ax.plot(
             100.0 * curve.coverage,
             100.0 * curve.risk,

@@ -1,4 +1,4 @@
-"""Reliability diagrams: accuracy against confidence, of one or several reports."""
+"""Reliability diagrams: accuracy against confidence."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The histogram's height, the gap above it and the words below it, in heights of the diagram.
-_HISTOGRAM, _GAP, _WORDS = 0.22, 0.03, 0.1
-# A single report without a name needs no legend.
+# Heights of the histogram, the gap above it and the text below it, relative to the diagram.
+_HISTOGRAM, _GAP, _TEXT = 0.22, 0.03, 0.1
+# A single array without a name needs no legend.
 _UNNAMED = "report"
 
 
@@ -38,21 +38,21 @@ def reliability_diagram(
     Parameters
     ----------
     reports : array_like of shape (n, K), mapping, or Entry
-        A report; several by name, such as ``{"original": p, "repaired": q}``; or one calibrator
-        of a comparison, such as ``comparison["svs"]``, which needs no labels.
+        Probabilities; several arrays by name, such as ``{"original": p, "repaired": q}``; or
+        one calibrator of a comparison, such as ``comparison["svs"]``, which needs no labels.
     labels : array_like of int
         The true class of each row, 0..K-1.
     bins : int
-        Equal-width bins, those of `cordcal.metrics.ece`.
+        Number of equal-width bins, as in `cordcal.metrics.ece`.
     of_class : int, optional
-        Draw how often this class is the true one against the probability it is given; by
-        default the diagram is of each row's largest entry.
+        Draw how often this class is the true class against its probability; by default the
+        diagram is of the predicted class.
     sample_weight : array_like, optional
         Weights of the rows.
     histogram : bool
-        Whether to draw the rows of each bin below.
+        Whether to draw the number of rows per bin below.
     ax : matplotlib Axes, optional
-        Where to draw.
+        Where to draw; new axes by default.
 
     Returns
     -------
@@ -69,21 +69,21 @@ def reliability_diagram(
     >>> ax.get_ylabel()
     'accuracy'
     """
-    found = _bins_by_name(reports, labels, bins, of_class, sample_weight)
+    by_name = _bins_by_name(reports, labels, bins, of_class, sample_weight)
     ax = axes(ax)
     ax.plot([0, 1], [0, 1], ":", color="0.5", linewidth=1)
-    for name, colour in colours_of(list(found)).items():
-        _draw(ax, found[name], name, colour)
-    words = ("confidence", "accuracy")
+    for name, colour in colours_of(list(by_name)).items():
+        _draw_curve(ax, by_name[name], name, colour)
+    xlabel, ylabel = "confidence", "accuracy"
     if of_class is not None:
-        words = (f"probability of class {of_class}", f"share of class {of_class}")
-    ax.set(ylabel=words[1], xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        xlabel, ylabel = f"probability of class {of_class}", f"share of class {of_class}"
+    ax.set(ylabel=ylabel, xlim=(0, 1), ylim=(0, 1), aspect="equal")
     lowest = ax
     if histogram:
-        lowest = _histogram(ax, found)
+        lowest = _draw_histogram(ax, by_name)
         ax.tick_params(labelbottom=False)
-    lowest.set_xlabel(words[0])
-    if list(found) != [_UNNAMED]:
+    lowest.set_xlabel(xlabel)
+    if list(by_name) != [_UNNAMED]:
         legend_above(ax)
     return ax
 
@@ -93,47 +93,47 @@ def _bins_by_name(
 ) -> Mapping[str, Reliability]:
     pictures = getattr(reports, "pictures", None)
     if pictures is not None:
-        found: Mapping[str, Reliability] = pictures.reliability
-        return found
+        stored: Mapping[str, Reliability] = pictures.reliability
+        return stored
     if labels is None:
         raise InputError("labels", "is missing", "pass the true class of each row")
-    named = reports if isinstance(reports, Mapping) else {_UNNAMED: reports}
+    by_name = reports if isinstance(reports, Mapping) else {_UNNAMED: reports}
     if of_class is None:
         return {
-            name: reliability(report, labels, bins=bins, sample_weight=weight)
-            for name, report in named.items()
+            name: reliability(probabilities, labels, bins=bins, sample_weight=weight)
+            for name, probabilities in by_name.items()
         }
     return {
-        name: class_reliability(report, labels, of_class, bins=bins, sample_weight=weight)
-        for name, report in named.items()
+        name: class_reliability(probabilities, labels, of_class, bins=bins, sample_weight=weight)
+        for name, probabilities in by_name.items()
     }
 
 
-def _draw(ax: Any, bins: Reliability, name: str, colour: Any) -> None:
+def _draw_curve(ax: Axes, bins: Reliability, name: str, colour: str) -> None:
     filled = bins.count > 0
-    where, accuracy = bins.confidence[filled], bins.accuracy[filled]
+    confidence, accuracy = bins.confidence[filled], bins.accuracy[filled]
     ax.fill_between(
-        where,
+        confidence,
         bins.accuracy_low[filled],
         bins.accuracy_high[filled],
         color=colour,
         alpha=0.15,
         linewidth=0,
     )
-    # A mark on the frame is shown whole.
-    style = {"markersize": 4, "linewidth": 1.2, "clip_on": False}
-    ax.plot(where, accuracy, "o-", color=colour, label=name, **style)
+    # Without clipping, marks on the frame are not cut.
+    style: dict[str, Any] = {"markersize": 4, "linewidth": 1.2, "clip_on": False}
+    ax.plot(confidence, accuracy, "o-", color=colour, label=name, **style)
 
 
-def _histogram(ax: Any, found: Mapping[str, Reliability]) -> Any:
-    # A layout engine makes room for what hangs below the axes; without one it is made here.
+def _draw_histogram(ax: Any, by_name: Mapping[str, Reliability]) -> Any:
+    # Without a layout engine, shrink the diagram to make room for the histogram below it.
     if ax.figure.get_layout_engine() is None:
         box = ax.get_position(original=True)
-        height = box.height / (1.0 + _HISTOGRAM + _GAP + _WORDS)
+        height = box.height / (1.0 + _HISTOGRAM + _GAP + _TEXT)
         ax.set_position((box.x0, box.y1 - height, box.width, height))
     below = ax.inset_axes((0.0, -_GAP - _HISTOGRAM, 1.0, _HISTOGRAM))
-    for name, colour in colours_of(list(found)).items():
-        bins = found[name]
+    for name, colour in colours_of(list(by_name)).items():
+        bins = by_name[name]
         edges = np.append(bins.lower, bins.upper[-1])
         below.stairs(bins.count, edges, color=colour, linewidth=1.2)
     below.set(xlim=(0, 1), ylabel="rows")
@@ -142,22 +142,22 @@ def _histogram(ax: Any, found: Mapping[str, Reliability]) -> Any:
 
 @dataclass(eq=False)
 class ReliabilityDisplay:
-    """A multiclass reliability diagram in scikit-learn's manner.
+    """A multiclass reliability diagram with the interface of scikit-learn's displays.
 
     scikit-learn's `CalibrationDisplay` is for two classes only; this one draws the confidence
-    of the predicted class, whatever the number of classes.
+    of the predicted class for any number of classes.
 
     Parameters
     ----------
     reliability : Reliability
         The bins, as `cordcal.metrics.reliability` returns them.
     name : str
-        The report's name in the legend.
+        The name in the legend.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn, after `plot`.
+        Where `plot` drew it.
 
     Examples
     --------
@@ -201,17 +201,17 @@ class ReliabilityDisplay:
     ) -> Self:
         """Draw from a fitted classifier with ``predict_proba`` and ``classes_``."""
         classes = list(estimator.classes_)
-        place = {label: index for index, label in enumerate(classes)}
+        index_of = {label: index for index, label in enumerate(classes)}
         refuse_masked(y, "y")
-        unknown = [label for label in np.asarray(y).tolist() if label not in place]
+        unknown = [label for label in np.asarray(y).tolist() if label not in index_of]
         if unknown:
             raise InputError(
                 "y",
-                f"holds {unknown[0]!r}, which is none of the estimator's classes",
+                f"contains {unknown[0]!r}, which is not a class of the estimator",
                 "pass labels that it was fitted on",
             )
         return cls.from_predictions(
-            [place[label] for label in np.asarray(y).tolist()],
+            [index_of[label] for label in np.asarray(y).tolist()],
             estimator.predict_proba(X),
             n_bins=n_bins,
             sample_weight=sample_weight,
@@ -224,7 +224,7 @@ class ReliabilityDisplay:
         ax = axes(ax)
         ax.plot([0, 1], [0, 1], ":", color="0.5", linewidth=1)
         (colour,) = colours_of([self.name]).values()
-        _draw(ax, self.reliability, self.name, colour)
+        _draw_curve(ax, self.reliability, self.name, colour)
         ax.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         legend_above(ax)
         self.ax_, self.figure_ = ax, ax.get_figure()  # type: ignore[assignment]

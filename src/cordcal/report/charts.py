@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 from cordcal.report._svg import Axis, Drawing, Markup, panel
 
 CHANGE_KINDS = (
@@ -32,7 +32,7 @@ def number(measure: str, value: float | None, *, signed: bool = False, classes: 
     """
     if value is None or math.isnan(value):
         return "–"
-    spec = MEASURES[measure]
+    spec = METRICS[measure]
     if measure == "classwise_ece" and classes >= _MANY_CLASSES:
         spec = replace(spec, digits=spec.digits + len(str(classes)) - 2)
     text = spec.write(value, signed=signed)
@@ -308,7 +308,7 @@ def told(move: Mapping[str, Any]) -> Markup:
 
 def metric_versus_tpcr(data: Mapping[str, Any], measure: str) -> Markup:
     """Draw a measure of every report against TPCR; values far from the rest are pinned."""
-    spec = MEASURES[measure]
+    spec = METRICS[measure]
     entries = data["calibrators"]
     points = [(100 * entry["changes"]["tpcr"], entry["direct"][measure]) for entry in entries]
     kept = [
@@ -345,7 +345,7 @@ class _Scatter:
 
     def __init__(self, drawing: Drawing, measure: str) -> None:
         self.drawing, self.measure = drawing, measure
-        self.spec = MEASURES[measure]
+        self.spec = METRICS[measure]
         self.labels: list[tuple[float, float, str]] = []
 
     def _at(self, share: float, value: float) -> tuple[float, float]:

@@ -16,8 +16,8 @@ from cordcal._errors import InputError
 from cordcal._version import __version__
 from cordcal.evaluate.pictures import MOST_DIAGRAMS, MOST_SQUARES
 from cordcal.files import replacing
-from cordcal.metrics import MEASURES
-from cordcal.metrics.registry import leading
+from cordcal.metrics import METRICS
+from cordcal.metrics.registry import leading_metrics
 from cordcal.report import charts
 from cordcal.report._svg import Markup
 from cordcal.report.charts import CHANGE_KINDS, number
@@ -36,7 +36,7 @@ def helpers(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the small functions and choices that templates call by name."""
     entries = data["calibrators"]
     widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
-    measures = [name for name in MEASURES if name in (data["uncalibrated"] or ())]
+    measures = [name for name in METRICS if name in (data["uncalibrated"] or ())]
     first = [name for name in _FIRST if name in measures]
 
     def written(measure: str, value: float | None, *, signed: bool = False) -> str:
@@ -113,12 +113,12 @@ def _measure_tiles(
 ) -> list[dict[str, str]]:
     return [
         {
-            "label": f"{MEASURES[measure].short}{whose}",
+            "label": f"{METRICS[measure].short}{whose}",
             "value": number(measure, after[measure]),
             # A number is not parted from its unit where a tile is narrow.
             "note": f"uncalibrated {_unbroken(measure, before)}" if whose else "",
         }
-        for measure in leading()
+        for measure in leading_metrics()
     ]
 
 
@@ -169,7 +169,7 @@ def sort_value(entry: Mapping[str, Any], measure: str) -> float:
     """
     if measure == "accuracy":
         return float(entry["direct"][measure])
-    choose = min if MEASURES[measure].lower_is_better else max
+    choose = min if METRICS[measure].lower_is_better else max
     return float(choose(entry[report][measure] for report in kept_reports(entry)))
 
 
@@ -180,7 +180,7 @@ def verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
     falls, rises = gain["low"] > 0, gain["high"] < 0  # the gain is direct minus repaired
     if not (falls or rises):
         return Markup("")
-    word = "better" if falls == MEASURES[measure].lower_is_better else "worse"
+    word = "better" if falls == METRICS[measure].lower_is_better else "worse"
     arrow = "▼" if falls else "▲"
     return Markup('<span class="{}" role="img" aria-label="{}">{}</span>').format(word, word, arrow)
 
@@ -340,8 +340,8 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
             settings=settings(data, source),
             tiles=tiles(data),
             pair=before_and_after(data),
-            specs=MEASURES,
-            leading=leading(),
+            specs=METRICS,
+            leading=leading_metrics(),
             charts=charts,
             **helpers(data),
         )

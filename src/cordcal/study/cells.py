@@ -28,7 +28,7 @@ from cordcal.calibrators.adapters import Imported, adapted
 from cordcal.calibrators.registry import takes_features
 from cordcal.files import replacing
 from cordcal.files._models import load, save
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 from cordcal.study.data import Rows, SetData, SetFacts, cached_set
 from cordcal.study.repairs import DIRECT, Measured, make_repair, measure
 from cordcal.study.specs import SetSpec
@@ -110,7 +110,7 @@ class Task:
             "fraction": self.fit.fraction,
             "calibrator": key,
             "params": params,
-            "measures": list(MEASURES),
+            "measures": list(METRICS),
         }
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]

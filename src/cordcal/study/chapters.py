@@ -10,7 +10,7 @@ from cordcal.calibrators.registry import short_name
 from cordcal.evaluate.tables import Entry as Entry
 from cordcal.evaluate.tables import Part as Part
 from cordcal.evaluate.tables import Table as Table
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 from cordcal.study.tidy import Result, Row
 
 FigureKind = Literal["changes", "tradeoff", "reliability", "curves", "ranks"]
@@ -91,7 +91,7 @@ def shown_as(key: str) -> Shown:
     """Return how a measure is printed."""
     if key in _OWN:
         return _OWN[key]
-    measure = MEASURES[key]
+    measure = METRICS[key]
     return Shown(measure.axis, measure.scale, measure.digits)
 
 

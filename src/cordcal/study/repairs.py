@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal.metrics import decision_changes, mean_retention, topk_changes
-from cordcal.metrics.rows import Report
-from cordcal.metrics.summary import MeasuredReport, measure_report
+from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.summary import MeasuredProbabilities, measure_probabilities
 from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
 from cordcal.repair.rule import DELTA
 
@@ -100,12 +100,12 @@ def make_repair(name: str, classes: int) -> Any:
 
 def measure_plainly(
     name: str, report: Matrix, labels: npt.NDArray[Any], decision: npt.NDArray[np.intp]
-) -> tuple[MeasuredReport, Measured]:
+) -> tuple[MeasuredProbabilities, Measured]:
     """Measure what needs nothing but a report, its labels and the decisions."""
-    found = measure_report(Report.of(report, name), labels, None)
+    found = measure_probabilities(ProbabilityMatrix.from_array(report, name), labels, None)
     changes = decision_changes(decision, report, labels)
     measured: Measured = {
-        **found.measures.to_dict(),
+        **found.metrics.to_dict(),
         "tpcr": changes.tpcr,
         "gained": changes.gained,
         "lost": changes.lost,

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from cordcal import calibrators, metrics
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.registry import registered as registered_calibrators
-from cordcal.metrics import Measure
-from cordcal.metrics.registry import registered as registered_measures
+from cordcal.metrics import Metric
+from cordcal.metrics.registry import custom_metrics
 
 # Every library that would start threads of its own reads one of these when it is loaded.
 _THREADS = (
@@ -78,7 +78,7 @@ def _computed(jobs: Mapping[int, Job], workers: int) -> Iterator[tuple[int, Any]
             min(workers, len(jobs)),
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
-            initargs=(registered_calibrators(), registered_measures()),
+            initargs=(registered_calibrators(), custom_metrics()),
         ) as pool,
     ):
         waiting: dict[Future[Any], int] = {
@@ -97,7 +97,7 @@ def _computed(jobs: Mapping[int, Job], workers: int) -> Iterator[tuple[int, Any]
             raise
 
 
-def _start_worker(added: Sequence[type[Calibrator]], measures: Sequence[Measure]) -> None:
+def _start_worker(added: Sequence[type[Calibrator]], measures: Sequence[Metric]) -> None:
     """Know what the parent registered, leave Ctrl-C to it, and do not outlive it."""
     for calibrator in added:
         calibrators.register(calibrator)

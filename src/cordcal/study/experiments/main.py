@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cordcal.metrics import MEASURES
+from cordcal.metrics import METRICS
 from cordcal.study.cells import UNCALIBRATED, Cell, Fit, Request
 from cordcal.study.chapters import (
     MAIN,
@@ -110,7 +110,7 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
     rows = []
     for spec in plan.study.in_group(group):
         place = (group, spec.name)
-        for measure in dict.fromkeys(("accuracy", "tpcr", *MAIN, *MEASURES)):
+        for measure in dict.fromkeys(("accuracy", "tpcr", *MAIN, *METRICS)):
             shown = shown_as(measure)
             original = values.get((*place, UNCALIBRATED, DIRECT, measure))
             if original is None:  # registered since the cells were computed
@@ -143,7 +143,7 @@ def _pair(measure: str, before: float | None, after: float | None, original: flo
         ]
     if measure == "tpcr":
         return [(number(shown.scale * value, shown.digits),) for value in (before, after)]
-    better = 1.0 if MEASURES[measure].lower_is_better else -1.0
+    better = 1.0 if METRICS[measure].lower_is_better else -1.0
     reduction = change(better * shown.scale * (before - after), shown.digits)
     return [(number(shown.scale * before, shown.digits),), (reduction,)]
 
