@@ -208,17 +208,17 @@ def test_masked_logits_leave_out_members_that_cannot_take_them() -> None:
 class Failing(TemperatureScaling):
     key, title, short = "failing", "Fails without row 0", "Failing"
 
-    def _fit(self, working, labels, weight) -> None:
+    def _fit(self, scores, labels, weight) -> None:
         if len(labels) < 400:
             raise ValueError("it wants all rows")
-        super()._fit(working, labels, weight)
+        super()._fit(scores, labels, weight)
 
 
 class Wandering(TemperatureScaling):
     key, title, short = "wandering", "Does not converge", "Wandering"
 
-    def _fit(self, working, labels, weight) -> None:
-        super()._fit(working, labels, weight)
+    def _fit(self, scores, labels, weight) -> None:
+        super()._fit(scores, labels, weight)
         self._warn("no optimum")
 
 

@@ -67,9 +67,9 @@ def test_state_round_trip(key: str, kind: str) -> None:
     logits, labels = noisy_logits(300, 4)
     scores = logits if kind == "logits" else softmax(logits)
     model = fit_map(make_map(key, input=kind), scores, labels)
-    held, meta = model._state()
-    assert all(isinstance(value, np.ndarray) for value in held.values())
-    loaded = type(model)._from_state(held, json.loads(json.dumps(meta)))
+    arrays, meta = model._state()
+    assert all(isinstance(value, np.ndarray) for value in arrays.values())
+    loaded = type(model)._from_state(arrays, json.loads(json.dumps(meta)))
     assert loaded.get_params() == model.get_params()
     np.testing.assert_array_equal(predict_map(loaded, scores), predict_map(model, scores))
 

@@ -34,15 +34,15 @@ class Tilt(Calibrator):
     role = "base"
     cost = "O(n)"
     reference = "this test"
-    _holds: ClassVar[tuple[str, ...]] = ("bias_",)
+    _parameter_names: ClassVar[tuple[str, ...]] = ("bias_",)
 
-    def _fit(self, working: Any, labels: Any, weight: Any) -> None:
-        counts = np.bincount(labels, weight, working.shape[1])
+    def _fit(self, scores: Any, labels: Any, weight: Any) -> None:
+        counts = np.bincount(labels, weight, scores.shape[1])
         self.bias_ = np.log((counts + 1.0) / (counts + 1.0).sum())
 
     @classmethod
-    def _map(cls, working: Any, held: Any, *, xp: Any) -> Any:
-        return softmax(plus(working, held["bias_"], xp), xp)
+    def _map(cls, scores: Any, params: Any, *, xp: Any) -> Any:
+        return softmax(plus(scores, params["bias_"], xp), xp)
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import raise_first
-from cordcal._numeric import arrays
-from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.arrays import row_blocks, stacklevel_outside_package
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
@@ -200,9 +199,9 @@ class Calibrator(Estimator, ABC):
     square_work: ClassVar[float] = 0.0
 
     # The fitted attributes that the map uses.
-    _holds: ClassVar[tuple[str, ...]] = ()
+    _parameter_names: ClassVar[tuple[str, ...]] = ()
     # Rows mapped at a time, at least; a map with overhead a class asks for more.
-    _least_rows: ClassVar[int] = 1
+    _min_block_rows: ClassVar[int] = 1
 
     input: Kind
     n_classes_: int
@@ -228,22 +227,22 @@ class Calibrator(Estimator, ABC):
         self : Calibrator
             The fitted calibrator.
         """
-        given, y, weight = self._checked(scores, labels, sample_weight)
-        return self._fit_in_domain(self._read(given, fitting=True), y, weight)
+        given, y, weight = self._validate_fit_input(scores, labels, sample_weight)
+        return self._fit_in_domain(self._to_domain(given, fitting=True), y, weight)
 
     def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
         """Learn from rows that were checked at another door; see `fit`."""
-        self._check_rows(original, labels, weight)
+        self._check_fit_rows(original, labels, weight)
         return self._fit_in_domain(original.in_domain(self.works_on, LOG_FLOOR), labels, weight)
 
-    def _fit_in_domain(self, working: Matrix, labels: Labels, weight: Vector | None) -> Self:
+    def _fit_in_domain(self, scores: Matrix, labels: Labels, weight: Vector | None) -> Self:
         weight = None if weight is None else rescale_large_weights(weight)
-        with one_blas_thread(), self._fitting(working.shape[1]) as learner:
-            learner._fit(working, labels, weight)
+        with one_blas_thread(), self._fit_copy(scores.shape[1]) as learner:
+            learner._fit(scores, labels, weight)
         return self
 
     @contextmanager
-    def _fitting(self, classes: int) -> Iterator[Self]:
+    def _fit_copy(self, classes: int) -> Iterator[Self]:
         """Yield a copy to fit, and become it at the end: a fit that fails changes nothing."""
         params = self.get_params(deep=False)
         if "seed" in params:  # a generator's number is kept, so that model files can hold it
@@ -267,20 +266,20 @@ class Calibrator(Estimator, ABC):
         direct : ndarray of shape (n, K)
             Rows that sum to one.
         """
-        return self._predict(self._read(self._checked_again(scores)))
+        return self._predict_in_domain(self._to_domain(self._validate_scores(scores)))
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
         """Return the direct report of rows that were checked at another door."""
         self._check_fitted("n_classes_")
         self._check_masked(original)
-        return self._predict(original.in_domain(self.works_on, self.log_floor_))
+        return self._predict_in_domain(original.in_domain(self.works_on, self.log_floor_))
 
     @abstractmethod
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         """Learn from checked rows in the domain `works_on`."""
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         """Return the direct report of float64 rows in the domain `works_on`.
 
         One expression for every array library: no branches on data, functions of
@@ -289,24 +288,24 @@ class Calibrator(Estimator, ABC):
         raise NotImplementedError(f"{cls.__name__} has no map as an expression")
 
     @classmethod
-    def _report(cls, scores: Array, kind: Kind, held: Parameters, *, xp: Any) -> Array:
+    def _direct_proba(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
         """Return the direct report of float64 scores of either kind, as an expression."""
-        working = in_domain(scores, kind, cls.works_on, held["log_floor_"], xp)
-        return cls._map(working, held, xp=xp)
+        scores = in_domain(scores, kind, cls.works_on, params["log_floor_"], xp)
+        return cls._map(scores, params, xp=xp)
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         """Return the numbers that `_map` uses, as NumPy arrays."""
-        return {name: np.asarray(getattr(self, name)) for name in self._holds}
+        return {name: np.asarray(getattr(self, name)) for name in self._parameter_names}
 
-    def _predict(self, working: Matrix) -> Matrix:
+    def _predict_in_domain(self, scores: Matrix) -> Matrix:
         """Map checked rows, which are overwritten, block by block."""
-        held = self._held()
-        for at in row_blocks(*working.shape, least=self._least_rows):
-            block = working[at]
-            report = self._map(block, held, xp=np)
+        params = self._parameters()
+        for at in row_blocks(*scores.shape, least=self._min_block_rows):
+            block = scores[at]
+            report = self._map(block, params, xp=np)
             if report is not block:
                 block[:] = report
-        return working
+        return scores
 
     @classmethod
     def has_expression(cls) -> bool:
@@ -337,11 +336,11 @@ class Calibrator(Estimator, ABC):
             return "needs torch; install it with: pip install 'cordcal[torch]'"
         return None
 
-    def _serves_masked(self) -> bool:
+    def _accepts_masked(self) -> bool:
         """Tell whether the fitted map takes −inf logits."""
         return self.takes_masked
 
-    def _checked(
+    def _validate_fit_input(
         self, scores: Any, labels: Any, sample_weight: Any
     ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
         check_kind(self.input)
@@ -356,7 +355,9 @@ class Calibrator(Estimator, ABC):
         check_own_scores(given, y, self.input)
         return given, y, weight
 
-    def _check_rows(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> None:
+    def _check_fit_rows(
+        self, original: CheckedScores, labels: Labels, weight: Vector | None
+    ) -> None:
         """Refuse checked rows that this map cannot be fitted on."""
         check_variety(labels, weight)
         if original.kind == "logits" and original.masked.any():
@@ -367,11 +368,11 @@ class Calibrator(Estimator, ABC):
         if original.kind == "logits" and not self.takes_masked:
             raise_first(masked_refusal(original.masked, self.key))
 
-    def _checked_again(self, scores: Any) -> npt.NDArray[Any]:
+    def _validate_scores(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("n_classes_")
         return as_scores_again(scores, self.n_classes_)
 
-    def _read(self, given: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
+    def _to_domain(self, given: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
         return read_scores(
             given,
             self.input,
@@ -391,7 +392,7 @@ class Calibrator(Estimator, ABC):
         warnings.warn(
             f"{self.key}: {message}",
             ConvergenceWarning,
-            stacklevel=arrays.stacklevel_outside_package(),
+            stacklevel=stacklevel_outside_package(),
         )
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
@@ -402,12 +403,12 @@ class Calibrator(Estimator, ABC):
             for name, value in vars(self).items()
             if name.endswith("_") and not name.startswith("_")
         }
-        held = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
-        plain = {name: value for name, value in fitted.items() if name not in held}
-        return held, {"key": self.key, "params": self.get_params(), "fitted": plain}
+        arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
+        plain = {name: value for name, value in fitted.items() if name not in arrays}
+        return arrays, {"key": self.key, "params": self.get_params(), "fitted": plain}
 
     @classmethod
-    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+    def _from_state(cls, arrays: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
         """Rebuild a fitted calibrator from what `_state` returned."""
         # JSON knows lists only; a parameter that is a sequence is a tuple.
         params: dict[str, Any] = {
@@ -415,6 +416,6 @@ class Calibrator(Estimator, ABC):
             for name, value in meta["params"].items()
         }
         calibrator = cls(**params)
-        for name, value in {**meta["fitted"], **held}.items():
+        for name, value in {**meta["fitted"], **arrays}.items():
             setattr(calibrator, name, value)
         return calibrator

@@ -11,21 +11,21 @@ from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array, Parameters, Vector
 
 
-def interpolate(x: Array, held: Parameters, xp: Any) -> Array:
+def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
     """Return the one curve at every entry, as `numpy.interp`."""
     if xp is np:
-        return np.interp(x, held["knot_x_"], held["knot_y_"])
-    return _between(x, held, 0, held["knot_x_"].shape[0], xp)
+        return np.interp(x, params["knot_x_"], params["knot_y_"])
+    return _between(x, params, 0, params["knot_x_"].shape[0], xp)
 
 
-def interpolate_each(x: Array, held: Parameters, xp: Any) -> Array:
+def interpolate_each(x: Array, params: Parameters, xp: Any) -> Array:
     """Return each column's own curve."""
-    start = held["knot_start_"]
+    start = params["knot_start_"]
     if xp is not np:
-        return _between(x, held, start[:-1], start[1:], xp)
+        return _between(x, params, start[:-1], start[1:], xp)
     columns = x.T.copy(order="C")
     for column, first, end in zip(columns, start[:-1], start[1:], strict=True):
-        column[:] = np.interp(column, held["knot_x_"][first:end], held["knot_y_"][first:end])
+        column[:] = np.interp(column, params["knot_x_"][first:end], params["knot_y_"][first:end])
     return columns.T
 
 
@@ -43,13 +43,13 @@ def search_strides(
     return 2 ** np.arange((most - 1).bit_length(), dtype=np.int64)[::-1]
 
 
-def _between(x: Array, held: Parameters, first: Any, end: Any, xp: Any) -> Array:
+def _between(x: Array, params: Parameters, first: Any, end: Any, xp: Any) -> Array:
     """Interpolate between knots ``first`` to ``end`` of each column."""
-    knot_x, knot_y = held["knot_x_"], held["knot_y_"]
+    knot_x, knot_y = params["knot_x_"], params["knot_y_"]
     last = end - 1
     left = xp.astype(xp.zeros_like(x), xp.int64) + first
-    for number in range(held["stride_"].shape[0]):
-        further = left + held["stride_"][number]
+    for number in range(params["stride_"].shape[0]):
+        further = left + params["stride_"][number]
         inside = further <= last
         further = xp.where(inside, further, left)
         left = xp.where(inside & (knot_x[further] <= x), further, left)

@@ -221,7 +221,7 @@ class Blend(Calibrator):
         self.folds = folds
         self.seed = seed
 
-    def _read(self, given: npt.NDArray[Any], *, fitting: bool = False) -> npt.NDArray[Any]:
+    def _to_domain(self, given: npt.NDArray[Any], *, fitting: bool = False) -> npt.NDArray[Any]:
         return given  # each member reads the scores in its own way
 
     def _parts(self) -> dict[str, Any]:
@@ -230,13 +230,13 @@ class Blend(Calibrator):
         shares = zip(self.weights_.tolist(), self.members_.items(), strict=True)
         return {f"{share:.1%} {key}": member for share, (key, member) in shares}
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        original = CheckedScores.from_scores(working, self.input, fitting=True)
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        original = CheckedScores.from_scores(scores, self.input, fitting=True)
         self._fit_from(self._fit_cache(original, labels, weight))
 
     def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
-        self._check_rows(original, labels, weight)
-        with self._fitting(original.classes) as learner:
+        self._check_fit_rows(original, labels, weight)
+        with self._fit_copy(original.classes) as learner:
             learner._fit_from(learner._fit_cache(original, labels, weight))
         return self
 
@@ -327,8 +327,8 @@ class Blend(Calibrator):
         prior = _prior(simple, float(w[wrong].sum())) + _RATED_ROWS * _rating(likelihood, w)
         return best_shares(likelihood, w, prior)
 
-    def _predict(self, working: Matrix) -> Matrix:
-        return self._predict_checked(CheckedScores.from_scores(working, self.input))
+    def _predict_in_domain(self, scores: Matrix) -> Matrix:
+        return self._predict_checked(CheckedScores.from_scores(scores, self.input))
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
         report = np.zeros(original.raw.shape)
@@ -338,11 +338,11 @@ class Blend(Calibrator):
             report += part
         return report
 
-    def _serves_masked(self) -> bool:
-        return all(member._serves_masked() for member in self.members_.values())
+    def _accepts_masked(self) -> bool:
+        return all(member._accepts_masked() for member in self.members_.values())
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
-        held: dict[str, npt.NDArray[Any]] = {}
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        params: dict[str, npt.NDArray[Any]] = {}
         for share, (key, member) in zip(self.weights_, self.members_.items(), strict=True):
             if not member.has_expression():
                 raise InputError(
@@ -350,21 +350,21 @@ class Blend(Calibrator):
                     f"has the member {key!r}, whose map is no expression of the scores alone",
                     "fit a blend without it",
                 )
-            inner = {**member._held(), "log_floor_": np.asarray(member.log_floor_)}
-            held[f"{key}/share"] = np.asarray(share)
-            held |= {f"{key}/{name}": value for name, value in inner.items()}
-        return held
+            inner = {**member._parameters(), "log_floor_": np.asarray(member.log_floor_)}
+            params[f"{key}/share"] = np.asarray(share)
+            params |= {f"{key}/{name}": value for name, value in inner.items()}
+        return params
 
     @classmethod
-    def _report(cls, scores: Array, kind: Kind, held: Parameters, *, xp: Any) -> Array:
+    def _direct_proba(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
         total = None
-        for key in [name.removesuffix("/share") for name in held if name.endswith("/share")]:
+        for key in [name.removesuffix("/share") for name in params if name.endswith("/share")]:
             inner = {
                 name.removeprefix(f"{key}/"): value
-                for name, value in held.items()
+                for name, value in params.items()
                 if name.startswith(f"{key}/")
             }
-            part = calibrator_class(key)._report(scores, kind, inner, xp=xp) * inner["share"]
+            part = calibrator_class(key)._direct_proba(scores, kind, inner, xp=xp) * inner["share"]
             total = part if total is None else total + part
         return total
 
@@ -375,17 +375,17 @@ class Blend(Calibrator):
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Return the shares and every member's own state, under its key."""
-        held = {"weights_": self.weights_}
+        arrays = {"weights_": self.weights_}
         members = []  # a list, since their order is that of the shares
         for key, member in self.members_.items():
             inner, record = member._state()
             members.append(record)
-            held |= {f"{key}/{name}": value for name, value in inner.items()}
+            arrays |= {f"{key}/{name}": value for name, value in inner.items()}
         fitted = {
             name: getattr(self, name)
             for name in ("n_classes_", "log_floor_", "notes_", "objective_", "gap_")
         }
-        return held, {
+        return arrays, {
             "key": self.key,
             "params": self.get_params(),
             "fitted": fitted,
@@ -393,16 +393,16 @@ class Blend(Calibrator):
         }
 
     @classmethod
-    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+    def _from_state(cls, arrays: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
         """Rebuild a fitted blend from what `_state` returned."""
-        own = {name: value for name, value in held.items() if "/" not in name}
+        own = {name: value for name, value in arrays.items() if "/" not in name}
         blend = super()._from_state(own, meta)
         blend.members_ = {}
         for record in meta["members"]:
             key = record["key"]
             inner = {
                 name.removeprefix(f"{key}/"): value
-                for name, value in held.items()
+                for name, value in arrays.items()
                 if name.startswith(f"{key}/")
             }
             blend.members_[key] = calibrator_class(key)._from_state(inner, record)

@@ -128,13 +128,13 @@ def begin_near(net: Net, output: float) -> None:
 
 
 def weighted_rows(
-    working: Matrix, labels: Labels, weight: Vector | None
+    scores: Matrix, labels: Labels, weight: Vector | None
 ) -> tuple[Matrix, Labels, Vector | None]:
     """Return the rows with weight: a batch of others would have no loss."""
     if weight is None:
-        return working, labels, None
+        return scores, labels, None
     some = weight > 0.0
-    return working[some], labels[some], weight[some]
+    return scores[some], labels[some], weight[some]
 
 
 def flat(net: Net) -> Vector:
@@ -235,12 +235,12 @@ def layers_of(weights: dict[str, Any]) -> dict[str, Any]:
     return layers
 
 
-def through_layers(x: Array, held: Parameters, xp: Any) -> Array:
+def through_layers(x: Array, params: Parameters, xp: Any) -> Array:
     """Apply linear layers with the positive part between them."""
     layer = 0
-    while f"weight_{layer}" in held:
+    while f"weight_{layer}" in params:
         x = maximum(x, 0.0, xp) if layer else x
-        x = xp.matmul(x, held[f"weight_{layer}"]) + held[f"bias_{layer}"]
+        x = xp.matmul(x, params[f"weight_{layer}"]) + params[f"bias_{layer}"]
         layer += 1
     return x
 
