@@ -14,6 +14,7 @@ from cordcal import calibrators
 from cordcal._numeric.expressions import plus, softmax
 from cordcal.calibrators import Calibrator, Size
 from cordcal.report.html import render
+from errors import refused
 
 from .conftest import noisy_logits
 
@@ -131,22 +132,22 @@ def test_a_study_runs_it_by_its_role() -> None:
     assert "tilt" not in of_role("rival")
 
 
-class TestRefusals:
+class TestInvalidClasses:
     def test_a_key_that_is_taken(self) -> None:
-        with pytest.raises(ValueError, match="Tilt has the key 'tilt', which is taken; choose"):
+        with refused("calibrator", naming=["Tilt", "'tilt'"]):
             calibrators.register(Tilt)
 
     def test_facts_that_are_missing(self) -> None:
         class Silent(Calibrator):
             key = "silent"
 
-        with pytest.raises(ValueError, match="Silent does not state its title; set these class"):
+        with refused("calibrator", naming=["Silent", "title, short, size"]):
             calibrators.register(Silent)
 
-    def test_no_calibrator(self) -> None:
-        with pytest.raises(ValueError, match=r"derive from cordcal\.calibrators\.Calibrator"):
+    def test_a_class_that_is_not_a_calibrator(self) -> None:
+        with refused("calibrator", naming=["int", "cordcal.calibrators.Calibrator"]):
             calibrators.register(int)
 
-    def test_a_key_of_the_house_stays(self) -> None:
-        with pytest.raises(ValueError, match="'ts' was not registered"):
+    def test_a_built_in_key_stays(self) -> None:
+        with refused("key", naming="'ts'"):
             calibrators.unregister("ts")
