@@ -81,10 +81,10 @@ def test_vector_preconditioner_inverts_each_class_s_block() -> None:
 
 
 def test_class_blocks_are_inverted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_affine_loss, "_LITTLE_DOUBT", 0.0)
+    monkeypatch.setattr(_affine_loss, "_MIN_VARIANCE_RATIO", 0.0)
     problem = somewhere(MatrixProblem)
     residual = RNG.normal(size=problem.identity.shape)
-    found = class_blocks(problem._spread(), problem.ridge)(residual)
+    found = class_blocks(problem._variance_blocks(), problem.ridge)(residual)
     np.testing.assert_allclose(found, solved(own_blocks(problem, axis=0), residual), rtol=1e-6)
 
 
@@ -148,7 +148,7 @@ def test_own_hessian_is_the_hessian_of_few_parameters(
 def test_both_preconditioners_end_at_one_optimum(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = noisy_logits(300, 6)
     blockwise = calibrators.make(key).fit(logits, labels)
-    monkeypatch.setattr(_affine_loss, "_MOST_BLOCKS", 0)
+    monkeypatch.setattr(_affine_loss, "_MAX_BLOCK_ENTRIES", 0)
     shared = calibrators.make(key).fit(logits, labels)
     assert shared.objective_ == pytest.approx(blockwise.objective_, rel=1e-10)
     np.testing.assert_allclose(shared.weight_, blockwise.weight_, atol=1e-4)
@@ -159,7 +159,7 @@ def test_an_optimum_at_infinity_is_approached(monkeypatch: pytest.MonkeyPatch) -
     # The last class is told apart by its own score: its scale has no best value.
     logits[:, 3] = np.where(labels == 3, 40.0, -40.0) + logits[:, 3] / 10.0
     found = calibrators.make("vs").fit(logits, labels)
-    monkeypatch.setattr(_newton, "_DECREMENT", 1e-14)
+    monkeypatch.setattr(_newton, "_MIN_DECREASE", 1e-14)
     monkeypatch.setattr(_newton, "_COARSEST", 1e-6)
     monkeypatch.setattr(_newton, "_FINEST", 1e-6)
     best = calibrators.make("vs").fit(logits, labels)
