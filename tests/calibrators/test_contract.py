@@ -54,11 +54,11 @@ def features_of(model, row: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("key", KEYS)
 def test_arguments_are_left_alone(key: str) -> None:
     logits, labels = noisy_logits(200, 3)
-    kept = logits.copy()
+    before = logits.copy()
     logits.setflags(write=False)
     model = fit_map(make_map(key), logits, labels)
     predict_map(model, logits)
-    np.testing.assert_array_equal(logits, kept)
+    np.testing.assert_array_equal(logits, before)
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -1,4 +1,4 @@
-"""A calibrator of one's own: registered, it is found everywhere without another edit."""
+"""A registered calibrator works everywhere, without another change."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ pytestmark = pytest.mark.usefixtures("tilt")
 def test_the_registry_and_its_table_know_it() -> None:
     assert "tilt" in calibrators.available()
     assert repr(calibrators.make("tilt", input="probabilities")) == "Tilt(input='probabilities')"
-    (facts,) = [each for each in calibrators.describe() if each.key == "tilt"]
+    (facts,) = [row for row in calibrators.describe() if row.key == "tilt"]
     assert (facts.parameters, facts.works_on) == ("K", "logits")
 
 

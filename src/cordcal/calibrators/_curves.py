@@ -15,14 +15,14 @@ def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
     """Evaluate one curve at every entry, as `numpy.interp` does."""
     if xp is np:
         return np.interp(x, params["knot_x_"], params["knot_y_"])
-    return _between(x, params, 0, params["knot_x_"].shape[0], xp)
+    return _interpolate_by_search(x, params, 0, params["knot_x_"].shape[0], xp)
 
 
 def interpolate_each(x: Array, params: Parameters, xp: Any) -> Array:
     """Evaluate a different curve per column."""
     start = params["knot_start_"]
     if xp is not np:
-        return _between(x, params, start[:-1], start[1:], xp)
+        return _interpolate_by_search(x, params, start[:-1], start[1:], xp)
     columns = x.T.copy(order="C")
     for column, first, end in zip(columns, start[:-1], start[1:], strict=True):
         column[:] = np.interp(column, params["knot_x_"][first:end], params["knot_y_"][first:end])
@@ -43,16 +43,16 @@ def search_strides(
     return 2 ** np.arange((longest - 1).bit_length(), dtype=np.int64)[::-1]
 
 
-def _between(x: Array, params: Parameters, first: Any, end: Any, xp: Any) -> Array:
+def _interpolate_by_search(x: Array, params: Parameters, first: Any, end: Any, xp: Any) -> Array:
     """Interpolate between knots ``first`` to ``end`` of each column, found by binary search."""
     knot_x, knot_y = params["knot_x_"], params["knot_y_"]
     last = end - 1
     left = xp.astype(xp.zeros_like(x), xp.int64) + first
-    for number in range(params["stride_"].shape[0]):
-        further = left + params["stride_"][number]
-        inside = further <= last
-        further = xp.where(inside, further, left)
-        left = xp.where(inside & (knot_x[further] <= x), further, left)
+    for i in range(params["stride_"].shape[0]):
+        candidate = left + params["stride_"][i]
+        inside = candidate <= last
+        candidate = xp.where(inside, candidate, left)
+        left = xp.where(inside & (knot_x[candidate] <= x), candidate, left)
     right = xp.where(left < last, left + 1, left)
     x0, y0 = knot_x[left], knot_y[left]
     run = knot_x[right] - x0
@@ -137,18 +137,18 @@ def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> 
     first_group = np.flatnonzero(first)
     last_group, first_group = first_group[1:] - 1, first_group[:-1]
     element = np.searchsorted(first_group, group)
-    begin = start[first_group]
+    element_start = start[first_group]
     if weight is None:
-        mass = np.diff(begin, append=ordered.size).astype(np.float64)
-        moment = np.add.reduceat(ordered, begin)
+        mass = np.diff(element_start, append=ordered.size).astype(np.float64)
+        moment = np.add.reduceat(ordered, element_start)
     else:
-        mass = np.add.reduceat(weight, begin)
-        moment = np.add.reduceat(weight * ordered, begin)
-    target = np.bincount(element, weights=hit_weight, minlength=begin.size) / mass
+        mass = np.add.reduceat(weight, element_start)
+        moment = np.add.reduceat(weight * ordered, element_start)
+    target = np.bincount(element, weights=hit_weight, minlength=element_start.size) / mass
     from scipy.optimize import isotonic_regression  # imported late: prediction needs no SciPy
 
     level = np.asarray(isotonic_regression(target, weights=mass).x)
-    return _Pooled(ordered[begin], ordered[start[last_group]], mass, moment, level)
+    return _Pooled(ordered[element_start], ordered[start[last_group]], mass, moment, level)
 
 
 def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:
@@ -215,20 +215,20 @@ def venn_abers_knots(
     start = group_starts(x[order])
     mass = np.add.reduceat(w[order], start)
     hits = np.add.reduceat((w * positive)[order], start)
-    as_hit = value_as_hit(mass, hits)
+    as_hit = _values_with_hit(mass, hits)
     # By symmetry, adding a miss is adding a hit with classes and order reversed.
-    as_miss = 1.0 - value_as_hit(mass[::-1], (mass - hits)[::-1])[::-1]
-    at = merged(as_miss, as_hit)
-    between = merged(np.append(0.0, as_miss), np.append(as_hit, 1.0))
-    return _as_knots(x[order][start], at, between)
+    as_miss = 1.0 - _values_with_hit(mass[::-1], (mass - hits)[::-1])[::-1]
+    at = _merge_pair(as_miss, as_hit)
+    between = _merge_pair(np.append(0.0, as_miss), np.append(as_hit, 1.0))
+    return _step_knots(x[order][start], at, between)
 
 
-def merged(as_miss: Vector, as_hit: Vector) -> Vector:
+def _merge_pair(as_miss: Vector, as_hit: Vector) -> Vector:
     """Merge a pair of Venn–Abers predictions into one probability, p1/(1 − p0 + p1)."""
     return as_hit / (1.0 - as_miss + as_hit)
 
 
-def value_as_hit(mass: Vector, hits: Vector) -> Vector:
+def _values_with_hit(mass: Vector, hits: Vector) -> Vector:
     """Return the isotonic value at each group after adding a hit of mass 1 to it."""
     n = np.append(0.0, np.cumsum(mass)).tolist()
     s = np.append(0.0, np.cumsum(hits)).tolist()
@@ -240,16 +240,16 @@ def value_as_hit(mass: Vector, hits: Vector) -> Vector:
         moved = True
         while moved:
             moved = False
-            while (further := after[right]) >= 0:
-                steeper = (s[further] - s[left] + 1.0) / (n[further] - n[left] + 1.0)
-                if steeper > slope:
+            while (corner := after[right]) >= 0:
+                new_slope = (s[corner] - s[left] + 1.0) / (n[corner] - n[left] + 1.0)
+                if new_slope > slope:
                     break
-                right, slope, moved = further, steeper, True
-            while (further := before[left]) >= 0:
-                steeper = (s[right] - s[further] + 1.0) / (n[right] - n[further] + 1.0)
-                if steeper < slope:
+                right, slope, moved = corner, new_slope, True
+            while (corner := before[left]) >= 0:
+                new_slope = (s[right] - s[corner] + 1.0) / (n[right] - n[corner] + 1.0)
+                if new_slope < slope:
                     break
-                left, slope, moved = further, steeper, True
+                left, slope, moved = corner, new_slope, True
         values[i] = slope
     return values
 
@@ -281,7 +281,7 @@ def _is_above(n: list[float], s: list[float], a: int, b: int, c: int) -> bool:
     return (s[b] - s[a]) * (n[c] - n[a]) >= (s[c] - s[a]) * (n[b] - n[a])
 
 
-def _as_knots(x: Vector, at: Vector, between: Vector) -> tuple[Vector, Vector]:
+def _step_knots(x: Vector, at: Vector, between: Vector) -> tuple[Vector, Vector]:
     """Return a step function as knots: values at the abscissas, and on either side."""
     knot_x = np.stack([x - _STEP_OFFSET, x, x + _STEP_OFFSET], axis=1).ravel()
     knot_y = np.stack([between[:-1], at, between[1:]], axis=1).ravel()

@@ -29,83 +29,6 @@ from cordcal.calibrators.registry import calibrator_class
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 
-# Stop at this certified gap per row: further steps are smaller than the rounding of the sums.
-_MAX_GAP = 1e-13
-# Damped Newton takes about ten steps; reaching this limit would be a bug.
-_MAX_STEPS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """The shares, their mean log loss, and a bound per row on its distance to the minimum."""
-
-    shares: Vector
-    loss: float
-    gap: float
-
-
-def best_shares(likelihood: Matrix, weight: Vector, prior: Vector) -> Mixture:
-    """Return the shares π on the simplex that minimise −Σ w log(π·a) − Σ prior·log π.
-
-    Parameters
-    ----------
-    likelihood : ndarray of shape (members, rows)
-        The probability that each member gives to the rows' labels.
-    weight : ndarray of shape (rows,)
-        Weights of the rows, with mean one.
-    prior : ndarray of shape (members,)
-        Pseudo-rows of each member; all above zero.
-
-    Notes
-    -----
-    Scaling π by t lowers the objective by (Σw + Σprior)·log t.  With (Σw + Σprior)·Σπ added,
-    the minimum over all positive π therefore lies on the simplex.
-    """
-    a = np.maximum(likelihood, LOG_FLOOR)
-    total = float(weight.sum() + prior.sum())
-
-    def value(x: Vector) -> float:
-        losses = weight * np.log(a.T @ x)
-        return total * float(x.sum()) - float(losses.sum() + (prior * np.log(x)).sum())
-
-    x = np.full(len(prior), 1.0 / len(prior))
-    for _ in range(_MAX_STEPS):
-        pull, hessian = _derivatives(a, weight, prior, x)
-        if _gap(pull, x) <= _MAX_GAP * total:
-            break
-        step: Vector = np.linalg.solve(hessian, pull - total).astype(np.float64)
-        x = _line_search(value, x, step, float((pull - total) @ step))
-    x = x / x.sum()
-    pull, _ = _derivatives(a, weight, prior, x)
-    loss = -float((weight * np.log(a.T @ x)).sum()) / len(weight)
-    return Mixture(x, loss, _gap(pull, x) / len(weight))
-
-
-def _derivatives(a: Matrix, weight: Vector, prior: Vector, x: Vector) -> tuple[Vector, Matrix]:
-    """Return the gradient of Σ w log(x·a) + Σ prior·log x, each member's pull, and −Hessian."""
-    ratio = a / (a.T @ x)
-    pull = ratio @ weight + prior / x
-    return pull, (ratio * weight) @ ratio.T + np.diag(prior / (x * x))
-
-
-def _gap(pull: Vector, x: Vector) -> float:
-    """Return the largest pull minus the mean one: by convexity no shares gain more."""
-    return float(pull.max() - pull @ x)
-
-
-def _line_search(value: Callable[[Vector], float], x: Vector, step: Vector, slope: float) -> Vector:
-    """Take a Newton step, halved until it stays positive and lowers the value enough."""
-    current, size = value(x), 1.0
-    # Close to the optimum values differ only by rounding, and a full step is right.
-    near = slope < 1e-9 * abs(current)
-    while size > 1e-12:
-        following = x + size * step
-        if (following > 0.0).all() and (near or value(following) <= current - 0.25 * size * slope):
-            return following
-        size *= 0.5
-    return x
-
-
 # Pseudo-rows that regularise the shares, spread evenly; 40 were too many.
 _PSEUDO_ROWS = 2.0
 # Members differ on rows whose prediction is wrong, so the number e of these limits what can be
@@ -409,6 +332,14 @@ def _member_arrays(arrays: Parameters, key: str) -> dict[str, Any]:
     }
 
 
+# The shares: a prior, and the convex problem.
+
+# Stop at this certified gap per row: further steps are smaller than the rounding of the sums.
+_MAX_GAP = 1e-13
+# Damped Newton takes about ten steps; reaching this limit would be a bug.
+_MAX_STEPS = 200
+
+
 def _rating(likelihood: Matrix, weight: Vector) -> Vector:
     """Return how well each member does alone: the root of its likelihood, normalised.
 
@@ -427,6 +358,77 @@ def _prior(simple: npt.NDArray[np.bool_], errors: float) -> Vector:
         extra = min(_SIMPLE_ROWS / max(errors, 1.0), _MAX_SIMPLE_ROWS)
         prior[simple] += extra / np.count_nonzero(simple)
     return prior
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The shares, their mean log loss, and a bound per row on its distance to the minimum."""
+
+    shares: Vector
+    loss: float
+    gap: float
+
+
+def best_shares(likelihood: Matrix, weight: Vector, prior: Vector) -> Mixture:
+    """Return the shares π on the simplex that minimise −Σ w log(π·a) − Σ prior·log π.
+
+    Parameters
+    ----------
+    likelihood : ndarray of shape (members, rows)
+        The probability that each member gives to the rows' labels.
+    weight : ndarray of shape (rows,)
+        Weights of the rows, with mean one.
+    prior : ndarray of shape (members,)
+        Pseudo-rows of each member; all above zero.
+
+    Notes
+    -----
+    Scaling π by t lowers the objective by (Σw + Σprior)·log t.  With (Σw + Σprior)·Σπ added,
+    the minimum over all positive π therefore lies on the simplex.
+    """
+    a = np.maximum(likelihood, LOG_FLOOR)
+    total = float(weight.sum() + prior.sum())
+
+    def value(x: Vector) -> float:
+        losses = weight * np.log(a.T @ x)
+        return total * float(x.sum()) - float(losses.sum() + (prior * np.log(x)).sum())
+
+    x = np.full(len(prior), 1.0 / len(prior))
+    for _ in range(_MAX_STEPS):
+        pull, hessian = _derivatives(a, weight, prior, x)
+        if _gap(pull, x) <= _MAX_GAP * total:
+            break
+        step: Vector = np.linalg.solve(hessian, pull - total).astype(np.float64)
+        x = _line_search(value, x, step, float((pull - total) @ step))
+    x = x / x.sum()
+    pull, _ = _derivatives(a, weight, prior, x)
+    loss = -float((weight * np.log(a.T @ x)).sum()) / len(weight)
+    return Mixture(x, loss, _gap(pull, x) / len(weight))
+
+
+def _derivatives(a: Matrix, weight: Vector, prior: Vector, x: Vector) -> tuple[Vector, Matrix]:
+    """Return the gradient of Σ w log(x·a) + Σ prior·log x, each member's pull, and −Hessian."""
+    ratio = a / (a.T @ x)
+    pull = ratio @ weight + prior / x
+    return pull, (ratio * weight) @ ratio.T + np.diag(prior / (x * x))
+
+
+def _gap(pull: Vector, x: Vector) -> float:
+    """Return the largest pull minus the mean one: by convexity no shares gain more."""
+    return float(pull.max() - pull @ x)
+
+
+def _line_search(value: Callable[[Vector], float], x: Vector, step: Vector, slope: float) -> Vector:
+    """Take a Newton step, halved until it stays positive and lowers the value enough."""
+    current, size = value(x), 1.0
+    # Close to the optimum values differ only by rounding, and a full step is right.
+    near = slope < 1e-9 * abs(current)
+    while size > 1e-12:
+        following = x + size * step
+        if (following > 0.0).all() and (near or value(following) <= current - 0.25 * size * slope):
+            return following
+        size *= 0.5
+    return x
 
 
 def masses_held_out(
