@@ -52,7 +52,7 @@ class AffineProblem(ABC):
         self.labels = labels
         self.ridge = np.zeros_like(self.identity) if ridge is None else ridge
         self.weight = row_weights(scores.shape[0], weight)
-        # A row of weight zero has zero mass: divide by anything.
+        # A row of weight zero has zero mass, so a factor of zero is as good as any.
         self._unweight = np.divide(
             1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0.0
         )
@@ -84,8 +84,8 @@ class AffineProblem(ABC):
     def is_separated(self, value: float) -> bool:
         """Return whether an objective this small proves that the optimum is at infinity.
 
-        If the losses of all rows sum to less than log 2, every label has a probability above
-        one half.  Larger parameters then fit better without end, unless there is a ridge.
+        If the weighted losses sum to less than log 2 times the smallest weight, every label has
+        a probability above one half.  Without a ridge, larger parameters then always fit better.
         """
         lightest = self.weight[self.weight > 0.0].min()
         return not self.ridge.any() and value < math.log(2.0) * lightest
