@@ -1,4 +1,4 @@
-"""Blend: shares to a certificate, folds, members that fail, and rows that are hard to fit on."""
+"""Blend: certified shares, folds, members that fail, and rows that are hard to fit on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cordcal.calibrators import Calibrator, make, register, unregister
 from cordcal.calibrators.blend import Blend, _prior, _rating, best_shares
 from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit
 from cordcal.calibrators.temperature import TemperatureScaling
+from errors import refused
 
 
 def rows(n: int = 400, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -39,15 +40,15 @@ def test_no_point_of_a_grid_has_better_shares() -> None:
     weight = rng.random(50)
     weight /= weight.mean()
     prior = np.array([1.0, 0.5, 0.5])
-    found = best_shares(likelihood, weight, prior)
+    mixture = best_shares(likelihood, weight, prior)
 
     def value(shares: np.ndarray) -> float:
         return float(-(weight * np.log(shares @ likelihood)).sum() - prior @ np.log(shares))
 
     best = min(value(point) for point in simplex_grid(60))
-    assert value(found.shares) <= best
-    assert found.shares.sum() == pytest.approx(1.0, abs=1e-15)
-    assert 0.0 <= found.gap <= 1e-10
+    assert value(mixture.shares) <= best
+    assert mixture.shares.sum() == pytest.approx(1.0, abs=1e-15)
+    assert 0.0 <= mixture.gap <= 1e-10
 
 
 @pytest.mark.parametrize("hard", ["zeros", "equal", "one member", "tiny"])
@@ -60,10 +61,10 @@ def test_hard_shares_have_their_certificate(hard: str) -> None:
         "tiny": rng.random((4, 90)) ** 60,
     }[hard]
     members = len(likelihood)
-    found = best_shares(likelihood, np.ones(90), np.full(members, 2.0 / members))
-    assert found.gap <= 1e-10
+    mixture = best_shares(likelihood, np.ones(90), np.full(members, 2.0 / members))
+    assert mixture.gap <= 1e-10
     if hard == "equal":
-        np.testing.assert_allclose(found.shares, 0.25, rtol=1e-6)
+        np.testing.assert_allclose(mixture.shares, 0.25, rtol=1e-6)
 
 
 def test_few_errors_favour_the_simplest_members() -> None:
@@ -77,7 +78,7 @@ def test_what_does_well_alone_is_rated_by_the_root_of_its_likelihood() -> None:
     likelihood = np.array([[0.5, 0.5], [0.5, 0.125], [0.0, 0.5]])
     rating = _rating(likelihood, np.ones(2))
     assert rating[0] / rating[1] == pytest.approx(2.0)
-    assert 0.0 < rating[2] < 1e-5  # a zero costs what the floor says, and is no end
+    assert 0.0 < rating[2] < 1e-5  # a zero likelihood is clipped, so its loss is finite
     assert rating.sum() == pytest.approx(1.0)
     weighed = _rating(likelihood, np.array([1.9, 0.1]))
     assert weighed[0] / weighed[1] == pytest.approx(4.0**0.05)
@@ -120,14 +121,14 @@ def test_cross_fitted_numbers_are_those_of_fold_models() -> None:
     scores, labels = rows(60)
     folds = Folds.of(labels, 3, seed=0)
     original = CheckedScores.from_scores(scores, "logits")
-    found = cross_fit(lambda: make("vs"), original, labels, None, folds)
+    held_out = cross_fit(lambda: make("vs"), original, labels, None, folds)
     out = folds.number == 1
     report = make("vs").fit(scores[~out], labels[~out]).predict_proba(scores[out])
     at = np.arange(out.sum())
     decision = scores[out].argmax(axis=1)
-    np.testing.assert_array_equal(found.likelihood[out], report[at, labels[out]])
-    np.testing.assert_allclose(found.masses.mass[out], report[at, decision], rtol=1e-14)
-    np.testing.assert_allclose(found.masses.rest[out], 1.0 - report[at, decision], rtol=1e-9)
+    np.testing.assert_array_equal(held_out.likelihood[out], report[at, labels[out]])
+    np.testing.assert_allclose(held_out.masses.mass[out], report[at, decision], rtol=1e-14)
+    np.testing.assert_allclose(held_out.masses.rest[out], 1.0 - report[at, decision], rtol=1e-9)
 
 
 # The calibrator.
@@ -163,7 +164,7 @@ def test_members_follow_the_number_of_classes() -> None:
 def test_a_share_below_half_a_percent_is_dropped() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=3000)
-    # Logits that lean to one class: temperatures cannot mend that, vector scaling can.
+    # Logits that lean to one class: temperatures cannot correct that, vector scaling can.
     logits = 3.0 * np.eye(3)[labels] + rng.normal(size=(3000, 3)) + np.array([6.0, 0.0, 0.0])
     blend = Blend(("ts", "vs")).fit(logits, labels)
     assert list(blend.members_) == ["vs"]
@@ -208,27 +209,27 @@ def test_masked_logits_leave_out_members_that_cannot_take_them() -> None:
 class Failing(TemperatureScaling):
     key, title, short = "failing", "Fails without row 0", "Failing"
 
-    def _fit(self, working, labels, weight) -> None:
+    def _fit(self, scores, labels, weight) -> None:
         if len(labels) < 400:
             raise ValueError("it wants all rows")
-        super()._fit(working, labels, weight)
+        super()._fit(scores, labels, weight)
 
 
 class Wandering(TemperatureScaling):
     key, title, short = "wandering", "Does not converge", "Wandering"
 
-    def _fit(self, working, labels, weight) -> None:
-        super()._fit(working, labels, weight)
+    def _fit(self, scores, labels, weight) -> None:
+        super()._fit(scores, labels, weight)
         self._warn("no optimum")
 
 
 @pytest.fixture
 def failing():
-    for each in (Failing, Wandering):
-        register(each)
+    for calibrator in (Failing, Wandering):
+        register(calibrator)
     yield
-    for each in (Failing, Wandering):
-        unregister(each.key)
+    for calibrator in (Failing, Wandering):
+        unregister(calibrator.key)
 
 
 def test_members_that_fail_are_left_out_with_a_note(failing) -> None:
@@ -236,7 +237,7 @@ def test_members_that_fail_are_left_out_with_a_note(failing) -> None:
     blend = Blend(("ts", "failing", "wandering")).fit(scores, labels)
     assert list(blend.members_) == ["ts"]
     assert blend.notes_ == {"failing": "it wants all rows", "wandering": "wandering: no optimum"}
-    with pytest.raises(ValueError, match="none that could be fitted: failing: it wants"):
+    with refused("members", naming="failing: it wants all rows"):
         Blend(("failing",)).fit(scores, labels)
 
 
@@ -296,33 +297,36 @@ def test_one_member_is_that_member() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "labels", "message"),
+    ("params", "argument", "fact"),
     [
-        ({}, np.zeros(400, int), "labels are all 0; a calibrator needs rows of at least two"),
-        ({"members": ()}, None, "members is \\(\\); pass a sequence of keys"),
-        ({"members": "ts"}, None, "members is 'ts'; pass a sequence of keys"),
-        ({"members": ("ts", "ts")}, None, "members has 'ts' twice; name each once"),
-        ({"members": ("ts", "adats")}, None, "members has 'adats', which is no map of the scores"),
-        ({"members": ("ts", "blend")}, None, "members has 'blend', which is no map of the scores"),
-        ({"members": ("tz",)}, None, "calibrator 'tz' is not known; choose one of"),
-        ({"folds": 1}, None, "folds is 1; pass an integer of 2 or more"),
-        ({"folds": 2.5}, None, "folds is 2.5; pass an integer of 2 or more"),
+        ({"members": ()}, "members", "()"),
+        ({"members": "ts"}, "members", "'ts'"),
+        ({"members": ("ts", "ts")}, "members", "'ts'"),
+        ({"members": ("ts", "adats")}, "members", "'adats'"),
+        ({"members": ("ts", "blend")}, "members", "'blend'"),
+        ({"members": ("tz",)}, "calibrator", "'tz'"),
+        ({"folds": 1}, "folds", "1"),
+        ({"folds": 2.5}, "folds", "2.5"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_sentence(params, labels, message: str) -> None:
-    scores, truth = rows(400)
-    with pytest.raises(ValueError, match=message):
-        Blend(**params).fit(scores, truth if labels is None else labels)
+def test_invalid_parameters_raise(params, argument: str, fact: str) -> None:
+    with refused(argument, naming=fact):
+        Blend(**params).fit(*rows(400))
 
 
-def test_a_workshop_makes_each_calibrator_once(monkeypatch) -> None:
+def test_labels_of_one_class_raise() -> None:
+    with refused("labels", rows=[], naming="0"):
+        Blend().fit(rows(400)[0], np.zeros(400, int))
+
+
+def test_a_cache_fits_each_calibrator_once(monkeypatch) -> None:
     scores, labels = rows(100)
     original = CheckedScores.from_scores(scores, "logits")
     fit_cache = FitCache(original, labels, None, Folds.of(labels, 5, 0))
     blend = Blend(("ts", "vs"))
     blend._fit_from(fit_cache)
     monkeypatch.setattr(
-        Calibrator, "_fit_checked", lambda *args, **given: pytest.fail("fitted again")
+        Calibrator, "_fit_checked", lambda *args, **kwargs: pytest.fail("fitted again")
     )
     again = Blend(("ts", "vs"))
     again._fit_from(fit_cache)
@@ -332,4 +336,4 @@ def test_a_workshop_makes_each_calibrator_once(monkeypatch) -> None:
 def test_convergence_warnings_of_members_do_not_reach_the_caller(recwarn) -> None:
     scores, _ = rows(120)
     Blend().fit(scores, scores.argmax(axis=1))
-    assert not [each for each in recwarn if issubclass(each.category, ConvergenceWarning)]
+    assert not [w for w in recwarn if issubclass(w.category, ConvergenceWarning)]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import cordcal
 from cordcal.calibrators.adapters import Imported
 from cordcal.cli import main
 from cordcal.study import read_study, run_study
+from errors import refused
 
 MODULE = """
 import numpy as np
@@ -65,9 +66,10 @@ def test_nothing_is_imported_unless_it_is_allowed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "s.npz", "--calibrator", "soft_maps:Soft"]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "names 'soft_maps:Soft', and importing it runs its code; pass --allow-import" in told
-    with pytest.raises(ValueError, match=r"study.toml, line 6: class names .* runs its code; pass"):
+    message = " ".join(capsys.readouterr().err.split())
+    assert "'soft_maps:Soft'" in message
+    assert "--allow-import" in message
+    with pytest.raises(ValueError, match=r"study.toml, line 6: .*soft_maps:Soft"):
         read_study("study.toml")
     assert not (folder / "imported").exists()
 
@@ -96,32 +98,32 @@ def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "fact"),
     [
-        ("soft_maps:Soft(0.2)", r"whose parameters cannot be read; write them by name"),
-        ("soft_maps:Soft(share=__import__('os'))", r"whose parameters cannot be read"),
-        ("soft_maps:Soft(shar=1)", r"which cannot be made: .*shar.*; mend its parameters"),
-        ("soft_maps:Sof", "but the module soft_maps has no Sof; check the name after the colon"),
-        ("no_such_module:Soft", "but importing no_such_module fails"),
-        ("a b:c", "write module:Class"),
+        ("soft_maps:Soft(0.2)", "module:Class(C=10, tol=1e-4)"),
+        ("soft_maps:Soft(share=__import__('os'))", "module:Class(C=10, tol=1e-4)"),
+        ("soft_maps:Soft(shar=1)", "unexpected keyword argument 'shar'"),
+        ("soft_maps:Sof", "soft_maps has no Sof"),
+        ("no_such_module:Soft", "ModuleNotFoundError"),
+        ("a b:c", "module:Class(C=10)"),
     ],
 )
-def test_what_cannot_be_imported_gets_a_sentence(folder: Path, text: str, sentence: str) -> None:
-    with pytest.raises(cordcal.InputError, match=sentence):
+def test_an_import_that_fails_raises(folder: Path, text: str, fact: str) -> None:
+    with refused("calibrators", naming=[text.partition("(")[0], fact]):
         Imported.of(text).make()
 
 
 @pytest.mark.parametrize(
-    ("lines", "sentence"),
+    ("lines", "fact"),
     [
-        ('[calibrator.ts]\nclass = "soft_maps:Soft"', "there is a calibrator 'ts' already"),
-        ("[calibrator.mine]\nshare = 1", r'write \[calibrator.mine\] and class = "module:Class"'),
-        ('[calibrator.mine]\nclass = "os:sep"', "which has neither fit nor predict_proba"),
+        ('[calibrator.ts]\nclass = "soft_maps:Soft"', "calibrator 'ts'"),
+        ("[calibrator.mine]\nshare = 1", 'class = "module:Class"'),
+        ('[calibrator.mine]\nclass = "os:sep"', "predict_proba"),
     ],
 )
-def test_tables_of_a_study_are_checked(folder: Path, lines: str, sentence: str) -> None:
+def test_tables_of_a_study_are_checked(folder: Path, lines: str, fact: str) -> None:
     (folder / "study.toml").write_text(f'{lines}\n[[set]]\nfile = "s.npz"\n')
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=re.escape(fact)):
         read_study("study.toml", allow_import=True)
 
 
@@ -129,10 +131,10 @@ def test_the_folder_is_searched_only_while_importing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for entry in ("", str(folder)):  # of the fixture, and of how the tests were started
-        monkeypatch.setattr(sys, "path", [each for each in sys.path if each != entry])
+        monkeypatch.setattr(sys, "path", [path for path in sys.path if path != entry])
     before = list(sys.path)
     assert type(Imported.of("soft_maps:Soft").make()).__name__ == "Soft"
     assert sys.path == before
-    with pytest.raises(cordcal.InputError):
+    with refused("calibrators"):
         Imported.of("no_such_module:Soft").make()
     assert sys.path == before

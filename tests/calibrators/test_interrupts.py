@@ -81,5 +81,5 @@ def test_a_bounded_step_is_the_models_minimum() -> None:
             step = _newton.bounded_step(hessian, gradient, room)
             assert (step >= -room).all()
             root = np.linalg.cholesky(hessian).T
-            wanted = root @ room - np.linalg.solve(root.T, gradient)
-            np.testing.assert_allclose(step, nnls(root, wanted)[0] - room, atol=1e-8)
+            target = root @ room - np.linalg.solve(root.T, gradient)
+            np.testing.assert_allclose(step, nnls(root, target)[0] - room, atol=1e-8)

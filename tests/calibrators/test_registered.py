@@ -1,4 +1,4 @@
-"""A calibrator of one's own: registered, it is found everywhere without another edit."""
+"""A registered calibrator works everywhere, without another change."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cordcal import calibrators
 from cordcal._numeric.expressions import plus, softmax
 from cordcal.calibrators import Calibrator, Size
 from cordcal.report.html import render
+from errors import refused
 
 from .conftest import noisy_logits
 
@@ -34,15 +35,15 @@ class Tilt(Calibrator):
     role = "base"
     cost = "O(n)"
     reference = "this test"
-    _holds: ClassVar[tuple[str, ...]] = ("bias_",)
+    _parameter_names: ClassVar[tuple[str, ...]] = ("bias_",)
 
-    def _fit(self, working: Any, labels: Any, weight: Any) -> None:
-        counts = np.bincount(labels, weight, working.shape[1])
+    def _fit(self, scores: Any, labels: Any, weight: Any) -> None:
+        counts = np.bincount(labels, weight, scores.shape[1])
         self.bias_ = np.log((counts + 1.0) / (counts + 1.0).sum())
 
     @classmethod
-    def _map(cls, working: Any, held: Any, *, xp: Any) -> Any:
-        return softmax(plus(working, held["bias_"], xp), xp)
+    def _map(cls, scores: Any, params: Any, *, xp: Any) -> Any:
+        return softmax(plus(scores, params["bias_"], xp), xp)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ pytestmark = pytest.mark.usefixtures("tilt")
 def test_the_registry_and_its_table_know_it() -> None:
     assert "tilt" in calibrators.available()
     assert repr(calibrators.make("tilt", input="probabilities")) == "Tilt(input='probabilities')"
-    (facts,) = [each for each in calibrators.describe() if each.key == "tilt"]
+    (facts,) = [row for row in calibrators.describe() if row.key == "tilt"]
     assert (facts.parameters, facts.works_on) == ("K", "logits")
 
 
@@ -131,22 +132,22 @@ def test_a_study_runs_it_by_its_role() -> None:
     assert "tilt" not in of_role("rival")
 
 
-class TestRefusals:
+class TestInvalidClasses:
     def test_a_key_that_is_taken(self) -> None:
-        with pytest.raises(ValueError, match="Tilt has the key 'tilt', which is taken; choose"):
+        with refused("calibrator", naming=["Tilt", "'tilt'"]):
             calibrators.register(Tilt)
 
     def test_facts_that_are_missing(self) -> None:
         class Silent(Calibrator):
             key = "silent"
 
-        with pytest.raises(ValueError, match="Silent does not state its title; set these class"):
+        with refused("calibrator", naming=["Silent", "title, short, size"]):
             calibrators.register(Silent)
 
-    def test_no_calibrator(self) -> None:
-        with pytest.raises(ValueError, match=r"derive from cordcal\.calibrators\.Calibrator"):
+    def test_a_class_that_is_not_a_calibrator(self) -> None:
+        with refused("calibrator", naming=["int", "cordcal.calibrators.Calibrator"]):
             calibrators.register(int)
 
-    def test_a_key_of_the_house_stays(self) -> None:
-        with pytest.raises(ValueError, match="'ts' was not registered"):
+    def test_a_built_in_key_stays(self) -> None:
+        with refused("key", naming="'ts'"):
             calibrators.unregister("ts")

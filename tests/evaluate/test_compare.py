@@ -445,8 +445,8 @@ class Coarse(TemperatureScaling):
     key = "coarse"
 
     @classmethod
-    def _map(cls, working, held, *, xp):
-        report = super()._map(working, held, xp=xp)
+    def _map(cls, scores, params, *, xp):
+        report = super()._map(scores, params, xp=xp)
         top = np.argsort(-report, axis=1, kind="stable")[:, :2]
         mean = np.take_along_axis(report, top, axis=1).mean(axis=1, keepdims=True)
         np.put_along_axis(report, top, mean, axis=1)

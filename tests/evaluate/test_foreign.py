@@ -130,7 +130,7 @@ def test_given_reports_need_evaluation_rows_not_a_share() -> None:
     ("calibrator", "sentence"),
     [
         (3, r"calibrators\['it'\] is a int, which has neither fit nor predict_proba; pass"),
-        (Transformer, r"calibrators\['it'\] is the class Transformer; pass an object of it"),
+        (Transformer, r"calibrators\['it'\] is the class Transformer; pass an instance"),
         (lambda scores: scores, r"cannot be called with \(fit_scores, fit_labels, scores\); pass"),
         (type("Half", (), {"fit": print})(), "is a Half with fit but without predict_proba; pass"),
     ],
@@ -143,7 +143,7 @@ def test_what_cannot_be_used_gets_a_sentence(calibrator: object, sentence: str) 
 
 def test_a_report_of_another_shape_gets_a_sentence() -> None:
     scores, labels = rows()
-    with pytest.raises(cordcal.InputError, match="the report of wide has shape"):
+    with pytest.raises(cordcal.InputError, match="the output of wide has shape"):
         cordcal.compare(scores, labels, {"it": _wide})
 
 

@@ -138,8 +138,8 @@ def change_map(monkeypatch: pytest.MonkeyPatch) -> None:
     found = calibrator_class("vs")
     right = found._map
 
-    def wrong(cls, working, held, *, xp):
-        return right(working, held, xp=xp) if xp is np else softmax(working, xp)
+    def wrong(cls, scores, params, *, xp):
+        return right(scores, params, xp=xp) if xp is np else softmax(scores, xp)
 
     monkeypatch.setattr(found, "_map", classmethod(wrong))
 

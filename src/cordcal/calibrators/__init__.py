@@ -1,4 +1,4 @@
-"""Calibrators: scores and labels in, a direct report out.  One file a family, short keys."""
+"""Calibrators: maps fitted on scores and labels.  One module per family, one key per map."""
 
 from cordcal.calibrators._base import Calibrator, Facts, FactTable, Size
 from cordcal.calibrators.registry import (

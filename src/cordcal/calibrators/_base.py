@@ -1,4 +1,4 @@
-"""What every calibrator shares: facts, the scikit-learn contract, checks, model state."""
+"""The base class of calibrators: class-level facts, validation, fit, predict and saved state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import raise_first
-from cordcal._numeric import arrays
-from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.arrays import row_blocks, stacklevel_outside_package
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
@@ -37,24 +36,24 @@ from cordcal._validation.scores import (
 )
 
 Role = Literal["base", "rival"]
-"""A base may change decisions and is repaired; a rival keeps them by design."""
+"""A base may change predictions and is repaired; a rival preserves them by design."""
 
-# What an isotonic curve of a few thousand rows comes to: some twenty knots of two numbers.
-_CURVE = 40
+# An isotonic curve fitted on a few thousand rows has about twenty knots of two numbers each.
+_CURVE_SIZE = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many numbers a map is fitted with, as a function of the number of classes K.
+    """The number of fitted parameters, as a function of the number of classes K.
 
     Attributes
     ----------
     fixed, per_class, squared : int
-        Their number is fixed + per_class·K + squared·K².
+        The number is fixed + per_class·K + squared·K².
     curves, curves_per_class : int
-        Curves with as many knots as the rows ask for; each counts as forty numbers.
+        Curves whose number of knots depends on the data; each counts as forty parameters.
     uncounted : str
-        What no formula counts, in a word: ``"networks"``.  Larger than all that is counted.
+        What has no formula, in a word, such as ``"network"``.  Ranks above every counted size.
 
     Examples
     --------
@@ -71,11 +70,11 @@ class Size:
     uncounted: str = ""
 
     def at(self, classes: int) -> float:
-        """Return the number of fitted numbers with so many classes; simpler maps have fewer."""
+        """Return the number of fitted parameters for this number of classes."""
         if self.uncounted:
             return math.inf
-        curves = self.curves + self.curves_per_class * classes
-        return self.fixed + self.per_class * classes + self.squared * classes**2 + _CURVE * curves
+        numbers = self.fixed + self.per_class * classes + self.squared * classes**2
+        return numbers + _CURVE_SIZE * (self.curves + self.curves_per_class * classes)
 
     def __str__(self) -> str:
         terms = (
@@ -86,17 +85,17 @@ class Size:
             ("curve", self.curves),
             ("", self.fixed),
         )
-        return " + ".join(_term(word, count) for word, count in terms if count)
+        return " + ".join(_format_term(word, count) for word, count in terms if count)
 
 
-def _term(word: str, count: int) -> str:
-    """Write a count before a word; a one is not written where there is a word."""
+def _format_term(word: str, count: int) -> str:
+    """Return ``2K`` for two of ``K``, and ``K`` for one."""
     return word if word and count == 1 else f"{count}{word}"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What there is to know about a calibrator before using it."""
+    """The properties of a calibrator, as `describe` lists them."""
 
     key: str
     title: str
@@ -109,7 +108,7 @@ class Facts:
     reference: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts by name."""
+        """Return the facts as a dictionary."""
         return asdict(self)
 
 
@@ -119,13 +118,13 @@ class FactTable(tuple[Facts, ...]):
     __slots__ = ()
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns by name, ready for a data frame."""
+        """Return the columns by name, as a data frame takes them."""
         rows = [facts.to_dict() for facts in self]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def __repr__(self) -> str:
         columns = {
-            name.replace("_", " "): [_cell(value) for value in values]
+            name.replace("_", " "): [_format_cell(value) for value in values]
             for name, values in self.to_dict().items()
         }
         widths = {name: max(map(len, [name, *values])) for name, values in columns.items()}
@@ -137,46 +136,56 @@ class FactTable(tuple[Facts, ...]):
         return "\n".join(line.rstrip() for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 class Calibrator(Estimator, ABC):
-    """Base of the calibrators: scores and labels in, a direct report out.
+    """Base class of calibrators: fitted on scores and labels, they return direct probabilities.
 
-    A calibrator's constructor only stores, `fit` checks and learns, and fitted names
-    end in an underscore.  Classes are columns: K is the number of columns of the scores,
-    and a class without a calibration row is normal.  A weight counts rows: weight 2 is
-    the row twice.  Most maps see the ratios of weights alone; one that weighs rows against a
-    prior, or needs a number of them, takes weights that sum to one for a single row.
+    Calibrators follow scikit-learn's contract: the constructor only stores its parameters,
+    `fit` validates and learns, and fitted attributes end in an underscore.  Classes are columns:
+    K is the number of columns of the scores, and a class may have no calibration row.  A weight
+    counts rows: weight 2 equals the row twice.  Most maps depend only on the ratios of weights.
+    A map that weighs rows against a prior, or needs a minimum number of rows, treats weights
+    that sum to one as a single row.
 
-    A class states its facts below, and everything that speaks of calibrators reads them
-    there.  It implements `_fit`, and `_map`: the map as one expression, which NumPy, torch
-    and ONNX share.  `register` adds a class of your own.
+    To add a calibrator, derive from this class, set the class attributes listed first below,
+    and implement two methods:
+
+    ``_fit(self, scores, labels, weight)``
+        Learns from validated rows and sets the fitted attributes.  ``weight`` may be None.
+    ``_map(cls, scores, params, *, xp)``
+        Returns the direct probabilities as one expression that NumPy, torch and ONNX share.
+        ``params`` contains the fitted attributes that ``_parameter_names`` lists.
+
+    Both receive float64 scores in the domain `works_on`: the base class validates and converts
+    them.  `register` makes the key usable wherever a key is; comparisons, reports, exports
+    and the documentation read the class attributes.
 
     Attributes
     ----------
     key, title, short : str
-        Its key, its name, and its name in narrow tables.
+        Key, name, and name in narrow tables.
     size : Size
-        How many numbers it is fitted with; of maps that do as well, the smaller is advised.
+        Number of fitted parameters; among equally good calibrators the smaller is recommended.
     works_on : str
-        What the map sees: ``"logits"``; ``"shifted"``, whose largest entry is 0;
+        The domain of the map: ``"logits"``; ``"shifted"``, logits whose largest entry is 0;
         ``"log-probabilities"`` or ``"probabilities"``.
     keeps_argmax, keeps_order : bool
-        Whether the map by itself keeps every decision, every order.
+        Whether the map by itself preserves every prediction; the order of all classes.
     takes_masked : bool
         Whether logits may be −inf.
     role : {"base", "rival"}
-        Whether the method may change decisions, or is meant to keep them.
+        Whether the method may change predictions, or is designed to preserve them.
     cost, reference : str
-        What a fit costs, and where the method is published.
+        The cost of a fit, and the publication of the method.
     needs_features, needs_torch : bool
-        Whether it is fitted on features as well; whether torch must be installed.
+        Whether it is also fitted on features; whether torch must be installed.
     most_classes : tuple of int and str, or None
-        With more classes it runs only when it is named, and why.
+        With more classes it runs only if it is named; the string is the reason.
     square_work : float
-        The part of a fit that grows with K² a row, against the part that grows with K.
+        Work per row of a fit that grows with K², relative to the work that grows with K.
     n_classes_ : int
         K, the number of columns seen by `fit`.
     log_floor_ : float
@@ -199,10 +208,10 @@ class Calibrator(Estimator, ABC):
     most_classes: ClassVar[tuple[int, str] | None] = None
     square_work: ClassVar[float] = 0.0
 
-    # The fitted attributes that the map uses.
-    _holds: ClassVar[tuple[str, ...]] = ()
-    # Rows mapped at a time, at least; a map with overhead a class asks for more.
-    _least_rows: ClassVar[int] = 1
+    # The fitted attributes that `_map` uses.
+    _parameter_names: ClassVar[tuple[str, ...]] = ()
+    # The fewest rows to map at a time; a map with overhead per class sets a larger number.
+    _min_block_rows: ClassVar[int] = 1
 
     input: Kind
     n_classes_: int
@@ -212,12 +221,12 @@ class Calibrator(Estimator, ABC):
         self.input = input
 
     def fit(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> Self:
-        """Learn the map from calibration rows; those of pandas objects are matched by index.
+        """Fit the map on calibration rows; pandas objects are aligned by index.
 
         Parameters
         ----------
         scores : array_like of shape (n, K)
-            The classifier's logits or probabilities, as ``input`` says.
+            The classifier's logits or probabilities, depending on ``input``.
         labels : array_like of int of shape (n,)
             The true classes, as column indices.
         sample_weight : array_like of shape (n,), optional
@@ -228,94 +237,32 @@ class Calibrator(Estimator, ABC):
         self : Calibrator
             The fitted calibrator.
         """
-        given, y, weight = self._checked(scores, labels, sample_weight)
-        return self._fit_in_domain(self._read(given, fitting=True), y, weight)
-
-    def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
-        """Learn from rows that were checked at another door; see `fit`."""
-        self._check_rows(original, labels, weight)
-        return self._fit_in_domain(original.in_domain(self.works_on, LOG_FLOOR), labels, weight)
-
-    def _fit_in_domain(self, working: Matrix, labels: Labels, weight: Vector | None) -> Self:
-        weight = None if weight is None else rescale_large_weights(weight)
-        with one_blas_thread(), self._fitting(working.shape[1]) as learner:
-            learner._fit(working, labels, weight)
-        return self
-
-    @contextmanager
-    def _fitting(self, classes: int) -> Iterator[Self]:
-        """Yield a copy to fit, and become it at the end: a fit that fails changes nothing."""
-        params = self.get_params(deep=False)
-        if "seed" in params:  # a generator's number is kept, so that model files can hold it
-            params["seed"] = as_seed(params["seed"])
-        learner = type(self)(**params)
-        learner.n_classes_, learner.log_floor_ = classes, LOG_FLOOR
-        yield learner
-        own = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        self.__dict__ = own | vars(learner)
+        raw, y, weight = self._validate_fit_input(scores, labels, sample_weight)
+        return self._fit_in_domain(self._to_domain(raw, fitting=True), y, weight)
 
     def predict_proba(self, scores: Any) -> Matrix:
-        """Return the direct report: calibrated probabilities in float64.
+        """Return the direct probabilities in float64.
 
         Parameters
         ----------
         scores : array_like of shape (n, K)
-            Scores of the kind that `fit` was given.
+            Scores of the same kind as in `fit`.
 
         Returns
         -------
         direct : ndarray of shape (n, K)
             Rows that sum to one.
         """
-        return self._predict(self._read(self._checked_again(scores)))
-
-    def _predict_checked(self, original: CheckedScores) -> Matrix:
-        """Return the direct report of rows that were checked at another door."""
-        self._check_fitted("n_classes_")
-        self._check_masked(original)
-        return self._predict(original.in_domain(self.works_on, self.log_floor_))
-
-    @abstractmethod
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        """Learn from checked rows in the domain `works_on`."""
-
-    @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        """Return the direct report of float64 rows in the domain `works_on`.
-
-        One expression for every array library: no branches on data, functions of
-        `cordcal._numeric.expressions`, which overwrite NumPy's arrays, for speed.
-        """
-        raise NotImplementedError(f"{cls.__name__} has no map as an expression")
-
-    @classmethod
-    def _report(cls, scores: Array, kind: Kind, held: Parameters, *, xp: Any) -> Array:
-        """Return the direct report of float64 scores of either kind, as an expression."""
-        working = in_domain(scores, kind, cls.works_on, held["log_floor_"], xp)
-        return cls._map(working, held, xp=xp)
-
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the numbers that `_map` uses, as NumPy arrays."""
-        return {name: np.asarray(getattr(self, name)) for name in self._holds}
-
-    def _predict(self, working: Matrix) -> Matrix:
-        """Map checked rows, which are overwritten, block by block."""
-        held = self._held()
-        for at in row_blocks(*working.shape, least=self._least_rows):
-            block = working[at]
-            report = self._map(block, held, xp=np)
-            if report is not block:
-                block[:] = report
-        return working
+        return self._predict_in_domain(self._to_domain(self._validate_scores(scores)))
 
     @classmethod
     def has_expression(cls) -> bool:
-        """Tell whether the map can leave NumPy, for torch and ONNX."""
+        """Return whether the map can be exported to torch and ONNX: it implements `_map`."""
         return cls._map.__func__ is not Calibrator._map.__func__  # type: ignore[attr-defined]
 
     @classmethod
     def unsuited(cls, classes: int, *, features: bool) -> str | None:
-        """Say why the map is not tried on such data unless it is named; None if it is.
+        """Return why a comparison skips the calibrator unless it is named, or None.
 
         Parameters
         ----------
@@ -327,37 +274,119 @@ class Calibrator(Estimator, ABC):
         Returns
         -------
         reason : str or None
-            What stands against it.
+            The reason for skipping it.
         """
         if cls.most_classes is not None and classes > cls.most_classes[0]:
             return f"{cls.most_classes[1]} at K = {classes}; name it to run it"
         if cls.needs_features and not features:
-            return "needs the penultimate features beside the scores"
+            return "needs the penultimate features in addition to the scores"
         if cls.needs_torch and find_spec("torch") is None:
             return "needs torch; install it with: pip install 'cordcal[torch]'"
         return None
 
-    def _serves_masked(self) -> bool:
-        """Tell whether the fitted map takes −inf logits."""
+    # Implemented by each calibrator.
+
+    @abstractmethod
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        """Set the fitted attributes from validated rows in the domain `works_on`."""
+
+    @classmethod
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        """Return the direct probabilities of float64 scores in the domain `works_on`.
+
+        Parameters
+        ----------
+        scores : array of shape (n, K)
+            May be overwritten.
+        params : mapping of str to array
+            What `_parameters` returns, as arrays of the namespace ``xp``.
+        xp : module
+            The array namespace: NumPy, torch's, or the one that records an ONNX graph.
+
+        Notes
+        -----
+        One expression serves every namespace, so it must not branch on data.  The functions of
+        `cordcal._numeric.expressions` work in all of them, and in place in NumPy.
+        """
+        raise NotImplementedError(f"{cls.__name__} has no map as an expression")
+
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that `_map` receives as ``params``; override it to derive some."""
+        return {name: np.asarray(getattr(self, name)) for name in self._parameter_names}
+
+    def _accepts_masked(self) -> bool:
+        """Return whether the fitted map accepts −inf logits; override it if the fit decides."""
         return self.takes_masked
 
-    def _checked(
+    # Entry points of other packages, whose scores are validated already.
+
+    def _fit_checked(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> Self:
+        """Fit on validated rows; see `fit`."""
+        self._check_fit_rows(original, labels, weight)
+        return self._fit_in_domain(original.in_domain(self.works_on, LOG_FLOOR), labels, weight)
+
+    def _predict_checked(self, original: CheckedScores) -> Matrix:
+        """Return the direct probabilities of validated rows; see `predict_proba`."""
+        self._check_fitted("n_classes_")
+        self._check_masked(original)
+        return self._predict_in_domain(original.in_domain(self.works_on, self.log_floor_))
+
+    @classmethod
+    def _direct_proba(cls, scores: Array, kind: Kind, params: Parameters, *, xp: Any) -> Array:
+        """Convert float64 scores of either kind to `works_on` and map them, as one expression."""
+        scores = in_domain(scores, kind, cls.works_on, params["log_floor_"], xp)
+        return cls._map(scores, params, xp=xp)
+
+    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return the fitted arrays, and everything else as JSON-able metadata."""
+        self._check_fitted("n_classes_")
+        fitted = {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and not name.startswith("_")
+        }
+        arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
+        plain = {name: value for name, value in fitted.items() if name not in arrays}
+        return arrays, {"key": self.key, "params": self.get_params(), "fitted": plain}
+
+    @classmethod
+    def _from_state(cls, arrays: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted calibrator from the result of `_state`."""
+        # JSON has only lists; a constructor parameter that is a sequence is a tuple.
+        params: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in meta["params"].items()
+        }
+        calibrator = cls(**params)
+        for name, value in {**meta["fitted"], **arrays}.items():
+            setattr(calibrator, name, value)
+        return calibrator
+
+    # Steps of fit and predict_proba.
+
+    def _validate_fit_input(
         self, scores: Any, labels: Any, sample_weight: Any
     ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
         check_kind(self.input)
         scores, labels, sample_weight = same_rows(
             scores=scores, labels=labels, sample_weight=sample_weight
         )
-        given = as_scores(scores)
-        rows, classes = given.shape
+        raw = as_scores(scores)
+        rows, classes = raw.shape
         y = check_labels(labels, rows, classes)
         weight = None if sample_weight is None else check_weights(sample_weight, rows)
         check_variety(y, weight)
-        check_own_scores(given, y, self.input)
-        return given, y, weight
+        check_own_scores(raw, y, self.input)
+        return raw, y, weight
 
-    def _check_rows(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> None:
-        """Refuse checked rows that this map cannot be fitted on."""
+    def _validate_scores(self, scores: Any) -> npt.NDArray[Any]:
+        self._check_fitted("n_classes_")
+        return as_scores_again(scores, self.n_classes_)
+
+    def _check_fit_rows(
+        self, original: CheckedScores, labels: Labels, weight: Vector | None
+    ) -> None:
+        """Raise if this map cannot be fitted on these validated rows."""
         check_variety(labels, weight)
         if original.kind == "logits" and original.masked.any():
             check_own_scores(original.raw, labels, original.kind)
@@ -367,13 +396,10 @@ class Calibrator(Estimator, ABC):
         if original.kind == "logits" and not self.takes_masked:
             raise_first(masked_refusal(original.masked, self.key))
 
-    def _checked_again(self, scores: Any) -> npt.NDArray[Any]:
-        self._check_fitted("n_classes_")
-        return as_scores_again(scores, self.n_classes_)
-
-    def _read(self, given: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
+    def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
+        """Validate the values and convert them to the domain `works_on`."""
         return read_scores(
-            given,
+            scores,
             self.input,
             self.works_on,
             masked=self.takes_masked,
@@ -382,8 +408,37 @@ class Calibrator(Estimator, ABC):
             fitting=fitting,
         )
 
+    def _fit_in_domain(self, scores: Matrix, labels: Labels, weight: Vector | None) -> Self:
+        """Call `_fit` on a copy, with weights in a safe range."""
+        weight = None if weight is None else rescale_large_weights(weight)
+        with one_blas_thread(), self._fit_copy(scores.shape[1]) as model:
+            model._fit(scores, labels, weight)
+        return self
+
+    @contextmanager
+    def _fit_copy(self, classes: int) -> Iterator[Self]:
+        """Yield an unfitted copy, and adopt its state on success: a failed fit changes nothing."""
+        params = self.get_params(deep=False)
+        if "seed" in params:  # a generator becomes an integer, which model files can store
+            params["seed"] = as_seed(params["seed"])
+        model = type(self)(**params)
+        model.n_classes_, model.log_floor_ = classes, LOG_FLOOR
+        yield model
+        unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        self.__dict__ = unfitted | vars(model)
+
+    def _predict_in_domain(self, scores: Matrix) -> Matrix:
+        """Map validated scores block by block, in place."""
+        params = self._parameters()
+        for rows in row_blocks(*scores.shape, least=self._min_block_rows):
+            block = scores[rows]
+            direct = self._map(block, params, xp=np)
+            if direct is not block:
+                block[:] = direct
+        return scores
+
     def _warn(self, message: str, *, blames_labels: bool = False) -> None:
-        """Warn once about a fit that did not end at an optimum, at the caller's own line."""
+        """Warn once, at the caller's line, that a fit did not reach an optimum."""
         if is_explained(by_labels=blames_labels):
             return
         from sklearn.exceptions import ConvergenceWarning
@@ -391,30 +446,5 @@ class Calibrator(Estimator, ABC):
         warnings.warn(
             f"{self.key}: {message}",
             ConvergenceWarning,
-            stacklevel=arrays.stacklevel_outside_package(),
+            stacklevel=stacklevel_outside_package(),
         )
-
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Return the fitted arrays, and the rest as JSON-able metadata."""
-        self._check_fitted("n_classes_")
-        fitted = {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
-        held = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
-        plain = {name: value for name, value in fitted.items() if name not in held}
-        return held, {"key": self.key, "params": self.get_params(), "fitted": plain}
-
-    @classmethod
-    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
-        """Rebuild a fitted calibrator from what `_state` returned."""
-        # JSON knows lists only; a parameter that is a sequence is a tuple.
-        params: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in meta["params"].items()
-        }
-        calibrator = cls(**params)
-        for name, value in {**meta["fitted"], **held}.items():
-            setattr(calibrator, name, value)
-        return calibrator

@@ -1,4 +1,4 @@
-"""Binary problems behind the maps that look at one number: features to the odds of an event."""
+"""Logistic regression on a few features, for calibrators of one number per row."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy.typing as npt
 from cordcal._numeric.types import Matrix, Vector
 from cordcal.calibrators._newton import damped_newton
 
-# Newton steps of a fit; ten are plenty for two or three well-posed parameters.
-_MOST_STEPS = 100
-# A mean loss this small is separable data.
-_VANISHED = 1e-10
-# A coefficient beyond this is on its way to infinity: the rows are separable.
-_LARGEST = 1e6
-# Relative size of the ridge that keeps equal inputs solvable; it moves no digit that matters.
+# Newton steps of a fit; two or three well-posed parameters need fewer than ten.
+_MAX_STEPS = 100
+# With a mean loss this small the data are separable.
+_MIN_LOSS = 1e-10
+# A coefficient beyond this diverges: the rows are separable.
+_MAX_COEFFICIENT = 1e6
+# Relative size of the ridge that keeps equal inputs solvable; too small to change the result.
 _RIDGE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """Fitted odds: coefficients of the features, the mean loss, and whether it is an optimum."""
+    """A fitted logistic model: coefficients, mean loss, and whether the search converged."""
 
     coefficients: Vector
     value: float
@@ -54,14 +54,14 @@ class LogisticProblem:
         self.hessian: Matrix
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """Return the objective and its gradient; the Hessian is kept."""
+        """Return the objective and its gradient, and store the Hessian."""
         x = theta @ self.features
         e = np.exp(-np.abs(x))
-        share = np.where(x < 0.0, e, 1.0) / (1.0 + e)
+        p = np.where(x < 0.0, e, 1.0) / (1.0 + e)
         value = float(self.weight @ (np.maximum(x, 0.0) + np.log1p(e) - self.target * x))
-        gradient = self.features @ (self.weight * (share - self.target))
-        doubt = self.weight * share * (1.0 - share)
-        self.hessian = (self.features * doubt) @ self.features.T + 2.0 * self.penalty
+        gradient = self.features @ (self.weight * (p - self.target))
+        variance = self.weight * p * (1.0 - p)
+        self.hessian = (self.features * variance) @ self.features.T + 2.0 * self.penalty
         pull = self.penalty @ theta
         return value + float(theta @ pull), gradient + 2.0 * pull
 
@@ -85,42 +85,42 @@ def fit_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
 
 
 def search(problem: LogisticProblem, start: Vector) -> Odds:
-    """Minimise a logistic problem from a start."""
+    """Minimise a logistic problem."""
     best = damped_newton(
         problem,
         start,
         problem.step,
-        max_iter=_MOST_STEPS,
-        floor=_VANISHED,
+        max_iter=_MAX_STEPS,
+        floor=_MIN_LOSS,
         report=lambda step, value, gradient_norm: None,
-        largest=_LARGEST,
+        largest=_MAX_COEFFICIENT,
     )
     return Odds(best.theta, best.value, best.converged)
 
 
 def fit_rising_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
-    """Fit a logistic model whose coefficients, but the last one, are not negative.
+    """Fit a logistic model whose coefficients, except the last, are nonnegative.
 
-    The problem is convex, so its optimum is the best of the fits on the faces that obey.
+    The problem is convex, so the optimum is the best feasible fit with some of them zero.
     """
     best = fit_odds(features, target, weight)
     rising = features.shape[0] - 1
     if best.coefficients[:rising].min() >= 0.0:
         return best
-    found: list[Odds] = []
+    feasible: list[Odds] = []
     for size in range(rising):
-        for kept in itertools.combinations(range(rising), size):
-            columns = [*kept, rising]
+        for subset in itertools.combinations(range(rising), size):
+            columns = [*subset, rising]
             part = fit_odds(features[columns], target, weight)
             coefficients = np.zeros(rising + 1)
             coefficients[columns] = part.coefficients
             if coefficients[:rising].min() >= 0.0:
-                found.append(Odds(coefficients, part.value, part.converged))
-    return min(found, key=lambda odds: odds.value)
+                feasible.append(Odds(coefficients, part.value, part.converged))
+    return min(feasible, key=lambda odds: odds.value)
 
 
 def smoothed(event: npt.NDArray[np.bool_], weight: Vector) -> Vector:
-    """Return Platt's targets: a row more of each kind keeps the odds of rare events finite."""
+    """Return Platt's targets: one extra row of each kind keeps the odds of rare events finite."""
     hits = float(weight @ event)
     misses = float(weight.sum()) - hits
     return np.where(event, (hits + 1.0) / (hits + 2.0), 1.0 / (misses + 2.0))

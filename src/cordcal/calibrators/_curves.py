@@ -11,48 +11,48 @@ from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array, Parameters, Vector
 
 
-def interpolate(x: Array, held: Parameters, xp: Any) -> Array:
-    """Return the one curve at every entry, as `numpy.interp`."""
+def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
+    """Evaluate one curve at every entry, as `numpy.interp` does."""
     if xp is np:
-        return np.interp(x, held["knot_x_"], held["knot_y_"])
-    return _between(x, held, 0, held["knot_x_"].shape[0], xp)
+        return np.interp(x, params["knot_x_"], params["knot_y_"])
+    return _interpolate_by_search(x, params, 0, params["knot_x_"].shape[0], xp)
 
 
-def interpolate_each(x: Array, held: Parameters, xp: Any) -> Array:
-    """Return each column's own curve."""
-    start = held["knot_start_"]
+def interpolate_each(x: Array, params: Parameters, xp: Any) -> Array:
+    """Evaluate a different curve per column."""
+    start = params["knot_start_"]
     if xp is not np:
-        return _between(x, held, start[:-1], start[1:], xp)
+        return _interpolate_by_search(x, params, start[:-1], start[1:], xp)
     columns = x.T.copy(order="C")
     for column, first, end in zip(columns, start[:-1], start[1:], strict=True):
-        column[:] = np.interp(column, held["knot_x_"][first:end], held["knot_y_"][first:end])
+        column[:] = np.interp(column, params["knot_x_"][first:end], params["knot_y_"][first:end])
     return columns.T
 
 
 def search_strides(
     knot_x: npt.NDArray[Any], knot_start: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return the strides with which any knot of a class is reached from its first one.
+    """Return the strides of a binary search over the knots of a class.
 
     Examples
     --------
     >>> search_strides(np.arange(9.0), np.array([0, 3, 9]))
     array([4, 2, 1])
     """
-    most = len(knot_x) if knot_start is None else int(np.diff(knot_start).max())
-    return 2 ** np.arange((most - 1).bit_length(), dtype=np.int64)[::-1]
+    longest = len(knot_x) if knot_start is None else int(np.diff(knot_start).max())
+    return 2 ** np.arange((longest - 1).bit_length(), dtype=np.int64)[::-1]
 
 
-def _between(x: Array, held: Parameters, first: Any, end: Any, xp: Any) -> Array:
-    """Interpolate between knots ``first`` to ``end`` of each column."""
-    knot_x, knot_y = held["knot_x_"], held["knot_y_"]
+def _interpolate_by_search(x: Array, params: Parameters, first: Any, end: Any, xp: Any) -> Array:
+    """Interpolate between knots ``first`` to ``end`` of each column, found by binary search."""
+    knot_x, knot_y = params["knot_x_"], params["knot_y_"]
     last = end - 1
     left = xp.astype(xp.zeros_like(x), xp.int64) + first
-    for number in range(held["stride_"].shape[0]):
-        further = left + held["stride_"][number]
-        inside = further <= last
-        further = xp.where(inside, further, left)
-        left = xp.where(inside & (knot_x[further] <= x), further, left)
+    for i in range(params["stride_"].shape[0]):
+        candidate = left + params["stride_"][i]
+        inside = candidate <= last
+        candidate = xp.where(inside, candidate, left)
+        left = xp.where(inside & (knot_x[candidate] <= x), candidate, left)
     right = xp.where(left < last, left + 1, left)
     x0, y0 = knot_x[left], knot_y[left]
     run = knot_x[right] - x0
@@ -60,13 +60,13 @@ def _between(x: Array, held: Parameters, first: Any, end: Any, xp: Any) -> Array
     return slope * maximum(x - x0, 0.0, xp) + y0
 
 
-# What float64 resolves near one in decimal digits; closer abscissas count as equal.
+# Float64 resolution near one, rounded to a power of ten; closer abscissas count as equal.
 _RESOLUTION = 1e-15
 
-# Levels, which lie between 0 and 1, differ by more unless it is by rounding.
+# Levels lie between 0 and 1; those that differ by less differ only by rounding.
 _SAME_LEVEL = 1e-13
 
-# Points of chains looked at together.
+# Points of chains that are processed together.
 _CHAIN_PIECE = 2**18
 
 Positions = npt.NDArray[np.intp]
@@ -90,7 +90,7 @@ def fit_knots(
 def fit_centres(
     x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None = None
 ) -> tuple[Vector, Vector]:
-    """Return the centred isotonic regression: each level once, at its rows' mean abscissa.
+    """Return the knots of the centred isotonic regression: a level at its rows' mean abscissa.
 
     Examples
     --------
@@ -99,15 +99,15 @@ def fit_centres(
     (array([0.1 , 0.25, 0.45]), array([0. , 0.5, 1. ]))
     """
     pooled = _pool(x, positive, weight)
-    # Levels that agree to rounding are one: 0.1 / 0.2 and 0.3 / 0.6 need not be equal.
+    # Levels equal up to rounding are one level: 0.1 / 0.2 and 0.3 / 0.6 need not be equal.
     new = np.flatnonzero(np.append(True, np.diff(pooled.level) > _SAME_LEVEL))
     centre = np.add.reduceat(pooled.moment, new) / np.add.reduceat(pooled.mass, new)
-    # Means of many close abscissas may round past each other.
+    # Rounding may put the means of close abscissas out of order.
     return np.maximum.accumulate(centre), pooled.level[new]
 
 
 class _Pooled(NamedTuple):
-    """Elements of an isotonic regression: first and last abscissa, mass, Σ mass·x, level."""
+    """Groups of an isotonic regression: first and last abscissa, mass, Σ mass·x, level."""
 
     first: Vector
     last: Vector
@@ -117,7 +117,7 @@ class _Pooled(NamedTuple):
 
 
 def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> _Pooled:
-    """Pool runs of negative rows, and rows of equal abscissa, and regress on the elements."""
+    """Pool rows of equal abscissa and runs of negative rows, and regress on these elements."""
     if weight is None:
         ordered, hits, hit_weight = np.sort(x), x[positive], None
     else:
@@ -128,7 +128,7 @@ def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> 
         weight = weight[order]
     start = group_starts(ordered)
     group = np.searchsorted(start, np.searchsorted(ordered, hits), side="right") - 1
-    # Groups that begin an element: those with a positive row, and the ones right after.
+    # An element begins at each group with a positive row, and at the group right after it.
     with_hits = np.zeros(start.size + 1, dtype=bool)
     with_hits[group] = True
     first = with_hits.copy()
@@ -137,18 +137,18 @@ def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> 
     first_group = np.flatnonzero(first)
     last_group, first_group = first_group[1:] - 1, first_group[:-1]
     element = np.searchsorted(first_group, group)
-    begin = start[first_group]
+    element_start = start[first_group]
     if weight is None:
-        mass = np.diff(begin, append=ordered.size).astype(np.float64)
-        moment = np.add.reduceat(ordered, begin)
+        mass = np.diff(element_start, append=ordered.size).astype(np.float64)
+        moment = np.add.reduceat(ordered, element_start)
     else:
-        mass = np.add.reduceat(weight, begin)
-        moment = np.add.reduceat(weight * ordered, begin)
-    target = np.bincount(element, weights=hit_weight, minlength=begin.size) / mass
-    from scipy.optimize import isotonic_regression  # a loaded map needs no SciPy
+        mass = np.add.reduceat(weight, element_start)
+        moment = np.add.reduceat(weight * ordered, element_start)
+    target = np.bincount(element, weights=hit_weight, minlength=element_start.size) / mass
+    from scipy.optimize import isotonic_regression  # imported late: prediction needs no SciPy
 
     level = np.asarray(isotonic_regression(target, weights=mass).x)
-    return _Pooled(ordered[begin], ordered[start[last_group]], mass, moment, level)
+    return _Pooled(ordered[element_start], ordered[start[last_group]], mass, moment, level)
 
 
 def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:
@@ -162,11 +162,11 @@ def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:
 
 
 def group_starts(x: Vector) -> Positions:
-    """Return where groups of equal values begin in sorted ``x``; groups are formed greedily."""
+    """Return the positions in sorted ``x`` where groups of equal values begin, found greedily."""
     apart = np.append(True, x[1:] - x[:-1] >= _RESOLUTION)
     start = np.flatnonzero(apart)
     end = np.append(start[1:], x.size)
-    # Neighbours may be close and the ends of their chain apart: cut such chains greedily.
+    # All neighbours in a chain may be close while its ends are not: cut such chains greedily.
     chained = x[end - 1] - x[start] >= _RESOLUTION
     if not chained.any():
         return start
@@ -177,23 +177,23 @@ def group_starts(x: Vector) -> Positions:
 
 
 def _cut_chains(x: Vector, apart: npt.NDArray[np.bool_], points: Positions) -> None:
-    """Mark the greedy group starts among points of chains of close neighbours."""
-    # A piece may begin inside a group: its start is the last one marked before.
+    """Mark the greedy group starts within chains of close neighbours, in place."""
+    # A piece may begin inside a group; that group starts at the last mark before it.
     first = int(points[0])
     while not apart[first]:
         first -= 1
-    start, found = float(x[first]), []
+    start, starts = float(x[first]), []
     values = zip(points.tolist(), x[points].tolist(), apart[points].tolist(), strict=True)
     for point, value, begins in values:
         if begins or value - start >= _RESOLUTION:
             start = value
-            found.append(point)
-    apart[found] = True
+            starts.append(point)
+    apart[starts] = True
 
 
-# How far beside an abscissa its neighbouring steps begin: less than half of what separates
-# two abscissas (1e-15), more than float64's spacing below one.
-_BESIDE = 4e-16
+# Distance of an abscissa to the steps on either side: less than half of what separates two
+# abscissas (1e-15), more than float64's spacing below one.
+_STEP_OFFSET = 4e-16
 
 
 def venn_abers_knots(
@@ -215,24 +215,24 @@ def venn_abers_knots(
     start = group_starts(x[order])
     mass = np.add.reduceat(w[order], start)
     hits = np.add.reduceat((w * positive)[order], start)
-    as_hit = value_as_hit(mass, hits)
-    # A miss among hits is a hit among misses, seen from the other side.
-    as_miss = 1.0 - value_as_hit(mass[::-1], (mass - hits)[::-1])[::-1]
-    at = merged(as_miss, as_hit)
-    between = merged(np.append(0.0, as_miss), np.append(as_hit, 1.0))
-    return _as_knots(x[order][start], at, between)
+    as_hit = _values_with_hit(mass, hits)
+    # By symmetry, adding a miss is adding a hit with classes and order reversed.
+    as_miss = 1.0 - _values_with_hit(mass[::-1], (mass - hits)[::-1])[::-1]
+    at = _merge_pair(as_miss, as_hit)
+    between = _merge_pair(np.append(0.0, as_miss), np.append(as_hit, 1.0))
+    return _step_knots(x[order][start], at, between)
 
 
-def merged(as_miss: Vector, as_hit: Vector) -> Vector:
-    """Return the one probability that a pair of Venn–Abers predictions stands for."""
+def _merge_pair(as_miss: Vector, as_hit: Vector) -> Vector:
+    """Merge a pair of Venn–Abers predictions into one probability, p1/(1 − p0 + p1)."""
     return as_hit / (1.0 - as_miss + as_hit)
 
 
-def value_as_hit(mass: Vector, hits: Vector) -> Vector:
-    """Return the isotonic value at each group if a hit of mass 1 is added to it."""
+def _values_with_hit(mass: Vector, hits: Vector) -> Vector:
+    """Return the isotonic value at each group after adding a hit of mass 1 to it."""
     n = np.append(0.0, np.cumsum(mass)).tolist()
     s = np.append(0.0, np.cumsum(hits)).tolist()
-    after, before = _after(n, s), _before(n, s)
+    after, before = _next_corners(n, s), _previous_corners(n, s)
     values = np.empty(mass.size)
     for i in range(mass.size):
         left, right = i, i + 1
@@ -240,22 +240,22 @@ def value_as_hit(mass: Vector, hits: Vector) -> Vector:
         moved = True
         while moved:
             moved = False
-            while (further := after[right]) >= 0:
-                steeper = (s[further] - s[left] + 1.0) / (n[further] - n[left] + 1.0)
-                if steeper > slope:
+            while (corner := after[right]) >= 0:
+                new_slope = (s[corner] - s[left] + 1.0) / (n[corner] - n[left] + 1.0)
+                if new_slope > slope:
                     break
-                right, slope, moved = further, steeper, True
-            while (further := before[left]) >= 0:
-                steeper = (s[right] - s[further] + 1.0) / (n[right] - n[further] + 1.0)
-                if steeper < slope:
+                right, slope, moved = corner, new_slope, True
+            while (corner := before[left]) >= 0:
+                new_slope = (s[right] - s[corner] + 1.0) / (n[right] - n[corner] + 1.0)
+                if new_slope < slope:
                     break
-                left, slope, moved = further, steeper, True
+                left, slope, moved = corner, new_slope, True
         values[i] = slope
     return values
 
 
-def _after(n: list[float], s: list[float]) -> list[int]:
-    """Return the next corner of the lower hull of the points from each one on; −1 at the end."""
+def _next_corners(n: list[float], s: list[float]) -> list[int]:
+    """Return each point's next corner on the lower hull of it and all later points, or −1."""
     following = [-1] * len(n)
     for i in range(len(n) - 2, -1, -1):
         j = i + 1
@@ -265,8 +265,8 @@ def _after(n: list[float], s: list[float]) -> list[int]:
     return following
 
 
-def _before(n: list[float], s: list[float]) -> list[int]:
-    """Return the corner before each point on the lower hull of the points up to it."""
+def _previous_corners(n: list[float], s: list[float]) -> list[int]:
+    """Return each point's previous corner on the lower hull of it and all earlier ones, or −1."""
     preceding = [-1] * len(n)
     for i in range(1, len(n)):
         j = i - 1
@@ -277,13 +277,13 @@ def _before(n: list[float], s: list[float]) -> list[int]:
 
 
 def _is_above(n: list[float], s: list[float], a: int, b: int, c: int) -> bool:
-    """Tell whether point b lies on or above the line from a to c."""
+    """Return whether point b lies on or above the line from a to c."""
     return (s[b] - s[a]) * (n[c] - n[a]) >= (s[c] - s[a]) * (n[b] - n[a])
 
 
-def _as_knots(x: Vector, at: Vector, between: Vector) -> tuple[Vector, Vector]:
-    """Return steps as knots: the values at the abscissas, and those on either side."""
-    knot_x = np.stack([x - _BESIDE, x, x + _BESIDE], axis=1).ravel()
+def _step_knots(x: Vector, at: Vector, between: Vector) -> tuple[Vector, Vector]:
+    """Return a step function as knots: values at the abscissas, and on either side."""
+    knot_x = np.stack([x - _STEP_OFFSET, x, x + _STEP_OFFSET], axis=1).ravel()
     knot_y = np.stack([between[:-1], at, between[1:]], axis=1).ravel()
     keep = np.ones(knot_x.size, dtype=bool)
     same = knot_y[1:] == knot_y[:-1]

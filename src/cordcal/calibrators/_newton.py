@@ -1,4 +1,4 @@
-"""Exact minimisers of the calibrators' objectives, and a progress bar for long fits."""
+"""Newton and L-BFGS minimisers of the calibrators' objectives, and their progress bar."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ if TYPE_CHECKING:
     from rich.console import Console
     from scipy.optimize import OptimizeResult
 
-# A step that could still win less than this share of the objective ends the search;
-# it leaves the parameter within about 1e-7 of the optimum.
+# In one dimension, stop when a step can lower the objective by less than this share; the
+# parameter is then within about 1e-7 of the optimum.
 _RELATIVE_DECREASE = 1e-15
 
-# With many parameters a step that promises less than this share is the last one.
-_DECREMENT = 1e-10
-# What a step may leave undone: a thousandth of that.
+# With many parameters, a step whose expected decrease is below this share is the last one.
+_MIN_DECREASE = 1e-10
+# The error of a step may cost a thousandth of that.
 _NEGLIGIBLE = 1e-13
-# How exactly a step is solved for: never coarser, or steps multiply; never finer, as that
-# costs products only.
+# Relative accuracy of a step: a coarser one takes more steps, a finer one only more products.
 _COARSEST, _FINEST = 0.3, 1e-3
-# Armijo's condition and the shortest step worth trying.
-_SUFFICIENT, _SHORTEST = 1e-4, 1e-10
-# Products a Newton step may cost; ten times what a well-posed problem needs.
-_MOST_PRODUCTS = 250
-# Exchanges of whole blocks that may gain nothing, all exchanges for each parameter, and slopes
-# that are rounding.
-_PATIENCE, _MOST_PIVOTS, _NOISE = 3, 10, 1e-12
-# Relative size of the ridge under a flat model; it moves no digit that matters.
+# Armijo's condition, and the shortest step length to try.
+_ARMIJO, _MIN_LENGTH = 1e-4, 1e-10
+# Hessian products per Newton step; ten times what a well-posed problem needs.
+_MAX_PRODUCTS = 250
+# Block exchanges that may fail to improve, all exchanges per parameter, and the relative size
+# of slopes that are rounding.
+_PATIENCE, _MAX_PIVOTS, _NOISE = 3, 10, 1e-12
+# Relative size of the ridge that makes a flat model solvable; too small to change the result.
 _RIDGE = 1e-13
-# Keeps it positive when every row is certain.
+# Keeps the ridge positive when every row is certain.
 _TINY = 1e-100
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarOptimum:
-    """Where a one-dimensional search ended."""
+    """The result of a one-dimensional search."""
 
     at: float
     value: float
@@ -64,18 +63,18 @@ def minimise_scalar(
     floor: float,
     max_iter: int = 100,
 ) -> ScalarOptimum:
-    """Minimise over [low, high] by Newton steps inside a shrinking bracket of slope signs.
+    """Minimise over [low, high] by Newton steps inside a bracket that the slope's sign shrinks.
 
     Parameters
     ----------
     function : callable
         Returns the value, the slope and the curvature at a point.
     start, low, high : float
-        Where to begin, and the interval.
+        The first point, and the interval.
     floor : float
-        A value at or below this ends the search: the loss has vanished.
+        A value at or below this ends the search: the loss is practically zero.
     max_iter : int
-        Most evaluations.
+        The most evaluations.
 
     Examples
     --------
@@ -84,34 +83,34 @@ def minimise_scalar(
     (1.0, 2)
     """
     ends = low, high
-    here = min(max(start, low), high)
+    point = min(max(start, low), high)
     for passes in range(1, max_iter + 1):
-        value, slope, curvature = function(here)
+        value, slope, curvature = function(point)
         if value <= floor:
-            return ScalarOptimum(here, value, slope, passes, False, False)
-        if here == ends[slope < 0.0] and slope != 0.0:
-            return ScalarOptimum(here, value, slope, passes, False, True)
+            return ScalarOptimum(point, value, slope, passes, False, False)
+        if point == ends[slope < 0.0] and slope != 0.0:
+            return ScalarOptimum(point, value, slope, passes, False, True)
         small = slope == 0.0 or (
             curvature > 0.0 and slope * slope <= 2.0 * _RELATIVE_DECREASE * curvature * value
         )
         if small:
-            return ScalarOptimum(here, value, slope, passes, True, False)
-        low, high = (here, high) if slope < 0.0 else (low, here)
-        following = here - slope / curvature if curvature > 0.0 else math.nan
-        if low < following < high:
-            here = following
+            return ScalarOptimum(point, value, slope, passes, True, False)
+        low, high = (point, high) if slope < 0.0 else (low, point)
+        newton = point - slope / curvature if curvature > 0.0 else math.nan
+        if low < newton < high:
+            point = newton
         else:
             # Try an end of the interval once; inside, halve.
-            beyond = high if slope < 0.0 else low
-            here = beyond if beyond in ends else 0.5 * (low + high)
+            end = high if slope < 0.0 else low
+            point = end if end in ends else 0.5 * (low + high)
         if high - low <= 1e-14 * max(1.0, abs(low)):
-            return ScalarOptimum(here, value, slope, passes, True, False)
-    return ScalarOptimum(here, value, slope, max_iter, False, False)
+            return ScalarOptimum(point, value, slope, passes, True, False)
+    return ScalarOptimum(point, value, slope, max_iter, False, False)
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """Where a search over many parameters ended."""
+    """The result of a search over many parameters."""
 
     theta: Matrix
     value: float
@@ -133,7 +132,7 @@ class Separable(Protocol):
 
 
 class Report(Protocol):
-    """What a search tells after each step: its number, the objective, the gradient norm."""
+    """A callback after each step: its number, the objective, the gradient norm."""
 
     def __call__(self, step: int, value: float, gradient_norm: float) -> None: ...
 
@@ -148,20 +147,20 @@ def newton_cg(
     largest: float = math.inf,
 ) -> Optimum:
     """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
-    before, accuracy = math.nan, _COARSEST
+    previous, accuracy = math.nan, _COARSEST
 
     def step(theta: Matrix, gradient: Matrix) -> Matrix:
-        nonlocal before, accuracy
+        nonlocal previous, accuracy
         problem.refresh()
         scaled = problem.precondition(-gradient)
         size = -float(np.vdot(gradient, scaled))
-        # As exact as the last step did well (Eisenstat and Walker): quadratic convergence
-        # near an optimum, cheap steps on the way to one at infinity.  But one lucky step
-        # does not mean that an optimum is near.
-        if before > 0.0:
-            accuracy = min(_COARSEST, max(_FINEST, size / before, accuracy * accuracy))
-        before = size
-        # The last digits need not be solved for when the whole step is small.
+        # The accuracy follows the progress of the last step (Eisenstat and Walker): quadratic
+        # convergence near an optimum, cheap steps on the way to one at infinity.  It tightens
+        # gradually, since a single good step does not mean that an optimum is near.
+        if previous > 0.0:
+            accuracy = min(_COARSEST, max(_FINEST, size / previous, accuracy * accuracy))
+        previous = size
+        # A small step needs few correct digits.
         enough = math.sqrt(_NEGLIGIBLE * problem.value / size) if size > 0.0 else 1.0
         accuracy = max(accuracy, min(enough, _COARSEST))
         return _conjugate_gradients(problem, gradient, scaled, accuracy)
@@ -181,11 +180,11 @@ def damped_newton(
     report: Report,
     largest: float = math.inf,
 ) -> Optimum:
-    """Take Newton steps, shortened where they promise too much.
+    """Minimise by Newton steps with a backtracking line search.
 
-    ``step_from(theta, gradient)`` returns the step.  Its decrement, half of what the slope
-    along it promises, decides when to stop; a value at or below ``floor``, or a parameter
-    beyond ``largest``, ends the search unconverged.
+    ``step_from(theta, gradient)`` returns the step.  Its expected decrease, half of the slope
+    along it, decides when to stop.  A value at or below ``floor``, or a parameter beyond
+    ``largest``, ends the search unconverged.
     """
     theta = start
     value, gradient = problem.evaluate(theta)
@@ -193,18 +192,18 @@ def damped_newton(
         if value <= floor or np.abs(theta).max() > largest:
             return Optimum(theta, value, _size(gradient), iteration, False)
         step = step_from(theta, gradient)
-        promise = -0.5 * float(np.vdot(gradient, step))
-        last = promise <= _DECREMENT * value
+        decrease = -0.5 * float(np.vdot(gradient, step))
+        last = decrease <= _MIN_DECREASE * value
         length = 1.0
         while True:
             candidate = theta + length * step
-            tried, slope = problem.evaluate(candidate)
-            if tried <= value - 2.0 * _SUFFICIENT * length * promise:
+            new_value, new_gradient = problem.evaluate(candidate)
+            if new_value <= value - 2.0 * _ARMIJO * length * decrease:
                 break
             length *= 0.5
-            if last or length < _SHORTEST:  # rounding hides the last digits of the descent
+            if last or length < _MIN_LENGTH:  # the remaining decrease is below rounding
                 return Optimum(theta, value, _size(gradient), iteration, last)
-        theta, value, gradient = candidate, tried, slope
+        theta, value, gradient = candidate, new_value, new_gradient
         report(iteration + 1, value, _size(gradient))
         if last:
             return Optimum(theta, value, _size(gradient), iteration + 1, True)
@@ -212,13 +211,13 @@ def damped_newton(
 
 
 def bounded_step(hessian: Matrix, gradient: Vector, room: Vector) -> Vector:
-    """Return the step to a quadratic model's minimum, no entry of it below ``-room``.
+    """Return the step to a quadratic model's minimum with every entry at least ``-room``.
 
-    By block principal pivoting (Kim & Park 2011): which entries are off their bounds is
-    guessed, they are solved for, and exchanged where they, or slopes at bounds, come out
-    negative.  The first guess is those that have room now.
+    Uses block principal pivoting (Kim & Park 2011): guess which entries are free of their
+    bounds, solve for these, and exchange entries where they, or the slopes at bounds, are
+    negative.  The first guess is the entries that have room now.
     """
-    # Parameters that nothing depends on leave the model flat; a trace of ridge keeps it solvable.
+    # Parameters without effect make the model flat; a tiny ridge keeps it solvable.
     curvature = hessian.diagonal() + _RIDGE * (hessian.diagonal().max() + _TINY)
     units = curvature**-0.5
     model = hessian * units
@@ -226,24 +225,24 @@ def bounded_step(hessian: Matrix, gradient: Vector, room: Vector) -> Vector:
     np.fill_diagonal(model, 1.0)
     linear = units * gradient - model @ (room / units)
     noise = _NOISE * float(np.abs(linear).max())
-    free, found = room > 0.0, room / units
+    free, solution = room > 0.0, room / units
     fewest, patience = room.size + 1, _PATIENCE
-    for _ in range(_MOST_PIVOTS * room.size):
+    for _ in range(_MAX_PIVOTS * room.size):
         at = np.flatnonzero(free)
-        part, found = model[:, at], np.zeros(room.size)
-        found[at] = -interruptible(np.linalg.solve, part[at], linear[at])
-        wrong = np.where(free, found < 0.0, part @ found[at] + linear < -noise)
+        part, solution = model[:, at], np.zeros(room.size)
+        solution[at] = -interruptible(np.linalg.solve, part[at], linear[at])
+        wrong = np.where(free, solution < 0.0, part @ solution[at] + linear < -noise)
         count = int(np.count_nonzero(wrong))
         if count == 0:
             break
         if count < fewest:
             fewest, patience = count, _PATIENCE
-        elif patience == 0:  # one at a time always ends, but for rounding
+        elif patience == 0:  # exchanging one at a time always ends, except for rounding
             wrong[: np.flatnonzero(wrong)[-1]] = False
         else:
             patience -= 1
         free ^= wrong
-    return np.asarray(np.maximum(found, 0.0) * units - room)
+    return np.asarray(np.maximum(solution, 0.0) * units - room)
 
 
 def _size(gradient: Matrix) -> float:
@@ -261,19 +260,19 @@ def _conjugate_gradients(
     direction = scaled
     size = float(np.vdot(residual, scaled))
     target = accuracy * accuracy * size
-    for _ in range(_MOST_PRODUCTS):
+    for _ in range(_MAX_PRODUCTS):
         product = problem.product(direction)
         curvature = float(np.vdot(direction, product))
-        if curvature <= 0.0:  # a flat direction, seen through rounding
+        if curvature <= 0.0:  # a flat direction, up to rounding
             return step if step.any() else scaled
         step += (size / curvature) * direction
         residual -= (size / curvature) * product
         scaled = problem.precondition(residual)
-        following = float(np.vdot(residual, scaled))
-        if following <= target:
+        new_size = float(np.vdot(residual, scaled))
+        if new_size <= target:
             break
-        direction = scaled + (following / size) * direction
-        size = following
+        direction = scaled + (new_size / size) * direction
+        size = new_size
     return step
 
 
@@ -302,7 +301,7 @@ def lbfgs(
         jac=True,
         method="L-BFGS-B",
         callback=after,
-        # Only the gradient and the cap end it, so that the cap defines the result.
+        # Only the gradient and max_iter end it, so that max_iter defines the result.
         options={"maxiter": max_iter, "maxcor": 10, "ftol": 0.0, "gtol": 1e-9, "maxfun": 10**9},
     )
     norm = _size(result.jac)
@@ -310,29 +309,29 @@ def lbfgs(
     return Optimum(result.x.reshape(shape), float(result.fun), norm, int(result.nit), converged)
 
 
-# Entries read in one step of a fit, times its width; below this a fit takes seconds.
-_LONG = 2**30
+# Multiplications per pass; below this a fit takes seconds and needs no bar.
+_LONG_WORK = 2**30
 
 
 @contextmanager
 def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report]:
-    """Yield what a search reports its steps to; shows a bar if ``work`` is large.
+    """Yield a callback for the steps of a search; it shows a bar if ``work`` is large.
 
     Parameters
     ----------
     title : str
-        What is being fitted.
+        The calibrator's key.
     work : int
-        Multiplications a pass over the rows takes.
+        Multiplications per pass over the rows.
     steps : int, optional
-        How many steps there will be, where that is known; the bar pulses otherwise.
+        The number of steps, if known; the bar pulses otherwise.
 
     Examples
     --------
     >>> with progress("ms", work=1000) as report:
     ...     report(1, 0.5, 1e-3)
     """
-    if work < _LONG or not (console := _console()).is_terminal:
+    if work < _LONG_WORK or not (console := _console()).is_terminal:
         yield lambda step, value, gradient_norm: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -343,14 +342,14 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
     )
-    # The bar goes when the fit is done: what it came to is in the fitted attributes.
+    # The bar disappears at the end: the results are in the fitted attributes.
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"fitting {title}", total=steps, state="first step")
 
         def report(step: int, value: float, gradient_norm: float) -> None:
-            of = "" if steps is None else f" of {steps}"
-            tail = "" if math.isnan(gradient_norm) else f", gradient {gradient_norm:.1e}"
-            bar.update(task, completed=step, state=f"step {step}{of}, loss {value:.8f}{tail}")
+            total = "" if steps is None else f" of {steps}"
+            norm = "" if math.isnan(gradient_norm) else f", gradient {gradient_norm:.1e}"
+            bar.update(task, completed=step, state=f"step {step}{total}, loss {value:.8f}{norm}")
 
         yield report
 

@@ -1,4 +1,4 @@
-"""Calibrators from elsewhere: objects, functions, modules, and ``module:Class``."""
+"""Calibrators of other libraries: objects, functions, torch modules and ``module:Class``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from cordcal._validation.probabilities import sum_tolerance
 from cordcal._validation.scores import as_scores, original_probabilities
 from cordcal.calibrators.confidence import lifted
 
-# Libraries whose objects say fit and predict_proba but mean probabilities by scores.
-_OF_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")
-# Names of the two methods, in the order in which they are looked for.
-_PAIRS = (("fit", "predict_proba"), ("fit", "transform"), ("train_calibration", "calibrate"))
+# Libraries whose fit and predict_proba expect probabilities, not scores.
+_EXPECT_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")
+# Names of the fit and the predict method, in order of preference.
+_METHOD_PAIRS = (("fit", "predict_proba"), ("fit", "transform"), ("train_calibration", "calibrate"))
 _HINT = (
     "pass an object with fit and predict_proba, with fit and transform, or with "
     "train_calibration and calibrate; a function of (fit_scores, fit_labels, scores); a torch "
@@ -37,16 +37,18 @@ _HINT = (
 
 
 def adapted(calibrator: Any, input: Kind, name: str = "calibrator") -> Any:
-    """Return an object with ``fit`` and ``predict_proba``; refuse what cannot become one.
+    """Return an object with ``fit`` and ``predict_proba``; raise if it cannot be adapted.
 
     Parameters
     ----------
     calibrator : object
-        Anything of the table above.
+        An object with ``fit`` and ``predict_proba``, ``fit`` and ``transform``, or
+        ``train_calibration`` and ``calibrate``; a function of (fit_scores, fit_labels, scores);
+        or a torch module.
     input : {"logits", "probabilities"}
-        What the scores will be.
+        The kind of the scores.
     name : str
-        What a refusal calls it.
+        The argument's name, for messages.
 
     Examples
     --------
@@ -57,92 +59,94 @@ def adapted(calibrator: Any, input: Kind, name: str = "calibrator") -> Any:
     array([[0.95, 0.05]])
     """
     if inspect.isclass(calibrator):
-        hint = f"pass an object of it, {calibrator.__name__}()"
+        hint = f"pass an instance, {calibrator.__name__}()"
         raise InputError(name, f"is the class {calibrator.__name__}", hint)
-    if _sees_scores(calibrator):
+    if _accepts_scores(calibrator):
         return calibrator
     if not (_is_module(calibrator) or _is_function(calibrator) or _methods(calibrator)):
-        raise InputError(name, _lack(calibrator), _HINT)
+        raise InputError(name, _describe_problem(calibrator), _HINT)
     return Adapted(calibrator, input=input)
 
 
 class Adapted(Estimator):
-    """A foreign calibrator with ``fit(scores, labels)`` and ``predict_proba(scores)``."""
+    """Another library's calibrator, with ``fit(scores, labels)`` and ``predict_proba(scores)``."""
 
     n_classes_: int
-    _rows: Any  # of a function
+    _fit_rows: tuple[npt.NDArray[Any], Any] | None  # for a function, which is fitted at prediction
 
     def __init__(self, calibrator: Any, *, input: Kind = "logits") -> None:
         self.calibrator = calibrator
         self.input = input
 
     def __sklearn_clone__(self) -> Self:
-        # Not every library's constructor only stores, as scikit-learn's own cloning asks.
+        # scikit-learn's clone needs constructors that only store; not every library has them.
         return type(self)(copy.deepcopy(self.calibrator), input=self.input)
 
-    def fit(self, scores: Any, labels: Any, **beside: Any) -> Self:
-        """Fit it on calibration rows, or keep them for a function."""
-        given = as_scores(scores)
+    def fit(self, scores: Any, labels: Any, **fit_params: Any) -> Self:
+        """Fit on calibration rows; for a function, store them."""
+        raw = as_scores(scores)
         if not (_is_function(self.calibrator) or _is_module(self.calibrator)):
             fit = getattr(self.calibrator, _methods(self.calibrator)[0])
-            fit(original_probabilities(given, self.input), np.asarray(labels), **beside)
-        kept = (given, labels) if _is_function(self.calibrator) else None
-        self.__dict__.update(n_classes_=given.shape[1], _rows=kept)
+            fit(original_probabilities(raw, self.input), np.asarray(labels), **fit_params)
+        rows = (raw, labels) if _is_function(self.calibrator) else None
+        self.__dict__.update(n_classes_=raw.shape[1], _fit_rows=rows)
         return self
 
     def predict_proba(self, scores: Any) -> Matrix:
-        """Return its report as probabilities of all classes."""
-        given = as_scores(scores)
-        return self._as_report(self._output(given), given)
+        """Return its output as probabilities of all classes."""
+        raw = as_scores(scores)
+        return self._as_probabilities(self._output(raw), raw)
 
-    def _output(self, given: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _output(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if _is_function(self.calibrator):
-            fit_scores, fit_labels = self._rows
-            return np.asarray(self.calibrator(fit_scores, fit_labels, given))
+            assert self._fit_rows is not None
+            fit_scores, fit_labels = self._fit_rows
+            return np.asarray(self.calibrator(fit_scores, fit_labels, raw))
         if _is_module(self.calibrator):
-            return _forward(self.calibrator, given)
-        report = getattr(self.calibrator, _methods(self.calibrator)[1])
-        return np.asarray(report(original_probabilities(given, self.input)))
+            return _forward(self.calibrator, raw)
+        predict = getattr(self.calibrator, _methods(self.calibrator)[1])
+        return np.asarray(predict(original_probabilities(raw, self.input)))
 
-    def _as_report(self, output: npt.NDArray[Any], given: npt.NDArray[Any]) -> Matrix:
-        """Return probabilities: a lone confidence is lifted, one-versus-rest rows are divided."""
-        rows, classes = given.shape
-        found = output.astype(np.float64)
-        if found.shape == (rows, classes):
-            # What a library calibrates class by class need not sum to one.
-            foreign = not (_is_function(self.calibrator) or _is_module(self.calibrator))
-            total = found.sum(axis=1, keepdims=True)
-            return found / total if foreign and (found >= 0.0).all() and total.all() else found
-        found = found.reshape(-1) if found.size == rows else found
-        if found.shape != (rows,):
+    def _as_probabilities(self, output: npt.NDArray[Any], raw: npt.NDArray[Any]) -> Matrix:
+        """Normalise one-versus-rest rows, or extend one confidence per row to all classes."""
+        rows, classes = raw.shape
+        values = output.astype(np.float64)
+        if values.shape == (rows, classes):
+            # A library that calibrates class by class need not return rows that sum to one.
+            is_object = not (_is_function(self.calibrator) or _is_module(self.calibrator))
+            total = values.sum(axis=1, keepdims=True)
+            return values / total if is_object and (values >= 0.0).all() and total.all() else values
+        values = values.reshape(-1) if values.size == rows else values
+        if values.shape != (rows,):
+            name = getattr(self.calibrator, "__name__", type(self.calibrator).__name__)
             raise InputError(
-                f"the report of {_called(self.calibrator)}",
-                f"has shape {output.shape} but the scores have shape {given.shape}",
-                "return one probability for each class, or one confidence for each row",
+                f"the output of {name}",
+                f"has shape {output.shape} but the scores have shape {raw.shape}",
+                "return one probability per class, or one confidence per row",
             )
         if classes == 2:
-            return np.stack([1.0 - found, found], axis=1)
-        original = original_probabilities(given, self.input)
+            return np.stack([1.0 - values, values], axis=1)
+        original = original_probabilities(raw, self.input)
         powers = exp(subtract_max(np.log(np.maximum(original, 1e-300)), np), np)
-        return np.asarray(lifted(powers, given.argmax(axis=1), np.clip(found, 0.0, 1.0), np))
+        return np.asarray(lifted(powers, raw.argmax(axis=1), np.clip(values, 0.0, 1.0), np))
 
 
 def _methods(calibrator: Any) -> tuple[str, ...]:
-    """Return the names of the pair of methods that it has."""
-    for pair in _PAIRS:
+    """Return the names of its fit and predict methods; empty if it has none of the pairs."""
+    for pair in _METHOD_PAIRS:
         if all(callable(getattr(calibrator, name, None)) for name in pair):
             return pair
     return ()
 
 
-def _sees_scores(calibrator: Any) -> bool:
-    """Tell whether it has the methods already, and takes the scores as they are."""
+def _accepts_scores(calibrator: Any) -> bool:
+    """Return whether it has ``fit`` and ``predict_proba`` and takes scores unconverted."""
     library = type(calibrator).__module__.split(".")[0]
-    return _methods(calibrator) == _PAIRS[0] and library not in _OF_PROBABILITIES
+    return _methods(calibrator) == _METHOD_PAIRS[0] and library not in _EXPECT_PROBABILITIES
 
 
 def _is_function(calibrator: Any) -> bool:
-    """Tell whether it can be called with the three arguments, and has no methods to fit."""
+    """Return whether it can be called with three arguments and has no methods to fit."""
     if _methods(calibrator) or not callable(calibrator) or _is_module(calibrator):
         return False
     try:
@@ -153,17 +157,18 @@ def _is_function(calibrator: Any) -> bool:
 
 
 def _is_module(calibrator: Any) -> bool:
-    """Tell whether it is a torch module; where torch is not loaded there is none."""
-    networks: Any = getattr(sys.modules.get("torch"), "nn", None)  # another thread may be loading it
+    """Return whether it is a torch module; without torch loaded there is none."""
+    # Another thread may be importing torch: then it has no nn yet.
+    networks: Any = getattr(sys.modules.get("torch"), "nn", None)
     return hasattr(networks, "Module") and isinstance(calibrator, networks.Module)
 
 
-def _forward(module: Any, given: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the module's probabilities; what is not distributions is taken for logits."""
-    torch = sys.modules["torch"]  # whoever has a module has loaded it
-    dtype = next((each.dtype for each in module.parameters()), torch.float64)
+def _forward(module: Any, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the module's probabilities; output that is not distributions counts as logits."""
+    torch = sys.modules["torch"]  # loaded, since the module exists
+    dtype = next((weight.dtype for weight in module.parameters()), torch.float64)
     with torch.no_grad():
-        output = module(torch.tensor(given, dtype=dtype)).double().numpy()
+        output = module(torch.tensor(raw, dtype=dtype)).double().numpy()
     sums = np.abs(output.sum(axis=-1) - 1.0)
     if (output >= 0.0).all() and (sums <= sum_tolerance(np.dtype(np.float32))).all():
         return np.asarray(output)
@@ -171,34 +176,30 @@ def _forward(module: Any, given: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-def _called(calibrator: Any) -> str:
-    return getattr(calibrator, "__name__", type(calibrator).__name__)
-
-
-def _lack(calibrator: Any) -> str:
-    """Say what keeps an object from being a calibrator."""
+def _describe_problem(calibrator: Any) -> str:
+    """Return why an object cannot serve as a calibrator."""
     kind = f"is a {type(calibrator).__name__}"
     if callable(calibrator) and not _methods(calibrator):
         return f"{kind} that cannot be called with (fit_scores, fit_labels, scores)"
-    for fit, report in _PAIRS:
-        if hasattr(calibrator, fit) and not hasattr(calibrator, report):
-            return f"{kind} with {fit} but without {report}"
+    for fit, predict in _METHOD_PAIRS:
+        if hasattr(calibrator, fit) and not hasattr(calibrator, predict):
+            return f"{kind} with {fit} but without {predict}"
     return f"{kind}, which has neither fit nor predict_proba"
 
 
-_FORM = re.compile(r"(?P<module>[\w.]+):(?P<name>[\w.]+)(?P<call>\(.*\))?", re.DOTALL)
+_IMPORT_PATH = re.compile(r"(?P<module>[\w.]+):(?P<name>[\w.]+)(?P<call>\(.*\))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A calibrator by the place of its class, or of a function, and its parameters.
+    """A calibrator to import: the path of a class or function, and its parameters.
 
     Attributes
     ----------
     path : str
         ``"module:Class"``, or ``"module:function"`` of ``(fit_scores, fit_labels, scores)``.
     params : mapping
-        What the class is called with.
+        Constructor arguments of the class.
     """
 
     path: str
@@ -206,50 +207,52 @@ class Imported:
 
     @classmethod
     def of(cls, text: str, argument: str = "calibrators") -> Imported:
-        """Read ``module:Class`` or ``module:Class(C=10)``; nothing is imported yet.
+        """Parse ``module:Class`` or ``module:Class(C=10)`` without importing anything.
 
         Examples
         --------
         >>> Imported.of("sklearn.linear_model:LogisticRegression(C=10)").params
         {'C': 10}
         """
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _IMPORT_PATH.fullmatch(text)
+        if match is None:
             raise InputError(
                 argument, f"is {text!r}", "write module:Class, or module:Class(C=10) with numbers"
             )
-        path = f"{found['module']}:{found['name']}"
-        return cls(path, _parameters(found["call"] or "()", text, argument))
+        path = f"{match['module']}:{match['name']}"
+        return cls(path, _parse_call(match["call"] or "()", text, argument))
 
     def make(self, argument: str = "calibrators") -> Any:
-        """Import it and return the object; a function is returned as it is."""
+        """Import the class and return an instance; a function is returned unchanged."""
         module, _, name = self.path.partition(":")
-        found = _import(module, self.path, argument)
+        target = _import(module, self.path, argument)
         for part in name.split("."):
-            if not hasattr(found, part):
+            if not hasattr(target, part):
                 raise InputError(
                     argument,
                     f"is {self.path!r}, but the module {module} has no {name}",
                     "check the name after the colon",
                 )
-            found = getattr(found, part)
-        if not isinstance(found, type) and not self.params:
-            return found
+            target = getattr(target, part)
+        if not isinstance(target, type) and not self.params:
+            return target
         try:
-            return found(**self.params)
+            return target(**self.params)
         except (TypeError, ValueError) as error:
             raise InputError(
-                argument, f"is {self.path!r}, which cannot be made: {error}", "mend its parameters"
+                argument,
+                f"is {self.path!r}, but calling it fails: {error}",
+                "correct its parameters",
             ) from error
 
 
 def is_path(text: str) -> bool:
-    """Tell whether a calibrator's name is a place to import from; no key has a colon."""
+    """Return whether a calibrator's name is an import path; keys have no colon."""
     return ":" in text
 
 
 def not_allowed(text: str, argument: str, switch: str) -> InputError:
-    """Return the refusal of an import that was not asked for."""
+    """Return the error for an import that the user has not allowed."""
     return InputError(
         argument,
         f"names {text!r}, and importing it runs its code",
@@ -259,9 +262,9 @@ def not_allowed(text: str, argument: str, switch: str) -> InputError:
 
 @contextmanager
 def _importing_from(folder: str) -> Iterator[None]:
-    """Look for modules in a folder, too, after all other places and for this block alone.
+    """Temporarily add a folder at the end of ``sys.path``.
 
-    A console script does not look where it is started, as python -m does.
+    A console script does not search the current folder, unlike ``python -m``.
     """
     path = sys.path
     if folder in path:
@@ -271,7 +274,7 @@ def _importing_from(folder: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # the module may have tidied up itself
+        with suppress(ValueError):  # the module may have removed it already
             path.remove(folder)
 
 
@@ -279,23 +282,23 @@ def _import(module: str, path: str, argument: str) -> Any:
     try:
         with _importing_from(os.getcwd()):
             return import_module(module)
-    except Exception as error:  # what a module does when it is imported is its own affair
+    except Exception as error:  # an imported module may raise anything
         raise InputError(
             argument,
             f"is {path!r}, but importing {module} fails ({type(error).__name__}: {error})",
-            "install it, or start where it can be imported",
+            "install it, or run from a folder where it can be imported",
         ) from error
 
 
-def _parameters(call: str, text: str, argument: str) -> dict[str, Any]:
+def _parse_call(call: str, text: str, argument: str) -> dict[str, Any]:
     try:
         tree = ast.parse(f"f{call}", mode="eval").body
         assert isinstance(tree, ast.Call)
         assert not tree.args
-        return {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords}
+        return {str(word.arg): ast.literal_eval(word.value) for word in tree.keywords}
     except (SyntaxError, ValueError, AssertionError):
         raise InputError(
             argument,
-            f"is {text!r}, whose parameters cannot be read",
-            "write them by name, with plain values: module:Class(C=10, tol=1e-4)",
+            f"is {text!r}, whose parameters cannot be parsed",
+            "write keyword arguments with literal values: module:Class(C=10, tol=1e-4)",
         ) from None

@@ -17,7 +17,7 @@ from cordcal._validation.alignment import same_rows
 from cordcal._validation.probabilities import DROP
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
 from cordcal.calibrators._base import Calibrator, Size
-from cordcal.calibrators._networks import (
+from cordcal.calibrators._training import (
     Shapes,
     Training,
     check_training,
@@ -155,9 +155,9 @@ class AdaptiveTemperature(Calibrator):
         scores, labels, sample_weight, features = same_rows(
             scores=scores, labels=labels, sample_weight=sample_weight, features=features
         )
-        given, y, weight = self._checked(scores, labels, sample_weight)
+        given, y, weight = self._validate_fit_input(scores, labels, sample_weight)
         x = _check_features(features, given.shape[0])
-        return self._trained(self._read(given, fitting=True), y, weight, x)
+        return self._trained(self._to_domain(given, fitting=True), y, weight, x)
 
     def _fit_checked(
         self,
@@ -168,13 +168,13 @@ class AdaptiveTemperature(Calibrator):
         features: Any = None,
     ) -> Self:
         _torch()
-        self._check_rows(original, labels, weight)
+        self._check_fit_rows(original, labels, weight)
         x = _check_features(features, original.rows)
         return self._trained(original.in_domain(self.works_on, LOG_FLOOR), labels, weight, x)
 
     def _trained(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> Self:
         weight = None if weight is None else rescale_large_weights(weight)
-        with self._fitting(shifted.shape[1]) as learner:
+        with self._fit_copy(shifted.shape[1]) as learner:
             learner.n_features_ = x.shape[1]
             learner._train(shifted, labels, weight, x)
         return self
@@ -195,9 +195,9 @@ class AdaptiveTemperature(Calibrator):
             Rows that sum to one.
         """
         scores, features = same_rows(scores=scores, features=features)
-        given = self._checked_again(scores)
+        given = self._validate_scores(scores)
         x = _check_features(features, given.shape[0], self.n_features_)
-        return self._tempered(self._read(given), x)
+        return self._tempered(self._to_domain(given), x)
 
     def _predict_checked(self, original: CheckedScores, *, features: Any = None) -> Matrix:
         x = _check_features(features, original.rows, self.n_features_)
@@ -223,10 +223,10 @@ class AdaptiveTemperature(Calibrator):
         rows = np.shape(features)[0]
         return self._temperatures(_check_features(features, rows, self.n_features_))
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         raise NotImplementedError  # the features are needed too: see fit
 
-    def _predict(self, working: Matrix) -> Matrix:
+    def _predict_in_domain(self, scores: Matrix) -> Matrix:
         raise NotImplementedError  # see predict_proba
 
     def _shapes(self) -> Shapes:

@@ -37,7 +37,7 @@ class AffineCalibrator(Calibrator):
         self.max_iter = max_iter
 
     @abstractmethod
-    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
         """Return the objective, with its ridge."""
 
     @abstractmethod
@@ -54,10 +54,10 @@ class AffineCalibrator(Calibrator):
         """Return how many steps the search takes, where that can be told beforehand."""
         return None
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_max_iter(self.max_iter)
-        problem = self._problem(working, labels, weight)
-        work = working.size * problem.identity.shape[1]
+        problem = self._problem(scores, labels, weight)
+        work = scores.size * problem.identity.shape[1]
         with progress(self.key, work, self._known_steps(problem)) as report:
             best = self._search(problem, self._start(problem), report)
         self._keep(best.theta)
@@ -82,26 +82,26 @@ class StructuredCalibrator(AffineCalibrator):
     def _start(self, problem: AffineProblem) -> Matrix:
         return problem.identity
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(cross_entropy, working, labels, weight)
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        best = fit_temperature(cross_entropy, scores, labels, weight)
         self.temperature_ = float(np.exp(-best.at))
         warn_about_temperature(self, best)
-        rows = working.shape[0] if weight is None else float(weight.sum())
+        rows = scores.shape[0] if weight is None else float(weight.sum())
         self.mix_ = 1.0 / (rows + 1.0)
-        held = {name: getattr(self, name) for name in ("temperature_", "mix_")}
-        for at in row_blocks(*working.shape):
-            mixed(working[at], held, np)
-        super()._fit(working, labels, weight)
+        params = {name: getattr(self, name) for name in ("temperature_", "mix_")}
+        for at in row_blocks(*scores.shape):
+            mixed(scores[at], params, np)
+        super()._fit(scores, labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        return super()._map(mixed(working, held, xp), held, xp=xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return super()._map(mixed(scores, params, xp), params, xp=xp)
 
 
-def mixed(shifted: Array, held: Parameters, xp: Any) -> Array:
+def mixed(shifted: Array, params: Parameters, xp: Any) -> Array:
     """Return L = log((1 − w)·softmax(shifted / T) + w/K)."""
-    mix = held["mix_"]
-    masses = times(tempered(shifted, held, xp), 1.0 - mix, xp)
+    mix = params["mix_"]
+    masses = times(tempered(shifted, params, xp), 1.0 - mix, xp)
     return log(plus(masses, mix / shifted.shape[1], xp), xp)
 
 
@@ -191,20 +191,20 @@ class VectorScaling(AffineCalibrator):
     cost = "O(nK) a pass, about 30 passes"
     reference = "Guo et al. 2017, ICML"
 
-    _holds: ClassVar[tuple[str, ...]] = ("scale_", "bias_")
+    _parameter_names: ClassVar[tuple[str, ...]] = ("scale_", "bias_")
 
     scale_: Vector
     bias_: Vector
 
-    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        return VectorProblem(working, labels, weight)
+    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        return VectorProblem(scores, labels, weight)
 
     def _keep(self, theta: Matrix) -> None:
         self.scale_, self.bias_ = theta[0].copy(), theta[1] - theta[1].mean()
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        return softmax(plus(times(working, held["scale_"], xp), held["bias_"], xp), xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return softmax(plus(times(scores, params["scale_"], xp), params["bias_"], xp), xp)
 
 
 class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
@@ -263,12 +263,12 @@ class StructuredVectorScaling(StructuredCalibrator, VectorScaling):
     cost = "O(nK) a pass, about 20 passes"
     reference = "Berta et al. 2025, arXiv"
 
-    _holds = ("temperature_", "mix_", "scale_", "bias_")
+    _parameter_names = ("temperature_", "mix_", "scale_", "bias_")
 
-    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        rows = working.shape[0] if weight is None else float(weight.sum())
-        classes = working.shape[1]
-        return VectorProblem(working, labels, weight, np.full((2, classes), classes / rows))
+    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        rows = scores.shape[0] if weight is None else float(weight.sum())
+        classes = scores.shape[1]
+        return VectorProblem(scores, labels, weight, np.full((2, classes), classes / rows))
 
 
 # Up to this many parameters `ms` is taken to its optimum; beyond, calibration rows are
@@ -291,7 +291,7 @@ class _MatrixMap(AffineCalibrator):
     # From a thousand classes on, K² numbers take minutes and gigabytes.
     most_classes = 999, "has K² numbers, too many"
 
-    _holds: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
+    _parameter_names: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
 
     weight_: Matrix
     bias_: Vector
@@ -300,8 +300,8 @@ class _MatrixMap(AffineCalibrator):
         self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        return softmax(plus(xp.matmul(working, held["weight_"].T), held["bias_"], xp), xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return softmax(plus(xp.matmul(scores, params["weight_"].T), params["bias_"], xp), xp)
 
 
 class MatrixScaling(_MatrixMap):
@@ -366,8 +366,8 @@ class MatrixScaling(_MatrixMap):
     def __init__(self, *, input: Kind = "logits", max_iter: int = 200) -> None:
         super().__init__(input=input, max_iter=max_iter)
 
-    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        return MatrixProblem(working, labels, weight)
+    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        return MatrixProblem(scores, labels, weight)
 
     def _start(self, problem: AffineProblem) -> Matrix:
         return super()._start(problem) if _is_small(problem) else problem.identity
@@ -445,18 +445,18 @@ class StructuredMatrixScaling(StructuredCalibrator, _MatrixMap):
     square_work = 1.0
     reference = "Berta et al. 2025, arXiv"
 
-    _holds = ("temperature_", "mix_", "weight_", "bias_")
+    _parameter_names = ("temperature_", "mix_", "weight_", "bias_")
 
-    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
-        rows = working.shape[0] if weight is None else float(weight.sum())
-        classes = working.shape[1]
+    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+        rows = scores.shape[0] if weight is None else float(weight.sum())
+        classes = scores.shape[1]
         ridge = ridge_of(
             classes,
             off_diagonal=classes * (classes - 1) / rows,
             diagonal=classes / rows,
             bias=classes / rows,
         )
-        return MatrixProblem(working, labels, weight, ridge)
+        return MatrixProblem(scores, labels, weight, ridge)
 
 
 class DirichletODIR(_MatrixMap):
@@ -536,15 +536,15 @@ class DirichletODIR(_MatrixMap):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
-    def _problem(self, working: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
+    def _problem(self, scores: Matrix, labels: Labels, weight: Vector | None) -> AffineProblem:
         for name in ("off_diagonal", "intercept"):
             value = getattr(self, name)
             if not 0.0 <= value < np.inf:
                 raise InputError(name, f"is {value!r}", "pass a finite number that is not negative")
         ridge = ridge_of(
-            working.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
+            scores.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
         )
-        return MatrixProblem(working, labels, weight, ridge)
+        return MatrixProblem(scores, labels, weight, ridge)
 
     def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
         return newton_cg(

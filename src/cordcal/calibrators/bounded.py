@@ -93,25 +93,25 @@ class ProbabilityBounding(Calibrator):
     cost = "O(nK log K), and O(n log K) a pass"
     reference = "Atarashi et al. 2026, arXiv"
 
-    _holds = ("temperature_", "lower_", "upper_")
+    _parameter_names = ("temperature_", "lower_", "upper_")
 
     temperature_: float
     lower_: float
     upper_: float
     objective_: float
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(cross_entropy, working, labels, weight)
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        best = fit_temperature(cross_entropy, scores, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        p = tempered_softmax(working, self.temperature_)
+        p = tempered_softmax(scores, self.temperature_)
         self.lower_, self.upper_, self.objective_ = fit_caps(CappedLoss(p, labels, weight))
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        top = xp.argmax(working, axis=1)
-        p = tempered(working, held, xp)
-        capped = between(p, held["lower_"], held["upper_"], xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        top = xp.argmax(scores, axis=1)
+        p = tempered(scores, params, xp)
+        capped = between(p, params["lower_"], params["upper_"], xp)
         # Not over 1 + 1e-9: a graph optimiser takes that for one.
         mixed = shares(plus(capped, times(p, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mixed, top, xp)

@@ -85,7 +85,7 @@ class ClasswiseTemperature(Calibrator):
     cost = "O(nK) a pass, about 20 passes"
     reference = "after Kirscher 2026, arXiv"
 
-    _holds = ("scale_", "bias_")
+    _parameter_names = ("scale_", "bias_")
 
     scale_: Vector
     bias_: Vector
@@ -95,27 +95,27 @@ class ClasswiseTemperature(Calibrator):
         super().__init__(input=input)
         self.bias = bias
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        shared = fit_temperature(cross_entropy, working, labels, weight)
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        shared = fit_temperature(cross_entropy, scores, labels, weight)
         warn_about_temperature(self, shared)
         self.scale_ = np.full(self.n_classes_, math.exp(shared.at))
         self.bias_ = np.zeros(self.n_classes_)
-        middle = -math.log(logit_unit(working, weight))
-        for a, group in predicted_groups(working, labels, weight):
+        middle = -math.log(logit_unit(scores, weight))
+        for a, group in predicted_groups(scores, labels, weight):
             found = group.fit(shared.at, middle, bias=self.bias)
             if found is not None:
                 self.scale_[a], self.bias_[a] = found
-        self.objective_ = self._loss(working, labels, weight)
+        self.objective_ = self._loss(scores, labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        decision = xp.argmax(working, axis=1)
-        scale, bias = held["scale_"][decision][:, None], held["bias_"][decision][:, None]
-        raised = xp.where(chosen(working, decision, xp), bias, xp.zeros_like(working))
-        return softmax(plus(times(working, scale, xp), raised, xp), xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        decision = xp.argmax(scores, axis=1)
+        scale, bias = params["scale_"][decision][:, None], params["bias_"][decision][:, None]
+        raised = xp.where(chosen(scores, decision, xp), bias, xp.zeros_like(scores))
+        return softmax(plus(times(scores, scale, xp), raised, xp), xp)
 
-    def _loss(self, working: Matrix, labels: Labels, weight: Vector | None) -> float:
-        own = self._predict(working)[np.arange(labels.size), labels]
+    def _loss(self, scores: Matrix, labels: Labels, weight: Vector | None) -> float:
+        own = self._predict_in_domain(scores)[np.arange(labels.size), labels]
         tiny = np.finfo(np.float64).tiny
         return float(-row_weights(labels.size, weight) @ np.log(np.maximum(own, tiny)))
 

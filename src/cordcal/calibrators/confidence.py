@@ -40,8 +40,8 @@ class ConfidenceMap(Calibrator):
     takes_masked = True
     role = "rival"
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        blocks = [tops(exp(working[at], np), np) for at in row_blocks(*working.shape)]
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        blocks = [tops(exp(scores[at], np), np) for at in row_blocks(*scores.shape)]
         found = Tops(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
         self._fit_confidence(found, found.decision == labels, weight)
 
@@ -53,14 +53,14 @@ class ConfidenceMap(Calibrator):
 
     @classmethod
     @abstractmethod
-    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
+    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
         """Return the calibrated confidence of each row, between 0 and 1."""
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        powers = exp(working, xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        powers = exp(scores, xp)
         found = tops(powers, xp)
-        return lifted(powers, found.decision, cls._confidence(found, held, xp), xp)
+        return lifted(powers, found.decision, cls._confidence(found, params, xp), xp)
 
 
 def tops(powers: Array, xp: Any) -> Tops:
@@ -134,7 +134,7 @@ class TopVersusAllPlatt(ConfidenceMap):
     cost = "O(nK) once, O(n) a step"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    _holds = ("coefficients_",)
+    _parameter_names = ("coefficients_",)
 
     coefficients_: Vector
     objective_: float
@@ -165,11 +165,11 @@ class TopVersusAllPlatt(ConfidenceMap):
         return [xp.log(found.confidence) - xp.log(found.rest)]
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
+    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
         features = cls._features(found, xp)
-        odds = xp.zeros_like(found.rest) + held["coefficients_"][len(features)]
+        odds = xp.zeros_like(found.rest) + params["coefficients_"][len(features)]
         for i, feature in enumerate(features):
-            odds = plus(odds, held["coefficients_"][i] * feature, xp)
+            odds = plus(odds, params["coefficients_"][i] * feature, xp)
         return xp.exp(0.0 - softplus(0.0 - odds, xp))
 
 
@@ -272,7 +272,7 @@ class TopVersusAllIsotonic(ConfidenceMap):
     cost = "O(nK) once, O(n log n)"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    _holds = ("knot_x_", "knot_y_")
+    _parameter_names = ("knot_x_", "knot_y_")
 
     knot_x_: Vector
     knot_y_: Vector
@@ -289,12 +289,12 @@ class TopVersusAllIsotonic(ConfidenceMap):
         """Return the knots of the curve from confidence to confidence."""
         return fit_knots(x, right, weight)
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._held(), "stride_": search_strides(self.knot_x_)}
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
-        return interpolate(found.confidence, held, xp)
+    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
+        return interpolate(found.confidence, params, xp)
 
 
 # An edge that no confidence is above: it fills the tables of classes with fewer bins.
@@ -349,7 +349,7 @@ class TopVersusAllHistogram(ConfidenceMap):
     cost = "O(nK) once, O(n log n)"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    _holds = ("edges_", "values_")
+    _parameter_names = ("edges_", "values_")
 
     edges_: Vector
     values_: Vector
@@ -370,8 +370,8 @@ class TopVersusAllHistogram(ConfidenceMap):
         self.values_ = bin_means(c, right, w, self.edges_)
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
-        values, edges = held["values_"], held["edges_"]
+    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
+        values, edges = params["values_"], params["edges_"]
         s = xp.zeros_like(found.confidence) + values[0]
         for i in range(edges.shape[0]):
             s = xp.where(found.confidence > edges[i], xp.zeros_like(s) + values[i + 1], s)
@@ -429,7 +429,7 @@ class TopLabelHistogram(ConfidenceMap):
     cost = "O(nK) once, O(n log n)"
     reference = "Gupta and Ramdas 2022, ICLR"
 
-    _holds = ("edges_", "values_", "binned_")
+    _parameter_names = ("edges_", "values_", "binned_")
 
     edges_: npt.NDArray[np.float64]
     values_: npt.NDArray[np.float64]
@@ -461,13 +461,13 @@ class TopLabelHistogram(ConfidenceMap):
             self.values_[: values.size, k] = values
 
     @classmethod
-    def _confidence(cls, found: Tops, held: Parameters, xp: Any) -> Array:
-        values, edges = held["values_"], held["edges_"]
+    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
+        values, edges = params["values_"], params["edges_"]
         s = values[0][found.decision]
         for i in range(edges.shape[0]):
             above = found.confidence > edges[i][found.decision]
             s = xp.where(above, values[i + 1][found.decision], s)
-        return xp.where(held["binned_"][found.decision] > 0.0, s, found.confidence)
+        return xp.where(params["binned_"][found.decision] > 0.0, s, found.confidence)
 
 
 def check_bins(value: Any, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Cross-fitting: what a calibrator reports on rows that it was not fitted on.
+"""Cross-fitting: probabilities of rows from calibrators that were not fitted on them.
 
-Of every row three numbers are kept, not its report: what is put on the label, on the
-decision, and on all other classes.  They are all that shares of a blend and a Lift need.
+Three numbers per row are stored: the probability of its label, of its prediction, and of all
+other classes.  The shares of a blend and a Lift need no more.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from cordcal.repair.lift import Masses, decision_masses
 
 Scores = npt.NDArray[Any]
 
-# With five folds a fit sees four fifths of the rows, and all fits together cost six single ones.
+# With five folds each fit uses four fifths of the rows; with the final one there are six fits.
 FOLDS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """What reports of models that had not seen the rows put on labels and on decisions."""
+    """Held-out probabilities of the rows' labels, and masses on and off their predictions."""
 
     likelihood: Vector
     masses: Masses
 
     @classmethod
     def empty(cls, rows: int) -> HeldOut:
-        """Return room for some rows."""
+        """Allocate the arrays."""
         return cls(np.empty(rows), Masses(np.empty(rows), np.empty(rows)))
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Which fold each calibration row is held out in.
+    """The fold in which each calibration row is held out.
 
     Attributes
     ----------
     number : ndarray of int
         The fold of each row.
     count : int
-        How many folds there are.
+        Number of folds.
     """
 
     number: npt.NDArray[np.intp]
@@ -62,7 +62,7 @@ class Folds:
 
     @classmethod
     def of(cls, labels: Labels, count: int, seed: int) -> Folds:
-        """Deal the rows out class by class, so that a class of two rows or more is in training.
+        """Stratify by class: a class with two rows or more is in every training part.
 
         Examples
         --------
@@ -80,11 +80,11 @@ class Folds:
 
 
 def check_folds(folds: Any, rows: int) -> None:
-    """Refuse a number of folds that holds nothing out, and rows that cannot be divided."""
+    """Check that there are at least two folds and two rows."""
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
         raise InputError("folds", f"is {folds!r}", "pass an integer of 2 or more, such as 5")
     if rows < 2:
-        raise InputError("scores", "has one row, which cannot be held out", "pass more rows")
+        raise InputError("scores", "has one row, and cross-fitting needs two", "pass more rows")
 
 
 def fit_calibrator(
@@ -94,25 +94,25 @@ def fit_calibrator(
     weight: Vector | None,
     features: Any = None,
 ) -> Any:
-    """Fit a calibrator on checked rows; a foreign one is given them as they came."""
+    """Fit a calibrator on validated rows; another library's object receives the raw scores."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._fit_checked(original, labels, weight, **_given(features=features))
-    beside = _given(sample_weight=weight, features=features)
-    return calibrator.fit(original.raw, labels, **beside)
+        return calibrator._fit_checked(original, labels, weight, **_not_none(features=features))
+    optional = _not_none(sample_weight=weight, features=features)
+    return calibrator.fit(original.raw, labels, **optional)
 
 
 def predict_calibrated(calibrator: Any, original: CheckedScores, features: Any = None) -> Scores:
-    """Return a fitted calibrator's report of checked rows."""
+    """Return a fitted calibrator's direct probabilities of validated rows."""
     if isinstance(calibrator, Calibrator):
-        return calibrator._predict_checked(original, **_given(features=features))
-    report = calibrator.predict_proba(original.raw, **_given(features=features))
-    direct = np.asarray(as_matrix(np.asarray(report), "direct"))
+        return calibrator._predict_checked(original, **_not_none(features=features))
+    output = calibrator.predict_proba(original.raw, **_not_none(features=features))
+    direct = np.asarray(as_matrix(np.asarray(output), "direct"))
     check_same_shape(original.raw, "scores", direct, "direct")
     return direct
 
 
-def _given(**arguments: Any) -> dict[str, Any]:
-    """Return the arguments that were given, so that a foreign calibrator sees no others."""
+def _not_none(**arguments: Any) -> dict[str, Any]:
+    """Drop arguments that are None: other libraries' methods may not have them."""
     return {name: value for name, value in arguments.items() if value is not None}
 
 
@@ -124,7 +124,7 @@ def cross_fit(
     folds: Folds,
     features: Scores | None = None,
 ) -> HeldOut:
-    """Fit a new calibrator for every fold on the other rows; report on those of the fold.
+    """Fit a calibrator per fold on the other rows, and apply it to the rows of the fold.
 
     Parameters
     ----------
@@ -135,28 +135,29 @@ def cross_fit(
     folds : Folds
         Which rows are held out together.
     """
-    found = HeldOut.empty(len(labels))
+    held_out = HeldOut.empty(len(labels))
     for number in range(folds.count):
-        out = np.flatnonzero(folds.number == number)
-        seen = np.flatnonzero(folds.number != number)
+        test = np.flatnonzero(folds.number == number)
+        train = np.flatnonzero(folds.number != number)
         model = new()
-        others = original.take(seen), labels[seen], _rows(weight, seen), _rows(features, seen)
-        fit_calibrator(model, *others)
-        held = original.take(out)
-        direct = predict_calibrated(model, held, _rows(features, out)).astype(np.float64)
-        found.likelihood[out] = direct[np.arange(len(out)), labels[out]]
-        masses = decision_masses(direct, held.decision)
-        found.masses.mass[out], found.masses.rest[out] = masses.mass, masses.rest
-    return found
+        fit_calibrator(
+            model, original.take(train), labels[train], _take(weight, train), _take(features, train)
+        )
+        scores = original.take(test)
+        direct = predict_calibrated(model, scores, _take(features, test)).astype(np.float64)
+        held_out.likelihood[test] = direct[np.arange(len(test)), labels[test]]
+        masses = decision_masses(direct, scores.decision)
+        held_out.masses.mass[test], held_out.masses.rest[test] = masses.mass, masses.rest
+    return held_out
 
 
-def _rows(values: Scores | None, at: Labels) -> Scores | None:
-    return None if values is None else values[at]
+def _take(values: Scores | None, rows: Labels) -> Scores | None:
+    return None if values is None else values[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A calibrator fitted on all rows, what it warned of, and how long it took."""
+    """A calibrator fitted on all rows, its warnings, and the seconds it took."""
 
     model: Calibrator
     warnings: tuple[str, ...]
@@ -165,7 +166,7 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A calibrator fitted on all rows, what it says of rows held out, and how long all took."""
+    """A calibrator fitted on all rows, its held-out probabilities, and the seconds both took."""
 
     model: Calibrator
     held_out: HeldOut
@@ -173,7 +174,7 @@ class Candidate:
 
 
 class FitCache:
-    """Calibration rows, and the calibrators that were fitted on them, each once.
+    """Calibration rows and the calibrators fitted on them, each fitted only once.
 
     Parameters
     ----------
@@ -188,44 +189,44 @@ class FitCache:
     ) -> None:
         self.original, self.labels, self.weight, self.folds = original, labels, weight, folds
         self._fits: dict[str, Fit] = {}
-        self._made: dict[str, tuple[Candidate | None, str | None]] = {}
+        self._candidates: dict[str, tuple[Candidate | None, str | None]] = {}
 
     def fit(self, key: str) -> Fit:
         """Return a calibrator fitted on all rows."""
         if key not in self._fits:
             watch = Stopwatch()
-            with _recorded() as caught:
+            with _record_warnings() as caught:
                 model = fit_calibrator(self._new(key)(), self.original, self.labels, self.weight)
-            told = tuple(str(each.message) for each in caught)
-            self._fits[key] = Fit(model, told, watch.seconds())
+            messages = tuple(str(warning.message) for warning in caught)
+            self._fits[key] = Fit(model, messages, watch.seconds())
         return self._fits[key]
 
     def candidate(self, key: str) -> tuple[Candidate | None, str | None]:
-        """Return a calibrator with its rows held out, or None, and what there is to note."""
-        if key not in self._made:
-            self._made[key] = self._make(key)
-        return self._made[key]
+        """Return a cross-fitted calibrator, and its first warning; or None and the error."""
+        if key not in self._candidates:
+            self._candidates[key] = self._cross_fit(key)
+        return self._candidates[key]
 
-    def _make(self, key: str) -> tuple[Candidate | None, str | None]:
+    def _cross_fit(self, key: str) -> tuple[Candidate | None, str | None]:
         watch = Stopwatch()
         rows = (self.original, self.labels, self.weight)
         try:
-            whole = self.fit(key)
-            with _recorded() as caught:
+            fit = self.fit(key)
+            with _record_warnings() as caught:
                 held_out = cross_fit(self._new(key), *rows, self.folds)
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
-        told = [*whole.warnings, *(str(each.message) for each in caught)]
-        found = Candidate(whole.model, held_out, watch.seconds())
-        return found, told[0] if told else None
+        messages = [*fit.warnings, *(str(warning.message) for warning in caught)]
+        candidate = Candidate(fit.model, held_out, watch.seconds())
+        return candidate, messages[0] if messages else None
 
     def _new(self, key: str) -> Callable[[], Calibrator]:
         return partial(make, key, input=self.original.kind)
 
 
 @contextmanager
-def _recorded() -> Iterator[list[warnings.WarningMessage]]:
-    """Record every warning, also of what the rows were doubted for: a blend chooses by them."""
+def _record_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Record every warning, also repeated ones about the rows: a blend chooses by them."""
     with warnings.catch_warnings(record=True) as caught, said_before(()):
         warnings.simplefilter("always")
         yield caught

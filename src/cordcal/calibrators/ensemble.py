@@ -76,17 +76,17 @@ class EnsembleTemperature(Calibrator):
     cost = "O(nK) a pass, about 10 passes"
     reference = "Zhang et al. 2020, ICML"
 
-    _holds = ("temperature_", "weights_")
+    _parameter_names = ("temperature_", "weights_")
 
     temperature_: float
     weights_: Vector
     objective_: float
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(squared_error, working, labels, weight, guide_of=cross_entropy)
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        best = fit_temperature(squared_error, scores, labels, weight, guide_of=cross_entropy)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        self.weights_, self.objective_ = self._mix(working, labels, weight)
+        self.weights_, self.objective_ = self._mix(scores, labels, weight)
 
     def _mix(self, shifted: Matrix, labels: Labels, weight: Vector | None) -> tuple[Vector, float]:
         """Return the best weights and their mean squared error."""
@@ -105,11 +105,11 @@ class EnsembleTemperature(Calibrator):
         return best_mixture(gram, moment, 1.0 / classes)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        tempered_share, own_share, uniform = (held["weights_"][i] for i in range(3))
-        mixed = times(tempered(working * 1.0, held, xp), tempered_share, xp)
-        mixed = plus(mixed, times(shares(exp(working, xp), xp), own_share, xp), xp)
-        return plus(mixed, uniform / working.shape[1], xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        tempered_share, own_share, uniform = (params["weights_"][i] for i in range(3))
+        mixed = times(tempered(scores * 1.0, params, xp), tempered_share, xp)
+        mixed = plus(mixed, times(shares(exp(scores, xp), xp), own_share, xp), xp)
+        return plus(mixed, uniform / scores.shape[1], xp)
 
 
 def best_mixture(gram: Matrix, moment: Vector, constant: float) -> tuple[Vector, float]:

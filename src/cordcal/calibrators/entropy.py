@@ -90,7 +90,7 @@ class EntropyTemperature(Calibrator):
     cost = "O(nK) a pass, about 10 passes"
     reference = "Balanya et al. 2022, arXiv"
 
-    _holds = ("unit_", "slope_", "intercept_")
+    _parameter_names = ("unit_", "slope_", "intercept_")
 
     unit_: float = 1.0
     slope_: float
@@ -103,12 +103,12 @@ class EntropyTemperature(Calibrator):
         super().__init__(input=input)
         self.max_iter = max_iter
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_max_iter(self.max_iter)
-        self.unit_ = logit_unit(working, weight)
-        working /= self.unit_
-        problem = EntropyProblem(working, labels, weight)
-        with progress(self.key, working.size) as report:
+        self.unit_ = logit_unit(scores, weight)
+        scores /= self.unit_
+        problem = EntropyProblem(scores, labels, weight)
+        with progress(self.key, scores.size) as report:
             best = damped_newton(
                 problem,
                 problem.start(),
@@ -123,11 +123,11 @@ class EntropyTemperature(Calibrator):
         warn_about_search(self, problem, best)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        working = times(working, 1.0 / held["unit_"], xp)
-        x = held["slope_"] * log_entropy(working, xp) + held["intercept_"]
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        scores = times(scores, 1.0 / params["unit_"], xp)
+        x = params["slope_"] * log_entropy(scores, xp) + params["intercept_"]
         temperature = minimum(maximum(softplus(x, xp), COLDEST, xp), HOTTEST, xp)
-        return softmax(over(working, temperature[:, None], xp), xp)
+        return softmax(over(scores, temperature[:, None], xp), xp)
 
 
 def log_entropy(shifted: Array, xp: Any) -> Array:

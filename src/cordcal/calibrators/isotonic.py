@@ -86,17 +86,17 @@ class IsotonicOneVsAll(Calibrator):
     cost = "O(Kn log n)"
     reference = "Zadrozny and Elkan 2002, KDD"
 
-    _holds: ClassVar[tuple[str, ...]] = ("knot_x_", "knot_y_", "knot_start_")
+    _parameter_names: ClassVar[tuple[str, ...]] = ("knot_x_", "knot_y_", "knot_start_")
     # Enough for one interpolation call a class to be cheap.
-    _least_rows = 2048
+    _min_block_rows = 2048
 
     knot_x_: Vector
     knot_y_: Vector
     knot_start_: npt.NDArray[np.int64]
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         knots = [
-            self._curve(working[:, k].copy(), labels == k, weight) for k in range(working.shape[1])
+            self._curve(scores[:, k].copy(), labels == k, weight) for k in range(scores.shape[1])
         ]
         self.knot_x_ = np.concatenate([x for x, _ in knots])
         self.knot_y_ = np.concatenate([y for _, y in knots])
@@ -108,12 +108,12 @@ class IsotonicOneVsAll(Calibrator):
         """Return the knots of one class's curve."""
         return fit_knots(x, positive, weight)
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._held(), "stride_": search_strides(self.knot_x_, self.knot_start_)}
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        return {**super()._parameters(), "stride_": search_strides(self.knot_x_, self.knot_start_)}
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        return each_class(working, lambda: working, held, xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return each_class(scores, lambda: scores, params, xp)
 
 
 class IsotonicOneVsAllTempered(IsotonicOneVsAll):
@@ -164,20 +164,20 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
     cost = "O(Kn log n)"
     reference = "Zhang et al. 2020, ICML"
 
-    _holds = ("temperature_", "knot_x_", "knot_y_", "knot_start_")
+    _parameter_names = ("temperature_", "knot_x_", "knot_y_", "knot_start_")
 
     temperature_: float
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(cross_entropy, working, labels, weight)
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        best = fit_temperature(cross_entropy, scores, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        super()._fit(tempered_softmax(working, self.temperature_), labels, weight)
+        super()._fit(tempered_softmax(scores, self.temperature_), labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        inputs = tempered(working * 1.0, held, xp)
-        return each_class(inputs, lambda: shares(exp(working, xp), xp), held, xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        inputs = tempered(scores * 1.0, params, xp)
+        return each_class(inputs, lambda: shares(exp(scores, xp), xp), params, xp)
 
 
 class IsotonicPooled(Calibrator):
@@ -232,34 +232,34 @@ class IsotonicPooled(Calibrator):
     cost = "O(nK log nK)"
     reference = "Zhang et al. 2020, ICML"
 
-    _holds = ("knot_x_", "knot_y_")
+    _parameter_names = ("knot_x_", "knot_y_")
 
     knot_x_: Vector
     knot_y_: Vector
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        rows, classes = working.shape
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        rows, classes = scores.shape
         own = np.zeros((rows, classes), dtype=bool)
         own[np.arange(rows), labels] = True
         each = None if weight is None else np.repeat(weight, classes)
-        self.knot_x_, self.knot_y_ = fit_knots(working.ravel(), own.ravel(), each)
+        self.knot_x_, self.knot_y_ = fit_knots(scores.ravel(), own.ravel(), each)
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._held(), "stride_": search_strides(self.knot_x_)}
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        top = xp.argmax(working, axis=1)
-        mapped = interpolate(working, held, xp)
-        mapped = shares(plus(mapped, times(working, TIE_BREAK, xp), xp), xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        top = xp.argmax(scores, axis=1)
+        mapped = interpolate(scores, params, xp)
+        mapped = shares(plus(mapped, times(scores, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mapped, top, xp)
 
 
 def each_class(
-    probabilities: Array, original: Callable[[], Array], held: Parameters, xp: Any
+    probabilities: Array, original: Callable[[], Array], params: Parameters, xp: Any
 ) -> Array:
     """Return each class's curve, rows divided by their sums; empty rows stay as they were."""
-    mapped = interpolate_each(probabilities, held, xp)
+    mapped = interpolate_each(probabilities, params, xp)
     total = xp.sum(mapped, axis=1, keepdims=True)
     empty = total == 0.0
     if xp is np and not empty.any():
@@ -329,8 +329,8 @@ class CentredIsotonic(IsotonicOneVsAll):
         return fit_centres(x, positive, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        return shares(interpolate_each(working, held, xp) + TIE_BREAK * working, xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return shares(interpolate_each(scores, params, xp) + TIE_BREAK * scores, xp)
 
 
 class VennAbers(IsotonicOneVsAll):

@@ -108,7 +108,7 @@ class MonotoneMap(Calibrator):
     cost = "O(nK) a pass, about 10 passes"
     reference = "after Rahimi et al. 2020, NeurIPS"
 
-    _holds = ("unit_", "knots_", "slopes_")
+    _parameter_names = ("unit_", "knots_", "slopes_")
 
     unit_: float = 1.0
     knots_: Vector
@@ -124,13 +124,13 @@ class MonotoneMap(Calibrator):
         self.smoothness = smoothness
         self.max_iter = max_iter
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_max_iter(self.max_iter)
-        self.unit_ = logit_unit(working, weight)
-        working /= self.unit_
-        with progress(self.key, working.size) as report:
+        self.unit_ = logit_unit(scores, weight)
+        scores /= self.unit_
+        with progress(self.key, scores.size) as report:
             problem, best = fit_slopes(
-                working,
+                scores,
                 labels,
                 weight,
                 smoothness=self.smoothness,
@@ -143,10 +143,10 @@ class MonotoneMap(Calibrator):
         warn_about_search(self, problem, best)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        knots, slopes = held["knots_"], held["slopes_"]
-        working = times(working, 1.0 / held["unit_"], xp)
-        level = minus(working, xp.log(xp.sum(xp.exp(working), axis=1, keepdims=True)), xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        knots, slopes = params["knots_"], params["slopes_"]
+        scores = times(scores, 1.0 / params["unit_"], xp)
+        level = minus(scores, xp.log(xp.sum(xp.exp(scores), axis=1, keepdims=True)), xp)
         # Each segment's part rises with the log-probability, so their sum does too.
         mapped = times(minimum(level - knots[0], 0.0, xp), slopes[0], xp)
         for j in range(1, knots.shape[0]):

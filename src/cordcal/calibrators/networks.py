@@ -25,7 +25,7 @@ from cordcal._numeric.expressions import (
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators import _networks as nets
+from cordcal.calibrators import _training as nets
 from cordcal.calibrators._curves import interpolate, search_strides
 from cordcal.calibrators.entropy import COLDEST, HOTTEST
 from cordcal.calibrators.temperature import cross_entropy, fit_temperature, sample_of
@@ -51,7 +51,7 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
 
     @classmethod
     @abstractmethod
-    def _seen(cls, working: Array, width: int, xp: Any) -> Array:
+    def _seen(cls, scores: Array, width: int, xp: Any) -> Array:
         """Return what the network sees of each row, before it is brought to scale."""
 
     @staticmethod
@@ -79,7 +79,7 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
     def _shapes(self) -> nets.Shapes:
         return nets.layer_shapes({"net": (self._width(), *self._hidden, 1)})
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         layers = nets.layers_of(nets.unflattened(self.weights_, self._shapes()))
         # The first layer takes the scale: before a product, onnxruntime would make it a float32.
         first = layers["weight_0"] / self.scale_
@@ -87,30 +87,30 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         return {**layers, "weight_0": first, "bias_0": bias}
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        seen = cls._seen(working, held["weight_0"].shape[0], xp)
-        temperature = cls._temperatures(seen, held, xp)
-        shifted = maximum(subtract_max(working, xp), LOWEST_SHIFTED, xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        seen = cls._seen(scores, params["weight_0"].shape[0], xp)
+        temperature = cls._temperatures(seen, params, xp)
+        shifted = maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp)
         return softmax(over(shifted, temperature[:, None], xp), xp)
 
     @classmethod
-    def _temperatures(cls, inputs: Array, held: Parameters, xp: Any) -> Array:
+    def _temperatures(cls, inputs: Array, params: Parameters, xp: Any) -> Array:
         """Return each row's temperature: also what is trained, with torch as ``xp``."""
-        temperature = cls._temperature(nets.through_layers(inputs, held, xp)[:, 0], xp)
+        temperature = cls._temperature(nets.through_layers(inputs, params, xp)[:, 0], xp)
         return minimum(maximum(temperature, COLDEST, xp), HOTTEST, xp)
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         torch = nets.torch_for(self.key)
         training = self._training(labels.size)
-        working, labels, weight = nets.weighted_rows(working, labels, weight)
+        scores, labels, weight = nets.weighted_rows(scores, labels, weight)
         share = row_weights(labels.size, weight)
-        inputs = self._to_scale(working, share)
-        for at in row_blocks(*working.shape):
-            maximum(subtract_max(working[at], np), LOWEST_SHIFTED, np)
+        inputs = self._to_scale(scores, share)
+        for at in row_blocks(*scores.shape):
+            maximum(subtract_max(scores[at], np), LOWEST_SHIFTED, np)
         generator = torch.Generator().manual_seed(self.seed)
         net = nets.new_net(self._shapes(), generator, torch.float64)
-        self._start(net, working, labels, weight)
-        z, x, y, w = (torch.from_numpy(each) for each in (working, inputs, labels, share))
+        self._start(net, scores, labels, weight)
+        z, x, y, w = (torch.from_numpy(each) for each in (scores, inputs, labels, share))
 
         def loss_of(at: Any) -> Any:
             temperature = self._temperatures(x[at], nets.layers_of(net), nets.torch_namespace())
@@ -119,10 +119,10 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
         self.objective_ = nets.train(self.key, net, loss_of, labels.size, training, generator)
         self.weights_ = nets.flat(net)
 
-    def _to_scale(self, working: Matrix, share: Vector) -> Matrix:
+    def _to_scale(self, scores: Matrix, share: Vector) -> Matrix:
         """Return what the network sees, with weighted mean 0 and variance 1."""
         seen = np.concatenate(
-            [self._seen(working[at], self._width(), np) for at in row_blocks(*working.shape)]
+            [self._seen(scores[at], self._width(), np) for at in row_blocks(*scores.shape)]
         )
         self.mean_ = float(share @ seen.mean(axis=1))
         self.scale_ = math.sqrt(float(share @ ((seen - self.mean_) ** 2).mean(axis=1))) or 1.0
@@ -224,8 +224,8 @@ class ParametrizedTemperature(NetworkTemperature):
         self.seed = seed
 
     @classmethod
-    def _seen(cls, working: Array, width: int, xp: Any) -> Array:
-        top = largest(working, width, xp)
+    def _seen(cls, scores: Array, width: int, xp: Any) -> Array:
+        top = largest(scores, width, xp)
         return minimum(maximum(top, -_CUT, xp), _CUT, xp)
 
     @staticmethod
@@ -330,8 +330,8 @@ class MarginTemperature(NetworkTemperature):
         self.seed = seed
 
     @classmethod
-    def _seen(cls, working: Array, width: int, xp: Any) -> Array:
-        top = largest(working, 2, xp)
+    def _seen(cls, scores: Array, width: int, xp: Any) -> Array:
+        top = largest(scores, 2, xp)
         return (top[:, 0] - top[:, 1])[:, None]
 
     @staticmethod
@@ -440,7 +440,7 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
     cost = "500 steps of 1000 rows"
     reference = "Rahimi et al. 2020, NeurIPS"
 
-    _holds = ("knot_x_", "knot_y_")
+    _parameter_names = ("knot_x_", "knot_y_")
     _hidden = (10, 10)
 
     knot_x_: Vector
@@ -461,24 +461,24 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         self.learning_rate = learning_rate
         self.seed = seed
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._held(), "stride_": search_strides(self.knot_x_)}
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        x, y = held["knot_x_"], held["knot_y_"]
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        x, y = params["knot_x_"], params["knot_y_"]
         width = x[1] - x[0]
-        below = times(minimum(working - x[0], 0.0, xp), (y[1] - y[0]) / width, xp)
-        above = times(maximum(working - x[-1], 0.0, xp), (y[-1] - y[-2]) / width, xp)
-        mapped = plus(plus(interpolate(working, held, xp), below, xp), above, xp)
+        below = times(minimum(scores - x[0], 0.0, xp), (y[1] - y[0]) / width, xp)
+        above = times(maximum(scores - x[-1], 0.0, xp), (y[-1] - y[-2]) / width, xp)
+        mapped = plus(plus(interpolate(scores, params, xp), below, xp), above, xp)
         return softmax(maximum(mapped, LOWEST_SHIFTED, xp), xp)
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         torch = nets.torch_for(self.key)
         nets.check_training(steps=self.steps, batch_size=self.batch_size)
-        working, labels, weight = nets.weighted_rows(working, labels, weight)
-        np.maximum(working, LOWEST_SHIFTED, out=working)
-        self.knot_x_ = cells_of(working)
+        scores, labels, weight = nets.weighted_rows(scores, labels, weight)
+        np.maximum(scores, LOWEST_SHIFTED, out=scores)
+        self.knot_x_ = cells_of(scores)
         width = self.knot_x_[1] - self.knot_x_[0]
         middle = 0.5 * (self.knot_x_[1:] + self.knot_x_[:-1])
         # The network sees the middles of the cells, brought to [−1, 1].
@@ -487,7 +487,7 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         shapes = nets.layer_shapes({"net": (1, *self._hidden, 1)})
         net = nets.new_net(shapes, generator, torch.float64)
         # The ELU of a negative number is its exponential, less one.
-        slope = best_slope(working, labels, weight)
+        slope = best_slope(scores, labels, weight)
         if not _FLATTEST < slope < _STEEPEST:
             self._warn(
                 f"the best slope, {slope:.3g}, is outside {_FLATTEST:g} … {_STEEPEST:g}, which "
@@ -495,7 +495,7 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
             )
         nets.begin_near(net, math.log(max(min(slope, 1.0), _FLATTEST)))
         z, y, w = (
-            torch.from_numpy(each) for each in (working, labels, row_weights(labels.size, weight))
+            torch.from_numpy(each) for each in (scores, labels, row_weights(labels.size, weight))
         )
         knots = torch.from_numpy(self.knot_x_)
 

@@ -83,7 +83,7 @@ class RankwiseTransformation(Calibrator):
     reference = "Zhang, Batista & Kanhere 2025, arXiv:2507.06516"
     most_classes = 100, "its solver grows as K³, too slow"
 
-    _holds = ("scale_", "bias_")
+    _parameter_names = ("scale_", "bias_")
 
     scale_: Vector
     bias_: Vector
@@ -95,17 +95,17 @@ class RankwiseTransformation(Calibrator):
         super().__init__(input=input)
         self.max_iter = max_iter
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_max_iter(self.max_iter)
-        self._place(working)
+        self._place(scores)
         ranks = np.empty_like(labels)
-        for at in row_blocks(*working.shape):
-            block = working[at]
+        for at in row_blocks(*scores.shape):
+            block = scores[at]
             order = ascending(block)
             block[:] = np.take_along_axis(block, order, axis=1)
             ranks[at] = (order == labels[at, None]).argmax(axis=1)
-        problem = RankProblem(working, ranks, weight)
-        with progress(self.key, working.size * working.shape[1]) as report:
+        problem = RankProblem(scores, ranks, weight)
+        with progress(self.key, scores.size * scores.shape[1]) as report:
             best = damped_newton(
                 problem,
                 tempered_start(problem),
@@ -119,35 +119,35 @@ class RankwiseTransformation(Calibrator):
         self.gradient_norm_ = best.gradient_norm
         warn_about_search(self, problem, best)
 
-    def _predict(self, working: Matrix) -> Matrix:
+    def _predict_in_domain(self, scores: Matrix) -> Matrix:
         if self.input == "logits":
-            self._warn_about(working)
-        return super()._predict(working)
+            self._warn_about(scores)
+        return super()._predict_in_domain(scores)
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
-        held = super()._held()
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        params = super()._parameters()
         if self.input == "probabilities":
-            held["floor_"] = np.log(np.asarray(self.log_floor_))
-        return held
+            params["floor_"] = np.log(np.asarray(self.log_floor_))
+        return params
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        if "floor_" in held:  # log-probabilities are measured from their floor
-            working = minus(working, held["floor_"], xp)
-        place = places(working, xp)
-        scaled = times(working, held["scale_"][place], xp)
-        return softmax(plus(scaled, held["bias_"][place], xp), xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        if "floor_" in params:  # log-probabilities are measured from their floor
+            scores = minus(scores, params["floor_"], xp)
+        place = places(scores, xp)
+        scaled = times(scores, params["scale_"][place], xp)
+        return softmax(plus(scaled, params["bias_"][place], xp), xp)
 
-    def _place(self, working: Matrix) -> None:
+    def _place(self, scores: Matrix) -> None:
         """Measure log-probabilities from their floor; warn about logits that are not positive."""
         if self.input == "probabilities":
-            working -= np.log(self.log_floor_)
+            scores -= np.log(self.log_floor_)
         else:
-            self._warn_about(working)
+            self._warn_about(scores)
 
     @staticmethod
-    def _warn_about(working: Matrix) -> None:
-        bad = working.max(axis=1) <= 0.0
+    def _warn_about(scores: Matrix) -> None:
+        bad = scores.max(axis=1) <= 0.0
         if bad.any():
             warn(
                 f"mcct-i: the largest logit is not positive in {int(bad.sum()):,} row(s), first "

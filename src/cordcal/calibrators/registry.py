@@ -1,4 +1,4 @@
-"""The short keys: which calibrators there are, how to make one, and a table of their facts."""
+"""The keys of calibrators: list them, construct one, add your own, tabulate their facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from cordcal._errors import InputError
 from cordcal.calibrators._base import Calibrator, Facts, FactTable, Role
 
-# Each key, its class and the file of its family, in the order of the documentation.
+# The module and the class of each key, in the order of the documentation.
 _CLASSES: dict[str, tuple[str, str]] = {
     "ts": ("temperature", "TemperatureScaling"),
     "ts-tva": ("temperature", "TopVersusAllTemperature"),
@@ -46,21 +46,21 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "blend": ("blend", "Blend"),
 }
 
-# Those that were added while the program runs.
+# Classes added by `register`.
 _REGISTERED: dict[str, type[Calibrator]] = {}
-# Classes that were imported already: what traces a blend must not import.
+# Classes imported so far: torch traces a blend, and no import may happen while it does.
 _LOADED: dict[str, type[Calibrator]] = {}
 
-# What a class must say about itself; the rest has defaults.
-_STATED = (
+# Class attributes that a calibrator must set; the others have defaults.
+_REQUIRED_FACTS = (
     "key", "title", "short", "size", "works_on", "role",
     "keeps_argmax", "keeps_order", "takes_masked", "cost", "reference",
 )  # fmt: skip
 
 C = TypeVar("C", bound=Calibrator)
 
-# The domains in a reader's words; a map of shifted logits does not see a row's shift.
-_WORKS_ON = {
+# The domains as tables show them; a shift of a row's logits does not affect "shifted" maps.
+_DOMAIN_LABELS = {
     "logits": "raw logits",
     "shifted": "logits",
     "log-probabilities": "log-probabilities",
@@ -80,17 +80,17 @@ def available() -> tuple[str, ...]:
 
 
 def register(calibrator: type[C]) -> type[C]:
-    """Add a calibrator of one's own: its key then works wherever a key does.
+    """Add your own calibrator: its key then works wherever a key does.
 
     Parameters
     ----------
     calibrator : type
-        A class that derives from `Calibrator` and states its facts.
+        A class that derives from `Calibrator` and sets its class attributes.
 
     Returns
     -------
     calibrator : type
-        The same class, so that this serves as a decorator.
+        The same class, so that `register` works as a decorator.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def register(calibrator: type[C]) -> type[C]:
     >>> @register
     ... class Untempered(TemperatureScaling):
     ...     key, title, short = "none", "No temperature", "None"
-    ...     def _fit(self, working, labels, weight):
+    ...     def _fit(self, scores, labels, weight):
     ...         self.temperature_ = 1.0
     >>> make("none").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1]).predict_proba([[0.0, 0.0]])
     array([[0.5, 0.5]])
@@ -107,14 +107,14 @@ def register(calibrator: type[C]) -> type[C]:
     if not (isinstance(calibrator, type) and issubclass(calibrator, Calibrator)):
         raise InputError(
             "calibrator",
-            f"is {calibrator!r}, not a class of calibrators",
+            f"is {calibrator!r}, not a calibrator class",
             "derive from cordcal.calibrators.Calibrator",
         )
-    missing = [name for name in _STATED if not hasattr(calibrator, name)]
+    missing = [name for name in _REQUIRED_FACTS if not hasattr(calibrator, name)]
     if missing:
         raise InputError(
             "calibrator",
-            f"{calibrator.__name__} does not state its {missing[0]}",
+            f"{calibrator.__name__} does not set {missing[0]}",
             f"set these class attributes: {', '.join(missing)}",
         )
     if calibrator.key in available():
@@ -128,35 +128,37 @@ def register(calibrator: type[C]) -> type[C]:
 
 
 def unregister(key: str) -> None:
-    """Forget a calibrator that `register` added."""
+    """Remove a calibrator that `register` added."""
     if key not in _REGISTERED:
-        raise InputError("key", f"{key!r} was not registered", "pass a key given to register")
+        raise InputError(
+            "key", f"{key!r} was not registered", "pass the key of a registered calibrator"
+        )
     del _REGISTERED[key]
 
 
 def registered() -> tuple[type[Calibrator], ...]:
-    """Return the classes that were added, for processes that start without them."""
+    """Return the registered classes, which worker processes must register again."""
     return tuple(_REGISTERED.values())
 
 
 def calibrator_class(key: str) -> type[Calibrator]:
-    """Return the class behind a key."""
-    for known in (_REGISTERED, _LOADED):
-        if key in known:
-            return known[key]
+    """Return the class of a key."""
+    for classes in (_REGISTERED, _LOADED):
+        if key in classes:
+            return classes[key]
     keys = available()
     if key not in keys:
-        near = difflib.get_close_matches(str(key).lower(), keys, n=1)
-        hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
+        similar = difflib.get_close_matches(str(key).lower(), keys, n=1)
+        hint = f"did you mean {similar[0]!r}? There are" if similar else "choose one of"
         raise InputError("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
     module, name = _CLASSES[key]
-    found: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
-    _LOADED[key] = found
-    return found
+    calibrator: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
+    _LOADED[key] = calibrator
+    return calibrator
 
 
 def of_role(role: Role) -> tuple[str, ...]:
-    """Return the keys of all bases, or of all rivals.
+    """Return the keys of all calibrators with a role.
 
     Examples
     --------
@@ -167,28 +169,28 @@ def of_role(role: Role) -> tuple[str, ...]:
 
 
 def short_name(key: str) -> str:
-    """Return a calibrator's name in narrow tables; a foreign one's is its key."""
+    """Return a calibrator's name in narrow tables; an unknown key is its own name."""
     return calibrator_class(key).short if key in available() else key
 
 
 def takes_features(calibrator: Any) -> bool:
-    """Tell whether a calibrator, or the one behind a key, is fitted on features as well.
+    """Return whether a calibrator, or the one with a key, is also fitted on features.
 
-    Cordcal's own say so; a foreign object tells by what its ``fit`` accepts.
+    For an object of another library the parameters of its ``fit`` decide.
 
     Examples
     --------
     >>> takes_features("ts"), takes_features("adats")
     (False, True)
     """
-    found = calibrator_class(calibrator) if isinstance(calibrator, str) else type(calibrator)
-    if issubclass(found, Calibrator):
-        return found.needs_features
-    return "features" in inspect.signature(found.fit).parameters
+    cls = calibrator_class(calibrator) if isinstance(calibrator, str) else type(calibrator)
+    if issubclass(cls, Calibrator):
+        return cls.needs_features
+    return "features" in inspect.signature(cls.fit).parameters
 
 
 def is_network(key: str) -> bool:
-    """Tell whether a calibrator is a network, which takes minutes to fit.
+    """Return whether a calibrator is a network, which takes minutes to fit.
 
     Examples
     --------
@@ -199,32 +201,32 @@ def is_network(key: str) -> bool:
 
 
 def make(key: str, **params: Any) -> Calibrator:
-    """Return a new, unfitted calibrator.
+    """Construct an unfitted calibrator.
 
     Parameters
     ----------
     key : str
         One of `available`.
     **params
-        The calibrator's own parameters, such as ``input="probabilities"``.
+        Constructor parameters, such as ``input="probabilities"``.
 
     Examples
     --------
     >>> make("ts", input="probabilities")
     TemperatureScaling(input='probabilities')
     """
-    found = calibrator_class(key)
-    known = found._get_param_names()
-    unknown = sorted(set(params) - set(known))
+    cls = calibrator_class(key)
+    names = cls._get_param_names()
+    unknown = sorted(set(params) - set(names))
     if unknown:
         raise InputError(
-            f"calibrator {key!r}", f"has no parameter {unknown[0]!r}", f"it has {', '.join(known)}"
+            f"calibrator {key!r}", f"has no parameter {unknown[0]!r}", f"it has {', '.join(names)}"
         )
-    return found(**params)
+    return cls(**params)
 
 
 def describe() -> FactTable:
-    """Return a table of facts: what each calibrator keeps, takes and costs.
+    """Return a table of all calibrators: what they preserve, accept and cost.
 
     Examples
     --------
@@ -235,8 +237,7 @@ def describe() -> FactTable:
 
 
 def _facts_of(calibrator: type[Calibrator]) -> Facts:
-    facts = {
-        name: getattr(calibrator, name) for name in Facts.__dataclass_fields__ if name in _STATED
-    }
-    facts["works_on"] = _WORKS_ON[calibrator.works_on]
+    names = [name for name in Facts.__dataclass_fields__ if name in _REQUIRED_FACTS]
+    facts = {name: getattr(calibrator, name) for name in names}
+    facts["works_on"] = _DOMAIN_LABELS[calibrator.works_on]
     return Facts(parameters=str(calibrator.size), **facts)

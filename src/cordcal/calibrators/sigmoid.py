@@ -34,28 +34,28 @@ class SigmoidOneVsRest(Calibrator):
     def _fit_odds(features: Matrix, target: Vector, weight: Vector) -> Odds:
         return fit_odds(features, target, weight)
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        rows, classes = working.shape
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        rows, classes = scores.shape
         count = np.ones(rows) if weight is None else weight
         w = count / count.sum()
         found = []
         for k in range(classes):
-            p = np.clip(working[:, k], LOG_FLOOR, 1.0 - LOG_FLOOR)
+            p = np.clip(scores[:, k], LOG_FLOOR, 1.0 - LOG_FLOOR)
             features = np.stack([*self._features(p, np), np.ones(rows)])
             target = smoothed(labels == k, count)
             found.append(self._fit_odds(features, target, w).coefficients)
         self.coefficients_ = np.stack(found)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        p = minimum(maximum(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
-        odds = held["bias_"]
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        p = minimum(maximum(scores, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
+        odds = params["bias_"]
         for i, feature in enumerate(cls._features(p, xp)):
-            odds = odds + held[f"scale_{i}_"] * feature
+            odds = odds + params[f"scale_{i}_"] * feature
         # The softmax of the sigmoids' logarithms: the sigmoids, divided by their sum.
         return softmax(0.0 - softplus(0.0 - odds, xp), xp)
 
-    def _held(self) -> dict[str, npt.NDArray[Any]]:
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         *scales, bias = self.coefficients_.T
         return {"bias_": bias, **{f"scale_{i}_": scale for i, scale in enumerate(scales)}}
 

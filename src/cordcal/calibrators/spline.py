@@ -89,9 +89,9 @@ class SplineOneVsRest(IsotonicOneVsAll):
         return fit_spline(log_odds(x), positive, w, self.knots)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        p = minimum(maximum(working, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
-        odds = interpolate_each(xp.log(p) - xp.log(1.0 - p), held, xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        p = minimum(maximum(scores, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
+        odds = interpolate_each(xp.log(p) - xp.log(1.0 - p), params, xp)
         # The softmax of the sigmoids' logarithms: the sigmoids, divided by their sum.
         return softmax(0.0 - softplus(0.0 - odds, xp), xp)
 

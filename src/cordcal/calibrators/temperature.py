@@ -91,14 +91,14 @@ class TemperatureScaling(Calibrator):
     cost = "O(nK) a pass, 3–6 passes"
     reference = "Guo et al. 2017, ICML"
 
-    _holds = ("temperature_",)
+    _parameter_names = ("temperature_",)
 
     temperature_: float
     objective_: float
     n_iter_: int
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(self._objective, working, labels, weight)
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
+        best = fit_temperature(self._objective, scores, labels, weight)
         self.temperature_ = math.exp(-best.at)
         self.objective_ = best.value
         self.n_iter_ = best.passes
@@ -109,8 +109,8 @@ class TemperatureScaling(Calibrator):
         return cross_entropy(shifted, labels, weight)
 
     @classmethod
-    def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        return tempered(working, held, xp)
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return tempered(scores, params, xp)
 
 
 class TopVersusAllTemperature(TemperatureScaling):
@@ -158,28 +158,28 @@ class TopVersusAllTemperature(TemperatureScaling):
     cost = "O(nK) a pass, 4–8 passes"
     reference = "Le Coz et al. 2024, NeurIPS"
 
-    def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
+    def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows = np.arange(labels.size)
-        top = working.argmax(axis=1)
+        top = scores.argmax(axis=1)
         # What is left of a row is its other classes; the top one's logit is 0.
-        working[rows, top] = LOWEST_SHIFTED
-        super()._fit(working, (top != labels).astype(np.intp), weight)
+        scores[rows, top] = LOWEST_SHIFTED
+        super()._fit(scores, (top != labels).astype(np.intp), weight)
 
     @staticmethod
     def _objective(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
         return top_versus_all(shifted, labels, weight)
 
 
-def tempered(shifted: Array, held: Parameters, xp: Any) -> Array:
+def tempered(shifted: Array, params: Parameters, xp: Any) -> Array:
     """Return ``softmax(shifted / T)``; the largest entry, 0, needs no shift."""
-    return shares(exp(times(shifted, 1.0 / held["temperature_"], xp), xp), xp)
+    return shares(exp(times(shifted, 1.0 / params["temperature_"], xp), xp), xp)
 
 
 def tempered_softmax(shifted: Matrix, temperature: float) -> Matrix:
     """Return ``softmax(shifted / temperature)``, written over ``shifted``."""
-    held = {"temperature_": temperature}
+    params = {"temperature_": temperature}
     for at in row_blocks(*shifted.shape):
-        tempered(shifted[at], held, np)
+        tempered(shifted[at], params, np)
     return shifted
 
 

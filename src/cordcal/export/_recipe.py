@@ -52,7 +52,7 @@ class Recipe:
         if self.kind == "probabilities":
             scores = shares(scores, xp)
         original = in_domain(scores, self.kind, "probabilities", held["log_floor_"], xp)
-        return original, self.calibrator._report(scores, self.kind, held, xp=xp)
+        return original, self.calibrator._direct_proba(scores, self.kind, held, xp=xp)
 
 
 def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
@@ -77,7 +77,7 @@ def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, 
         )
     rule, scalars = _rule_of(model.repair_)
     recipe = Recipe(type(calibrator), kind, given or kind, model.n_classes_, rule, scalars)
-    return recipe, {"log_floor_": np.asarray(calibrator.log_floor_), **calibrator._held()}
+    return recipe, {"log_floor_": np.asarray(calibrator.log_floor_), **calibrator._parameters()}
 
 
 def _rule_of(fitted: CORD | Lift) -> tuple[Rule, tuple[float, ...]]:

@@ -177,7 +177,7 @@ def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> npt.NDAr
         corners, 60.0 * corners, 700.0 * corners, 700.0 * pairs,
     ]  # fmt: skip
     if input == "logits":
-        if model.calibrator_._serves_masked():
+        if model.calibrator_._accepts_masked():
             masked = ordinary[:8].copy()
             masked[:, ::2][:, : (classes - 1) // 2] = -np.inf
             logits.append(masked)

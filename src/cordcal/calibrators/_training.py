@@ -1,4 +1,4 @@
-"""Networks in torch: seeded weights, and one way to train them, for every map that has one."""
+"""Small torch networks: seeded weights, training, and layers as an expression."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import progress
 
-# The share of its random start that a last layer keeps: training begins near one temperature.
-_FIRST_SHARE = 0.1
+# The random weights of a last layer are scaled by this, so that training starts near a constant.
+_LAST_LAYER_SCALE = 0.1
 
 Shapes = dict[str, tuple[int, ...]]
 Net = dict[str, Any]
-"""The weights by name, as tensors that learn."""
+"""Trainable weights by name, as tensors."""
 
 
 class OrderKeepingNetwork(Calibrator):
-    """What is true of every map that a network makes of the scores alone, order kept."""
+    """Base class of networks that map scores alone and preserve their order."""
 
     size = Size(uncounted="network")
     keeps_argmax = True
@@ -45,10 +45,10 @@ class OrderKeepingNetwork(Calibrator):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How a network is trained: with Adam, in batches of rows drawn anew each epoch.
+    """Settings of a training with Adam on shuffled batches.
 
-    With ``patience``, epochs end after so many without a gain of ``least_gain`` in the mean
-    loss, and the best weights are kept.
+    With ``patience``, training stops after that many epochs without a gain of ``least_gain``
+    in the mean loss, and the best weights are restored.
     """
 
     epochs: int
@@ -59,7 +59,7 @@ class Training:
 
     @classmethod
     def in_steps(cls, steps: int, rows: int, batch_size: int, learning_rate: float) -> Training:
-        """Return the training of at least so many steps.
+        """Return the settings for at least this many steps.
 
         Examples
         --------
@@ -71,7 +71,7 @@ class Training:
 
 
 def torch_for(key: str) -> Any:
-    """Return torch, or say who needs it and how it is installed."""
+    """Import torch; the error names the calibrator that needs it and how to install it."""
     try:
         import torch
     except ImportError:
@@ -82,14 +82,14 @@ def torch_for(key: str) -> Any:
 
 
 def check_training(**counts: Any) -> None:
-    """Refuse numbers of steps, rows or epochs that allow no training."""
+    """Check that numbers of steps, rows or epochs are positive integers."""
     for name, value in counts.items():
         if not (isinstance(value, int | np.integer) and value >= 1):
             raise InputError(name, f"is {value!r}", "pass a whole number from 1 on")
 
 
 def layer_shapes(chains: Mapping[str, tuple[int, ...]]) -> Shapes:
-    """Return the shapes of linear layers, for chains of widths by name.
+    """Return the shapes of linear layers for named chains of widths.
 
     Examples
     --------
@@ -105,12 +105,12 @@ def layer_shapes(chains: Mapping[str, tuple[int, ...]]) -> Shapes:
 
 
 def new_net(shapes: Shapes, generator: Any, dtype: Any = None) -> Net:
-    """Return weights to train, uniform in ±1/√inputs: torch's own rule for linear layers."""
+    """Return random weights, uniform in ±1/√inputs as torch initialises linear layers."""
     import torch
 
     net: Net = {}
     for name, shape in shapes.items():
-        # A bias has as many inputs as its layer's weight.
+        # A bias uses the number of inputs of its layer.
         bound = 1.0 / math.sqrt(shapes[name.replace(".bias", ".weight")][-1])
         drawn = torch.rand(shape, generator=generator, dtype=dtype)
         net[name] = ((2.0 * drawn - 1.0) * bound).requires_grad_()
@@ -118,34 +118,34 @@ def new_net(shapes: Shapes, generator: Any, dtype: Any = None) -> Net:
 
 
 def begin_near(net: Net, output: float) -> None:
-    """Let one chain of layers begin near an output: its last layer keeps little of its start."""
+    """Initialise one chain of layers so that its output is near a constant."""
     import torch
 
     *_, weight, bias = net.values()
     with torch.no_grad():
-        weight.mul_(_FIRST_SHARE)
+        weight.mul_(_LAST_LAYER_SCALE)
         bias.fill_(output)
 
 
 def weighted_rows(
-    working: Matrix, labels: Labels, weight: Vector | None
+    scores: Matrix, labels: Labels, weight: Vector | None
 ) -> tuple[Matrix, Labels, Vector | None]:
-    """Return the rows with weight: a batch of others would have no loss."""
+    """Drop rows of weight zero: a batch of only such rows would have no loss."""
     if weight is None:
-        return working, labels, None
-    some = weight > 0.0
-    return working[some], labels[some], weight[some]
+        return scores, labels, None
+    positive = weight > 0.0
+    return scores[positive], labels[positive], weight[positive]
 
 
 def flat(net: Net) -> Vector:
     """Return all weights as one vector."""
     import torch
 
-    return np.asarray(torch.cat([each.detach().reshape(-1) for each in net.values()]).double())
+    return np.asarray(torch.cat([value.detach().reshape(-1) for value in net.values()]).double())
 
 
 def unflattened(weights: Vector, shapes: Shapes) -> dict[str, Any]:
-    """Return the weights by name again, as NumPy arrays."""
+    """Return a vector of all weights as NumPy arrays by name; the inverse of `flat`."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1]
     parts = np.split(weights, ends)
     return {
@@ -166,15 +166,15 @@ def train(
     Parameters
     ----------
     key : str
-        Whose network it is, for messages.
+        The calibrator's key, for messages.
     net : dict
         The weights, from `new_net`.
     loss_of : callable
-        Returns the loss of the rows at some indices.
+        Returns the loss of a batch, given its row indices.
     rows : int
         Number of rows.
     training : Training
-        How long, in which batches.
+        Epochs, batch size and learning rate.
     generator : torch.Generator
         Draws the batches.
     """
@@ -182,42 +182,42 @@ def train(
     optimiser = torch.optim.Adam(net.values(), lr=training.learning_rate)
     work = sum(value.numel() for value in net.values()) * rows * training.epochs
     best, mean, waited = math.inf, math.nan, 0
-    kept: list[Any] = []
+    best_values: list[Any] = []
     with _one_thread(torch), progress(key, work, training.epochs) as report:
         for epoch in range(training.epochs):
             total = 0.0
-            before = [value.detach().clone() for value in net.values()] if training.patience else []
-            for at in torch.randperm(rows, generator=generator).split(training.batch_size):
-                loss = loss_of(at)
+            start = [value.detach().clone() for value in net.values()] if training.patience else []
+            for batch in torch.randperm(rows, generator=generator).split(training.batch_size):
+                loss = loss_of(batch)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-                total += loss.item() * len(at)
+                total += loss.item() * len(batch)
             mean = total / rows
             report(epoch + 1, mean, math.nan)
             if training.patience is None:
                 continue
             if mean < best - training.least_gain:
-                best, kept, waited = mean, before, 0
+                best, best_values, waited = mean, start, 0
             elif (waited := waited + 1) >= training.patience:
                 break
-    if kept:
+    if best_values:
         mean = best
         with torch.no_grad():
-            for value, good in zip(net.values(), kept, strict=True):
-                value.copy_(good)
+            for value, best_value in zip(net.values(), best_values, strict=True):
+                value.copy_(best_value)
     if not all(bool(torch.isfinite(value).all()) for value in net.values()):
         raise InputError(
             "learning_rate",
             f"let the training of {key!r} diverge",
-            "lower it, or bring what the network sees to scale",
+            "lower it, or rescale the network's inputs",
         )
     return mean
 
 
 @contextmanager
 def _one_thread(torch: Any) -> Iterator[None]:
-    """Train on one thread: small batches gain nothing from more, and sums keep their order."""
+    """Train on one thread: small batches gain nothing from more, and sums stay reproducible."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -227,7 +227,7 @@ def _one_thread(torch: Any) -> Iterator[None]:
 
 
 def layers_of(weights: dict[str, Any]) -> dict[str, Any]:
-    """Return a chain's weights by the names that buffers and graphs may have."""
+    """Rename a chain's weights to names without dots, which torch buffers and ONNX need."""
     layers = {}
     for name, value in weights.items():
         _, layer, kind = name.split(".")
@@ -235,23 +235,23 @@ def layers_of(weights: dict[str, Any]) -> dict[str, Any]:
     return layers
 
 
-def through_layers(x: Array, held: Parameters, xp: Any) -> Array:
-    """Apply linear layers with the positive part between them."""
+def through_layers(x: Array, params: Parameters, xp: Any) -> Array:
+    """Apply linear layers with ReLU between them."""
     layer = 0
-    while f"weight_{layer}" in held:
+    while f"weight_{layer}" in params:
         x = maximum(x, 0.0, xp) if layer else x
-        x = xp.matmul(x, held[f"weight_{layer}"]) + held[f"bias_{layer}"]
+        x = xp.matmul(x, params[f"weight_{layer}"]) + params[f"bias_{layer}"]
         layer += 1
     return x
 
 
 def torch_namespace() -> Any:
-    """Return torch as a namespace in which a map's own expression is trained."""
+    """Return torch's array namespace, so that training evaluates the expression of the map."""
     import array_api_compat.torch as xp
 
     return xp
 
 
 def mean_cross_entropy(logits: Any, labels: Any, weight: Any) -> Any:
-    """Return the loss of tensors; the weights sum to one."""
+    """Return the weighted cross-entropy of tensors; the weights sum to one."""
     return weight @ (logits.logsumexp(dim=1) - logits.gather(1, labels[:, None])[:, 0])
