@@ -69,7 +69,7 @@ def test_a_warning_names_what_is_wrong_at_any_scale(scale: float) -> None:
         make("ts").fit(certain, LABELS)
     # Labels that are the opposite of what the scores say.
     opposite = LOGITS.argmin(axis=1)
-    with pytest.warns(UserWarning, match="say nothing about the labels"):
+    with pytest.warns(UserWarning, match="no information about the labels"):
         make("ts").fit(scale * LOGITS, opposite)
 
 

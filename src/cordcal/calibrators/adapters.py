@@ -23,7 +23,7 @@ from cordcal._numeric.types import Kind, Matrix
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.probabilities import sum_tolerance
 from cordcal._validation.scores import as_scores, original_probabilities
-from cordcal.calibrators.confidence import lifted
+from cordcal.calibrators.confidence import with_confidence
 
 # Libraries whose objects say fit and predict_proba but mean probabilities by scores.
 _OF_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")
@@ -124,7 +124,9 @@ class Adapted(Estimator):
             return np.stack([1.0 - found, found], axis=1)
         original = original_probabilities(given, self.input)
         powers = exp(subtract_max(np.log(np.maximum(original, 1e-300)), np), np)
-        return np.asarray(lifted(powers, given.argmax(axis=1), np.clip(found, 0.0, 1.0), np))
+        return np.asarray(
+            with_confidence(powers, given.argmax(axis=1), np.clip(found, 0.0, 1.0), np)
+        )
 
 
 def _methods(calibrator: Any) -> tuple[str, ...]:

@@ -56,13 +56,13 @@ class AdaptiveTemperature(Calibrator):
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     latent : int
         Dimension of the latent code.
     hidden : tuple of int
         Widths of the encoder's and the decoder's hidden layers.
     epochs, batch_size, learning_rate
-        Of the training with Adam.
+        Settings of the Adam optimiser.
     sample : bool
         Draw the latent code instead of taking its mean.
     seed : int
@@ -106,7 +106,7 @@ class AdaptiveTemperature(Calibrator):
     role = "rival"
     needs_features = True
     needs_torch = True
-    cost = "O(n) an epoch, 100 epochs"
+    cost = "O(n) per epoch, 100 epochs"
     reference = "Joy et al. 2023, AAAI"
 
     weights_: Vector

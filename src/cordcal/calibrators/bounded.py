@@ -16,10 +16,10 @@ from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.isotonic import TIE_BREAK, break_ties_to_first
 from cordcal.calibrators.temperature import (
+    apply_temperature,
     cross_entropy,
     fit_temperature,
-    tempered,
-    tempered_softmax,
+    softmax_at_temperature,
     warn_about_temperature,
 )
 
@@ -47,14 +47,14 @@ class ProbabilityBounding(Calibrator):
     probabilities keeps them in order.  There is nothing to tune.
 
     | Works on logits; log-probabilities give the same map.
-    | Keeps the argmax, and the order but for ties at the lower cap.
+    | Keeps the argmax, and the order except for ties at the lower cap.
     | −inf logits count as probability 0, and get the lower cap.
     | Cost: O(nK log K) once, and O(n log K) for each of some hundred pairs of caps.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class ProbabilityBounding(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK log K), and O(n log K) a pass"
+    cost = "O(nK log K), and O(n log K) per pass"
     reference = "Atarashi et al. 2026, arXiv"
 
     _holds = ("temperature_", "lower_", "upper_")
@@ -104,13 +104,13 @@ class ProbabilityBounding(Calibrator):
         best = fit_temperature(cross_entropy, working, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        p = tempered_softmax(working, self.temperature_)
+        p = apply_temperature(working, self.temperature_)
         self.lower_, self.upper_, self.objective_ = fit_caps(CappedLoss(p, labels, weight))
 
     @classmethod
     def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         top = xp.argmax(working, axis=1)
-        p = tempered(working, held, xp)
+        p = softmax_at_temperature(working, held, xp)
         capped = between(p, held["lower_"], held["upper_"], xp)
         # Not over 1 + 1e-9: a graph optimiser takes that for one.
         mixed = shares(plus(capped, times(p, TIE_BREAK, xp), xp), xp)

@@ -15,7 +15,7 @@ from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._newton import minimise_scalar
 from cordcal.calibrators.temperature import (
-    LARGEST_LOG,
+    LOG_SCALE_RADIUS,
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
@@ -39,12 +39,12 @@ class ClasswiseTemperature(Calibrator):
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; of tied top logits the first may be raised.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, about twenty passes.
+    | Cost: O(nK) per pass, about twenty passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     bias : bool
         Whether the decision may gain a bias; without, these are temperatures only.
 
@@ -82,7 +82,7 @@ class ClasswiseTemperature(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 20 passes"
+    cost = "O(nK) per pass, about 20 passes"
     reference = "after Kirscher 2026, arXiv"
 
     _holds = ("scale_", "bias_")
@@ -154,7 +154,7 @@ class Group:
         if self.right.all():
             return None
         self.most = _LARGEST_BIAS if bias else 0.0
-        low, high = middle - LARGEST_LOG, middle + LARGEST_LOG
+        low, high = middle - LOG_SCALE_RADIUS, middle + LOG_SCALE_RADIUS
         best = minimise_scalar(self.profile, start, low, high, floor=VANISHED_LOSS)
         scale = math.exp(best.at)
         return scale, self.best_bias(self.rest(scale)[0])

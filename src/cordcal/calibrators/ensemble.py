@@ -16,10 +16,10 @@ from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.temperature import (
     Objective,
+    apply_temperature,
     cross_entropy,
     fit_temperature,
-    tempered,
-    tempered_softmax,
+    softmax_at_temperature,
     warn_about_temperature,
 )
 
@@ -34,12 +34,12 @@ class EnsembleTemperature(Calibrator):
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the order; equal logits stay equal.
     | −inf logits count as probability 0, and get the uniform share w2/K.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class EnsembleTemperature(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Zhang et al. 2020, ICML"
 
     _holds = ("temperature_", "weights_")
@@ -83,7 +83,7 @@ class EnsembleTemperature(Calibrator):
     objective_: float
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(squared_error, working, labels, weight, guide_of=cross_entropy)
+        best = fit_temperature(squared_error, working, labels, weight, make_guide=cross_entropy)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
         self.weights_, self.objective_ = self._mix(working, labels, weight)
@@ -94,8 +94,8 @@ class EnsembleTemperature(Calibrator):
         w = row_weights(rows, weight) / classes
         gram, moment = np.zeros((3, 3)), np.zeros(3)
         for at in row_blocks(rows, classes):
-            hot = tempered_softmax(shifted[at].copy(), self.temperature_)
-            plain = tempered_softmax(shifted[at].copy(), 1.0)
+            hot = apply_temperature(shifted[at].copy(), self.temperature_)
+            plain = apply_temperature(shifted[at].copy(), 1.0)
             members = [hot, plain, np.full_like(hot, 1.0 / classes)]
             own = np.arange(hot.shape[0]), labels[at]
             for i, first in enumerate(members):
@@ -107,7 +107,7 @@ class EnsembleTemperature(Calibrator):
     @classmethod
     def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         tempered_share, own_share, uniform = (held["weights_"][i] for i in range(3))
-        mixed = times(tempered(working * 1.0, held, xp), tempered_share, xp)
+        mixed = times(softmax_at_temperature(working * 1.0, held, xp), tempered_share, xp)
         mixed = plus(mixed, times(shares(exp(working, xp), xp), own_share, xp), xp)
         return plus(mixed, uniform / working.shape[1], xp)
 
@@ -142,7 +142,7 @@ def squared_error(shifted: Matrix, labels: Labels, weight: Vector | None) -> Obj
         value = slope = curvature = convex = 0.0
         for at in row_blocks(rows, classes):
             z = shifted[at]
-            q = tempered_softmax(z.copy(), 1.0 / beta)
+            q = apply_temperature(z.copy(), 1.0 / beta)
             away = z - np.vecdot(q, z)[:, None]
             rise = q * away  # dq/dβ
             turn = rise * away - q * np.vecdot(rise, away)[:, None]  # d²q/dβ²

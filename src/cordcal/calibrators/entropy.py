@@ -11,16 +11,16 @@ from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import log, maximum, minimum, over, softmax, softplus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._newton import damped_newton, progress
-from cordcal.calibrators.affine import check_max_iter, warn_about_search
+from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
     logit_unit,
-    sample_of,
+    subsample,
 )
 
 # The smallest share of the largest entropy whose logarithm is taken, as published.
@@ -41,14 +41,14 @@ class EntropyTemperature(Calibrator):
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     max_iter : int
-        Most Newton steps; about ten are needed.
+        Maximum number of Newton steps; about ten are needed.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class EntropyTemperature(Calibrator):
         What logits are divided by first: 1, or a power of two if the rows' logits span less than
         1/16 or more than 1024.
     objective_, gradient_norm_ : float
-        The mean cross-entropy of the calibration rows, and its largest slope.
+        The mean cross-entropy of the calibration rows, and the largest entry of its gradient.
     n_iter_ : int
-        Newton steps taken.
+        Number of Newton steps taken.
 
     References
     ----------
@@ -87,7 +87,7 @@ class EntropyTemperature(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Balanya et al. 2022, arXiv"
 
     _holds = ("unit_", "slope_", "intercept_")
@@ -104,7 +104,7 @@ class EntropyTemperature(Calibrator):
         self.max_iter = max_iter
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        check_max_iter(self.max_iter)
+        check_positive_integer("max_iter", self.max_iter)
         self.unit_ = logit_unit(working, weight)
         working /= self.unit_
         problem = EntropyProblem(working, labels, weight)
@@ -153,7 +153,7 @@ class EntropyProblem:
 
     def start(self) -> Vector:
         """Return the parameters of one temperature for all rows, no colder than the scores."""
-        best = fit_temperature(cross_entropy, *sample_of(self.shifted, self.labels, self.weight))
+        best = fit_temperature(cross_entropy, *subsample(self.shifted, self.labels, self.weight))
         temperature = math.exp(-min(best.at, 0.0))
         return np.array([0.0, math.log(math.expm1(min(temperature, 100.0)))])
 

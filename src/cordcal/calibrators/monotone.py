@@ -20,16 +20,16 @@ from cordcal._numeric.expressions import (
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import Optimum, Report, bounded_step, damped_newton, progress
-from cordcal.calibrators.affine import check_max_iter, warn_about_search
+from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
     logit_span,
     logit_unit,
-    sample_of,
+    subsample,
 )
 
 # Slopes stay above this: smaller ones would let neighbouring scores round to ties.  Rows that
@@ -54,16 +54,16 @@ class MonotoneMap(Calibrator):
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     smoothness : float
         How strongly neighbouring slopes are pulled together.
     max_iter : int
-        Most Newton steps; about ten are needed.
+        Maximum number of Newton steps; about ten are needed.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class MonotoneMap(Calibrator):
     objective_, gradient_norm_ : float
         The penalised objective, and the largest slope of it that the bounds leave.
     n_iter_ : int
-        Newton steps taken.
+        Number of Newton steps taken.
 
     References
     ----------
@@ -105,7 +105,7 @@ class MonotoneMap(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "after Rahimi et al. 2020, NeurIPS"
 
     _holds = ("unit_", "knots_", "slopes_")
@@ -125,7 +125,7 @@ class MonotoneMap(Calibrator):
         self.max_iter = max_iter
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        check_max_iter(self.max_iter)
+        check_positive_integer("max_iter", self.max_iter)
         self.unit_ = logit_unit(working, weight)
         working /= self.unit_
         with progress(self.key, working.size) as report:
@@ -165,7 +165,7 @@ def fit_slopes(
     report: Report,
 ) -> tuple[MonotoneProblem, Optimum]:
     """Find the slopes of least penalised cross-entropy; ``shifted`` is overwritten."""
-    coldest = fit_temperature(cross_entropy, *sample_of(shifted, labels, weight)).at
+    coldest = fit_temperature(cross_entropy, *subsample(shifted, labels, weight)).at
     least = _LEAST_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
     into_log_probabilities(shifted)
     problem = MonotoneProblem(shifted, labels, weight, smoothness, least)

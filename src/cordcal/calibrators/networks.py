@@ -28,7 +28,7 @@ from cordcal._validation.scores import row_weights
 from cordcal.calibrators import _networks as nets
 from cordcal.calibrators._curves import interpolate, search_strides
 from cordcal.calibrators.entropy import COLDEST, HOTTEST
-from cordcal.calibrators.temperature import cross_entropy, fit_temperature, sample_of
+from cordcal.calibrators.temperature import cross_entropy, fit_temperature, subsample
 
 # Logits beyond this are cut before the network sees them, as published for PTS.
 _CUT = 100.0
@@ -130,7 +130,7 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
 
     def _start(self, net: nets.Net, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
         """Let the network begin near the best temperature, no colder than the scores."""
-        best = fit_temperature(cross_entropy, *sample_of(shifted, labels, weight))
+        best = fit_temperature(cross_entropy, *subsample(shifted, labels, weight))
         temperature = math.exp(-best.at)
         if not COLDEST < temperature < HOTTEST and best.converged:
             self._warn(
@@ -153,20 +153,20 @@ class ParametrizedTemperature(NetworkTemperature):
     | Works on raw logits: the map sees a row's shift.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: 1200 steps of 1000 rows, seconds; O(K) a row.
+    | Cost: 1200 steps of 1000 rows, seconds; O(K) per row.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     loss : {"ce", "mse"}
         The cross-entropy, or the squared error, as published.
     ridge : float
         What the squared weights, without biases, are multiplied by and added to the loss.
     steps, batch_size, learning_rate
-        Of the training with Adam.  Published: 100,000 steps of 5e-5.
+        Settings of the Adam optimiser.  Published: 100,000 steps of 5e-5.
     seed : int
-        Of the initial weights and the batches.
+        Seed of the initial weights and the batches.
 
     Attributes
     ----------
@@ -271,13 +271,13 @@ class MarginTemperature(NetworkTemperature):
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     loss : {"ce", "soft-ece"}
         The cross-entropy, or the soft calibration error, as published.
     epochs, batch_size, learning_rate
-        Of the training with Adam; published are batches of all rows.
+        Settings of the Adam optimiser; published are batches of all rows.
     seed : int
-        Of the initial weights and the batches.
+        Seed of the initial weights and the batches.
 
     Attributes
     ----------
@@ -307,7 +307,7 @@ class MarginTemperature(NetworkTemperature):
     title = "Margin temperature"
     short = "SMART"
     works_on = "shifted"
-    cost = "O(nK) an epoch, about 120 epochs"
+    cost = "O(nK) per epoch, about 120 epochs"
     reference = "SMART 2026, ICML"
 
     _hidden = (16, 16)
@@ -397,16 +397,16 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
     | Works on raw logits: the map sees a row's shift.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: 500 steps of 1000 rows, seconds; O(K) a row.
+    | Cost: 500 steps of 1000 rows, seconds; O(K) per row.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     steps, batch_size, learning_rate
-        Of the training with Adam.
+        Settings of the Adam optimiser.
     seed : int
-        Of the initial weights and the batches.
+        Seed of the initial weights and the batches.
 
     Attributes
     ----------
@@ -536,7 +536,7 @@ def cells_of(logits: Matrix) -> Vector:
 
 def best_slope(logits: Matrix, labels: Labels, weight: Vector | None) -> float:
     """Return the best single slope, 1/T."""
-    scores, own, w = sample_of(logits, labels, weight)
+    scores, own, w = subsample(logits, labels, weight)
     shifted = np.maximum(scores - scores.max(axis=1, keepdims=True), LOWEST_SHIFTED)
     best = fit_temperature(cross_entropy, shifted, own, w)
     return math.exp(best.at)

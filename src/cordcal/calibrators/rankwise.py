@@ -12,9 +12,9 @@ from cordcal._numeric.expressions import minus, plus, softmax, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.warn import warn
 from cordcal.calibrators._affine_loss import VectorProblem
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import bounded_step, damped_newton, progress
-from cordcal.calibrators.affine import check_max_iter, tempered_start, warn_about_search
+from cordcal.calibrators.affine import tempered_start, warn_about_search
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 
@@ -34,14 +34,14 @@ class RankwiseTransformation(Calibrator):
     | Keeps the argmax where the top logit is positive, the order where no logit is negative;
       tied logits are ranked with the smallest index on top.
     | −inf logits are refused.
-    | Cost: O(nK²) a step and O(K³) for the constraints, about ten steps.
+    | Cost: O(nK²) per step and O(K³) for the constraints, about ten steps.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
     max_iter : int
-        Most Newton steps; about ten are needed.
+        Maximum number of Newton steps; about ten are needed.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class RankwiseTransformation(Calibrator):
     gradient_norm_ : float
         The largest slope that the constraints leave.
     n_iter_ : int
-        Newton steps taken.
+        Number of Newton steps taken.
 
     References
     ----------
@@ -79,7 +79,7 @@ class RankwiseTransformation(Calibrator):
     keeps_order = False
     takes_masked = False
     role = "rival"
-    cost = "O(nK² + K³) a step, about 10 steps"
+    cost = "O(nK² + K³) per step, about 10 steps"
     reference = "Zhang, Batista & Kanhere 2025, arXiv:2507.06516"
     most_classes = 100, "its solver grows as K³, too slow"
 
@@ -96,7 +96,7 @@ class RankwiseTransformation(Calibrator):
         self.max_iter = max_iter
 
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
-        check_max_iter(self.max_iter)
+        check_positive_integer("max_iter", self.max_iter)
         self._place(working)
         ranks = np.empty_like(labels)
         for at in row_blocks(*working.shape):

@@ -71,12 +71,12 @@ class PlattScaling(SigmoidOneVsRest):
     | Works on probabilities (the softmax of logits), kept within 1e-12 of 0 and 1.
     | Does not keep the argmax.
     | −inf logits count as probability 1e-12, which the map may raise.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class PlattScaling(SigmoidOneVsRest):
     title = "Platt scaling of log-odds, one versus rest"
     short = "Platt"
     size = Size(per_class=2)
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Platt 1999"
 
     @staticmethod
@@ -120,12 +120,12 @@ class BetaCalibration(SigmoidOneVsRest):
     | Works on probabilities (the softmax of logits), kept within 1e-12 of 0 and 1.
     | Does not keep the argmax.
     | −inf logits count as probability 1e-12, which the map may raise.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class BetaCalibration(SigmoidOneVsRest):
     title = "Beta calibration, one versus rest"
     short = "Beta"
     size = Size(per_class=3)
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Kull et al. 2017, AISTATS"
 
     @staticmethod

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
 from cordcal._numeric.types import Array, Kind, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
+from cordcal.calibrators._base import check_positive_integer
 from cordcal.calibrators._binary import LogisticProblem, search, sigmoid
 from cordcal.calibrators._curves import interpolate_each
-from cordcal.calibrators.confidence import check_bins, weighted_quantiles
+from cordcal.calibrators.confidence import weighted_quantiles
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
 
 # Strengths of the roughness penalty that are tried, as published, in whole decades.
@@ -38,12 +39,12 @@ class SplineOneVsRest(IsotonicOneVsAll):
     | Works on probabilities (the softmax of logits), kept within 1e-12 of 0 and 1.
     | Does not keep the argmax.
     | −inf logits count as probability 1e-12, which the map may raise.
-    | Cost: O(nK) a pass with the number of knots, about forty passes.
+    | Cost: O(nK) per pass with the number of knots, about forty passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
     knots : int
         Knots at quantiles of a class's log-odds; nine more are at 10 % … 90 %.
 
@@ -73,7 +74,7 @@ class SplineOneVsRest(IsotonicOneVsAll):
     key = "spline"
     title = "Smoothing spline of log-odds, one versus rest"
     short = "Spline"
-    cost = "O(nK) a pass, about 40 passes"
+    cost = "O(nK) per pass, about 40 passes"
     reference = "Lucena 2018, arXiv"
     most_classes = 999, "fits a spline of many knots for each class, too slow"
 
@@ -81,10 +82,10 @@ class SplineOneVsRest(IsotonicOneVsAll):
         super().__init__(input=input)
         self.knots = knots
 
-    def _curve(
+    def _fit_curve(
         self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
-        check_bins(self.knots, "knots")
+        check_positive_integer("knots", self.knots)
         w = np.ones(x.size) if weight is None else weight
         return fit_spline(log_odds(x), positive, w, self.knots)
 
