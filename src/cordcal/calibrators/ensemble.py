@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling: tempered, original and uniform probabilities, mixed."""
+"""Ensemble temperature scaling (``ets``): mixes tempered, original and uniform probabilities."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class EnsembleTemperature(Calibrator):
 
     T minimises the mean squared error of the tempered probabilities, then the weights
     minimise that of the mixture; both exactly, as published (squared error, not
-    cross-entropy).  There is nothing to tune.
+    cross-entropy).  There are no hyperparameters.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the order; equal logits stay equal.
-    | −inf logits count as probability 0, and get the uniform share w2/K.
+    | −inf logits count as probability 0 and become w2/K.
     | Cost: O(nK) per pass, about ten passes.
 
     Parameters
@@ -46,7 +46,7 @@ class EnsembleTemperature(Calibrator):
     temperature_ : float
         T.
     weights_ : ndarray of shape (3,)
-        Shares of the tempered, the original and the uniform probabilities.
+        Weights w0, w1, w2 of the tempered, original and uniform probabilities.
     objective_ : float
         The mean squared error over all n·K entries.
 
@@ -94,22 +94,22 @@ class EnsembleTemperature(Calibrator):
         w = row_weights(rows, weight) / classes
         gram, moment = np.zeros((3, 3)), np.zeros(3)
         for at in row_blocks(rows, classes):
-            hot = apply_temperature(shifted[at].copy(), self.temperature_)
-            plain = apply_temperature(shifted[at].copy(), 1.0)
-            members = [hot, plain, np.full_like(hot, 1.0 / classes)]
-            own = np.arange(hot.shape[0]), labels[at]
+            tempered = apply_temperature(shifted[at].copy(), self.temperature_)
+            original = apply_temperature(shifted[at].copy(), 1.0)
+            members = [tempered, original, np.full_like(tempered, 1.0 / classes)]
+            label_entries = np.arange(tempered.shape[0]), labels[at]
             for i, first in enumerate(members):
-                moment[i] += w[at] @ first[own]
+                moment[i] += w[at] @ first[label_entries]
                 for j, second in enumerate(members):
                     gram[i, j] += w[at] @ np.vecdot(first, second)
         return best_mixture(gram, moment, 1.0 / classes)
 
     @classmethod
     def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        tempered_share, own_share, uniform = (held["weights_"][i] for i in range(3))
-        mixed = times(softmax_at_temperature(working * 1.0, held, xp), tempered_share, xp)
-        mixed = plus(mixed, times(shares(exp(working, xp), xp), own_share, xp), xp)
-        return plus(mixed, uniform / working.shape[1], xp)
+        w0, w1, w2 = (held["weights_"][i] for i in range(3))
+        mixed = times(softmax_at_temperature(working * 1.0, held, xp), w0, xp)
+        mixed = plus(mixed, times(shares(exp(working, xp), xp), w1, xp), xp)
+        return plus(mixed, w2 / working.shape[1], xp)
 
 
 def best_mixture(gram: Matrix, moment: Vector, constant: float) -> tuple[Vector, float]:
@@ -143,15 +143,15 @@ def squared_error(shifted: Matrix, labels: Labels, weight: Vector | None) -> Obj
         for at in row_blocks(rows, classes):
             z = shifted[at]
             q = apply_temperature(z.copy(), 1.0 / beta)
-            away = z - np.vecdot(q, z)[:, None]
-            rise = q * away  # dq/dβ
-            turn = rise * away - q * np.vecdot(rise, away)[:, None]  # d²q/dβ²
+            centred = z - np.vecdot(q, z)[:, None]
+            first = q * centred  # dq/dβ
+            second = first * centred - q * np.vecdot(first, centred)[:, None]  # d²q/dβ²
             error = q
             error[np.arange(q.shape[0]), labels[at]] -= 1.0
             value += float(w[at] @ np.vecdot(error, error))
-            slope += 2.0 * float(w[at] @ np.vecdot(error, rise))
-            convex += 2.0 * float(w[at] @ np.vecdot(rise, rise))
-            curvature += 2.0 * float(w[at] @ np.vecdot(error, turn))
+            slope += 2.0 * float(w[at] @ np.vecdot(error, first))
+            convex += 2.0 * float(w[at] @ np.vecdot(first, first))
+            curvature += 2.0 * float(w[at] @ np.vecdot(error, second))
         exact = beta * beta * (convex + curvature) + beta * slope
         return value, beta * slope, exact if exact > 0.0 else beta * beta * convex
 
