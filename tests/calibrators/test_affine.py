@@ -84,15 +84,15 @@ def test_class_blocks_are_inverted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_affine_loss, "_LITTLE_DOUBT", 0.0)
     problem = somewhere(MatrixProblem)
     residual = RNG.normal(size=problem.identity.shape)
-    found = class_blocks(problem._spread(), problem.ridge)(residual)
-    np.testing.assert_allclose(found, solved(own_blocks(problem, axis=0), residual), rtol=1e-6)
+    step = class_blocks(problem._spread(), problem.ridge)(residual)
+    np.testing.assert_allclose(step, solved(own_blocks(problem, axis=0), residual), rtol=1e-6)
 
 
 def test_common_shifts_are_inverted() -> None:
     problem = somewhere(MatrixProblem)
     shift = np.tile(RNG.normal(size=problem.identity.shape[1]), (problem.identity.shape[0], 1))
-    found = common_shift(problem.ridge)(problem.product(shift))
-    np.testing.assert_allclose(found, shift, rtol=1e-9)
+    step = common_shift(problem.ridge)(problem.product(shift))
+    np.testing.assert_allclose(step, shift, rtol=1e-9)
 
 
 def test_coarse_part_inverts_own_score_bias_and_mean_score() -> None:
@@ -112,10 +112,10 @@ def test_kronecker_part_is_exact_where_rows_are_alike() -> None:
     between = problem.own_hessian()[classes:, classes:]
     others = RNG.normal(size=problem.identity.shape)
     others[np.arange(classes), np.arange(classes)] = 0.0
-    found = kronecker(between, problem._moments(), problem.ridge)(others)
+    step = kronecker(between, problem._moments(), problem.ridge)(others)
     expected = solved(hessian(problem), others)
     expected[np.arange(classes), np.arange(classes)] = 0.0
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(step, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [VectorProblem, MatrixProblem])
@@ -129,10 +129,10 @@ def test_own_hessian_is_the_hessian_of_few_parameters(
     if kind is VectorProblem:
         other = problem_of(VectorProblem)
         other.evaluate(other.identity * 0.3)
-        found = other.own_hessian(mean_score=mean_score)
+        result = other.own_hessian(mean_score=mean_score)
     else:
         problem.evaluate(theta)
-        found = problem.own_hessian(mean_score=mean_score)
+        result = problem.own_hessian(mean_score=mean_score)
     problem.evaluate(theta)
     problem.ridge = np.zeros_like(problem.ridge)
     classes = problem.identity.shape[0]
@@ -141,7 +141,7 @@ def test_own_hessian_is_the_hessian_of_few_parameters(
     basis[0, at, at, at] = basis[1, at, at, -1] = 1.0
     basis[2, at, at, :-1] = 1.0 / classes
     flat = basis[: 2 + mean_score].reshape(-1, problem.identity.size)
-    np.testing.assert_allclose(found, flat @ hessian(problem) @ flat.T, atol=1e-12)
+    np.testing.assert_allclose(result, flat @ hessian(problem) @ flat.T, atol=1e-12)
 
 
 @pytest.mark.parametrize("key", ["sms", "dir-odir"])
@@ -156,12 +156,12 @@ def test_both_preconditioners_end_at_one_optimum(key: str, monkeypatch: pytest.M
 
 def test_an_optimum_at_infinity_is_approached(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = noisy_logits(500, 4)
-    # The last class is told apart by its own score: its scale has no best value.
+    # The last class is separated by its own score: its scale has no best value.
     logits[:, 3] = np.where(labels == 3, 40.0, -40.0) + logits[:, 3] / 10.0
-    found = calibrators.make("vs").fit(logits, labels)
+    model = calibrators.make("vs").fit(logits, labels)
     monkeypatch.setattr(_newton, "_DECREMENT", 1e-14)
     monkeypatch.setattr(_newton, "_COARSEST", 1e-6)
     monkeypatch.setattr(_newton, "_FINEST", 1e-6)
     best = calibrators.make("vs").fit(logits, labels)
-    assert best.n_iter_ > found.n_iter_
-    assert found.objective_ == pytest.approx(best.objective_, rel=1e-9)
+    assert best.n_iter_ > model.n_iter_
+    assert model.objective_ == pytest.approx(best.objective_, rel=1e-9)

@@ -49,13 +49,13 @@ def test_figures_to_the_digits_given(name: str, synth) -> None:
     _, q = report_of(name, synth)
     labels = synth.eval_labels
     changed = 100 * (q.argmax(axis=1) != synth.eval_logits.argmax(axis=1)).mean()
-    found = (
+    figures = (
         round(nll(q, labels), 6),
         round(expected_calibration_error(q, labels), 4),
         round(((q - np.eye(10)[labels]) ** 2).sum(axis=1).mean(), 6),
         round(changed, 2),
     )
-    assert found == FIGURES[name]
+    assert figures == FIGURES[name]
 
 
 @pytest.mark.parametrize("name", NEARBY)

@@ -37,9 +37,11 @@ def test_irova_is_scikit_learns(scale: float, weighted: bool) -> None:
 
 
 def reference_irm(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:
-    own = np.eye(p.shape[1])[y].ravel()
-    each = None if weight is None else np.repeat(weight, p.shape[1])
-    model = IsotonicRegression(out_of_bounds="clip").fit(p.ravel(), own, sample_weight=each)
+    is_label = np.eye(p.shape[1])[y].ravel()
+    entry_weight = None if weight is None else np.repeat(weight, p.shape[1])
+    model = IsotonicRegression(out_of_bounds="clip").fit(
+        p.ravel(), is_label, sample_weight=entry_weight
+    )
     q = model.predict(new.ravel()).reshape(new.shape) + 1e-9 * new
     return q / q.sum(axis=1, keepdims=True)
 

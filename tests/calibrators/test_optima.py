@@ -82,12 +82,12 @@ AS_RUN = {
 @pytest.mark.parametrize("key", AS_RUN)
 def test_other_maps_give_the_published_codes_figures(key: str, synth) -> None:
     model = calibrators.make(key).fit(synth.cal_logits, synth.cal_labels)
-    found = []
+    losses = []
     for z, labels in (
         (synth.eval_logits, synth.eval_labels),
         (synth.cal_logits, synth.cal_labels),
     ):
         q = model.predict_proba(z)
-        found.append(-np.log(np.maximum(q[np.arange(len(q)), labels], 1e-12)).mean())
-        found.append(((q - np.eye(10)[labels]) ** 2).sum(axis=1).mean())
-    assert found[:3] == pytest.approx(AS_RUN[key], abs=1e-6)
+        losses.append(-np.log(np.maximum(q[np.arange(len(q)), labels], 1e-12)).mean())
+        losses.append(((q - np.eye(10)[labels]) ** 2).sum(axis=1).mean())
+    assert losses[:3] == pytest.approx(AS_RUN[key], abs=1e-6)

@@ -40,9 +40,9 @@ def report(key: str, scale: float) -> np.ndarray:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("key", [key for key in ALONE if key not in COUNTING])
 def test_the_scale_of_weights_does_not_matter(key: str) -> None:
-    wanted = report(key, 1.0)
+    expected = report(key, 1.0)
     for scale in (5e-324, 1e-320, 1e-300, 0.1, 10.0, 1e300, 4e307):
-        np.testing.assert_allclose(report(key, scale), wanted, rtol=0.0, atol=1e-9)
+        np.testing.assert_allclose(report(key, scale), expected, rtol=0.0, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("error")
@@ -58,9 +58,9 @@ def test_maps_that_count_rows_tend_to_a_limit(key: str) -> None:
 @pytest.mark.parametrize("key", ["top-label", "cdf-spline", "tva-histogram"])
 def test_large_weights_need_no_memory(key: str) -> None:
     tracemalloc.start()
-    found = report(key, 1e9)
+    result = report(key, 1e9)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 500e6
     # So many rows are as good as any number.
-    np.testing.assert_allclose(found, report(key, 2.0**20 * 1e9), rtol=0.0, atol=1e-5)
+    np.testing.assert_allclose(result, report(key, 2.0**20 * 1e9), rtol=0.0, atol=1e-5)

@@ -211,14 +211,21 @@ def fit_caps(loss: CappedLoss) -> tuple[float, float, float]:
         """Return the lower cap at a point of its scale, between 1/K and 0."""
         return 1.0 / loss.classes / (1.0 + math.exp(x))
 
+    # Both read the current value of the other cap.
+    def loss_of_upper(x: float) -> float:
+        return loss(lower, upper_at(x))
+
+    def loss_of_lower(x: float) -> float:
+        return loss(lower_at(x), upper)
+
     lower, upper = 0.0, 1.0
     best = loss(lower, upper)
     for _ in range(_MAX_ROUNDS):
         before = best
-        x, value = _minimise(lambda x, fixed=lower: loss(fixed, upper_at(x)))
+        x, value = _minimise(loss_of_upper)
         if value < best:
             upper, best = upper_at(x), value
-        x, value = _minimise(lambda x, fixed=upper: loss(lower_at(x), fixed))
+        x, value = _minimise(loss_of_lower)
         if value < best:
             lower, best = lower_at(x), value
         if best >= before * (1.0 - _MIN_GAIN):

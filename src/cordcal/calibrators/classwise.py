@@ -114,9 +114,9 @@ class ClasswiseTemperature(Calibrator):
 
     @classmethod
     def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
-        decision = xp.argmax(working, axis=1)
-        scale, bias = held["scale_"][decision][:, None], held["bias_"][decision][:, None]
-        raised = xp.where(chosen(working, decision, xp), bias, xp.zeros_like(working))
+        prediction = xp.argmax(working, axis=1)
+        scale, bias = held["scale_"][prediction][:, None], held["bias_"][prediction][:, None]
+        raised = xp.where(chosen(working, prediction, xp), bias, xp.zeros_like(working))
         return softmax(plus(times(working, scale, xp), raised, xp), xp)
 
 
@@ -125,10 +125,10 @@ def predicted_groups(
 ) -> Iterator[tuple[int, PredictedGroup]]:
     """Yield each predicted class and its calibration rows."""
     w = row_weights(labels.size, weight)
-    decision = shifted.argmax(axis=1)
-    order = np.argsort(decision, kind="stable")
+    prediction = shifted.argmax(axis=1)
+    order = np.argsort(prediction, kind="stable")
     order = order[w[order] > 0.0]
-    predicted, first = np.unique(decision[order], return_index=True)
+    predicted, first = np.unique(prediction[order], return_index=True)
     for a, rows in zip(predicted.tolist(), np.split(order, first[1:]), strict=True):
         yield a, PredictedGroup(a, shifted[rows], labels[rows], w[rows])
 
@@ -140,10 +140,10 @@ class PredictedGroup:
     prediction is correct and minus s·z_y if it is not.
     """
 
-    def __init__(self, decision: int, shifted: Matrix, labels: Labels, weight: Vector) -> None:
-        self.correct = labels == decision
+    def __init__(self, prediction: int, shifted: Matrix, labels: Labels, weight: Vector) -> None:
+        self.correct = labels == prediction
         self.label_logit = shifted[np.arange(labels.size), labels]
-        shifted[:, decision] = LOWEST_SHIFTED
+        shifted[:, prediction] = LOWEST_SHIFTED
         self.others = shifted
         self.highest = shifted.max(axis=1)
         self.weight = weight / weight.sum()

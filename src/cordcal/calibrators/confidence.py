@@ -24,7 +24,7 @@ from cordcal.calibrators._curves import fit_knots, group_starts, interpolate, se
 from cordcal.calibrators.isotonic import break_ties_to_first
 
 # A confidence of m/(1 + m) ties with the next class, of share m among the others.  This in place
-# of 1 lifts it above the tie by more than rounding, here or in an ONNX graph, takes away.
+# of 1 raises it above the tie by more than rounding, here or in an ONNX graph, takes away.
 _BELOW_ONE = 1.0 - 1e-12
 
 # Knots of the cumulative spline on the rows' ranks, as published.
@@ -40,7 +40,7 @@ _UNUSED_EDGE = 2.0
 class TopClass(NamedTuple):
     """The top class of each row, its probability, and the probability of all other classes."""
 
-    decision: Array
+    prediction: Array
     confidence: Array
     complement: Array
 
@@ -57,7 +57,7 @@ class ConfidenceCalibrator(Calibrator):
     def _fit(self, working: Matrix, labels: Labels, weight: Vector | None) -> None:
         blocks = [top_class(exp(working[at], np), np) for at in row_blocks(*working.shape)]
         top = TopClass(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
-        self._fit_confidence(top, top.decision == labels, weight)
+        self._fit_confidence(top, top.prediction == labels, weight)
 
     @abstractmethod
     def _fit_confidence(
@@ -74,25 +74,25 @@ class ConfidenceCalibrator(Calibrator):
     def _map(cls, working: Array, held: Parameters, *, xp: Any) -> Array:
         powers = exp(working, xp)
         top = top_class(powers, xp)
-        return with_confidence(powers, top.decision, cls._confidence(top, held, xp), xp)
+        return with_confidence(powers, top.prediction, cls._confidence(top, held, xp), xp)
 
 
 def top_class(powers: Array, xp: Any) -> TopClass:
     """Return the top class of rows exp(z), whose largest entry is 1."""
-    decision = xp.argmax(powers, axis=1)
+    prediction = xp.argmax(powers, axis=1)
     # Sum the others: 1 − c would lose the digits of a confidence near one.
-    others = xp.where(chosen(powers, decision, xp), xp.zeros_like(powers), powers)
+    others = xp.where(chosen(powers, prediction, xp), xp.zeros_like(powers), powers)
     sum_others = xp.sum(others, axis=1)
     total = 1.0 + sum_others
-    return TopClass(decision, 1.0 / total, maximum(sum_others / total, LOG_FLOOR, xp))
+    return TopClass(prediction, 1.0 / total, maximum(sum_others / total, LOG_FLOOR, xp))
 
 
-def with_confidence(powers: Array, decision: Array, confidence: Array, xp: Any) -> Array:
+def with_confidence(powers: Array, prediction: Array, confidence: Array, xp: Any) -> Array:
     """Return probabilities with this confidence, raised where the top class would not be on top.
 
     The other classes share the remaining probability in the proportions of ``powers``.
     """
-    is_top = chosen(powers, decision, xp)
+    is_top = chosen(powers, prediction, xp)
     others = xp.where(is_top, xp.zeros_like(powers), powers)
     total = xp.sum(others, axis=1, keepdims=True)
     # With a confidence of 1 the others are all 0: they get equal shares.
@@ -101,7 +101,7 @@ def with_confidence(powers: Array, decision: Array, confidence: Array, xp: Any) 
     others = xp.where(positive, others / xp.where(positive, total, xp.ones_like(total)), even)
     largest = xp.max(others, axis=1)
     s = maximum(confidence, largest / (_BELOW_ONE + largest), xp)[:, None]
-    return break_ties_to_first(xp.where(is_top, s, times(others, 1.0 - s, xp)), decision, xp)
+    return break_ties_to_first(xp.where(is_top, s, times(others, 1.0 - s, xp)), prediction, xp)
 
 
 class TopVersusAllPlatt(ConfidenceCalibrator):
@@ -555,11 +555,11 @@ class TopLabelHistogram(ConfidenceCalibrator):
     ) -> None:
         check_positive_integer("rows_per_bin", self.rows_per_bin)
         w = np.ones(correct.size) if weight is None else weight
-        mass = np.bincount(top.decision, w, self.n_classes_)
+        mass = np.bincount(top.prediction, w, self.n_classes_)
         bins = np.floor(mass / self.rows_per_bin)
         histograms = {}
         for k in np.flatnonzero(bins):
-            rows = (top.decision == k) & (w > 0.0)
+            rows = (top.prediction == k) & (w > 0.0)
             c = top.confidence[rows]
             edges = equal_mass_edges(c, w[rows], float(bins[k]))
             histograms[k] = edges, bin_accuracies(c, correct[rows], w[rows], edges)
@@ -574,11 +574,11 @@ class TopLabelHistogram(ConfidenceCalibrator):
     @classmethod
     def _confidence(cls, top: TopClass, held: Parameters, xp: Any) -> Array:
         values, edges = held["values_"], held["edges_"]
-        s = values[0][top.decision]
+        s = values[0][top.prediction]
         for i in range(edges.shape[0]):
-            above = top.confidence > edges[i][top.decision]
-            s = xp.where(above, values[i + 1][top.decision], s)
-        return xp.where(held["binned_"][top.decision] > 0.0, s, top.confidence)
+            above = top.confidence > edges[i][top.prediction]
+            s = xp.where(above, values[i + 1][top.prediction], s)
+        return xp.where(held["binned_"][top.prediction] > 0.0, s, top.confidence)
 
 
 def bin_accuracies(
