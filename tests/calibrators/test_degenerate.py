@@ -54,7 +54,7 @@ def test_perfectly_separable_rows(key: str) -> None:
     logits = 5.0 * np.eye(4)[labels] + rng.random((200, 4))
     sound(quietly(key, logits, labels))
     if key in SEPARATED:
-        with pytest.warns(ConvergenceWarning, match=r"(Fit on more rows|is best)"):
+        with pytest.warns(ConvergenceWarning, match=r"(Fit on more rows|optimal)"):
             fit_map(make_map(key), logits, labels)
 
 
@@ -93,11 +93,11 @@ def test_two_classes(key: str, kind: str) -> None:
     sound(predict_map(model, scores))
 
 
-def test_scores_that_say_nothing() -> None:
+def test_scores_without_information() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=300)
     logits = -5.0 * np.eye(3)[labels] + rng.normal(size=(300, 3))
-    with pytest.warns(ConvergenceWarning, match="say nothing about the labels"):
+    with pytest.warns(ConvergenceWarning, match="no information about the labels"):
         model = calibrators.make("ts").fit(logits, labels)
     np.testing.assert_allclose(model.predict_proba(logits), 1 / 3, atol=1e-5)
 
@@ -144,7 +144,7 @@ def test_a_weight_without_penalty_that_runs_away() -> None:
     logits = (8.0 + rng.normal(size=(300, 1))) * np.eye(3)[labels]
     # Where class 1 is meant, class 2 is certain too, only a little less than in its own rows.
     logits[:, 2] = np.choose(labels, [-5.0, logits[:, 1] + 14.0, 60.0])
-    with pytest.warns(ConvergenceWarning, match="at infinity, or nearly: .* of class 2's own"):
+    with pytest.warns(ConvergenceWarning, match="class 2's own"):
         model = calibrators.make("dir-odir").fit(logits, labels)
     assert model.weight_[2, 2] > 1e6
     sound(model.predict_proba(logits))

@@ -27,10 +27,10 @@ def loss(key: str, scale: float) -> float:
     "key", ["ts", "ts-tva", "ets", "ts-class", "pb", "vs", "svs", "ms", "sms", "irova-ts"]
 )
 def test_the_scale_of_logits_does_not_matter(key: str) -> None:
-    wanted = make(key).fit(LOGITS, LABELS).predict_proba(NEW)
+    expected = make(key).fit(LOGITS, LABELS).predict_proba(NEW)
     for scale in SCALES:
-        found = make(key).fit(scale * LOGITS, LABELS).predict_proba(scale * NEW)
-        np.testing.assert_allclose(found, wanted, rtol=0.0, atol=1e-5)
+        result = make(key).fit(scale * LOGITS, LABELS).predict_proba(scale * NEW)
+        np.testing.assert_allclose(result, expected, rtol=0.0, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("error")
@@ -69,7 +69,7 @@ def test_a_warning_names_what_is_wrong_at_any_scale(scale: float) -> None:
         make("ts").fit(certain, LABELS)
     # Labels that are the opposite of what the scores say.
     opposite = LOGITS.argmin(axis=1)
-    with pytest.warns(UserWarning, match="say nothing about the labels"):
+    with pytest.warns(UserWarning, match="no information about the labels"):
         make("ts").fit(scale * LOGITS, opposite)
 
 

@@ -1,4 +1,4 @@
-"""MCCT-I: its optimum, its constraints, its ties, and what it says about shifts."""
+"""MCCT-I: its optimum, its constraints, ties, and the warning about shifts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reference_loss(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def test_published_optimum(synth) -> None:
-    with pytest.warns(UserWarning, match=r"largest logit is not positive in 66 row\(s\), first"):
+    with pytest.warns(UserWarning, match="66 row"):
         model = calibrators.make("mcct-i").fit(synth.cal_logits, synth.cal_labels)
     assert model.objective_ == pytest.approx(0.385566, abs=1e-6)
     with pytest.warns(UserWarning, match="not invariant to shifts"):

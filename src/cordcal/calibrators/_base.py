@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import raise_first
+from cordcal._errors import InputError, raise_first
 from cordcal._numeric.arrays import row_blocks, stacklevel_outside_package
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
@@ -138,6 +138,12 @@ class FactTable(tuple[Facts, ...]):
 
 def _format_cell(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def check_positive_integer(name: str, value: Any) -> None:
+    """Raise an error unless the parameter is an integer of at least 1."""
+    if not (isinstance(value, int | np.integer) and value >= 1):
+        raise InputError(name, f"is {value!r}", "pass a whole number from 1 on")
 
 
 class Calibrator(Estimator, ABC):

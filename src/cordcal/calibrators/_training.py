@@ -14,7 +14,7 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array, Labels, Matrix, Parameters, Vector
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import progress
 
 # The random weights of a last layer are scaled by this, so that training starts near a constant.
@@ -84,8 +84,7 @@ def torch_for(key: str) -> Any:
 def check_training(**counts: Any) -> None:
     """Check that numbers of steps, rows or epochs are positive integers."""
     for name, value in counts.items():
-        if not (isinstance(value, int | np.integer) and value >= 1):
-            raise InputError(name, f"is {value!r}", "pass a whole number from 1 on")
+        check_positive_integer(name, value)
 
 
 def layer_shapes(chains: Mapping[str, tuple[int, ...]]) -> Shapes:

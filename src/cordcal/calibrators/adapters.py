@@ -23,7 +23,7 @@ from cordcal._numeric.types import Kind, Matrix
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.probabilities import sum_tolerance
 from cordcal._validation.scores import as_scores, original_probabilities
-from cordcal.calibrators.confidence import lifted
+from cordcal.calibrators.confidence import with_confidence
 
 # Libraries whose fit and predict_proba expect probabilities, not scores.
 _EXPECT_PROBABILITIES = ("probmetrics", "netcal", "betacal", "splinecalib", "venn_abers")
@@ -128,7 +128,9 @@ class Adapted(Estimator):
             return np.stack([1.0 - values, values], axis=1)
         original = original_probabilities(raw, self.input)
         powers = exp(subtract_max(np.log(np.maximum(original, 1e-300)), np), np)
-        return np.asarray(lifted(powers, raw.argmax(axis=1), np.clip(values, 0.0, 1.0), np))
+        return np.asarray(
+            with_confidence(powers, raw.argmax(axis=1), np.clip(values, 0.0, 1.0), np)
+        )
 
 
 def _methods(calibrator: Any) -> tuple[str, ...]:

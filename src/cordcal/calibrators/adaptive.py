@@ -1,4 +1,4 @@
-"""Adaptive temperature: a variational autoencoder of the features sets each row's temperature."""
+"""Adaptive temperature scaling (``adats``): an autoencoder of features sets the temperature."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from cordcal.calibrators._training import (
     unflattened,
 )
 
-# Scales and temperatures are kept above this, as published.
-_SMALLEST = 1e-3
+# Lower bound of scales and temperatures, as published.
+_MIN_SCALE = 1e-3
 # Width of the two hidden layers of the temperature head, as published.
 _HEAD = (128, 128)
 
@@ -39,14 +39,14 @@ class AdaptiveTemperature(Calibrator):
     """AdaTS: ``softmax(z / T(x))``, where T depends on the penultimate features x.
 
     A variational autoencoder with a Gaussian prior for each class is fitted to the
-    features; a small network turns the class-conditional log-densities of the latent code
-    into a temperature.  Both are trained together, as published: the negative ELBO plus
+    features; a small network computes a temperature from the class-conditional log-densities of
+    the latent code.  Both are trained together, as published: the negative ELBO plus
     the cross-entropy of the tempered logits, Adam, 100 epochs in batches of 128.  Pass the
     features as ``features=`` to `fit` and to `predict_proba`.  Needs torch.
 
-    The published code draws the latent code at random also at test time.  Here the default
-    is the posterior mean, so that a report does not depend on chance or on the batch;
-    ``sample=True`` draws, from a seed made of ``seed`` and the row's features.
+    The published code also samples the latent code at test time.  Here the default is the
+    posterior mean, so that predictions do not depend on chance or on the batch.
+    ``sample=True`` samples with a seed that combines ``seed`` and the row's features.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
@@ -56,22 +56,22 @@ class AdaptiveTemperature(Calibrator):
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     latent : int
         Dimension of the latent code.
     hidden : tuple of int
         Widths of the encoder's and the decoder's hidden layers.
     epochs, batch_size, learning_rate
-        Of the training with Adam.
+        Settings of the Adam optimiser.
     sample : bool
-        Draw the latent code instead of taking its mean.
+        Whether to sample the latent code instead of taking its mean.
     seed : int
-        Of the initial weights, the batches and the draws.
+        Seed of the initial weights, the batches and the samples.
 
     Attributes
     ----------
     weights_ : ndarray
-        All weights, one network after the other.
+        The weights of all networks, concatenated.
     n_features_ : int
         Number of features.
     objective_ : float
@@ -106,7 +106,7 @@ class AdaptiveTemperature(Calibrator):
     role = "rival"
     needs_features = True
     needs_torch = True
-    cost = "O(n) an epoch, 100 epochs"
+    cost = "O(n) per epoch, 100 epochs"
     reference = "Joy et al. 2023, AAAI"
 
     weights_: Vector
@@ -155,9 +155,9 @@ class AdaptiveTemperature(Calibrator):
         scores, labels, sample_weight, features = same_rows(
             scores=scores, labels=labels, sample_weight=sample_weight, features=features
         )
-        given, y, weight = self._validate_fit_input(scores, labels, sample_weight)
-        x = _check_features(features, given.shape[0])
-        return self._trained(self._to_domain(given, fitting=True), y, weight, x)
+        raw, y, weight = self._validate_fit_input(scores, labels, sample_weight)
+        x = _check_features(features, raw.shape[0])
+        return self._fit_with_features(self._to_domain(raw, fitting=True), y, weight, x)
 
     def _fit_checked(
         self,
@@ -170,22 +170,25 @@ class AdaptiveTemperature(Calibrator):
         _torch()
         self._check_fit_rows(original, labels, weight)
         x = _check_features(features, original.rows)
-        return self._trained(original.in_domain(self.works_on, LOG_FLOOR), labels, weight, x)
+        shifted = original.in_domain(self.works_on, LOG_FLOOR)
+        return self._fit_with_features(shifted, labels, weight, x)
 
-    def _trained(self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix) -> Self:
+    def _fit_with_features(
+        self, shifted: Matrix, labels: Labels, weight: Vector | None, x: Matrix
+    ) -> Self:
         weight = None if weight is None else rescale_large_weights(weight)
-        with self._fit_copy(shifted.shape[1]) as learner:
-            learner.n_features_ = x.shape[1]
-            learner._train(shifted, labels, weight, x)
+        with self._fit_copy(shifted.shape[1]) as candidate:
+            candidate.n_features_ = x.shape[1]
+            candidate._train(shifted, labels, weight, x)
         return self
 
     def predict_proba(self, scores: Any, *, features: Any = None) -> Matrix:
-        """Return the direct report: calibrated probabilities in float64.
+        """Return calibrated (direct) probabilities in float64.
 
         Parameters
         ----------
         scores : array_like of shape (n, K)
-            Scores of the kind that `fit` was given.
+            Scores of the same kind as in `fit`.
         features : array_like of shape (n, D)
             The penultimate features of the same rows.
 
@@ -195,15 +198,15 @@ class AdaptiveTemperature(Calibrator):
             Rows that sum to one.
         """
         scores, features = same_rows(scores=scores, features=features)
-        given = self._validate_scores(scores)
-        x = _check_features(features, given.shape[0], self.n_features_)
-        return self._tempered(self._to_domain(given), x)
+        raw = self._validate_scores(scores)
+        x = _check_features(features, raw.shape[0], self.n_features_)
+        return self._apply_temperatures(self._to_domain(raw), x)
 
     def _predict_checked(self, original: CheckedScores, *, features: Any = None) -> Matrix:
         x = _check_features(features, original.rows, self.n_features_)
-        return self._tempered(original.in_domain(self.works_on, self.log_floor_), x)
+        return self._apply_temperatures(original.in_domain(self.works_on, self.log_floor_), x)
 
-    def _tempered(self, shifted: Matrix, x: Matrix) -> Matrix:
+    def _apply_temperatures(self, shifted: Matrix, x: Matrix) -> Matrix:
         shifted /= self._temperatures(x)[:, None]
         return softmax(shifted)
 
@@ -224,13 +227,13 @@ class AdaptiveTemperature(Calibrator):
         return self._temperatures(_check_features(features, rows, self.n_features_))
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        raise NotImplementedError  # the features are needed too: see fit
+        raise NotImplementedError  # `fit` passes the features as well
 
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
-        raise NotImplementedError  # see predict_proba
+        raise NotImplementedError  # `predict_proba` passes the features as well
 
     def _shapes(self) -> Shapes:
-        """Return the shape of every weight, in the order in which they are stored."""
+        """Return the shapes of all weights, in storage order."""
         widths = tuple(self.hidden)
         shapes = layer_shapes(
             {
@@ -253,11 +256,11 @@ class AdaptiveTemperature(Calibrator):
         y = torch.tensor(labels)
         w = torch.ones(len(y)) if weight is None else torch.tensor(weight / weight.mean()).float()
 
-        def loss_of(at: Any) -> Any:
+        def batch_loss(at: Any) -> Any:
             return (_loss(net, inputs[at], z[at], y[at], generator) * w[at]).mean()
 
         training = Training(self.epochs, self.batch_size, self.learning_rate)
-        self.objective_ = train(self.key, net, loss_of, len(y), training, generator)
+        self.objective_ = train(self.key, net, batch_loss, len(y), training, generator)
         self.weights_ = flat(net)
 
     def _temperatures(self, x: Matrix) -> Vector:
@@ -265,7 +268,7 @@ class AdaptiveTemperature(Calibrator):
         weights = unflattened(self.weights_, self._shapes())
         net = {name: torch.tensor(weight) for name, weight in weights.items()}
         result = np.empty(x.shape[0])
-        # float64 here: a row's temperature must not depend on the rows beside it.
+        # In float64, so that a row's temperature does not depend on the other rows of a batch.
         with torch.no_grad():
             for at in row_blocks(x.shape[0], max(x.shape[1], *self.hidden)):
                 mean, scale = _posterior(net, torch.tensor(x[at]))
@@ -285,14 +288,14 @@ def _check_features(features: Any, rows: int, columns: int | None = None) -> Mat
         raise InputError(
             "features",
             "is missing: adats needs the classifier's penultimate features",
-            "pass them beside the scores, to fit and to every prediction",
+            "pass them with the scores, to fit and to predict_proba",
         )
     x = np.ascontiguousarray(arrays.to_numpy(features, "features"), dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != rows:
         raise InputError(
             "features",
             f"has shape {x.shape} but scores has {rows} rows",
-            "pass one row of features for each row of scores",
+            "pass one row of features per row of scores",
         )
     if columns is not None and x.shape[1] != columns:
         raise InputError(
@@ -304,7 +307,7 @@ def _check_features(features: Any, rows: int, columns: int | None = None) -> Mat
 
 
 def _noise(x: Matrix, size: int, seed: int) -> Matrix:
-    """Return standard normal noise that depends on the seed and on each row's features alone."""
+    """Return standard normal noise that depends only on the seed and each row's features."""
     rows = []
     for row in x.astype(np.float32):
         digest = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
@@ -325,11 +328,11 @@ def _chain(net: dict[str, Any], name: str, x: Any) -> Any:
 
 
 def _positive(x: Any) -> Any:
-    return _torch().nn.functional.softplus(x).clamp(min=_SMALLEST)
+    return _torch().nn.functional.softplus(x).clamp(min=_MIN_SCALE)
 
 
 def _posterior(net: dict[str, Any], x: Any) -> tuple[Any, Any]:
-    """Return mean and scale of the latent code."""
+    """Return the mean and scale of the latent code."""
     hidden = _torch().nn.functional.softplus(_chain(net, "encode", x))
     return _chain(net, "mean", hidden), _positive(_chain(net, "scale", hidden))
 
@@ -352,7 +355,7 @@ def _loss(net: dict[str, Any], x: Any, z: Any, y: Any, generator: Any) -> Any:
     shift = (mean - prior_mean) / prior_scale
     divergence = 0.5 * (ratio**2 + shift**2 - 1.0).sum(dim=1) - ratio.log().sum(dim=1)
     # Laplace likelihood with unit scale.
-    misfit = (x - _chain(net, "decode", code)).abs().sum(dim=1) + x.shape[1] * math.log(2.0)
+    reconstruction = (x - _chain(net, "decode", code)).abs().sum(dim=1) + x.shape[1] * math.log(2.0)
     tempered = z / _temperature(net, code)[:, None]
-    entropy = torch.nn.functional.cross_entropy(tempered, y, reduction="none")
-    return misfit + divergence + entropy
+    cross_entropy = torch.nn.functional.cross_entropy(tempered, y, reduction="none")
+    return reconstruction + divergence + cross_entropy

@@ -1,4 +1,7 @@
-"""Temperatures for each predicted class: the decision picks the numbers, so it is kept."""
+"""A temperature and a bias for each predicted class (``ts-class``).
+
+The prediction selects the parameters and its bias is not negative, so the map keeps it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._newton import minimise_scalar
 from cordcal.calibrators.temperature import (
-    LARGEST_LOG,
+    LOG_SCALE_RADIUS,
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
@@ -24,29 +27,29 @@ from cordcal.calibrators.temperature import (
     warn_about_temperature,
 )
 
-# A bias beyond this leaves the other classes less than float64 resolves.
-_LARGEST_BIAS = 40.0
+# With a larger bias the other classes get less than float64 resolves.
+_MAX_BIAS = 40.0
 
 
 class ClasswiseTemperature(Calibrator):
-    """A temperature, and a bias of the decision, for each predicted class.
+    """A temperature, and a bias of the top class, for each predicted class.
 
     Rows whose largest logit is class a become ``softmax(z / T_a + b_a e_a)`` with T_a > 0 and
-    b_a ≥ 0.  In terms of 1/T_a and b_a each class's mean cross-entropy is convex; it is
-    minimised exactly.  A class that is never predicted, or whose predictions are all right,
-    has no best numbers: it takes the temperature of all rows and no bias.
+    b_a ≥ 0.  Each class's mean cross-entropy is convex in 1/T_a and b_a; it is minimised
+    exactly.  A class that is never predicted, or whose predictions are all correct, has no
+    optimum: it takes the temperature of all rows and no bias.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; of tied top logits the first may be raised.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, about twenty passes.
+    | Cost: O(nK) per pass, about twenty passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     bias : bool
-        Whether the decision may gain a bias; without, these are temperatures only.
+        Whether to fit biases as well as temperatures.
 
     Attributes
     ----------
@@ -82,7 +85,7 @@ class ClasswiseTemperature(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 20 passes"
+    cost = "O(nK) per pass, about 20 passes"
     reference = "after Kirscher 2026, arXiv"
 
     _parameter_names = ("scale_", "bias_")
@@ -102,79 +105,76 @@ class ClasswiseTemperature(Calibrator):
         self.bias_ = np.zeros(self.n_classes_)
         middle = -math.log(logit_unit(scores, weight))
         for a, group in predicted_groups(scores, labels, weight):
-            found = group.fit(shared.at, middle, bias=self.bias)
-            if found is not None:
-                self.scale_[a], self.bias_[a] = found
-        self.objective_ = self._loss(scores, labels, weight)
+            fitted = group.fit(shared.at, middle, bias=self.bias)
+            if fitted is not None:
+                self.scale_[a], self.bias_[a] = fitted
+        label_probability = self._predict_in_domain(scores)[np.arange(labels.size), labels]
+        log_loss = -np.log(np.maximum(label_probability, np.finfo(np.float64).tiny))
+        self.objective_ = float(row_weights(labels.size, weight) @ log_loss)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        decision = xp.argmax(scores, axis=1)
-        scale, bias = params["scale_"][decision][:, None], params["bias_"][decision][:, None]
-        raised = xp.where(chosen(scores, decision, xp), bias, xp.zeros_like(scores))
+        prediction = xp.argmax(scores, axis=1)
+        scale, bias = params["scale_"][prediction][:, None], params["bias_"][prediction][:, None]
+        raised = xp.where(chosen(scores, prediction, xp), bias, xp.zeros_like(scores))
         return softmax(plus(times(scores, scale, xp), raised, xp), xp)
-
-    def _loss(self, scores: Matrix, labels: Labels, weight: Vector | None) -> float:
-        own = self._predict_in_domain(scores)[np.arange(labels.size), labels]
-        tiny = np.finfo(np.float64).tiny
-        return float(-row_weights(labels.size, weight) @ np.log(np.maximum(own, tiny)))
 
 
 def predicted_groups(
     shifted: Matrix, labels: Labels, weight: Vector | None
-) -> Iterator[tuple[int, Group]]:
+) -> Iterator[tuple[int, PredictedGroup]]:
     """Yield each predicted class and its calibration rows."""
     w = row_weights(labels.size, weight)
-    decision = shifted.argmax(axis=1)
-    order = np.argsort(decision, kind="stable")
+    prediction = shifted.argmax(axis=1)
+    order = np.argsort(prediction, kind="stable")
     order = order[w[order] > 0.0]
-    predicted, first = np.unique(decision[order], return_index=True)
+    predicted, first = np.unique(prediction[order], return_index=True)
     for a, rows in zip(predicted.tolist(), np.split(order, first[1:]), strict=True):
-        yield a, Group(a, shifted[rows], labels[rows], w[rows])
+        yield a, PredictedGroup(a, shifted[rows], labels[rows], w[rows])
 
 
-class Group:
-    """The calibration rows of one decision a, whose own logits are 0.
+class PredictedGroup:
+    """The calibration rows with predicted class a, whose logit is 0.
 
-    With R = Σ exp(s·z) over the other classes, a row's loss is log(e^b + R), less b where the
-    decision is right and less s·z_y where it is not.
+    With R = Σ exp(s·z) over the other classes, a row's loss is log(e^b + R), minus b if the
+    prediction is correct and minus s·z_y if it is not.
     """
 
-    def __init__(self, decision: int, shifted: Matrix, labels: Labels, weight: Vector) -> None:
-        self.right = labels == decision
-        self.own = shifted[np.arange(labels.size), labels]
-        shifted[:, decision] = LOWEST_SHIFTED
+    def __init__(self, prediction: int, shifted: Matrix, labels: Labels, weight: Vector) -> None:
+        self.correct = labels == prediction
+        self.label_logit = shifted[np.arange(labels.size), labels]
+        shifted[:, prediction] = LOWEST_SHIFTED
         self.others = shifted
         self.highest = shifted.max(axis=1)
         self.weight = weight / weight.sum()
-        self.most = _LARGEST_BIAS
+        self.max_bias = _MAX_BIAS
 
     def fit(self, start: float, middle: float, *, bias: bool) -> tuple[float, float] | None:
-        """Return scale and bias of least cross-entropy; none where larger ones always win."""
-        if self.right.all():
+        """Return the scale and bias of least cross-entropy, or None if larger is always better."""
+        if self.correct.all():
             return None
-        self.most = _LARGEST_BIAS if bias else 0.0
-        low, high = middle - LARGEST_LOG, middle + LARGEST_LOG
+        self.max_bias = _MAX_BIAS if bias else 0.0
+        low, high = middle - LOG_SCALE_RADIUS, middle + LOG_SCALE_RADIUS
         best = minimise_scalar(self.profile, start, low, high, floor=VANISHED_LOSS)
         scale = math.exp(best.at)
-        return scale, self.best_bias(self.rest(scale)[0])
+        return scale, self.best_bias(self.log_sum_others(scale)[0])
 
     def profile(self, log_scale: float) -> tuple[float, float, float]:
-        """Return the loss under the best bias as a function of log s."""
+        """Return the loss with the best bias, and two derivatives, as a function of log s."""
         s, w = math.exp(log_scale), self.weight
-        log_rest, first, second = self.rest(s)
-        b = self.best_bias(log_rest)
-        share = sigmoid(log_rest - b)
-        doubt = w * share * (1.0 - share)
-        value = float(w @ (np.logaddexp(b, log_rest) - b * self.right - s * self.own))
-        slope = float(w @ (share * first - self.own))
-        curvature = float(w @ (share * second) + doubt @ (first * first))
-        if 0.0 < b < self.most:  # the best bias moves along
-            curvature -= float(doubt @ first) ** 2 / float(doubt.sum())
+        log_others, first, second = self.log_sum_others(s)
+        b = self.best_bias(log_others)
+        p = sigmoid(log_others - b)
+        variance = w * p * (1.0 - p)
+        value = float(w @ (np.logaddexp(b, log_others) - b * self.correct - s * self.label_logit))
+        slope = float(w @ (p * first - self.label_logit))
+        curvature = float(w @ (p * second) + variance @ (first * first))
+        if 0.0 < b < self.max_bias:  # the best bias depends on s
+            curvature -= float(variance @ first) ** 2 / float(variance.sum())
         return value, s * slope, positive_curvature(s, slope, curvature)
 
-    def rest(self, scale: float) -> tuple[Vector, Vector, Vector]:
-        """Return log R, and its two derivatives by s."""
+    def log_sum_others(self, scale: float) -> tuple[Vector, Vector, Vector]:
+        """Return log R and its first two derivatives in s."""
         e = np.exp(scale * (self.others - self.highest[:, None]))
         total = e.sum(axis=1)
         e *= self.others
@@ -182,13 +182,13 @@ class Group:
         second = np.vecdot(e, self.others) / total - first * first
         return scale * self.highest + np.log(total), first, second
 
-    def best_bias(self, log_rest: Vector) -> float:
-        """Return the best bias between 0 and the largest."""
+    def best_bias(self, log_others: Vector) -> float:
+        """Return the best bias between 0 and its maximum."""
 
         def loss(b: float) -> tuple[float, float, float]:
-            share = sigmoid(b - log_rest)
-            value = float(self.weight @ (np.logaddexp(b, log_rest) - b * self.right))
-            slope = float(self.weight @ (share - self.right))
-            return value, slope, float(self.weight @ (share * (1.0 - share)))
+            p = sigmoid(b - log_others)
+            value = float(self.weight @ (np.logaddexp(b, log_others) - b * self.correct))
+            slope = float(self.weight @ (p - self.correct))
+            return value, slope, float(self.weight @ (p * (1.0 - p)))
 
-        return minimise_scalar(loss, 0.0, 0.0, self.most, floor=VANISHED_LOSS).at
+        return minimise_scalar(loss, 0.0, 0.0, self.max_bias, floor=VANISHED_LOSS).at

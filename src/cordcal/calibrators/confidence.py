@@ -1,4 +1,10 @@
-"""Confidence maps: recalibrate the top probability and scale the other classes."""
+"""Confidence calibrators: calibrate the top probability, then scale the other classes.
+
+A binary calibrator predicts whether the top class is correct from its probability: Platt
+scaling (``tva-platt``), beta calibration (``tva-beta``), isotonic regression
+(``tva-isotonic``), a histogram for all classes (``tva-histogram``) or for each predicted class
+(``top-label``), and a spline of the cumulative gap (``cdf-spline``).
+"""
 
 from __future__ import annotations
 
@@ -8,31 +14,39 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import chosen, exp, maximum, plus, softplus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR, row_weights
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
 from cordcal.calibrators._curves import fit_knots, group_starts, interpolate, search_strides
 from cordcal.calibrators.isotonic import break_ties_to_first
 
-# In place of 1 in most/(1 + most), the confidence that ties with the next class: it raises the
-# decision by a hair more than rounding takes away, here or in a graph.
-_BARELY_LESS = 1.0 - 1e-12
+# A confidence of m/(1 + m) ties with the next class, of share m among the others.  This in place
+# of 1 raises it above the tie by more than rounding, here or in an ONNX graph, takes away.
+_BELOW_ONE = 1.0 - 1e-12
+
+# Knots of the cumulative spline on the rows' ranks, as published.
+_KNOTS = 6
+# Weights are scaled down to this sum before rows are repeated; a larger sum would change the
+# spline by about a millionth.
+_MAX_REPEATED_ROWS = 2**20
+
+# Fills the edges of classes with fewer bins: no confidence is above it.
+_UNUSED_EDGE = 2.0
 
 
-class Tops(NamedTuple):
-    """The decisions of rows, their probabilities, and what these leave."""
+class TopClass(NamedTuple):
+    """The top class of each row, its probability, and the probability of all other classes."""
 
-    decision: Array
+    prediction: Array
     confidence: Array
-    rest: Array
+    complement: Array
 
 
-class ConfidenceMap(Calibrator):
-    """Base of the confidence maps."""
+class ConfidenceCalibrator(Calibrator):
+    """Base of the confidence calibrators."""
 
     works_on = "shifted"
     keeps_argmax = True
@@ -41,68 +55,72 @@ class ConfidenceMap(Calibrator):
     role = "rival"
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        blocks = [tops(exp(scores[at], np), np) for at in row_blocks(*scores.shape)]
-        found = Tops(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
-        self._fit_confidence(found, found.decision == labels, weight)
+        blocks = [top_class(exp(scores[at], np), np) for at in row_blocks(*scores.shape)]
+        top = TopClass(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
+        self._fit_confidence(top, top.prediction == labels, weight)
 
     @abstractmethod
     def _fit_confidence(
-        self, found: Tops, right: npt.NDArray[np.bool_], weight: Vector | None
+        self, top: TopClass, correct: npt.NDArray[np.bool_], weight: Vector | None
     ) -> None:
-        """Learn when decisions are right."""
+        """Learn when the top class is correct."""
 
     @classmethod
     @abstractmethod
-    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
+    def _confidence(cls, top: TopClass, params: Parameters, xp: Any) -> Array:
         """Return the calibrated confidence of each row, between 0 and 1."""
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         powers = exp(scores, xp)
-        found = tops(powers, xp)
-        return lifted(powers, found.decision, cls._confidence(found, params, xp), xp)
+        top = top_class(powers, xp)
+        return with_confidence(powers, top.prediction, cls._confidence(top, params, xp), xp)
 
 
-def tops(powers: Array, xp: Any) -> Tops:
-    """Return decision, confidence and rest of rows whose largest entry is 1."""
-    decision = xp.argmax(powers, axis=1)
-    # Summed without the decision: one minus a confidence near one would lose its digits.
-    left = xp.where(chosen(powers, decision, xp), xp.zeros_like(powers), powers)
-    rest = xp.sum(left, axis=1)
-    total = 1.0 + rest
-    return Tops(decision, 1.0 / total, maximum(rest / total, LOG_FLOOR, xp))
+def top_class(powers: Array, xp: Any) -> TopClass:
+    """Return the top class of rows exp(z), whose largest entry is 1."""
+    prediction = xp.argmax(powers, axis=1)
+    # Sum the others: 1 − c would lose the digits of a confidence near one.
+    others = xp.where(chosen(powers, prediction, xp), xp.zeros_like(powers), powers)
+    sum_others = xp.sum(others, axis=1)
+    total = 1.0 + sum_others
+    return TopClass(prediction, 1.0 / total, maximum(sum_others / total, LOG_FLOOR, xp))
 
 
-def lifted(powers: Array, decision: Array, confidence: Array, xp: Any) -> Array:
-    """Return reports with the confidence at the decision, raised where it must be."""
-    mine = chosen(powers, decision, xp)
-    others = xp.where(mine, xp.zeros_like(powers), powers)
+def with_confidence(powers: Array, prediction: Array, confidence: Array, xp: Any) -> Array:
+    """Return probabilities with this confidence, raised where the top class would not be on top.
+
+    The other classes share the remaining probability in the proportions of ``powers``.
+    """
+    is_top = chosen(powers, prediction, xp)
+    others = xp.where(is_top, xp.zeros_like(powers), powers)
     total = xp.sum(others, axis=1, keepdims=True)
-    # A certain row says nothing about its other classes: they share alike.
-    even = xp.where(mine, xp.zeros_like(powers), xp.ones_like(powers)) / (powers.shape[1] - 1)
-    some = total > 0.0
-    others = xp.where(some, others / xp.where(some, total, xp.ones_like(total)), even)
-    most = xp.max(others, axis=1)
-    s = maximum(confidence, most / (_BARELY_LESS + most), xp)[:, None]
-    return break_ties_to_first(xp.where(mine, s, times(others, 1.0 - s, xp)), decision, xp)
+    # With a confidence of 1 the others are all 0: they get equal shares.
+    even = xp.where(is_top, xp.zeros_like(powers), xp.ones_like(powers)) / (powers.shape[1] - 1)
+    positive = total > 0.0
+    others = xp.where(positive, others / xp.where(positive, total, xp.ones_like(total)), even)
+    largest = xp.max(others, axis=1)
+    s = maximum(confidence, largest / (_BELOW_ONE + largest), xp)[:, None]
+    return break_ties_to_first(xp.where(is_top, s, times(others, 1.0 - s, xp)), prediction, xp)
 
 
-class TopVersusAllPlatt(ConfidenceMap):
-    """TvA-Platt: Platt scaling of the confidence, lifted to a report.
+class TopVersusAllPlatt(ConfidenceCalibrator):
+    """TvA-Platt: Platt scaling of the confidence.
 
-    The decision's probability c becomes s = ``sigmoid(a·log(c/(1 − c)) + b)``; a and b minimise
-    the binary cross-entropy of "the decision is right", exactly.  The other classes share what
-    is left in the original proportions; where s could not be on top it is raised just enough.
+    The top probability c becomes s = ``sigmoid(a·log(c/(1 − c)) + b)``; a and b minimise the
+    binary cross-entropy of the event that the top class is correct, exactly.  The other classes
+    share 1 − s in their original proportions.  Where s would not be on top, it is raised just
+    enough.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the order.
     | −inf logits keep probability 0.
-    | Cost: O(nK) once, and O(n) a step.
+    | Cost: O(nK) once, and O(n) per step.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
@@ -131,7 +149,7 @@ class TopVersusAllPlatt(ConfidenceMap):
     title = "Platt scaling of the confidence"
     short = "TvA-Platt"
     size = Size(fixed=2)
-    cost = "O(nK) once, O(n) a step"
+    cost = "O(nK) once, O(n) per step"
     reference = "Le Coz et al. 2024, NeurIPS"
 
     _parameter_names = ("coefficients_",)
@@ -140,18 +158,18 @@ class TopVersusAllPlatt(ConfidenceMap):
     objective_: float
 
     def _fit_confidence(
-        self, found: Tops, right: npt.NDArray[np.bool_], weight: Vector | None
+        self, top: TopClass, correct: npt.NDArray[np.bool_], weight: Vector | None
     ) -> None:
-        rows = right.size
-        features = np.stack([*self._features(found, np), np.ones(rows)])
+        rows = correct.size
+        features = np.stack([*self._features(top, np), np.ones(rows)])
         w = row_weights(rows, weight)
-        best = self._fit_odds(features, right.astype(np.float64), w)
+        best = self._fit_odds(features, correct.astype(np.float64), w)
         if not best.converged:
             self._warn(
-                "confidence separates right from wrong decisions perfectly, so no odds are "
-                "best; Platt's smoothed targets were used. Fit on more rows"
+                "the confidence separates correct from wrong predictions perfectly, so there are "
+                "no optimal odds; Platt's smoothed targets were used. Fit on more rows"
             )
-            target = smoothed(right, np.ones(rows) if weight is None else weight)
+            target = smoothed(correct, np.ones(rows) if weight is None else weight)
             best = self._fit_odds(features, target, w)
         self.coefficients_, self.objective_ = best.coefficients, best.value
 
@@ -160,36 +178,36 @@ class TopVersusAllPlatt(ConfidenceMap):
         return fit_odds(features, target, weight)
 
     @staticmethod
-    def _features(found: Tops, xp: Any) -> list[Array]:
-        """Return what the log-odds are linear in, besides a constant."""
-        return [xp.log(found.confidence) - xp.log(found.rest)]
+    def _features(top: TopClass, xp: Any) -> list[Array]:
+        """Return the features in which the log-odds are linear; a constant is added."""
+        return [xp.log(top.confidence) - xp.log(top.complement)]
 
     @classmethod
-    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
-        features = cls._features(found, xp)
-        odds = xp.zeros_like(found.rest) + params["coefficients_"][len(features)]
+    def _confidence(cls, top: TopClass, params: Parameters, xp: Any) -> Array:
+        features = cls._features(top, xp)
+        odds = xp.zeros_like(top.complement) + params["coefficients_"][len(features)]
         for i, feature in enumerate(features):
             odds = plus(odds, params["coefficients_"][i] * feature, xp)
         return xp.exp(0.0 - softplus(0.0 - odds, xp))
 
 
 class TopVersusAllBeta(TopVersusAllPlatt):
-    """TvA-beta: beta calibration of the confidence, lifted to a report.
+    """TvA-beta: beta calibration of the confidence.
 
-    The decision's probability c becomes s = ``sigmoid(a·log c − b·log(1 − c) + m)`` with a,
-    b ≥ 0, which minimise the binary cross-entropy of "the decision is right", exactly.  The
-    other classes share what is left in the original proportions; where s could not be on top
-    it is raised just enough.
+    The top probability c becomes s = ``sigmoid(a·log c − b·log(1 − c) + m)`` with a, b ≥ 0.
+    The three numbers minimise the binary cross-entropy of the event that the top class is
+    correct, exactly.  The other classes share 1 − s in their original proportions.  Where s
+    would not be on top, it is raised just enough.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the order.
     | −inf logits keep probability 0.
-    | Cost: O(nK) once, and O(n) a step.
+    | Cost: O(nK) once, and O(n) per step.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
@@ -224,32 +242,32 @@ class TopVersusAllBeta(TopVersusAllPlatt):
         return fit_rising_odds(features, target, weight)
 
     @staticmethod
-    def _features(found: Tops, xp: Any) -> list[Array]:
-        return [xp.log(found.confidence), 0.0 - xp.log(found.rest)]
+    def _features(top: TopClass, xp: Any) -> list[Array]:
+        return [xp.log(top.confidence), 0.0 - xp.log(top.complement)]
 
 
-class TopVersusAllIsotonic(ConfidenceMap):
-    """TvA-isotonic: isotonic regression of the confidence, lifted to a report.
+class TopVersusAllIsotonic(ConfidenceCalibrator):
+    """TvA-isotonic: isotonic regression of the confidence.
 
-    The decision's probability becomes s, the isotonic regression of "the decision is right"
-    on it, linear between its knots.  The other classes share what is left in the original
-    proportions; where s could not be on top it is raised just enough.  There is nothing to
-    tune.
+    The top probability becomes s, the isotonic regression on it of the event that the top class
+    is correct, linear between its knots.  The other classes share 1 − s in their original
+    proportions.  Where s would not be on top, it is raised just enough.  There are no
+    hyperparameters.
 
     | Works on logits; log-probabilities give the same map.
-    | Keeps the argmax and the order, but for ties where s is 1.
+    | Keeps the argmax and the order, except for ties where s is 1.
     | −inf logits keep probability 0.
     | Cost: O(nK) once, and O(n log n).
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
     knot_x_, knot_y_ : ndarray
-        The knots.
+        Abscissas and values of the knots.
 
     References
     ----------
@@ -278,56 +296,149 @@ class TopVersusAllIsotonic(ConfidenceMap):
     knot_y_: Vector
 
     def _fit_confidence(
-        self, found: Tops, right: npt.NDArray[np.bool_], weight: Vector | None
+        self, top: TopClass, correct: npt.NDArray[np.bool_], weight: Vector | None
     ) -> None:
-        self.knot_x_, self.knot_y_ = self._curve(found.confidence, right, weight)
+        self.knot_x_, self.knot_y_ = self._fit_curve(top.confidence, correct, weight)
 
     @staticmethod
-    def _curve(
-        x: Vector, right: npt.NDArray[np.bool_], weight: Vector | None
+    def _fit_curve(
+        x: Vector, correct: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
-        """Return the knots of the curve from confidence to confidence."""
-        return fit_knots(x, right, weight)
+        """Return the knots of the curve from original to calibrated confidence."""
+        return fit_knots(x, correct, weight)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
 
     @classmethod
-    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
-        return interpolate(found.confidence, params, xp)
+    def _confidence(cls, top: TopClass, params: Parameters, xp: Any) -> Array:
+        return interpolate(top.confidence, params, xp)
 
 
-# An edge that no confidence is above: it fills the tables of classes with fewer bins.
-_BEYOND = 2.0
+class CumulativeSpline(TopVersusAllIsotonic):
+    """CDF spline: the slope of the cumulative calibration gap corrects the confidence.
 
-
-class TopVersusAllHistogram(ConfidenceMap):
-    """TvA-histogram: the share of right decisions among rows of similar confidence.
-
-    The decision's probability becomes s, the share of right decisions in its bin; a bin
-    without calibration rows keeps its middle.  The other classes share what is left in the
-    original proportions; where s could not be on top it is raised just enough.
+    Rows are sorted by confidence c and have ranks t from 0 to 1.  h(t) is the cumulative sum up
+    to t of accuracy minus confidence, divided by the number of rows.  A natural cubic spline
+    with six equally spaced knots is fitted to h by least squares, and s = c + h'(t), linear in
+    c between the calibration rows and clipped to [0, 1]; s need not increase with c.  The other
+    classes share 1 − s in their original proportions.  Where s would not be on top, it is
+    raised just enough.  There are no hyperparameters.  Weights whose sum exceeds both 2^20 and
+    the number of rows are scaled down to the larger of the two.
 
     | Works on logits; log-probabilities give the same map.
-    | Keeps the argmax and the order, but for ties where s is 1.
+    | Keeps the argmax and the order, except for ties where s is 1.
+    | −inf logits keep probability 0.
+    | Cost: O(nK) once, and O(n log n); the curve has up to n knots.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
+
+    Attributes
+    ----------
+    knot_x_, knot_y_ : ndarray
+        c and s of the calibration rows.
+
+    References
+    ----------
+    Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (2021). Calibration of neural
+    networks using splines. ICLR.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=300)
+    >>> logits = 4.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(300, 3))
+    >>> model = CumulativeSpline().fit(logits, labels)
+    >>> bool(((model.knot_y_ >= 0.0) & (model.knot_y_ <= 1.0)).all())
+    True
+    """
+
+    key = "cdf-spline"
+    title = "Spline of the cumulative gap"
+    short = "CDF spline"
+    size = Size(curves=1)
+    cost = "O(nK) once, O(n log n)"
+    reference = "Gupta et al. 2021, ICLR"
+
+    @staticmethod
+    def _fit_curve(
+        x: Vector, correct: npt.NDArray[np.bool_], weight: Vector | None
+    ) -> tuple[Vector, Vector]:
+        w = np.ones(x.size) if weight is None else weight
+        order = np.argsort(x, kind="stable")
+        order = order[w[order] > 0.0]
+        row, mass = repeat_rows(w[order])
+        c, hit = x[order][row], correct[order][row]
+        s = np.clip(c + spline_slopes(mass, mass * (hit - c)), 0.0, 1.0)
+        start = group_starts(c)
+        total = np.add.reduceat(mass, start)
+        return c[start], np.add.reduceat(mass * s, start) / total
+
+
+def repeat_rows(weight: Vector) -> tuple[npt.NDArray[np.intp], Vector]:
+    """Return indices of rows, repeated to have weights of at most 1, and these weights.
+
+    Examples
+    --------
+    >>> repeat_rows(np.array([2.0, 0.5]))
+    (array([0, 0, 1]), array([1. , 1. , 0.5]))
+    >>> repeat_rows(np.array([2e300, 1e300]))[0].size < 2_000_000
+    True
+    """
+    max_sum = max(weight.size, _MAX_REPEATED_ROWS)
+    weight = weight * min(1.0, max_sum / weight.sum())
+    repeats = np.ceil(weight).astype(np.intp)
+    mass = np.ones(repeats.sum())
+    mass[np.cumsum(repeats) - 1] = weight - (repeats - 1)
+    return np.repeat(np.arange(weight.size), repeats), mass
+
+
+def spline_slopes(mass: Vector, gap: Vector) -> Vector:
+    """Return the slope, at each row's rank, of the spline fitted to the cumulative gaps."""
+    from scipy.interpolate import CubicSpline
+
+    cumulative = np.cumsum(mass)
+    height = np.cumsum(gap) / cumulative[-1]
+    # Ranks from 0 to 1; a single row has rank 0.
+    rank = (cumulative - mass[0]) / max(cumulative[-1] - mass[0], np.finfo(np.float64).tiny)
+    knots = np.linspace(0.0, 1.0, _KNOTS)
+    basis = CubicSpline(knots, np.eye(_KNOTS), bc_type="natural")
+    root = np.sqrt(mass)
+    values = np.linalg.lstsq(root[:, None] * basis(rank), root * height)[0]
+    return np.asarray(basis(rank, 1) @ values)
+
+
+class TopVersusAllHistogram(ConfidenceCalibrator):
+    """TvA-histogram: the accuracy of rows with similar confidence.
+
+    The top probability becomes s, the accuracy in its bin, or the middle of a bin without
+    calibration rows.  The other classes share 1 − s in their original proportions.  Where s
+    would not be on top, it is raised just enough.
+
+    | Works on logits; log-probabilities give the same map.
+    | Keeps the argmax and the order, except for ties where s is 1.
     | −inf logits keep probability 0.
     | Cost: O(nK) once, and O(n log n).
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     bins : int
-        How many.
+        Number of bins.
     equal_mass : bool
-        Bins of as many rows each; else of equal width.
+        Whether bins have equal numbers of rows, instead of equal width.
 
     Attributes
     ----------
     edges_ : ndarray of shape (bins - 1,)
-        Where a bin ends; an edge belongs to the bin below it.
+        Upper edges of all bins except the last; an edge belongs to the bin below it.
     values_ : ndarray of shape (bins,)
-        The share of right decisions.
+        Accuracy in each bin.
 
     References
     ----------
@@ -360,51 +471,51 @@ class TopVersusAllHistogram(ConfidenceMap):
         self.equal_mass = equal_mass
 
     def _fit_confidence(
-        self, found: Tops, right: npt.NDArray[np.bool_], weight: Vector | None
+        self, top: TopClass, correct: npt.NDArray[np.bool_], weight: Vector | None
     ) -> None:
-        check_bins(self.bins, "bins")
-        c = found.confidence
+        check_positive_integer("bins", self.bins)
+        c = top.confidence
         w = np.ones(c.size) if weight is None else weight
         share = np.linspace(0.0, 1.0, self.bins + 1)[1:-1]
         self.edges_ = weighted_quantiles(c, w, share) if self.equal_mass else share
-        self.values_ = bin_means(c, right, w, self.edges_)
+        self.values_ = bin_accuracies(c, correct, w, self.edges_)
 
     @classmethod
-    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
+    def _confidence(cls, top: TopClass, params: Parameters, xp: Any) -> Array:
         values, edges = params["values_"], params["edges_"]
-        s = xp.zeros_like(found.confidence) + values[0]
+        s = xp.zeros_like(top.confidence) + values[0]
         for i in range(edges.shape[0]):
-            s = xp.where(found.confidence > edges[i], xp.zeros_like(s) + values[i + 1], s)
+            s = xp.where(top.confidence > edges[i], xp.zeros_like(s) + values[i + 1], s)
         return s
 
 
-class TopLabelHistogram(ConfidenceMap):
+class TopLabelHistogram(ConfidenceCalibrator):
     """Top-label histogram binning: a histogram of the confidence for each predicted class.
 
     Each predicted class has as many bins of equal mass as ``rows_per_bin`` allows; the
-    confidence becomes the share of right decisions in its bin.  A class predicted less often
-    keeps its confidences.  The other classes share what is left in the original proportions;
-    where the confidence could not be on top it is raised just enough.  The published random
-    nudge of ties is left out.
+    confidence becomes the accuracy in its bin.  A class that is predicted less often keeps its
+    confidences.  The other classes share the remaining probability in their original
+    proportions.  Where the confidence would not be on top, it is raised just enough.  The
+    published method perturbs ties at random; this one does not.
 
     | Works on logits; log-probabilities give the same map.
-    | Keeps the argmax and the order, but for ties where the share is 1.
+    | Keeps the argmax and the order, except for ties where the confidence is 1.
     | −inf logits keep probability 0.
     | Cost: O(nK) once, and O(n log n).
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     rows_per_bin : int
-        Calibration rows a bin must have at least.
+        Minimum number of calibration rows per bin.
 
     Attributes
     ----------
     edges_ : ndarray of shape (B - 1, K)
-        Where the bins of each class end; filled up with 2.
+        Upper edges of each class's bins except the last; padded with 2.
     values_ : ndarray of shape (B, K)
-        The share of right decisions; filled up with 0.
+        Accuracy in each bin; padded with 0.
     binned_ : ndarray of shape (K,)
         1 for a class with bins, 0 for one that keeps its confidences.
 
@@ -440,57 +551,51 @@ class TopLabelHistogram(ConfidenceMap):
         self.rows_per_bin = rows_per_bin
 
     def _fit_confidence(
-        self, found: Tops, right: npt.NDArray[np.bool_], weight: Vector | None
+        self, top: TopClass, correct: npt.NDArray[np.bool_], weight: Vector | None
     ) -> None:
-        check_bins(self.rows_per_bin, "rows_per_bin")
-        w = np.ones(right.size) if weight is None else weight
-        mass = np.bincount(found.decision, w, self.n_classes_)
+        check_positive_integer("rows_per_bin", self.rows_per_bin)
+        w = np.ones(correct.size) if weight is None else weight
+        mass = np.bincount(top.prediction, w, self.n_classes_)
         bins = np.floor(mass / self.rows_per_bin)
-        tables = {}
+        histograms = {}
         for k in np.flatnonzero(bins):
-            mine = (found.decision == k) & (w > 0.0)
-            c, hit, count = found.confidence[mine], right[mine], w[mine]
-            edges = equal_mass_edges(c, count, float(bins[k]))
-            tables[k] = edges, bin_means(c, hit, count, edges)
-        most = max((edges.size for edges, _ in tables.values()), default=0)
-        self.edges_ = np.full((most, self.n_classes_), _BEYOND)
-        self.values_ = np.zeros((most + 1, self.n_classes_))
+            rows = (top.prediction == k) & (w > 0.0)
+            c = top.confidence[rows]
+            edges = equal_mass_edges(c, w[rows], float(bins[k]))
+            histograms[k] = edges, bin_accuracies(c, correct[rows], w[rows], edges)
+        max_edges = max((edges.size for edges, _ in histograms.values()), default=0)
+        self.edges_ = np.full((max_edges, self.n_classes_), _UNUSED_EDGE)
+        self.values_ = np.zeros((max_edges + 1, self.n_classes_))
         self.binned_ = (bins > 0).astype(np.float64)
-        for k, (edges, values) in tables.items():
+        for k, (edges, values) in histograms.items():
             self.edges_[: edges.size, k] = edges
             self.values_[: values.size, k] = values
 
     @classmethod
-    def _confidence(cls, found: Tops, params: Parameters, xp: Any) -> Array:
+    def _confidence(cls, top: TopClass, params: Parameters, xp: Any) -> Array:
         values, edges = params["values_"], params["edges_"]
-        s = values[0][found.decision]
+        s = values[0][top.prediction]
         for i in range(edges.shape[0]):
-            above = found.confidence > edges[i][found.decision]
-            s = xp.where(above, values[i + 1][found.decision], s)
-        return xp.where(params["binned_"][found.decision] > 0.0, s, found.confidence)
+            above = top.confidence > edges[i][top.prediction]
+            s = xp.where(above, values[i + 1][top.prediction], s)
+        return xp.where(params["binned_"][top.prediction] > 0.0, s, top.confidence)
 
 
-def check_bins(value: Any, name: str) -> None:
-    """Refuse a number of bins, or of rows in one, that is none."""
-    if not (isinstance(value, int | np.integer) and value >= 1):
-        raise InputError(name, f"is {value!r}", "pass a whole number from 1 on")
-
-
-def bin_means(
-    c: Vector, right: npt.NDArray[np.bool_], weight: Vector, edges: Vector
+def bin_accuracies(
+    confidence: Vector, correct: npt.NDArray[np.bool_], weight: Vector, edges: Vector
 ) -> npt.NDArray[np.float64]:
-    """Return the share of right decisions in each bin; the middle of a bin without rows."""
+    """Return the accuracy in each bin, or the middle of a bin without rows."""
     bins = edges.size + 1
-    number = np.searchsorted(edges, c)
-    mass = np.bincount(number, weight, bins)
-    hits = np.bincount(number, weight * right, bins)
+    bin_of_row = np.searchsorted(edges, confidence)
+    mass = np.bincount(bin_of_row, weight, bins)
+    hits = np.bincount(bin_of_row, weight * correct, bins)
     ends = np.concatenate([[0.0], edges, [1.0]])
     middle = 0.5 * (ends[1:] + ends[:-1])
     return np.where(mass > 0.0, hits / np.where(mass > 0.0, mass, 1.0), middle)
 
 
 def weighted_quantiles(x: Vector, weight: Vector, share: Vector) -> Vector:
-    """Return linear quantiles of rows that count as often as their weights say.
+    """Return linearly interpolated quantiles; a row of weight 2 counts as two rows.
 
     Examples
     --------
@@ -502,24 +607,24 @@ def weighted_quantiles(x: Vector, weight: Vector, share: Vector) -> Vector:
     """
     order = np.argsort(x, kind="stable")
     order = order[weight[order] > 0.0]
-    upto, rising = np.cumsum(weight[order]), x[order]
-    # Weights below one on average, such as shares, are no counts: their mean counts as a row.
-    upto *= max(1.0, rising.size / upto[-1])
-    place = share * (upto[-1] - 1.0)
-    whole = np.floor(place)
-    last = rising.size - 1
+    cumulative, ascending = np.cumsum(weight[order]), x[order]
+    # Weights with a mean below one are not counts: scale their mean to one row.
+    cumulative *= max(1.0, ascending.size / cumulative[-1])
+    position = share * (cumulative[-1] - 1.0)
+    whole = np.floor(position)
+    last = ascending.size - 1
     low, high = (
-        rising[np.minimum(np.searchsorted(upto, at, side="right"), last)]
+        ascending[np.minimum(np.searchsorted(cumulative, at, side="right"), last)]
         for at in (whole, whole + 1.0)
     )
-    return np.asarray(low + (place - whole) * (high - low))
+    return np.asarray(low + (position - whole) * (high - low))
 
 
 def equal_mass_edges(x: Vector, weight: Vector, bins: float) -> Vector:
-    """Return the upper edges of all bins but the last; the first ones take the odd rows.
+    """Return the upper edges of all bins except the last; the first bins take the odd rows.
 
-    Bins of equal edges are one, so there are no more than rows, however large their weights,
-    and the last one has rows.
+    Bins with equal edges are merged, so there are at most as many bins as rows, for any
+    weights, and the last bin is not empty.
 
     Examples
     --------
@@ -529,115 +634,15 @@ def equal_mass_edges(x: Vector, weight: Vector, bins: float) -> Vector:
     array([0.1, 0.2])
     """
     order = np.argsort(x, kind="stable")
-    upto = np.cumsum(weight[order])
-    each, odd = divmod(upto[-1], bins)
-    # Bin m ends at m·each + min(m, odd): how many have ended by each row?
-    here = upto + 1e-6 * max(1.0, upto[-1] / x.size)  # sums of weights are rounded
-    ended = np.where(here < odd * (each + 1.0), here / (each + 1.0), (here - odd) / each)
-    ended = np.clip(np.floor(ended), 0.0, bins - 1.0)
-    edges = np.unique(x[order][np.diff(ended, prepend=0.0) > 0.0])
+    cumulative = np.cumsum(weight[order])
+    per_bin, odd = divmod(cumulative[-1], bins)
+    cumulative += 1e-6 * max(1.0, cumulative[-1] / x.size)  # sums of weights are rounded
+    # Bin m ends at mass m·per_bin + min(m, odd): count the bins that end at or before each row.
+    full_bins = np.where(
+        cumulative < odd * (per_bin + 1.0),
+        cumulative / (per_bin + 1.0),
+        (cumulative - odd) / per_bin,
+    )
+    full_bins = np.clip(np.floor(full_bins), 0.0, bins - 1.0)
+    edges = np.unique(x[order][np.diff(full_bins, prepend=0.0) > 0.0])
     return np.asarray(edges[edges < x[order[-1]]])
-
-
-# Knots of the spline on the rows' ranks, as published.
-_KNOTS = 6
-# Rows that a sum of weights is counted as, at most: a larger one moves the spline, an integral
-# in all but name, by about a millionth.
-_MOST_SINGLE_ROWS = 2**20
-
-
-class CumulativeSpline(TopVersusAllIsotonic):
-    """CDF spline: the slope of the cumulative calibration gap corrects the confidence.
-
-    With rows sorted by confidence c and t their rank between 0 and 1, h(t) is the mean over
-    all rows of accuracy minus confidence, summed up to t.  A natural cubic spline with six
-    equally spaced knots is fitted to h by least squares, and s = c + h'(t), linear in c
-    between the calibration rows and cut to [0, 1].  The other classes share what is left in
-    the original proportions; where s could not be on top it is raised just enough.  s need
-    not rise with c.  There is nothing to tune.  Weights that add up to more than 2^20, and more
-    than the rows, are scaled down to that sum.
-
-    | Works on logits; log-probabilities give the same map.
-    | Keeps the argmax and the order, but for ties where s is 1.
-    | −inf logits keep probability 0.
-    | Cost: O(nK) once, and O(n log n); the curve has up to n knots.
-
-    Parameters
-    ----------
-    input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
-
-    Attributes
-    ----------
-    knot_x_, knot_y_ : ndarray
-        c and s of the calibration rows.
-
-    References
-    ----------
-    Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (2021). Calibration of neural
-    networks using splines. ICLR.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> labels = rng.integers(3, size=300)
-    >>> logits = 4.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(300, 3))
-    >>> model = CumulativeSpline().fit(logits, labels)
-    >>> bool(((model.knot_y_ >= 0.0) & (model.knot_y_ <= 1.0)).all())
-    True
-    """
-
-    key = "cdf-spline"
-    title = "Spline of the cumulative gap"
-    short = "CDF spline"
-    size = Size(curves=1)
-    cost = "O(nK) once, O(n log n)"
-    reference = "Gupta et al. 2021, ICLR"
-
-    @staticmethod
-    def _curve(
-        x: Vector, right: npt.NDArray[np.bool_], weight: Vector | None
-    ) -> tuple[Vector, Vector]:
-        w = np.ones(x.size) if weight is None else weight
-        order = np.argsort(x, kind="stable")
-        order = order[w[order] > 0.0]
-        row, mass = as_single_rows(w[order])
-        c, hit = x[order][row], right[order][row]
-        s = np.clip(c + spline_slopes(mass, mass * (hit - c)), 0.0, 1.0)
-        start = group_starts(c)
-        total = np.add.reduceat(mass, start)
-        return c[start], np.add.reduceat(mass * s, start) / total
-
-
-def as_single_rows(weight: Vector) -> tuple[npt.NDArray[np.intp], Vector]:
-    """Return rows of mass 1 or less: a row of weight 2 is there twice.
-
-    Examples
-    --------
-    >>> as_single_rows(np.array([2.0, 0.5]))
-    (array([0, 0, 1]), array([1. , 1. , 0.5]))
-    >>> as_single_rows(np.array([2e300, 1e300]))[0].size < 2_000_000
-    True
-    """
-    most = max(weight.size, _MOST_SINGLE_ROWS)
-    weight = weight * min(1.0, most / weight.sum())
-    times = np.ceil(weight).astype(np.intp)
-    mass = np.ones(times.sum())
-    mass[np.cumsum(times) - 1] = weight - (times - 1)
-    return np.repeat(np.arange(weight.size), times), mass
-
-
-def spline_slopes(mass: Vector, gap: Vector) -> Vector:
-    """Return the slope, at each row's rank, of the spline fitted to the summed gaps."""
-    from scipy.interpolate import CubicSpline
-
-    upto = np.cumsum(mass)
-    height = np.cumsum(gap) / upto[-1]
-    # Ranks from 0 to 1; a single row has rank 0.
-    rank = (upto - mass[0]) / max(upto[-1] - mass[0], np.finfo(np.float64).tiny)
-    knots = np.linspace(0.0, 1.0, _KNOTS)
-    basis = CubicSpline(knots, np.eye(_KNOTS), bc_type="natural")
-    root = np.sqrt(mass)
-    values = np.linalg.lstsq(root[:, None] * basis(rank), root * height)[0]
-    return np.asarray(basis(rank, 1) @ values)

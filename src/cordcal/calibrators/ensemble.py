@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling: tempered, original and uniform probabilities, mixed."""
+"""Ensemble temperature scaling (``ets``): mixes tempered, original and uniform probabilities."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.temperature import (
     Objective,
+    apply_temperature,
     cross_entropy,
     fit_temperature,
-    tempered,
-    tempered_softmax,
+    softmax_at_temperature,
     warn_about_temperature,
 )
 
@@ -29,24 +29,24 @@ class EnsembleTemperature(Calibrator):
 
     T minimises the mean squared error of the tempered probabilities, then the weights
     minimise that of the mixture; both exactly, as published (squared error, not
-    cross-entropy).  There is nothing to tune.
+    cross-entropy).  There are no hyperparameters.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the order; equal logits stay equal.
-    | −inf logits count as probability 0, and get the uniform share w2/K.
-    | Cost: O(nK) a pass, about ten passes.
+    | −inf logits count as probability 0 and become w2/K.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
     temperature_ : float
         T.
     weights_ : ndarray of shape (3,)
-        Shares of the tempered, the original and the uniform probabilities.
+        Weights w0, w1, w2 of the tempered, original and uniform probabilities.
     objective_ : float
         The mean squared error over all n·K entries.
 
@@ -73,7 +73,7 @@ class EnsembleTemperature(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Zhang et al. 2020, ICML"
 
     _parameter_names = ("temperature_", "weights_")
@@ -83,7 +83,7 @@ class EnsembleTemperature(Calibrator):
     objective_: float
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(squared_error, scores, labels, weight, guide_of=cross_entropy)
+        best = fit_temperature(squared_error, scores, labels, weight, make_guide=cross_entropy)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
         self.weights_, self.objective_ = self._mix(scores, labels, weight)
@@ -94,22 +94,22 @@ class EnsembleTemperature(Calibrator):
         w = row_weights(rows, weight) / classes
         gram, moment = np.zeros((3, 3)), np.zeros(3)
         for at in row_blocks(rows, classes):
-            hot = tempered_softmax(shifted[at].copy(), self.temperature_)
-            plain = tempered_softmax(shifted[at].copy(), 1.0)
-            members = [hot, plain, np.full_like(hot, 1.0 / classes)]
-            own = np.arange(hot.shape[0]), labels[at]
+            tempered = apply_temperature(shifted[at].copy(), self.temperature_)
+            original = apply_temperature(shifted[at].copy(), 1.0)
+            members = [tempered, original, np.full_like(tempered, 1.0 / classes)]
+            label_entries = np.arange(tempered.shape[0]), labels[at]
             for i, first in enumerate(members):
-                moment[i] += w[at] @ first[own]
+                moment[i] += w[at] @ first[label_entries]
                 for j, second in enumerate(members):
                     gram[i, j] += w[at] @ np.vecdot(first, second)
         return best_mixture(gram, moment, 1.0 / classes)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        tempered_share, own_share, uniform = (params["weights_"][i] for i in range(3))
-        mixed = times(tempered(scores * 1.0, params, xp), tempered_share, xp)
-        mixed = plus(mixed, times(shares(exp(scores, xp), xp), own_share, xp), xp)
-        return plus(mixed, uniform / scores.shape[1], xp)
+        w0, w1, w2 = (params["weights_"][i] for i in range(3))
+        mixed = times(softmax_at_temperature(scores * 1.0, params, xp), w0, xp)
+        mixed = plus(mixed, times(shares(exp(scores, xp), xp), w1, xp), xp)
+        return plus(mixed, w2 / scores.shape[1], xp)
 
 
 def best_mixture(gram: Matrix, moment: Vector, constant: float) -> tuple[Vector, float]:
@@ -142,16 +142,16 @@ def squared_error(shifted: Matrix, labels: Labels, weight: Vector | None) -> Obj
         value = slope = curvature = convex = 0.0
         for at in row_blocks(rows, classes):
             z = shifted[at]
-            q = tempered_softmax(z.copy(), 1.0 / beta)
-            away = z - np.vecdot(q, z)[:, None]
-            rise = q * away  # dq/dβ
-            turn = rise * away - q * np.vecdot(rise, away)[:, None]  # d²q/dβ²
+            q = apply_temperature(z.copy(), 1.0 / beta)
+            centred = z - np.vecdot(q, z)[:, None]
+            first = q * centred  # dq/dβ
+            second = first * centred - q * np.vecdot(first, centred)[:, None]  # d²q/dβ²
             error = q
             error[np.arange(q.shape[0]), labels[at]] -= 1.0
             value += float(w[at] @ np.vecdot(error, error))
-            slope += 2.0 * float(w[at] @ np.vecdot(error, rise))
-            convex += 2.0 * float(w[at] @ np.vecdot(rise, rise))
-            curvature += 2.0 * float(w[at] @ np.vecdot(error, turn))
+            slope += 2.0 * float(w[at] @ np.vecdot(error, first))
+            convex += 2.0 * float(w[at] @ np.vecdot(first, first))
+            curvature += 2.0 * float(w[at] @ np.vecdot(error, second))
         exact = beta * beta * (convex + curvature) + beta * slope
         return value, beta * slope, exact if exact > 0.0 else beta * beta * convex
 

@@ -1,4 +1,4 @@
-"""Entropy temperature: how undecided a row is sets its temperature, so every order is kept."""
+"""Entropy temperature (``hts``): a row's entropy sets its temperature; every order is kept."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import log, maximum, minimum, over, softmax, softplus, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._binary import sigmoid
 from cordcal.calibrators._newton import damped_newton, progress
-from cordcal.calibrators.affine import check_max_iter, warn_about_search
+from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
     logit_unit,
-    sample_of,
+    subsample,
 )
 
-# The smallest share of the largest entropy whose logarithm is taken, as published.
-_LEAST_ENTROPY = 1e-12
-# Temperatures, in the unit of the logits, are kept in this interval: far beyond, a softmax is
-# one-hot or uniform anyway.
-COLDEST, HOTTEST = 1e-3, 1e5
+# Lower bound of the entropy, divided by log K, before its logarithm is taken, as published.
+_MIN_ENTROPY = 1e-12
+# Temperatures, in the unit of the logits, are clipped to this interval; far outside it a softmax
+# is one-hot or uniform.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e5
 
 
 class EntropyTemperature(Calibrator):
     """HTS: ``softmax(z / T)`` with a temperature that depends on the row's entropy.
 
-    T = softplus(w·log H + b), where H is the entropy of the original probabilities as a share
-    of log K.  The two numbers minimise the mean cross-entropy, by Newton's method from the
-    best temperature for all rows.  Logits of a size that no network puts out, whose entropies
-    would all be 0 or log K, are divided by a unit first.
+    T = softplus(w·log H + b), where H is the entropy of the original probabilities divided by
+    log K.  w and b minimise the mean cross-entropy, by Newton's method from the best
+    temperature for all rows.  Logits of an unusual magnitude, whose entropies would all be 0 or
+    log K, are divided by a unit first.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     max_iter : int
-        Most Newton steps; about ten are needed.
+        Maximum number of Newton steps; about ten are needed.
 
     Attributes
     ----------
     slope_, intercept_ : float
         w and b.
     unit_ : float
-        What logits are divided by first: 1, or a power of two if the rows' logits span less than
-        1/16 or more than 1024.
+        Logits are divided by this first: 1, or a power of two if the range of a row's logits is
+        typically below 1/16 or above 1024.
     objective_, gradient_norm_ : float
-        The mean cross-entropy of the calibration rows, and its largest slope.
+        The mean cross-entropy of the calibration rows, and the largest entry of its gradient.
     n_iter_ : int
-        Newton steps taken.
+        Number of Newton steps taken.
 
     References
     ----------
@@ -87,7 +87,7 @@ class EntropyTemperature(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Balanya et al. 2022, arXiv"
 
     _parameter_names = ("unit_", "slope_", "intercept_")
@@ -104,7 +104,7 @@ class EntropyTemperature(Calibrator):
         self.max_iter = max_iter
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        check_max_iter(self.max_iter)
+        check_positive_integer("max_iter", self.max_iter)
         self.unit_ = logit_unit(scores, weight)
         scores /= self.unit_
         problem = EntropyProblem(scores, labels, weight)
@@ -126,17 +126,18 @@ class EntropyTemperature(Calibrator):
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         scores = times(scores, 1.0 / params["unit_"], xp)
         x = params["slope_"] * log_entropy(scores, xp) + params["intercept_"]
-        temperature = minimum(maximum(softplus(x, xp), COLDEST, xp), HOTTEST, xp)
+        temperature = minimum(maximum(softplus(x, xp), MIN_TEMPERATURE, xp), MAX_TEMPERATURE, xp)
         return softmax(over(scores, temperature[:, None], xp), xp)
 
 
 def log_entropy(shifted: Array, xp: Any) -> Array:
-    """Return the logarithm of each row's entropy as a share of log K."""
+    """Return the logarithm of each row's entropy divided by log K."""
     powers = xp.exp(shifted)
     total = xp.sum(powers, axis=1)
-    # Cut-off logits have power 0, and 0 times −1e15 is 0.
-    share = (xp.log(total) - xp.sum(powers * shifted, axis=1) / total) / math.log(shifted.shape[1])
-    return log(maximum(share, _LEAST_ENTROPY, xp), xp)
+    # Masked logits have power 0, and 0 times −1e15 is 0.
+    mean = xp.sum(powers * shifted, axis=1) / total
+    entropy = (xp.log(total) - mean) / math.log(shifted.shape[1])
+    return log(maximum(entropy, _MIN_ENTROPY, xp), xp)
 
 
 class EntropyProblem:
@@ -146,25 +147,25 @@ class EntropyProblem:
         rows = labels.size
         self.shifted, self.labels = shifted, labels
         self.weight = row_weights(rows, weight)
-        self.own = shifted[np.arange(rows), labels]
-        undecided = [log_entropy(shifted[at], np) for at in row_blocks(*shifted.shape)]
-        self.inputs = np.stack([np.concatenate(undecided), np.ones(rows)], axis=1)
+        self.label_logit = shifted[np.arange(rows), labels]
+        entropies = [log_entropy(shifted[at], np) for at in row_blocks(*shifted.shape)]
+        self.inputs = np.stack([np.concatenate(entropies), np.ones(rows)], axis=1)
         self.hessian: Matrix
 
     def start(self) -> Vector:
-        """Return the parameters of one temperature for all rows, no colder than the scores."""
-        best = fit_temperature(cross_entropy, *sample_of(self.shifted, self.labels, self.weight))
+        """Return the parameters of the best temperature for all rows, but at least 1."""
+        best = fit_temperature(cross_entropy, *subsample(self.shifted, self.labels, self.weight))
         temperature = math.exp(-min(best.at, 0.0))
         return np.array([0.0, math.log(math.expm1(min(temperature, 100.0)))])
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """Return the objective and its gradient; a positive Hessian is kept."""
+        """Return the objective and its gradient, and store a positive Hessian."""
         u = self.inputs @ theta
         temperature = np.logaddexp(0.0, u)
-        clipped = np.clip(temperature, COLDEST, HOTTEST)
+        clipped = np.clip(temperature, MIN_TEMPERATURE, MAX_TEMPERATURE)
         beta = 1.0 / clipped
         inside = clipped == temperature
-        # dβ/du and d²β/du², none where the temperature is cut.
+        # dβ/du and d²β/du², zero where the temperature is clipped.
         gate = sigmoid(u)
         first = np.where(inside, -gate * beta**2, 0.0)
         second = np.where(inside, (2.0 * gate**2 * beta - gate * (1.0 - gate)) * beta**2, 0.0)
@@ -172,22 +173,22 @@ class EntropyProblem:
         gradient = self.inputs.T @ (slope * first)
         convex = self._outer(curvature * first**2)
         exact = convex + self._outer(slope * second)
-        # Where the exact Hessian is not positive, its convex part leads downhill.
+        # If the exact Hessian is not positive, its convex part gives a descent direction.
         self.hessian = exact if np.linalg.eigvalsh(exact)[0] > 0.0 else convex
         return value, gradient
 
     def _by_beta(self, beta: Vector) -> tuple[float, Vector, Vector]:
-        """Return the mean loss and each row's weighted derivatives by its β."""
+        """Return the mean loss and each row's weighted first two derivatives in its β."""
         value = 0.0
         slope, curvature = np.empty_like(beta), np.empty_like(beta)
         for at in row_blocks(*self.shifted.shape):
-            z, w, own = self.shifted[at], self.weight[at], self.own[at]
+            z, w, label_logit = self.shifted[at], self.weight[at], self.label_logit[at]
             e = np.exp(z * beta[at, None])
             total = e.sum(axis=1)
             e *= z
             mean = e.sum(axis=1) / total
-            value += float(w @ (np.log(total) - beta[at] * own))
-            slope[at] = w * (mean - own)
+            value += float(w @ (np.log(total) - beta[at] * label_logit))
+            slope[at] = w * (mean - label_logit)
             curvature[at] = w * (np.vecdot(e, z) / total - mean * mean)
         return value, slope, curvature
 
@@ -199,5 +200,5 @@ class EntropyProblem:
         return -np.asarray(np.linalg.lstsq(self.hessian, gradient)[0], dtype=np.float64)
 
     def is_separated(self, value: float) -> bool:
-        """Tell whether every row's own class has more than half: colder is always better."""
+        """Return whether every label has probability above 1/2: colder is always better."""
         return value < math.log(2.0) * float(self.weight[self.weight > 0.0].min())

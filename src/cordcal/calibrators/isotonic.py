@@ -1,4 +1,9 @@
-"""Isotonic maps: monotone functions of the probabilities, with steps or centred, and Venn-Abers."""
+"""Isotonic calibrators: monotone curves of the probabilities, without a parametric form.
+
+One curve per class, rows renormalised: isotonic regression (``irova``), the same after
+temperature scaling (``irova-ts``), centred isotonic regression (``cir``) and Venn–Abers
+predictors (``venn-abers``).  One curve for all classes: ``irm``, which keeps the order.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +26,14 @@ from cordcal.calibrators._curves import (
     venn_abers_knots,
 )
 from cordcal.calibrators.temperature import (
+    apply_temperature,
     cross_entropy,
     fit_temperature,
-    tempered,
-    tempered_softmax,
+    softmax_at_temperature,
     warn_about_temperature,
 )
 
-# The share of the original that makes the pooled map strictly increasing.
+# This share of the original probabilities makes a map with flat pieces strictly increasing.
 TIE_BREAK = 1e-9
 
 
@@ -36,11 +41,11 @@ class IsotonicOneVsAll(Calibrator):
     """IROvA: an isotonic regression of each class against the rest, rows renormalised.
 
     For each class k, least-squares isotonic regression of 1[y = k] on the probability of
-    k over all rows, linear between its knots and constant beyond them.  Exact zeros are
-    kept; a row in which every class gets zero keeps its original probabilities.  There
-    is nothing to tune.
+    k over all rows, linear between its knots and constant beyond them.  Exact zeros stay
+    zero; a row in which every class gets zero keeps its original probabilities.  There are
+    no hyperparameters.
 
-    | Works on probabilities (the softmax of logits), in float64 whatever the input.
+    | Works on probabilities (the softmax of logits), in float64 for any input.
     | Does not keep the argmax.
     | −inf logits count as probability 0, which the map may raise.
     | Cost: O(Kn log n).
@@ -48,14 +53,14 @@ class IsotonicOneVsAll(Calibrator):
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
 
     Attributes
     ----------
     knot_x_, knot_y_ : ndarray
-        Abscissas and values of all classes' knots, one class after the other.
-    knot_start_ : ndarray of int
-        Where each class's knots begin; K + 1 entries.
+        Abscissas and values of all classes' knots, concatenated.
+    knot_start_ : ndarray of int of shape (K + 1,)
+        Index of each class's first knot.
 
     References
     ----------
@@ -87,7 +92,7 @@ class IsotonicOneVsAll(Calibrator):
     reference = "Zadrozny and Elkan 2002, KDD"
 
     _parameter_names: ClassVar[tuple[str, ...]] = ("knot_x_", "knot_y_", "knot_start_")
-    # Enough for one interpolation call a class to be cheap.
+    # Amortises one interpolation call per class.
     _min_block_rows = 2048
 
     knot_x_: Vector
@@ -96,16 +101,17 @@ class IsotonicOneVsAll(Calibrator):
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         knots = [
-            self._curve(scores[:, k].copy(), labels == k, weight) for k in range(scores.shape[1])
+            self._fit_curve(scores[:, k].copy(), labels == k, weight)
+            for k in range(scores.shape[1])
         ]
         self.knot_x_ = np.concatenate([x for x, _ in knots])
         self.knot_y_ = np.concatenate([y for _, y in knots])
         self.knot_start_ = np.cumsum([0, *(x.size for x, _ in knots)], dtype=np.int64)
 
-    def _curve(
+    def _fit_curve(
         self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
-        """Return the knots of one class's curve."""
+        """Return abscissas and values of the knots of one class's curve."""
         return fit_knots(x, positive, weight)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
@@ -113,24 +119,24 @@ class IsotonicOneVsAll(Calibrator):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return each_class(scores, lambda: scores, params, xp)
+        return map_each_class(scores, lambda: scores, params, xp)
 
 
 class IsotonicOneVsAllTempered(IsotonicOneVsAll):
     """IROvA-TS: temperature scaling first, then IROvA on the tempered probabilities.
 
     The temperature minimises the cross-entropy exactly, as in `TemperatureScaling`.  It is
-    no monotone map of a single class's probability, so the result differs from IROvA's.
+    not a monotone map of a single class's probability, so the result differs from IROvA's.
 
     | Works on logits; log-probabilities give the same map.
     | Does not keep the argmax.
     | −inf logits count as probability 0, which the map may raise.
-    | Cost: O(Kn log n), and the passes of ``ts``.
+    | Cost: O(Kn log n), plus the passes of ``ts``.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
@@ -172,21 +178,143 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
         best = fit_temperature(cross_entropy, scores, labels, weight)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
-        super()._fit(tempered_softmax(scores, self.temperature_), labels, weight)
+        super()._fit(apply_temperature(scores, self.temperature_), labels, weight)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        inputs = tempered(scores * 1.0, params, xp)
-        return each_class(inputs, lambda: shares(exp(scores, xp), xp), params, xp)
+        inputs = softmax_at_temperature(scores * 1.0, params, xp)
+        return map_each_class(inputs, lambda: shares(exp(scores, xp), xp), params, xp)
+
+
+def map_each_class(
+    probabilities: Array, original: Callable[[], Array], params: Parameters, xp: Any
+) -> Array:
+    """Apply each class's curve and renormalise; rows of zeros become ``original()``."""
+    mapped = interpolate_each(probabilities, params, xp)
+    total = xp.sum(mapped, axis=1, keepdims=True)
+    empty = total == 0.0
+    if xp is np and not empty.any():
+        return np.divide(mapped, total, out=probabilities)
+    return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
+
+
+class CentredIsotonic(IsotonicOneVsAll):
+    """CIR: centred isotonic regression of each class against the rest, rows renormalised.
+
+    Like `IsotonicOneVsAll`, but every flat piece of a class's isotonic regression shrinks to
+    one point at the mean probability of its rows, and the map is linear between these
+    points.  So it is strictly increasing between the outermost points.  Beyond them, 1e-9
+    times the original probability is added to break ties.  There are no hyperparameters.
+
+    | Works on probabilities (the softmax of logits), in float64 for any input.
+    | Does not keep the argmax.
+    | −inf logits count as probability 0, which the map may raise.
+    | Cost: O(Kn log n).
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        Kind of scores.
+
+    Attributes
+    ----------
+    knot_x_, knot_y_ : ndarray
+        Abscissas and values of all classes' points, concatenated.
+    knot_start_ : ndarray of int of shape (K + 1,)
+        Index of each class's first point.
+
+    References
+    ----------
+    Oron, Flournoy (2017). Centered isotonic regression: point and interval estimation for
+    dose-response studies. Statistics in Biopharmaceutical Research.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> p = np.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
+    >>> cir = CentredIsotonic(input="probabilities").fit(p, [0, 1, 0, 1])
+    >>> cir.predict_proba([[0.6, 0.4]]).round(3)
+    array([[0.571, 0.429]])
+    """
+
+    key = "cir"
+    title = "Centred isotonic regression, one versus all"
+    short = "CIR"
+    cost = "O(Kn log n)"
+    reference = "Oron and Flournoy 2017"
+
+    def _fit_curve(
+        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
+    ) -> tuple[Vector, Vector]:
+        return fit_centres(x, positive, weight)
+
+    @classmethod
+    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
+        return shares(interpolate_each(scores, params, xp) + TIE_BREAK * scores, xp)
+
+
+class VennAbers(IsotonicOneVsAll):
+    """Venn–Abers predictors of each class against the rest, rows renormalised.
+
+    For each class k, two isotonic regressions of 1[y = k] on its probability: the new row is
+    added to the calibration rows with target 0, which gives p0, and with target 1, which gives
+    p1.  The class's value is p1/(1 − p0 + p1), which is never 0.  There are no
+    hyperparameters.
+
+    | Works on probabilities (the softmax of logits), in float64 for any input.
+    | Does not keep the argmax.
+    | −inf logits count as probability 0, which the map raises.
+    | Cost: O(Kn log n); the curves have up to 3n knots per class.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        Kind of scores.
+
+    Attributes
+    ----------
+    knot_x_, knot_y_ : ndarray
+        Abscissas and values of all classes' steps, concatenated.
+    knot_start_ : ndarray of int of shape (K + 1,)
+        Index of each class's first knot.
+
+    References
+    ----------
+    Vovk, Petej, Fedorova (2015). Large-scale probabilistic predictors with and without
+    guarantees of validity. NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> p = np.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
+    >>> model = VennAbers(input="probabilities").fit(p, [0, 1, 0, 1])
+    >>> model.predict_proba(p).round(3)
+    array([[0.667, 0.333],
+           [0.5  , 0.5  ],
+           [0.5  , 0.5  ],
+           [0.333, 0.667]])
+    """
+
+    key = "venn-abers"
+    title = "Venn–Abers, one versus all"
+    short = "Venn–Abers"
+    cost = "O(Kn log n)"
+    reference = "Vovk et al. 2015, NeurIPS"
+    most_classes = 999, "stores a curve through every row for each class, too large"
+
+    def _fit_curve(
+        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
+    ) -> tuple[Vector, Vector]:
+        return venn_abers_knots(x, positive, weight)
 
 
 class IsotonicPooled(Calibrator):
-    """IRM: one isotonic regression for all classes, made strict and renormalised.
+    """IRM: one isotonic regression for all classes, made strictly increasing, renormalised.
 
-    All n·K pairs (probability, is it the label) go into one isotonic regression g; the
-    report is g(p) + 1e-9·p, rows divided by their sums.  The added share makes the map
-    strictly increasing, so orders are kept; it needs float64, in which it is computed.
-    There is nothing to tune.
+    One isotonic regression g is fitted to all n·K pairs of a probability and whether its class
+    is the label.  The result is g(p) + 1e-9·p, rows divided by their sums.  The added term
+    makes the map strictly increasing, so it keeps every order; this needs float64, which is
+    used for any input.  There are no hyperparameters.
 
     | Works on probabilities (the softmax of logits).
     | Keeps the argmax and the order; equal probabilities stay equal.
@@ -196,7 +324,7 @@ class IsotonicPooled(Calibrator):
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
 
     Attributes
     ----------
@@ -239,10 +367,10 @@ class IsotonicPooled(Calibrator):
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows, classes = scores.shape
-        own = np.zeros((rows, classes), dtype=bool)
-        own[np.arange(rows), labels] = True
-        each = None if weight is None else np.repeat(weight, classes)
-        self.knot_x_, self.knot_y_ = fit_knots(scores.ravel(), own.ravel(), each)
+        is_label = np.zeros((rows, classes), dtype=bool)
+        is_label[np.arange(rows), labels] = True
+        entry_weight = None if weight is None else np.repeat(weight, classes)
+        self.knot_x_, self.knot_y_ = fit_knots(scores.ravel(), is_label.ravel(), entry_weight)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
@@ -255,133 +383,12 @@ class IsotonicPooled(Calibrator):
         return break_ties_to_first(mapped, top, xp)
 
 
-def each_class(
-    probabilities: Array, original: Callable[[], Array], params: Parameters, xp: Any
-) -> Array:
-    """Return each class's curve, rows divided by their sums; empty rows stay as they were."""
-    mapped = interpolate_each(probabilities, params, xp)
-    total = xp.sum(mapped, axis=1, keepdims=True)
-    empty = total == 0.0
-    if xp is np and not empty.any():
-        return np.divide(mapped, total, out=probabilities)
-    return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
-
-
-def break_ties_to_first(report: Array, top: Array, xp: Any) -> Array:
-    """Raise the top class where it rounds to a tie: probabilities within 1e-7 of each other."""
+def break_ties_to_first(probabilities: Array, top: Array, xp: Any) -> Array:
+    """Raise the top class where rounding ties it: originals within 1e-7 of each other."""
     if xp is np:
-        tied = np.flatnonzero(report.argmax(axis=1) != top)
-        report[tied, top[tied]] = np.nextafter(report[tied].max(axis=1), 2.0)
-        return report
-    lost = (xp.argmax(report, axis=1) != top)[:, None]
-    above = xp.max(report, axis=1, keepdims=True) * (1.0 + 2.0**-52)
-    return xp.where(chosen(report, top, xp) & lost, above, report)
-
-
-class CentredIsotonic(IsotonicOneVsAll):
-    """CIR: centred isotonic regression of each class against the rest, rows renormalised.
-
-    As `IsotonicOneVsAll`, but every flat piece of a class's isotonic regression shrinks to
-    one point at the mean probability of its rows, and the map is linear between these
-    points; so it rises strictly between the outermost ones.  Beyond them a share of 1e-9 of
-    the original probability keeps rows apart.  There is nothing to tune.
-
-    | Works on probabilities (the softmax of logits), in float64 whatever the input.
-    | Does not keep the argmax.
-    | −inf logits count as probability 0, which the map may raise.
-    | Cost: O(Kn log n).
-
-    Parameters
-    ----------
-    input : {"logits", "probabilities"}
-        What the scores are.
-
-    Attributes
-    ----------
-    knot_x_, knot_y_ : ndarray
-        Abscissas and values of all classes' points, one class after the other.
-    knot_start_ : ndarray of int
-        Where each class's points begin; K + 1 entries.
-
-    References
-    ----------
-    Oron, Flournoy (2017). Centered isotonic regression: point and interval estimation for
-    dose-response studies. Statistics in Biopharmaceutical Research.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> p = np.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
-    >>> cir = CentredIsotonic(input="probabilities").fit(p, [0, 1, 0, 1])
-    >>> cir.predict_proba([[0.6, 0.4]]).round(3)
-    array([[0.571, 0.429]])
-    """
-
-    key = "cir"
-    title = "Centred isotonic regression, one versus all"
-    short = "CIR"
-    cost = "O(Kn log n)"
-    reference = "Oron and Flournoy 2017"
-
-    def _curve(
-        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
-    ) -> tuple[Vector, Vector]:
-        return fit_centres(x, positive, weight)
-
-    @classmethod
-    def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return shares(interpolate_each(scores, params, xp) + TIE_BREAK * scores, xp)
-
-
-class VennAbers(IsotonicOneVsAll):
-    """Venn–Abers predictors of each class against the rest, rows renormalised.
-
-    For each class two isotonic regressions of 1[y = k] on its probability: with the new row
-    among the calibration rows as a miss, which gives p0, and as a hit, which gives p1.  The
-    class's value is p1/(1 − p0 + p1); it is never 0.  There is nothing to tune.
-
-    | Works on probabilities (the softmax of logits), in float64 whatever the input.
-    | Does not keep the argmax.
-    | −inf logits count as probability 0, which the map raises.
-    | Cost: O(Kn log n); the curves have up to 3n knots a class.
-
-    Parameters
-    ----------
-    input : {"logits", "probabilities"}
-        What the scores are.
-
-    Attributes
-    ----------
-    knot_x_, knot_y_ : ndarray
-        Abscissas and values of all classes' steps, one class after the other.
-    knot_start_ : ndarray of int
-        Where each class's knots begin; K + 1 entries.
-
-    References
-    ----------
-    Vovk, Petej, Fedorova (2015). Large-scale probabilistic predictors with and without
-    guarantees of validity. NeurIPS.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> p = np.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
-    >>> model = VennAbers(input="probabilities").fit(p, [0, 1, 0, 1])
-    >>> model.predict_proba(p).round(3)
-    array([[0.667, 0.333],
-           [0.5  , 0.5  ],
-           [0.5  , 0.5  ],
-           [0.333, 0.667]])
-    """
-
-    key = "venn-abers"
-    title = "Venn–Abers, one versus all"
-    short = "Venn–Abers"
-    cost = "O(Kn log n)"
-    reference = "Vovk et al. 2015, NeurIPS"
-    most_classes = 999, "keeps a curve of every row for each class, too large"
-
-    def _curve(
-        self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
-    ) -> tuple[Vector, Vector]:
-        return venn_abers_knots(x, positive, weight)
+        tied = np.flatnonzero(probabilities.argmax(axis=1) != top)
+        probabilities[tied, top[tied]] = np.nextafter(probabilities[tied].max(axis=1), 2.0)
+        return probabilities
+    tied = (xp.argmax(probabilities, axis=1) != top)[:, None]
+    above = xp.max(probabilities, axis=1, keepdims=True) * (1.0 + 2.0**-52)
+    return xp.where(chosen(probabilities, top, xp) & tied, above, probabilities)

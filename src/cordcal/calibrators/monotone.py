@@ -1,4 +1,4 @@
-"""One monotone function of the log-probability for all classes, so every order is kept."""
+"""One increasing function of the log-probability for all classes (``mono``): keeps every order."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from cordcal._numeric.expressions import (
 )
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import Optimum, Report, bounded_step, damped_newton, progress
-from cordcal.calibrators.affine import check_max_iter, warn_about_search
+from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
     VANISHED_LOSS,
     cross_entropy,
     fit_temperature,
     logit_span,
     logit_unit,
-    sample_of,
+    subsample,
 )
 
-# Slopes stay above this: smaller ones would let neighbouring scores round to ties.  Rows that
-# span more than so much leave room for less.
-_LEAST_SLOPE, _WIDE_SPAN = 1e-3, 64.0
-# Segments between quantiles of the log-probabilities that matter, as measured on 22 data sets.
+# Lower bound of the slopes: with smaller ones neighbouring scores could round to ties.  The bound
+# is lower for rows with a wider span of logits.
+_MIN_SLOPE, _WIDE_SPAN = 1e-3, 64.0
+# Number of segments, chosen on 22 data sets.
 _SEGMENTS = 12
 
 Positions = npt.NDArray[np.intp]
@@ -44,40 +44,40 @@ Positions = npt.NDArray[np.intp]
 class MonotoneMap(Calibrator):
     """A monotone map of log-probabilities: ``softmax(g(log p))`` with one g for all classes.
 
-    g is piecewise linear between quantiles of the log-probabilities that matter, those of
-    the labels and the two largest of each row, and goes on with its first slope below them.
+    g is piecewise linear.  Its knots are quantiles of the relevant log-probabilities, those of
+    the labels and the two largest of each row; below the first knot it keeps its first slope.
     The slopes are positive and minimise the mean cross-entropy plus ``smoothness`` times the
-    squared differences of neighbouring slopes.  That is a convex problem, solved to
+    squared differences of neighbouring slopes.  This is a convex problem, solved to
     convergence by Newton steps under the bounds; with a large ``smoothness`` it is
-    temperature scaling.  Logits of a size that no network puts out are divided by a unit first.
+    temperature scaling.  Logits of an unusual magnitude are divided by a unit first.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     smoothness : float
-        How strongly neighbouring slopes are pulled together.
+        Strength of the penalty on differences of neighbouring slopes.
     max_iter : int
-        Most Newton steps; about ten are needed.
+        Maximum number of Newton steps; about ten are needed.
 
     Attributes
     ----------
     unit_ : float
-        What logits are divided by first: 1, or a power of two if the rows' logits span less than
-        1/16 or more than 1024.
+        Logits are divided by this first: 1, or a power of two if the range of a row's logits is
+        typically below 1/16 or above 1024.
     knots_ : ndarray of shape (m,)
-        Where g bends, as log-probabilities; the last one is 0.
+        Knots of g, as log-probabilities; the last one is 0.
     slopes_ : ndarray of shape (m,)
         The slope of g left of each knot.
     objective_, gradient_norm_ : float
-        The penalised objective, and the largest slope of it that the bounds leave.
+        The penalised objective, and the largest entry of its gradient.
     n_iter_ : int
-        Newton steps taken.
+        Number of Newton steps taken.
 
     References
     ----------
@@ -105,7 +105,7 @@ class MonotoneMap(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "after Rahimi et al. 2020, NeurIPS"
 
     _parameter_names = ("unit_", "knots_", "slopes_")
@@ -125,7 +125,7 @@ class MonotoneMap(Calibrator):
         self.max_iter = max_iter
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        check_max_iter(self.max_iter)
+        check_positive_integer("max_iter", self.max_iter)
         self.unit_ = logit_unit(scores, weight)
         scores /= self.unit_
         with progress(self.key, scores.size) as report:
@@ -147,7 +147,7 @@ class MonotoneMap(Calibrator):
         knots, slopes = params["knots_"], params["slopes_"]
         scores = times(scores, 1.0 / params["unit_"], xp)
         level = minus(scores, xp.log(xp.sum(xp.exp(scores), axis=1, keepdims=True)), xp)
-        # Each segment's part rises with the log-probability, so their sum does too.
+        # Each segment's part increases with the log-probability, so their sum does too.
         mapped = times(minimum(level - knots[0], 0.0, xp), slopes[0], xp)
         for j in range(1, knots.shape[0]):
             part = maximum(minimum(level * 1.0, knots[j], xp), knots[j - 1], xp)
@@ -164,13 +164,13 @@ def fit_slopes(
     max_iter: int,
     report: Report,
 ) -> tuple[MonotoneProblem, Optimum]:
-    """Find the slopes of least penalised cross-entropy; ``shifted`` is overwritten."""
-    coldest = fit_temperature(cross_entropy, *sample_of(shifted, labels, weight)).at
-    least = _LEAST_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
-    into_log_probabilities(shifted)
-    problem = MonotoneProblem(shifted, labels, weight, smoothness, least)
-    # Saturated scores leave Newton's method nothing to see: start no colder than they are.
-    start = max(math.exp(min(coldest, 0.0)), least)
+    """Return the slopes of least penalised cross-entropy; ``shifted`` is overwritten."""
+    log_slope = fit_temperature(cross_entropy, *subsample(shifted, labels, weight)).at
+    min_slope = _MIN_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
+    to_log_probabilities(shifted)
+    problem = MonotoneProblem(shifted, labels, weight, smoothness, min_slope)
+    # Saturated scores have no gradient: start with a slope of at most 1.
+    start = max(math.exp(min(log_slope, 0.0)), min_slope)
     best = damped_newton(
         problem,
         np.full(problem.knots.size, start),
@@ -182,7 +182,7 @@ def fit_slopes(
     return problem, best
 
 
-def into_log_probabilities(shifted: Matrix) -> None:
+def to_log_probabilities(shifted: Matrix) -> None:
     """Turn shifted logits into log-probabilities, in place."""
     for at in row_blocks(*shifted.shape):
         block = shifted[at]
@@ -190,12 +190,12 @@ def into_log_probabilities(shifted: Matrix) -> None:
 
 
 def quantile_knots(levels: Matrix, labels: Labels, weight: Vector | None) -> Vector:
-    """Return where g bends: quantiles of the labels' and the two largest log-probabilities."""
+    """Return the knots: quantiles of the labels' and each row's two largest log-probabilities."""
     rows = np.arange(labels.size)
     largest = np.partition(levels, -2, axis=1)[:, -2:]
     pool = np.concatenate([levels[rows, labels], largest[:, 0], largest[:, 1]])
     share = np.linspace(0.0, 1.0, _SEGMENTS + 1)[1:-1]
-    # The method that takes weights: a weight of 2 is then the row twice.
+    # The only method that supports weights; a weight of 2 counts as two rows.
     inner = np.quantile(
         pool, share, method="inverted_cdf", weights=np.tile(row_weights(rows.size, weight), 3)
     )
@@ -206,11 +206,11 @@ class MonotoneProblem:
     """The penalised cross-entropy as a function of the slopes.
 
     A log-probability L in segment s has g(L) = w_s (L − k_s) − Σ_{j>s} w_j d_j, with k_s the
-    segment's upper knot and d_j the lengths of those above.  So a row's moments of dg/dw come
-    from three sums for each segment: of q, of q·(L − k_s) and of q·(L − k_s)².
+    segment's upper knot and d_j the lengths of the segments above.  So a row's moments of dg/dw
+    come from three sums per segment: of q, of q·(L − k_s) and of q·(L − k_s)².
 
-    With many classes nearly all entries lie in the first segment.  They stay in the matrix,
-    where passes are quick; the others are taken out and listed one by one.
+    With many classes almost all entries lie in the first segment.  They stay in the matrix,
+    which is processed quickly; the others are stored in lists.
     """
 
     def __init__(
@@ -219,82 +219,84 @@ class MonotoneProblem:
         labels: Labels,
         weight: Vector | None,
         smoothness: float,
-        least: float = _LEAST_SLOPE,
+        min_slope: float = _MIN_SLOPE,
     ) -> None:
-        self.least = least
+        self.min_slope = min_slope
         self.knots = quantile_knots(levels, labels, weight)
         self.length = np.diff(self.knots, prepend=self.knots[0])
         self.weight = row_weights(labels.size, weight)
-        bend = np.diff(np.eye(self.knots.size), axis=0)
-        self.penalty: Matrix = smoothness * bend.T @ bend
+        difference = np.diff(np.eye(self.knots.size), axis=0)
+        self.penalty: Matrix = smoothness * difference.T @ difference
         rows = np.arange(labels.size)
-        self.own = self._place(levels[rows, labels])
-        self.top = self._place(levels.max(axis=1))
-        hot = np.eye(self.knots.size)[self.own[0]]
-        self.observed: Vector = self.weight @ self._derivative(hot, hot * self.own[1][:, None])
+        self.label = self._locate(levels[rows, labels])
+        self.top = self._locate(levels.max(axis=1))
+        one_hot = np.eye(self.knots.size)[self.label[0]]
+        self.observed: Vector = self.weight @ self._derivative(
+            one_hot, one_hot * self.label[1][:, None]
+        )
         self.blocks = [(at, *self._take_out(levels[at])) for at in row_blocks(*levels.shape)]
         self.low = levels
         self.hessian: Matrix
 
-    def _place(self, levels: Vector) -> tuple[Positions, Vector]:
-        """Return the segment of each log-probability, and how far below its knot it lies."""
+    def _locate(self, levels: Vector) -> tuple[Positions, Vector]:
+        """Return the segment of each log-probability L, and L − k_s."""
         segment = np.searchsorted(self.knots[:-1], levels)
         return segment, levels - self.knots[segment]
 
     def _take_out(self, block: Matrix) -> tuple[Positions, Positions, Vector]:
-        """Take the entries above the first segment out of a block; list row, segment, below."""
+        """Remove entries above the first segment from a block; return rows, segments, L − k_s."""
         row, column = np.nonzero(block > self.knots[0])
-        segment, below = self._place(block[row, column])
+        segment, below = self._locate(block[row, column])
         if self.knots.size > 1:
             block[row, column] = LOWEST_SHIFTED
         block -= self.knots[0]
         return row, segment, below
 
     def evaluate(self, theta: Vector) -> tuple[float, Vector]:
-        """Return the objective and its gradient; the Hessian is kept."""
+        """Return the objective and its gradient, and store the Hessian."""
         count = self.knots.size
         offset = np.append(-np.cumsum((theta * self.length)[::-1])[::-1][1:], 0.0)
         highest = theta[self.top[0]] * self.top[1] + offset[self.top[0]]
         value = float(
-            self.weight @ (highest - theta[self.own[0]] * self.own[1] - offset[self.own[0]])
+            self.weight @ (highest - theta[self.label[0]] * self.label[1] - offset[self.label[0]])
         )
         gradient: Vector = -self.observed
         sums, squares = np.zeros((3, count)), np.zeros((count, count))
-        room = block_buffer(*self.low.shape)
+        buffer = block_buffer(*self.low.shape)
         for at, row, segment, below in self.blocks:
             w, low = self.weight[at], self.low[at]
-            q = np.multiply(low, theta[0], out=room[: w.size])
+            q = np.multiply(low, theta[0], out=buffer[: w.size])
             q += (offset[0] - highest[at])[:, None]
             np.exp(q, out=q)
-            rare = np.exp(theta[segment] * below + offset[segment] - highest[at][row])
-            parts = self._parts(q, low, row * count + segment, rare, below)
-            total = parts[0].sum(axis=1)
-            parts /= total[:, None]
+            q_listed = np.exp(theta[segment] * below + offset[segment] - highest[at][row])
+            moments = self._moments(q, low, row * count + segment, q_listed, below)
+            total = moments[0].sum(axis=1)
+            moments /= total[:, None]
             value += float(w @ np.log(total))
-            slope = self._derivative(parts[0], parts[1])
+            slope = self._derivative(moments[0], moments[1])
             gradient += w @ slope
-            sums += np.einsum("i,pij->pj", w, parts)
+            sums += np.einsum("i,pij->pj", w, moments)
             squares += (slope * w[:, None]).T @ slope
         self.hessian = self._second(*sums) - squares + 2.0 * self.penalty
-        pull = self.penalty @ theta
-        return value + float(theta @ pull), gradient + 2.0 * pull
+        half_gradient = self.penalty @ theta
+        return value + float(theta @ half_gradient), gradient + 2.0 * half_gradient
 
-    def _parts(
-        self, q: Matrix, low: Matrix, cell: Positions, rare: Vector, below: Vector
+    def _moments(
+        self, q: Matrix, low: Matrix, cell: Positions, q_listed: Vector, below: Vector
     ) -> Matrix:
-        """Return each row's sums of q, q·below and q·below² in each segment."""
+        """Return each row's sums of q, q·(L − k_s) and q·(L − k_s)² in each segment."""
         rows, count = q.shape[0], self.knots.size
-        powers = (rare, rare * below, rare * below * below)
+        powers = (q_listed, q_listed * below, q_listed * below * below)
         listed = [np.bincount(cell, x, rows * count) for x in powers]
-        parts = np.stack(listed).astype(np.float64, copy=False).reshape(3, rows, count)
-        parts[0, :, 0] += q.sum(axis=1)
+        moments = np.stack(listed).astype(np.float64, copy=False).reshape(3, rows, count)
+        moments[0, :, 0] += q.sum(axis=1)
         q *= low
-        parts[1, :, 0] += q.sum(axis=1)
-        parts[2, :, 0] += np.vecdot(q, low)
-        return parts
+        moments[1, :, 0] += q.sum(axis=1)
+        moments[2, :, 0] += np.vecdot(q, low)
+        return moments
 
     def is_separated(self, value: float) -> bool:
-        """Tell whether every row's own class has more than half: steeper is always better."""
+        """Return whether every label has probability above 1/2: steeper is always better."""
         return value < math.log(2.0) * float(self.weight[self.weight > 0.0].min())
 
     def _derivative(self, mass: Matrix, first: Matrix) -> Matrix:
@@ -305,10 +307,10 @@ class MonotoneProblem:
     def _second(self, mass: Vector, first: Vector, second: Vector) -> Matrix:
         """Return the mean of dg/dw_i·dg/dw_j."""
         lower = np.cumsum(mass) - mass
-        # For i < j: entries below segment i have both lengths, those in it only the upper one's.
+        # For i < j: entries below segment i depend on both lengths, those in it only on d_j.
         upper = np.triu(np.outer(lower * self.length - first, self.length), 1)
         return upper + upper.T + np.diag(lower * self.length**2 + second)
 
     def step(self, theta: Vector, gradient: Vector) -> Vector:
         """Return the Newton step that keeps every slope above its bound."""
-        return bounded_step(self.hessian, gradient, theta - self.least)
+        return bounded_step(self.hessian, gradient, theta - self.min_slope)

@@ -1,4 +1,8 @@
-"""One increasing function of the logit for all classes, from a network's slope."""
+"""Calibrators that a small network defines and that keep every order; torch fits them.
+
+A network sets each row's temperature: parametrized temperature scaling (``pts``) and SMART
+(``smart``).  A network is the slope of one increasing function of the logit: ``diag``.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +31,30 @@ from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vect
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators import _training as nets
 from cordcal.calibrators._curves import interpolate, search_strides
-from cordcal.calibrators.entropy import COLDEST, HOTTEST
-from cordcal.calibrators.temperature import cross_entropy, fit_temperature, sample_of
+from cordcal.calibrators.entropy import MAX_TEMPERATURE, MIN_TEMPERATURE
+from cordcal.calibrators.temperature import cross_entropy, fit_temperature, subsample
 
-# Logits beyond this are cut before the network sees them, as published for PTS.
-_CUT = 100.0
+# PTS clips its inputs to ±100, as published.
+_MAX_LOGIT = 100.0
 # SMART adds this to its temperature, as published.
-_LEAST_SMART = 0.1
-# Bins of SMART's soft error, and the width of their edges, as published.
-_BINS, _WIDTH = 15, 0.05
+_MIN_SMART_TEMPERATURE = 0.1
+# Number of bins of SMART's soft calibration error, and their softness, as published.
+_BINS, _BIN_SOFTNESS = 15, 0.05
+
+# DIAG's function has at most this many linear pieces; published are 50 steps for each integral.
+_MAX_CELLS = 256
+# Logits further than this below the top of every row have no mass; the cells end there.
+_DEPTH = 100.0
+# Slopes are in this interval and multiples of the unit, and cell widths are powers of two.  Sums
+# are then exact, and rounding cannot change the order of two neighbours.
+_MIN_SLOPE, _MAX_SLOPE, _SLOPE_UNIT = 1e-3, 2.0**8, 2.0**-36
 
 
 class NetworkTemperature(nets.OrderKeepingNetwork):
-    """``softmax(z / T)``, where a network turns what it sees of a row into T.
+    """Base of the maps ``softmax(z / T)``, where a network computes T from inputs of a row.
 
-    The network starts near the one temperature that is best for all rows.  Its map is an
-    expression of the scores, so a fitted one needs no torch.
+    The network starts near the best temperature for all rows.  The fitted map is an
+    expression of the scores and does not need torch.
     """
 
     input: Kind
@@ -51,26 +63,26 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
 
     @classmethod
     @abstractmethod
-    def _seen(cls, scores: Array, width: int, xp: Any) -> Array:
-        """Return what the network sees of each row, before it is brought to scale."""
+    def _inputs(cls, scores: Array, width: int, xp: Any) -> Array:
+        """Return the network's inputs for each row, before they are standardised."""
 
     @staticmethod
     @abstractmethod
     def _temperature(output: Array, xp: Any) -> Array:
-        """Return temperatures of the network's outputs."""
+        """Return the temperatures for outputs of the network."""
 
     @staticmethod
     @abstractmethod
     def _output_at(temperature: float) -> float:
-        """Return the output that means this temperature."""
+        """Return the output that gives this temperature."""
 
     @abstractmethod
     def _width(self) -> int:
-        """Return how many numbers the network sees of a row."""
+        """Return the number of inputs per row."""
 
     @abstractmethod
     def _training(self, rows: int) -> nets.Training:
-        """Return how the network is trained on so many rows."""
+        """Return the settings for training on this number of rows."""
 
     @abstractmethod
     def _loss(self, logits: Any, labels: Any, weight: Any, net: nets.Net) -> Any:
@@ -81,99 +93,99 @@ class NetworkTemperature(nets.OrderKeepingNetwork):
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         layers = nets.layers_of(nets.unflattened(self.weights_, self._shapes()))
-        # The first layer takes the scale: before a product, onnxruntime would make it a float32.
+        # Fold the standardisation into the first layer: onnxruntime would do it in float32.
         first = layers["weight_0"] / self.scale_
         bias = layers["bias_0"] - self.mean_ * first.sum(axis=0)
         return {**layers, "weight_0": first, "bias_0": bias}
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        seen = cls._seen(scores, params["weight_0"].shape[0], xp)
-        temperature = cls._temperatures(seen, params, xp)
+        inputs = cls._inputs(scores, params["weight_0"].shape[0], xp)
+        temperature = cls._temperatures(inputs, params, xp)
         shifted = maximum(subtract_max(scores, xp), LOWEST_SHIFTED, xp)
         return softmax(over(shifted, temperature[:, None], xp), xp)
 
     @classmethod
     def _temperatures(cls, inputs: Array, params: Parameters, xp: Any) -> Array:
-        """Return each row's temperature: also what is trained, with torch as ``xp``."""
+        """Return each row's temperature; training calls this with torch as ``xp``."""
         temperature = cls._temperature(nets.through_layers(inputs, params, xp)[:, 0], xp)
-        return minimum(maximum(temperature, COLDEST, xp), HOTTEST, xp)
+        return minimum(maximum(temperature, MIN_TEMPERATURE, xp), MAX_TEMPERATURE, xp)
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         torch = nets.torch_for(self.key)
         training = self._training(labels.size)
         scores, labels, weight = nets.weighted_rows(scores, labels, weight)
         share = row_weights(labels.size, weight)
-        inputs = self._to_scale(scores, share)
+        inputs = self._standardised_inputs(scores, share)
         for at in row_blocks(*scores.shape):
             maximum(subtract_max(scores[at], np), LOWEST_SHIFTED, np)
         generator = torch.Generator().manual_seed(self.seed)
         net = nets.new_net(self._shapes(), generator, torch.float64)
         self._start(net, scores, labels, weight)
-        z, x, y, w = (torch.from_numpy(each) for each in (scores, inputs, labels, share))
+        z, x, y, w = (torch.from_numpy(array) for array in (scores, inputs, labels, share))
 
-        def loss_of(at: Any) -> Any:
+        def batch_loss(at: Any) -> Any:
             temperature = self._temperatures(x[at], nets.layers_of(net), nets.torch_namespace())
             return self._loss(z[at] / temperature[:, None], y[at], w[at] / w[at].sum(), net)
 
-        self.objective_ = nets.train(self.key, net, loss_of, labels.size, training, generator)
+        self.objective_ = nets.train(self.key, net, batch_loss, labels.size, training, generator)
         self.weights_ = nets.flat(net)
 
-    def _to_scale(self, scores: Matrix, share: Vector) -> Matrix:
-        """Return what the network sees, with weighted mean 0 and variance 1."""
-        seen = np.concatenate(
-            [self._seen(scores[at], self._width(), np) for at in row_blocks(*scores.shape)]
+    def _standardised_inputs(self, scores: Matrix, share: Vector) -> Matrix:
+        """Return the network's inputs with weighted mean 0 and variance 1."""
+        inputs = np.concatenate(
+            [self._inputs(scores[at], self._width(), np) for at in row_blocks(*scores.shape)]
         )
-        self.mean_ = float(share @ seen.mean(axis=1))
-        self.scale_ = math.sqrt(float(share @ ((seen - self.mean_) ** 2).mean(axis=1))) or 1.0
-        return (seen - self.mean_) / self.scale_
+        self.mean_ = float(share @ inputs.mean(axis=1))
+        self.scale_ = math.sqrt(float(share @ ((inputs - self.mean_) ** 2).mean(axis=1))) or 1.0
+        return (inputs - self.mean_) / self.scale_
 
     def _start(self, net: nets.Net, shifted: Matrix, labels: Labels, weight: Vector | None) -> None:
-        """Let the network begin near the best temperature, no colder than the scores."""
-        best = fit_temperature(cross_entropy, *sample_of(shifted, labels, weight))
+        """Start the network near the best temperature, but at least 1."""
+        best = fit_temperature(cross_entropy, *subsample(shifted, labels, weight))
         temperature = math.exp(-best.at)
-        if not COLDEST < temperature < HOTTEST and best.converged:
+        if not MIN_TEMPERATURE < temperature < MAX_TEMPERATURE and best.converged:
             self._warn(
-                f"the best temperature, {temperature:.3g}, is outside {COLDEST:g} … {HOTTEST:g}, "
-                f"which this map keeps to; divide the logits by {temperature:.1g} first"
+                f"the best temperature, {temperature:.3g}, is outside the supported interval "
+                f"{MIN_TEMPERATURE:g} … {MAX_TEMPERATURE:g}; divide the logits by "
+                f"{temperature:.1g} first"
             )
-        temperature = min(max(temperature, 1.0), HOTTEST)
+        temperature = min(max(temperature, 1.0), MAX_TEMPERATURE)
         nets.begin_near(net, self._output_at(temperature))
 
 
 class ParametrizedTemperature(NetworkTemperature):
-    """PTS: a network turns a row's largest logits, in order, into its temperature.
+    """PTS: a network computes a row's temperature from its largest logits, sorted.
 
-    The temperature is the size of the network's answer to the ten largest logits; it has two
-    hidden layers of five units.  The
-    published code minimises the squared error and leaves its ridge at 0; with a few thousand
-    rows that overfits, so here the loss is the cross-entropy, with a ridge, unless you ask
-    otherwise.  The result depends on the seed.  Needs torch to fit.
+    The temperature is the absolute value of the network's output for the ten largest logits;
+    the network has two hidden layers of five units.  The published code minimises the squared
+    error with a ridge of 0, which overfits with a few thousand rows.  The default here is the
+    cross-entropy with a ridge.  The result depends on the seed.  Needs torch to fit.
 
-    | Works on raw logits: the map sees a row's shift.
+    | Works on raw logits: the map depends on a row's shift.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: 1200 steps of 1000 rows, seconds; O(K) a row.
+    | Cost: 1200 steps of 1000 rows, seconds; O(K) per row.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     loss : {"ce", "mse"}
         The cross-entropy, or the squared error, as published.
     ridge : float
-        What the squared weights, without biases, are multiplied by and added to the loss.
+        Factor of the sum of squared weights, without biases, that is added to the loss.
     steps, batch_size, learning_rate
-        Of the training with Adam.  Published: 100,000 steps of 5e-5.
+        Settings of the Adam optimiser.  Published are 100,000 steps with learning rate 5e-5.
     seed : int
-        Of the initial weights and the batches.
+        Seed of the initial weights and the batches.
 
     Attributes
     ----------
     weights_ : ndarray
         All weights, layer by layer.
     mean_, scale_ : float
-        What the largest logits are reduced by and divided by before the network.
+        Mean and scale by which the largest logits are standardised.
     objective_ : float
         The mean loss of the last epoch.
 
@@ -201,8 +213,7 @@ class ParametrizedTemperature(NetworkTemperature):
     reference = "Tomani et al. 2022, ECCV"
 
     _hidden = (5, 5)
-    # The network sees so many of the largest logits.
-    _most = 10
+    _max_inputs = 10
 
     def __init__(
         self,
@@ -224,9 +235,9 @@ class ParametrizedTemperature(NetworkTemperature):
         self.seed = seed
 
     @classmethod
-    def _seen(cls, scores: Array, width: int, xp: Any) -> Array:
+    def _inputs(cls, scores: Array, width: int, xp: Any) -> Array:
         top = largest(scores, width, xp)
-        return minimum(maximum(top, -_CUT, xp), _CUT, xp)
+        return minimum(maximum(top, -_MAX_LOGIT, xp), _MAX_LOGIT, xp)
 
     @staticmethod
     def _temperature(output: Array, xp: Any) -> Array:
@@ -237,7 +248,7 @@ class ParametrizedTemperature(NetworkTemperature):
         return temperature
 
     def _width(self) -> int:
-        return min(self._most, self.n_classes_)
+        return min(self._max_inputs, self.n_classes_)
 
     def _training(self, rows: int) -> nets.Training:
         nets.check_training(steps=self.steps, batch_size=self.batch_size)
@@ -249,19 +260,19 @@ class ParametrizedTemperature(NetworkTemperature):
             loss = nets.mean_cross_entropy(logits, labels, weight)
         else:
             functional = nets.torch_for(self.key).nn.functional
-            hot = functional.one_hot(labels, logits.shape[1])
-            loss = weight @ ((logits.softmax(dim=1) - hot) ** 2).sum(dim=1)
-        squares = sum((each**2).sum() for name, each in net.items() if name.endswith("weight"))
+            one_hot = functional.one_hot(labels, logits.shape[1])
+            loss = weight @ ((logits.softmax(dim=1) - one_hot) ** 2).sum(dim=1)
+        squares = sum((value**2).sum() for name, value in net.items() if name.endswith("weight"))
         return loss + self.ridge * squares
 
 
 class MarginTemperature(NetworkTemperature):
-    """SMART: a network turns the margin between the two largest logits into T.
+    """SMART: a network computes T from the margin between the two largest logits.
 
-    T = softplus(network(margin)) + 0.1 with two hidden layers of sixteen units.  Published is
-    a soft calibration error in 15 bins as the loss; the default here is the cross-entropy.
-    Training ends after 20 epochs without a gain of 1e-4, and the best weights are kept.  The
-    result depends on the seed.  Needs torch to fit.
+    T = softplus(network(margin)) + 0.1 with two hidden layers of sixteen units.  The published
+    loss is a soft calibration error in 15 bins; the default here is the cross-entropy.
+    Training ends after 20 epochs without an improvement of 1e-4 and restores the best weights.
+    The result depends on the seed.  Needs torch to fit.
 
     | Works on logits; log-probabilities give the same map.
     | Keeps the argmax and the whole order; equal logits stay equal.
@@ -271,20 +282,20 @@ class MarginTemperature(NetworkTemperature):
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     loss : {"ce", "soft-ece"}
         The cross-entropy, or the soft calibration error, as published.
     epochs, batch_size, learning_rate
-        Of the training with Adam; published are batches of all rows.
+        Settings of the Adam optimiser; the published batch is all rows.
     seed : int
-        Of the initial weights and the batches.
+        Seed of the initial weights and the batches.
 
     Attributes
     ----------
     weights_ : ndarray
         All weights, layer by layer.
     mean_, scale_ : float
-        What the margin is reduced by and divided by before the network.
+        Mean and scale by which the margin is standardised.
     objective_ : float
         The mean loss of the best epoch.
 
@@ -307,7 +318,7 @@ class MarginTemperature(NetworkTemperature):
     title = "Margin temperature"
     short = "SMART"
     works_on = "shifted"
-    cost = "O(nK) an epoch, about 120 epochs"
+    cost = "O(nK) per epoch, about 120 epochs"
     reference = "SMART 2026, ICML"
 
     _hidden = (16, 16)
@@ -330,18 +341,18 @@ class MarginTemperature(NetworkTemperature):
         self.seed = seed
 
     @classmethod
-    def _seen(cls, scores: Array, width: int, xp: Any) -> Array:
+    def _inputs(cls, scores: Array, width: int, xp: Any) -> Array:
         top = largest(scores, 2, xp)
         return (top[:, 0] - top[:, 1])[:, None]
 
     @staticmethod
     def _temperature(output: Array, xp: Any) -> Array:
-        return softplus(output, xp) + _LEAST_SMART
+        return softplus(output, xp) + _MIN_SMART_TEMPERATURE
 
     @staticmethod
     def _output_at(temperature: float) -> float:
-        above = temperature - _LEAST_SMART
-        return above if above > 30.0 else math.log(math.expm1(above))
+        softplus_value = temperature - _MIN_SMART_TEMPERATURE
+        return softplus_value if softplus_value > 30.0 else math.log(math.expm1(softplus_value))
 
     def _width(self) -> int:
         return 1
@@ -365,53 +376,44 @@ def _check_loss(loss: Any, known: tuple[str, ...]) -> None:
 
 
 def _soft_calibration_error(logits: Any, labels: Any, weight: Any) -> Any:
-    """Return the mean gap of confidence and accuracy in bins that rows belong to in part."""
-    confidence, decided = logits.softmax(dim=1).max(dim=1)
+    """Return the calibration error with soft bins: rows belong to several bins in part."""
+    confidence, prediction = logits.softmax(dim=1).max(dim=1)
     centre = confidence.new_tensor((np.arange(_BINS) + 0.5) / _BINS)
-    part = (-((confidence[:, None] - centre) ** 2) / (2.0 * _WIDTH**2)).exp()
-    part = part / (part.sum(dim=1, keepdim=True) + 1e-6) * weight[:, None]
-    # A bin's share times its mean gap is the sum of its parts of the gaps.
-    gap = confidence - (decided == labels).to(logits.dtype)
-    return (gap @ part).abs().sum()
-
-
-# The function is linear in so many cells at most; published are 50 steps for each integral.
-_CELLS = 256
-# What lies further below the top of every row has no mass; the function goes on straight there.
-_DEPTH = 100.0
-# Slopes in this interval and in units of the third, and a width that is a power of two: sums
-# are then exact, and rounding cannot put two neighbours out of order.
-_FLATTEST, _STEEPEST, _UNIT = 1e-3, 2.0**8, 2.0**-36
+    membership = (-((confidence[:, None] - centre) ** 2) / (2.0 * _BIN_SOFTNESS**2)).exp()
+    membership = membership / (membership.sum(dim=1, keepdim=True) + 1e-6) * weight[:, None]
+    # A bin's mass times its mean gap is the sum of the gaps of its members.
+    gap = confidence - (prediction == labels).to(logits.dtype)
+    return (gap @ membership).abs().sum()
 
 
 class DiagonalNetwork(nets.OrderKeepingNetwork):
     """DIAG: ``softmax(f(z_1), …, f(z_K))`` with one increasing f for all classes.
 
     The slope of f is ELU(h) + 1, where h is a network of the logit with two hidden layers of
-    ten units, trained with the cross-entropy.  Published is f as an integral of the slope, taken
-    anew for every logit; here the slope is constant in up to 256 cells between the smallest and
-    the largest logit that matter and goes on beyond them, so that f is increasing to the last
-    bit and quick.  `mono` has the same idea without a network.  The result depends on the
-    seed.  Needs torch to fit.
+    ten units, trained with the cross-entropy.  The published method integrates the slope
+    numerically for every logit.  Here the slope is constant in up to 256 cells between the
+    smallest and the largest relevant logit, and f is linear beyond them, so f is fast and
+    increasing in floating point, too.  `mono` is the same idea without a network.  The result
+    depends on the seed.  Needs torch to fit.
 
-    | Works on raw logits: the map sees a row's shift.
+    | Works on raw logits: the map depends on a row's shift.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: 500 steps of 1000 rows, seconds; O(K) a row.
+    | Cost: 500 steps of 1000 rows, seconds; O(K) per row.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
     steps, batch_size, learning_rate
-        Of the training with Adam.
+        Settings of the Adam optimiser.
     seed : int
-        Of the initial weights and the batches.
+        Seed of the initial weights and the batches.
 
     Attributes
     ----------
     knot_x_, knot_y_ : ndarray
-        The ends of the cells, and f there.
+        The ends of the cells, and the values of f there.
     weights_ : ndarray
         The network's weights, layer by layer.
     objective_ : float
@@ -478,32 +480,32 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         nets.check_training(steps=self.steps, batch_size=self.batch_size)
         scores, labels, weight = nets.weighted_rows(scores, labels, weight)
         np.maximum(scores, LOWEST_SHIFTED, out=scores)
-        self.knot_x_ = cells_of(scores)
+        self.knot_x_ = cell_edges(scores)
         width = self.knot_x_[1] - self.knot_x_[0]
         middle = 0.5 * (self.knot_x_[1:] + self.knot_x_[:-1])
-        # The network sees the middles of the cells, brought to [−1, 1].
+        # The network's inputs are the middles of the cells, mapped to [−1, 1].
         inputs = torch.from_numpy(np.linspace(-1.0, 1.0, middle.size)[:, None])
         generator = torch.Generator().manual_seed(self.seed)
         shapes = nets.layer_shapes({"net": (1, *self._hidden, 1)})
         net = nets.new_net(shapes, generator, torch.float64)
-        # The ELU of a negative number is its exponential, less one.
         slope = best_slope(scores, labels, weight)
-        if not _FLATTEST < slope < _STEEPEST:
+        if not _MIN_SLOPE < slope < _MAX_SLOPE:
             self._warn(
-                f"the best slope, {slope:.3g}, is outside {_FLATTEST:g} … {_STEEPEST:g}, which "
-                f"this map keeps to; multiply the logits by {slope:.1g} first"
+                f"the best slope, {slope:.3g}, is outside the supported interval "
+                f"{_MIN_SLOPE:g} … {_MAX_SLOPE:g}; multiply the logits by {slope:.1g} first"
             )
-        nets.begin_near(net, math.log(max(min(slope, 1.0), _FLATTEST)))
+        # For a negative h the slope ELU(h) + 1 is exp(h).
+        nets.begin_near(net, math.log(max(min(slope, 1.0), _MIN_SLOPE)))
         z, y, w = (
-            torch.from_numpy(each) for each in (scores, labels, row_weights(labels.size, weight))
+            torch.from_numpy(array) for array in (scores, labels, row_weights(labels.size, weight))
         )
         knots = torch.from_numpy(self.knot_x_)
 
         def slopes() -> Any:
             output = nets.through_layers(inputs, nets.layers_of(net), nets.torch_namespace())[:, 0]
-            return (torch.nn.functional.elu(output) + 1.0).clamp(_FLATTEST, _STEEPEST)
+            return (torch.nn.functional.elu(output) + 1.0).clamp(_MIN_SLOPE, _MAX_SLOPE)
 
-        def loss_of(at: Any) -> Any:
+        def batch_loss(at: Any) -> Any:
             slope, rows = slopes(), z[at]
             values = torch.nn.functional.pad((width * slope).cumsum(dim=0), (1, 0))
             cell = ((rows - knots[0]) / width).floor().clamp(0, middle.size - 1).long()
@@ -513,30 +515,29 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         training = nets.Training.in_steps(
             self.steps, labels.size, self.batch_size, self.learning_rate
         )
-        self.objective_ = nets.train(self.key, net, loss_of, labels.size, training, generator)
+        self.objective_ = nets.train(self.key, net, batch_loss, labels.size, training, generator)
         self.weights_ = nets.flat(net)
-        rounded = np.ceil(slopes().detach().numpy() / _UNIT) * _UNIT
+        rounded = np.ceil(slopes().detach().numpy() / _SLOPE_UNIT) * _SLOPE_UNIT
         self.knot_y_ = width * np.append(0.0, np.cumsum(rounded))
 
 
-def cells_of(logits: Matrix) -> Vector:
-    """Return the ends of cells of one width, a power of two, that cover the logits that matter.
+def cell_edges(logits: Matrix) -> Vector:
+    """Return edges of equal cells that cover the relevant logits; the width is a power of two.
 
     Examples
     --------
-    >>> cells_of(np.array([[0.0, 3.0], [9.0, -1e9]]))[[0, 1, -1]].tolist()
+    >>> cell_edges(np.array([[0.0, 3.0], [9.0, -1e9]]))[[0, 1, -1]].tolist()
     [-97.0, -96.5, 9.0]
     """
     tops = logits.max(axis=1)
     high = float(tops.max())
     low = max(float(logits.min()), float(tops.min()) - _DEPTH)
-    width = 2.0 ** math.ceil(math.log2(max(high - low, 1.0) / _CELLS))
+    width = 2.0 ** math.ceil(math.log2(max(high - low, 1.0) / _MAX_CELLS))
     return width * np.arange(math.floor(low / width), math.ceil(high / width) + 1.0)
 
 
 def best_slope(logits: Matrix, labels: Labels, weight: Vector | None) -> float:
-    """Return the best single slope, 1/T."""
-    scores, own, w = sample_of(logits, labels, weight)
+    """Return the best single slope, 1/T, on a subsample of the rows."""
+    scores, labels, weight = subsample(logits, labels, weight)
     shifted = np.maximum(scores - scores.max(axis=1, keepdims=True), LOWEST_SHIFTED)
-    best = fit_temperature(cross_entropy, shifted, own, w)
-    return math.exp(best.at)
+    return math.exp(fit_temperature(cross_entropy, shifted, labels, weight).at)

@@ -1,4 +1,4 @@
-"""Rank-wise constrained transformation: each rank of a row's logits has its own scale and bias."""
+"""Rank-wise constrained transformation (``mcct-i``): a scale and a bias for each rank of a row."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from cordcal._numeric.expressions import minus, plus, softmax, times
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.warn import warn
 from cordcal.calibrators._affine_loss import VectorProblem
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import bounded_step, damped_newton, progress
-from cordcal.calibrators.affine import check_max_iter, tempered_start, warn_about_search
+from cordcal.calibrators.affine import tempered_start, warn_about_search
 from cordcal.calibrators.temperature import VANISHED_LOSS
 
 
 class RankwiseTransformation(Calibrator):
     """MCCT-I: ``softmax(s_r / t_r + b_r)`` by rank r of the sorted logits s.
 
-    The scales 1/t_r and the biases b_r rise with the rank; among these maps the one with
-    the smallest mean cross-entropy is found.  In terms of 1/t_r the problem is convex, and
-    Newton steps under the constraints solve it exactly.  There is nothing to tune.
+    The scales 1/t_r and the biases b_r increase with the rank and minimise the mean
+    cross-entropy.  The problem is convex in 1/t_r, and Newton steps under the constraints solve
+    it exactly.  There are no hyperparameters.
 
-    **Not invariant to a shift of a row**: raw logits and log-probabilities are different
-    models, and the map keeps decisions only where the largest logit is positive; rows where
-    it is not raise a warning.  With ``input="probabilities"`` the map sees log(p / 1e-12),
-    floored at 0, so that every score is on the safe side.
+    **Not invariant to a shift of a row**: raw logits and log-probabilities give different
+    models, and the map keeps the prediction only where the largest logit is positive; other
+    rows raise a warning.  With ``input="probabilities"`` the map works on log(p / 1e-12),
+    clipped at 0, so that no score is negative.
 
     | Works on raw logits.
     | Keeps the argmax where the top logit is positive, the order where no logit is negative;
       tied logits are ranked with the smallest index on top.
-    | −inf logits are refused.
-    | Cost: O(nK²) a step and O(K³) for the constraints, about ten steps.
+    | −inf logits raise an error.
+    | Cost: O(nK²) per step and O(K³) for the constraints, about ten steps.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
     max_iter : int
-        Most Newton steps; about ten are needed.
+        Maximum number of Newton steps; about ten are needed.
 
     Attributes
     ----------
     scale_, bias_ : ndarray of shape (K,)
-        1/t_r and b_r, the smallest logit's first; the first bias is 0, as only differences
-        matter.
+        1/t_r and b_r, from the smallest logit to the largest; the first bias is 0, as only
+        differences matter.
     objective_ : float
         The mean cross-entropy of the calibration rows.
     gradient_norm_ : float
-        The largest slope that the constraints leave.
+        The largest entry of the gradient under the constraints.
     n_iter_ : int
-        Newton steps taken.
+        Number of Newton steps taken.
 
     References
     ----------
@@ -79,9 +79,9 @@ class RankwiseTransformation(Calibrator):
     keeps_order = False
     takes_masked = False
     role = "rival"
-    cost = "O(nK² + K³) a step, about 10 steps"
+    cost = "O(nK² + K³) per step, about 10 steps"
     reference = "Zhang, Batista & Kanhere 2025, arXiv:2507.06516"
-    most_classes = 100, "its solver grows as K³, too slow"
+    most_classes = 100, "its solver costs O(K³), too slow"
 
     _parameter_names = ("scale_", "bias_")
 
@@ -96,15 +96,18 @@ class RankwiseTransformation(Calibrator):
         self.max_iter = max_iter
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        check_max_iter(self.max_iter)
-        self._place(scores)
-        ranks = np.empty_like(labels)
+        check_positive_integer("max_iter", self.max_iter)
+        if self.input == "probabilities":
+            scores -= np.log(self.log_floor_)
+        else:
+            self._warn_about_sign(scores)
+        label_rank = np.empty_like(labels)
         for at in row_blocks(*scores.shape):
             block = scores[at]
-            order = ascending(block)
+            order = ascending_order(block)
             block[:] = np.take_along_axis(block, order, axis=1)
-            ranks[at] = (order == labels[at, None]).argmax(axis=1)
-        problem = RankProblem(scores, ranks, weight)
+            label_rank[at] = (order == labels[at, None]).argmax(axis=1)
+        problem = RankProblem(scores, label_rank, weight)
         with progress(self.key, scores.size * scores.shape[1]) as report:
             best = damped_newton(
                 problem,
@@ -121,7 +124,7 @@ class RankwiseTransformation(Calibrator):
 
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
         if self.input == "logits":
-            self._warn_about(scores)
+            self._warn_about_sign(scores)
         return super()._predict_in_domain(scores)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
@@ -132,69 +135,61 @@ class RankwiseTransformation(Calibrator):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        if "floor_" in params:  # log-probabilities are measured from their floor
+        if "floor_" in params:  # log(p / 1e-12) of probabilities
             scores = minus(scores, params["floor_"], xp)
-        place = places(scores, xp)
-        scaled = times(scores, params["scale_"][place], xp)
-        return softmax(plus(scaled, params["bias_"][place], xp), xp)
-
-    def _place(self, scores: Matrix) -> None:
-        """Measure log-probabilities from their floor; warn about logits that are not positive."""
-        if self.input == "probabilities":
-            scores -= np.log(self.log_floor_)
-        else:
-            self._warn_about(scores)
+        rank = ranks(scores, xp)
+        scaled = times(scores, params["scale_"][rank], xp)
+        return softmax(plus(scaled, params["bias_"][rank], xp), xp)
 
     @staticmethod
-    def _warn_about(scores: Matrix) -> None:
+    def _warn_about_sign(scores: Matrix) -> None:
         bad = scores.max(axis=1) <= 0.0
         if bad.any():
             warn(
                 f"mcct-i: the largest logit is not positive in {int(bad.sum()):,} row(s), first "
-                f"row {int(np.argmax(bad))}; there the map may change the decision, and it is "
-                f"not invariant to shifts. Subtract each row's smallest logit from fit and "
-                f"prediction rows alike, or use 'ts'"
+                f"row {int(np.argmax(bad))}; there the map may change the prediction, and it is "
+                f"not invariant to shifts. Subtract each row's smallest logit, both for fitting "
+                f"and for prediction, or use 'ts'"
             )
 
 
 class RankProblem(VectorProblem):
-    """The objective on sorted rows; scales and biases must rise with the rank."""
+    """The objective on sorted rows; scales and biases must increase with the rank."""
 
     def constrained_step(self, theta: Matrix, gradient: Matrix) -> Matrix:
         """Return the step to the quadratic model's minimum under the constraints.
 
-        In the increments of scales and biases the constraints are signs, so the model's
-        minimum is a step with bounds.
+        In terms of the increments of scales and biases the constraints are lower bounds of 0.
         """
         classes = theta.shape[1]
-        hessian = increments(increments(self.own_hessian()).T)
-        here = np.diff(theta, axis=1, prepend=0.0).ravel()
-        slope = increments(gradient.reshape(-1, 1))[:, 0]
-        # The first bias only shifts all logits, which changes nothing.
+        hessian = by_increments(by_increments(self.own_hessian()).T)
+        current = np.diff(theta, axis=1, prepend=0.0).ravel()
+        slope = by_increments(gradient.reshape(-1, 1))[:, 0]
+        # The first bias shifts all logits alike, which has no effect.
         free = np.delete(np.arange(2 * classes), classes)
         step = np.zeros(2 * classes)
-        step[free] = bounded_step(hessian[np.ix_(free, free)], slope[free], here[free])
+        step[free] = bounded_step(hessian[np.ix_(free, free)], slope[free], current[free])
         return np.cumsum(step.reshape(2, classes), axis=1)
 
 
-def increments(derivative: Matrix) -> Matrix:
-    """Turn derivatives by scales and biases (rows) into derivatives by their increments."""
+def by_increments(derivative: Matrix) -> Matrix:
+    """Convert derivatives in scales and biases (rows) to derivatives in their increments."""
     both = derivative.reshape(2, -1, derivative.shape[-1])
     return np.cumsum(both[:, ::-1], axis=1)[:, ::-1].reshape(derivative.shape)
 
 
-def ascending(block: Matrix) -> npt.NDArray[np.intp]:
-    """Return the order from smallest to largest; among ties the smallest index comes last."""
-    backwards = np.argsort(block[:, ::-1], axis=1, kind="stable")
-    return np.asarray(block.shape[1] - 1 - backwards)
+def ascending_order(block: Matrix) -> npt.NDArray[np.intp]:
+    """Return indices from smallest to largest; among ties the smallest index comes last."""
+    reversed_order = np.argsort(block[:, ::-1], axis=1, kind="stable")
+    return np.asarray(block.shape[1] - 1 - reversed_order)
 
 
-def places(scores: Array, xp: Any) -> Array:
-    """Return each entry's place from the smallest, 0, on; among ties the smallest index is last."""
+def ranks(scores: Array, xp: Any) -> Array:
+    """Return each entry's rank, 0 for the smallest; among ties the smallest index is highest."""
     if xp is np:
-        order = ascending(scores)
-        place = np.empty_like(order)
-        np.put_along_axis(place, order, np.arange(scores.shape[1])[None, :], axis=1)
-        return place
+        order = ascending_order(scores)
+        rank = np.empty_like(order)
+        np.put_along_axis(rank, order, np.arange(scores.shape[1])[None, :], axis=1)
+        return rank
     order = xp.argsort(scores, axis=1, descending=True, stable=True)
     return (scores.shape[1] - 1) - xp.argsort(order, axis=1)

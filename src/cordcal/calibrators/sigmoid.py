@@ -1,4 +1,7 @@
-"""Sigmoids of the log-odds: each class against the rest, rows renormalised."""
+"""Sigmoid calibrators of each class against the rest, rows renormalised.
+
+Platt scaling of log-odds (``platt``) and beta calibration (``beta``).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothe
 
 
 class SigmoidOneVsRest(Calibrator):
-    """Base of the sigmoids: each class's odds are linear in a few features of its probability."""
+    """Base: each class's log-odds are linear in a few features of its probability."""
 
     works_on: ClassVar[Domain] = "probabilities"
     keeps_argmax = False
@@ -27,7 +30,7 @@ class SigmoidOneVsRest(Calibrator):
 
     @staticmethod
     def _features(p: Array, xp: Any) -> list[Array]:
-        """Return what the log-odds are linear in, besides a constant."""
+        """Return the features in which the log-odds are linear; a constant is added."""
         raise NotImplementedError
 
     @staticmethod
@@ -38,13 +41,13 @@ class SigmoidOneVsRest(Calibrator):
         rows, classes = scores.shape
         count = np.ones(rows) if weight is None else weight
         w = count / count.sum()
-        found = []
+        coefficients = []
         for k in range(classes):
             p = np.clip(scores[:, k], LOG_FLOOR, 1.0 - LOG_FLOOR)
             features = np.stack([*self._features(p, np), np.ones(rows)])
             target = smoothed(labels == k, count)
-            found.append(self._fit_odds(features, target, w).coefficients)
-        self.coefficients_ = np.stack(found)
+            coefficients.append(self._fit_odds(features, target, w).coefficients)
+        self.coefficients_ = np.stack(coefficients)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -52,7 +55,7 @@ class SigmoidOneVsRest(Calibrator):
         odds = params["bias_"]
         for i, feature in enumerate(cls._features(p, xp)):
             odds = odds + params[f"scale_{i}_"] * feature
-        # The softmax of the sigmoids' logarithms: the sigmoids, divided by their sum.
+        # The softmax of the sigmoids' logarithms is the sigmoids divided by their sum.
         return softmax(0.0 - softplus(0.0 - odds, xp), xp)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
@@ -65,18 +68,18 @@ class PlattScaling(SigmoidOneVsRest):
 
     Each class's probability p becomes ``sigmoid(a·log(p/(1 − p)) + b)``; a and b minimise the
     binary cross-entropy against Platt's smoothed targets, exactly, by Newton's method.  The
-    log-odds matter: of the probability itself a sigmoid is a poor map.  There is nothing to
-    tune.
+    log-odds matter: a sigmoid of the probability itself fits poorly.  There are no
+    hyperparameters.
 
-    | Works on probabilities (the softmax of logits), kept within 1e-12 of 0 and 1.
+    | Works on probabilities (the softmax of logits), clipped to [1e-12, 1 − 1e-12].
     | Does not keep the argmax.
     | −inf logits count as probability 1e-12, which the map may raise.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
 
     Attributes
     ----------
@@ -102,7 +105,7 @@ class PlattScaling(SigmoidOneVsRest):
     title = "Platt scaling of log-odds, one versus rest"
     short = "Platt"
     size = Size(per_class=2)
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Platt 1999"
 
     @staticmethod
@@ -115,17 +118,17 @@ class BetaCalibration(SigmoidOneVsRest):
 
     Each class's probability p becomes ``sigmoid(a·log p − b·log(1 − p) + m)`` with a, b ≥ 0.
     The three numbers minimise the binary cross-entropy against Platt's smoothed targets,
-    exactly.  With a = b it is `PlattScaling`.  There is nothing to tune.
+    exactly.  With a = b it is `PlattScaling`.  There are no hyperparameters.
 
-    | Works on probabilities (the softmax of logits), kept within 1e-12 of 0 and 1.
+    | Works on probabilities (the softmax of logits), clipped to [1e-12, 1 − 1e-12].
     | Does not keep the argmax.
     | −inf logits count as probability 1e-12, which the map may raise.
-    | Cost: O(nK) a pass, about ten passes.
+    | Cost: O(nK) per pass, about ten passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
 
     Attributes
     ----------
@@ -152,7 +155,7 @@ class BetaCalibration(SigmoidOneVsRest):
     title = "Beta calibration, one versus rest"
     short = "Beta"
     size = Size(per_class=3)
-    cost = "O(nK) a pass, about 10 passes"
+    cost = "O(nK) per pass, about 10 passes"
     reference = "Kull et al. 2017, AISTATS"
 
     @staticmethod

@@ -1,8 +1,11 @@
-"""Smoothing splines of the log-odds: each class against the rest, rows renormalised."""
+"""Smoothing splines of the log-odds of each class against the rest, rows renormalised.
+
+One calibrator, ``spline``.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,20 +13,25 @@ import numpy.typing as npt
 from cordcal._numeric.expressions import maximum, minimum, softmax, softplus
 from cordcal._numeric.types import Array, Kind, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
+from cordcal.calibrators._base import check_positive_integer
 from cordcal.calibrators._binary import LogisticProblem, search, sigmoid
 from cordcal.calibrators._curves import interpolate_each
-from cordcal.calibrators.confidence import check_bins, weighted_quantiles
+from cordcal.calibrators.confidence import weighted_quantiles
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
 
-# Strengths of the roughness penalty that are tried, as published, in whole decades.
+if TYPE_CHECKING:
+    from scipy.interpolate import CubicSpline
+
+# Candidate strengths of the roughness penalty, as published, in whole decades.
 _STRENGTHS = 10.0 ** np.arange(4, -5, -1)
-# Of strengths whose left-out losses agree to this, the largest is taken, as published.
-_AS_GOOD = 1e-4
-# Rows added on the diagonal, in all: they pull a curve that few rows speak of to identity.
+# Of strengths whose leave-one-out losses are within this of the best, the largest is taken, as
+# published.
+_LOSS_TOLERANCE = 1e-4
+# Total weight of the points on the diagonal that pull a curve with few rows to the identity.
 _PRIOR_ROWS = 20.0
-# A leverage nearer to one than this says that the row stands alone.
-_ALONE = 1e-3
-# Straight pieces between two knots of a spline: their error is far below a fit's.
+# Lower bound of 1 − leverage·p(1 − p), for rows that determine their own fit.
+_MIN_FREEDOM = 1e-3
+# Linear pieces between two knots of a spline; their error is far below that of a fit.
 _PIECES = 8
 
 
@@ -31,29 +39,30 @@ class SplineOneVsRest(IsotonicOneVsAll):
     """A smoothing spline of each class's log-odds against the rest, rows renormalised.
 
     Each class's log-odds become a natural cubic spline of themselves, fitted as a penalised
-    logistic regression; twenty rows' worth of points on the diagonal pull it to identity.
-    The penalty on its roughness is the largest whose left-out loss, by the usual
-    approximation from each row's leverage, is as good as the best one's to four digits.
+    logistic regression.  Added points on the diagonal, with the weight of twenty rows, pull it
+    to the identity.  The roughness penalty is the largest whose leave-one-out loss is within
+    1e-4 of the best one; the loss is approximated from each row's leverage.
 
-    | Works on probabilities (the softmax of logits), kept within 1e-12 of 0 and 1.
+    | Works on probabilities (the softmax of logits), clipped to [1e-12, 1 − 1e-12].
     | Does not keep the argmax.
     | −inf logits count as probability 1e-12, which the map may raise.
-    | Cost: O(nK) a pass with the number of knots, about forty passes.
+    | Cost: O(nK) per pass, times the number of knots, about forty passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are.
+        Kind of scores.
     knots : int
-        Knots at quantiles of a class's log-odds; nine more are at 10 % … 90 %.
+        Number of knots at quantiles of a class's log-odds; nine more are at the log-odds of
+        10 % … 90 %.
 
     Attributes
     ----------
     knot_x_, knot_y_ : ndarray
-        Log-odds before and after, eight points for each piece of a spline, one class after
-        the other.
-    knot_start_ : ndarray of int
-        Where each class's points begin; K + 1 entries.
+        Log-odds before and after, eight points for each piece of a spline, all classes
+        concatenated.
+    knot_start_ : ndarray of int of shape (K + 1,)
+        Index of each class's first point.
 
     References
     ----------
@@ -73,7 +82,7 @@ class SplineOneVsRest(IsotonicOneVsAll):
     key = "spline"
     title = "Smoothing spline of log-odds, one versus rest"
     short = "Spline"
-    cost = "O(nK) a pass, about 40 passes"
+    cost = "O(nK) per pass, about 40 passes"
     reference = "Lucena 2018, arXiv"
     most_classes = 999, "fits a spline of many knots for each class, too slow"
 
@@ -81,10 +90,10 @@ class SplineOneVsRest(IsotonicOneVsAll):
         super().__init__(input=input)
         self.knots = knots
 
-    def _curve(
+    def _fit_curve(
         self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
-        check_bins(self.knots, "knots")
+        check_positive_integer("knots", self.knots)
         w = np.ones(x.size) if weight is None else weight
         return fit_spline(log_odds(x), positive, w, self.knots)
 
@@ -92,24 +101,24 @@ class SplineOneVsRest(IsotonicOneVsAll):
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         p = minimum(maximum(scores, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
         odds = interpolate_each(xp.log(p) - xp.log(1.0 - p), params, xp)
-        # The softmax of the sigmoids' logarithms: the sigmoids, divided by their sum.
+        # The softmax of the sigmoids' logarithms is the sigmoids divided by their sum.
         return softmax(0.0 - softplus(0.0 - odds, xp), xp)
 
 
 def log_odds(p: Vector) -> Vector:
-    """Return the log-odds of probabilities, kept within 1e-12 of 0 and 1."""
-    inside = np.clip(p, LOG_FLOOR, 1.0 - LOG_FLOOR)
-    return np.asarray(np.log(inside) - np.log(1.0 - inside))
+    """Return the log-odds of probabilities, clipped to [1e-12, 1 − 1e-12]."""
+    clipped = np.clip(p, LOG_FLOOR, 1.0 - LOG_FLOOR)
+    return np.asarray(np.log(clipped) - np.log(1.0 - clipped))
 
 
-class Basis(NamedTuple):
-    """Natural cubic splines that are one at one knot each, and straight beyond the outer two."""
+class SplineBasis(NamedTuple):
+    """Natural cubic splines, each 1 at one knot and 0 at the others, linear beyond all knots."""
 
     knots: Vector
-    spline: Any
+    spline: CubicSpline
 
     def at(self, x: Vector) -> Matrix:
-        """Return the value of each at given points, one row each."""
+        """Return the values at the points ``x``, one row per basis function."""
         first, last = self.knots[0], self.knots[-1]
         inside = self.spline(np.clip(x, first, last)).T
         below = np.outer(self.spline(first, 1), np.minimum(x - first, 0.0))
@@ -117,9 +126,9 @@ class Basis(NamedTuple):
         return np.asarray(inside + below + above)
 
     def roughness(self) -> Matrix:
-        """Return the integrals of products of their second derivatives, straight in between."""
-        bend = self.spline(self.knots, 2)
-        left, right = bend[:-1], bend[1:]
+        """Return the integrals of products of second derivatives, which are piecewise linear."""
+        second = self.spline(self.knots, 2)
+        left, right = second[:-1], second[1:]
         thirds = np.diff(self.knots)[:, None] / 3.0
         cross = (left * thirds).T @ right
         return np.asarray(
@@ -133,51 +142,53 @@ def fit_spline(
     """Return log-odds before and after, as the knots of a piecewise linear curve."""
     from scipy.interpolate import CubicSpline
 
-    spread = weighted_quantiles(x, weight, np.linspace(0.0, 1.0, knots))
-    at = np.unique(np.append(spread, log_odds(np.linspace(0.1, 0.9, 9))))
-    basis = Basis(at, CubicSpline(at, np.eye(at.size), bc_type="natural"))
-    points, share = diagonal()
-    target = np.append(positive.astype(np.float64), points)
-    w = np.append(weight, share)
-    theta = best_spline(basis, np.append(x, log_odds(points)), target, w, x.size)
-    pieces = np.linspace(at[:-1], at[1:], _PIECES, endpoint=False, axis=1).ravel()
+    quantiles = weighted_quantiles(x, weight, np.linspace(0.0, 1.0, knots))
+    knot_x = np.unique(np.append(quantiles, log_odds(np.linspace(0.1, 0.9, 9))))
+    basis = SplineBasis(knot_x, CubicSpline(knot_x, np.eye(knot_x.size), bc_type="natural"))
+    prior, prior_weight = diagonal_prior()
+    target = np.append(positive.astype(np.float64), prior)
+    w = np.append(weight, prior_weight)
+    theta = select_spline(basis, np.append(x, log_odds(prior)), target, w, x.size)
+    pieces = np.linspace(knot_x[:-1], knot_x[1:], _PIECES, endpoint=False, axis=1).ravel()
     ends = log_odds(np.array([0.0, 1.0]))
-    curve = np.unique(np.concatenate([pieces, at[-1:], ends]))
+    curve = np.unique(np.concatenate([pieces, knot_x[-1:], ends]))
     return curve, theta @ basis.at(curve)
 
 
-def diagonal() -> tuple[Vector, Vector]:
-    """Return the added points, which are their own targets, and their weights."""
+def diagonal_prior() -> tuple[Vector, Vector]:
+    """Return the added probabilities, which are their own targets, and their weights."""
     low = 10.0 ** np.linspace(-8.0, -2.0, 18, endpoint=False)
     points = np.concatenate([low, np.linspace(0.01, 0.99, 99), 1.0 - low])
     weight = np.concatenate([np.full(18, 1.0 / 18.0), np.ones(99), np.full(18, 1.0 / 18.0)])
     return points, weight * (_PRIOR_ROWS / weight.sum())
 
 
-def best_spline(basis: Basis, x: Vector, target: Vector, weight: Vector, rows: int) -> Vector:
-    """Return the coefficients under the largest penalty that is as good as the best one."""
+def select_spline(
+    basis: SplineBasis, x: Vector, target: Vector, weight: Vector, rows: int
+) -> Vector:
+    """Return the coefficients for the largest penalty that is about as good as the best one."""
     features, roughness = basis.at(x), basis.roughness()
     total = float(weight.sum())
-    theta, found = basis.knots, []
+    theta, candidates = basis.knots, []
     for strength in _STRENGTHS:
         problem = LogisticProblem(features, target, weight / total, strength / total * roughness)
         theta = search(problem, theta).coefficients
-        found.append((left_out_loss(problem, theta, total, rows), theta))
-    enough = min(loss for loss, _ in found) + _AS_GOOD
-    return next(theta for loss, theta in found if loss <= enough)
+        candidates.append((leave_one_out_loss(problem, theta, total, rows), theta))
+    threshold = min(loss for loss, _ in candidates) + _LOSS_TOLERANCE
+    return next(theta for loss, theta in candidates if loss <= threshold)
 
 
-def left_out_loss(problem: LogisticProblem, theta: Vector, total: float, rows: int) -> float:
-    """Return the mean loss of the first rows, each left out of the fit, to first order."""
+def leave_one_out_loss(problem: LogisticProblem, theta: Vector, total: float, rows: int) -> float:
+    """Return the mean leave-one-out loss of the first ``rows`` rows, to first order."""
     problem.evaluate(theta)
     odds = theta @ problem.features
-    share = sigmoid(odds)
-    doubt = share * (1.0 - share)
+    p = sigmoid(odds)
+    variance = p * (1.0 - p)
     ridge = 1e-12 * problem.hessian.trace() * np.eye(theta.size)
-    reach = np.linalg.solve(total * (problem.hessian + ridge), problem.features)
-    leverage = np.einsum("ij,ij->j", problem.features, reach)
-    # A Newton step without the row: its odds move by leverage·gap/(1 − leverage·doubt).
-    free = np.maximum(1.0 - leverage * doubt, _ALONE)
-    away = (odds - leverage * (problem.target - share) / free)[:rows]
-    loss = np.maximum(away, 0.0) - problem.target[:rows] * away + np.log1p(np.exp(-np.abs(away)))
+    solved = np.linalg.solve(total * (problem.hessian + ridge), problem.features)
+    leverage = np.einsum("ij,ij->j", problem.features, solved)
+    # A Newton step without the row changes its odds by leverage·(p − y)/(1 − leverage·variance).
+    freedom = np.maximum(1.0 - leverage * variance, _MIN_FREEDOM)
+    x = (odds - leverage * (problem.target - p) / freedom)[:rows]
+    loss = np.maximum(x, 0.0) - problem.target[:rows] * x + np.log1p(np.exp(-np.abs(x)))
     return float(problem.weight[:rows] @ loss / problem.weight[:rows].sum())

@@ -1,4 +1,8 @@
-"""Temperature maps: one positive number divides all logits, so every order is kept."""
+"""Temperature scaling: one positive number divides all logits, so every order is kept.
+
+Temperature scaling (``ts``) and its top-versus-all form (``ts-tva``); other families take the
+temperature search from here.
+"""
 
 from __future__ import annotations
 
@@ -15,45 +19,44 @@ from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._newton import ScalarOptimum, minimise_scalar
 
-# log(1/T) is searched in this interval around that of the logits' unit: T between 1e-7 and 9e6
-# units, beyond which a softmax is one-hot or uniform.
-LARGEST_LOG = 16.0
+# log(1/T) is searched within this distance of the logits' unit: T between 1e-7 and 9e6 units,
+# beyond which a softmax is one-hot or uniform.
+LOG_SCALE_RADIUS = 16.0
 
-# Logits whose rows span this much are as a network puts them out; their unit is one.
-_ORDINARY_SPANS = 2.0**-4, 2.0**10
-# What rows span in the unit of others: that of a classifier with some doubt.
-_SPAN = 8.0
-# Cut logits are −1e15, and must be far below the others in any unit.
+# Spans of a row's logits that are usual for networks; their unit is one.
+_USUAL_SPANS = 2.0**-4, 2.0**10
+# Other logits are divided by a unit that gives them this span, typical of an uncertain classifier.
+_TARGET_SPAN = 8.0
+# Masked logits are −1e15 and must stay far below the others in any unit.
 _LARGEST_UNIT = 2.0**30
 
-# A mean loss this small is separable data: no temperature is best, colder always wins.
+# A mean loss this small means separable data: a lower temperature is always better.
 VANISHED_LOSS = 1e-10
 
-# Rows enough to start from: about 8 MB of float64.
-_START_ENTRIES = 2**20
+# Entries of the subsample that gives the starting point: about 8 MB of float64.
+_SUBSAMPLE_ENTRIES = 2**20
 
 Objective = Callable[[float], tuple[float, float, float]]
-"""Maps log(1/T) to the mean loss, its slope and a positive curvature."""
+"""Maps log(1/T) to the mean loss, its derivative and a positive second derivative."""
 
-ObjectiveOf = Callable[[Matrix, Labels, Vector | None], Objective]
+ObjectiveFactory = Callable[[Matrix, Labels, Vector | None], Objective]
 
 
 class TemperatureScaling(Calibrator):
     r"""Temperature scaling: ``softmax(z / T)`` with one T > 0 for all rows.
 
-    T minimises the mean cross-entropy exactly: a safeguarded Newton search on log(1/T),
-    started from a sample of the rows.  There is nothing to tune, so the only parameter
-    is the kind of input.
+    T minimises the mean cross-entropy exactly, by a safeguarded Newton search on log(1/T)
+    that starts from the optimum on a subsample of the rows.  There are no hyperparameters.
 
     | Works on logits; log-probabilities give the same T.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, three to six passes.
+    | Cost: O(nK) per pass, three to six passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
@@ -62,7 +65,7 @@ class TemperatureScaling(Calibrator):
     objective_ : float
         The mean cross-entropy of the calibration rows.
     n_iter_ : int
-        Passes over all calibration rows.
+        Number of passes over all calibration rows.
 
     References
     ----------
@@ -88,7 +91,7 @@ class TemperatureScaling(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    cost = "O(nK) a pass, 3–6 passes"
+    cost = "O(nK) per pass, 3–6 passes"
     reference = "Guo et al. 2017, ICML"
 
     _parameter_names = ("temperature_",)
@@ -110,24 +113,24 @@ class TemperatureScaling(Calibrator):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return tempered(scores, params, xp)
+        return softmax_at_temperature(scores, params, xp)
 
 
 class TopVersusAllTemperature(TemperatureScaling):
-    """TS-TvA: a temperature for the top class against all others.
+    """TS-TvA: temperature scaling fitted to the top class against all others.
 
-    The same map as `TemperatureScaling`, but T minimises the binary cross-entropy between
-    the largest probability and whether the largest class is right, exactly.
+    The map is that of `TemperatureScaling`, but T minimises the binary cross-entropy of the
+    event that the top class is correct, exactly.
 
     | Works on logits; log-probabilities give the same T.
     | Keeps the argmax and the whole order; equal logits stay equal.
     | −inf logits keep probability 0.
-    | Cost: O(nK) a pass, four to eight passes.
+    | Cost: O(nK) per pass, four to eight passes.
 
     Parameters
     ----------
     input : {"logits", "probabilities"}
-        What the scores are; logarithms of probabilities are floored at 1e-12.
+        Kind of scores.  Probabilities below 1e-12 count as 1e-12 in logarithms.
 
     Attributes
     ----------
@@ -136,7 +139,7 @@ class TopVersusAllTemperature(TemperatureScaling):
     objective_ : float
         The mean binary cross-entropy of the calibration rows.
     n_iter_ : int
-        Passes over all calibration rows.
+        Number of passes over all calibration rows.
 
     References
     ----------
@@ -155,74 +158,80 @@ class TopVersusAllTemperature(TemperatureScaling):
     key = "ts-tva"
     title = "Top-versus-all temperature"
     short = "TS-TvA"
-    cost = "O(nK) a pass, 4–8 passes"
+    cost = "O(nK) per pass, 4–8 passes"
     reference = "Le Coz et al. 2024, NeurIPS"
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         rows = np.arange(labels.size)
         top = scores.argmax(axis=1)
-        # What is left of a row is its other classes; the top one's logit is 0.
+        # The objective sees only the other classes; the top logit is 0.
         scores[rows, top] = LOWEST_SHIFTED
         super()._fit(scores, (top != labels).astype(np.intp), weight)
 
     @staticmethod
     def _objective(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
-        return top_versus_all(shifted, labels, weight)
+        return top_versus_all_loss(shifted, labels, weight)
 
 
-def tempered(shifted: Array, params: Parameters, xp: Any) -> Array:
-    """Return ``softmax(shifted / T)``; the largest entry, 0, needs no shift."""
+def softmax_at_temperature(shifted: Array, params: Parameters, xp: Any) -> Array:
+    """Return ``softmax(shifted / T)`` of rows whose largest entry is 0."""
     return shares(exp(times(shifted, 1.0 / params["temperature_"], xp), xp), xp)
 
 
-def tempered_softmax(shifted: Matrix, temperature: float) -> Matrix:
-    """Return ``softmax(shifted / temperature)``, written over ``shifted``."""
+def apply_temperature(shifted: Matrix, temperature: float) -> Matrix:
+    """Return ``softmax(shifted / temperature)``, computed in place, block by block."""
     params = {"temperature_": temperature}
     for at in row_blocks(*shifted.shape):
-        tempered(shifted[at], params, np)
+        softmax_at_temperature(shifted[at], params, np)
     return shifted
 
 
 def fit_temperature(
-    objective_of: ObjectiveOf,
+    make_objective: ObjectiveFactory,
     shifted: Matrix,
     labels: Labels,
     weight: Vector | None,
     *,
-    guide_of: ObjectiveOf | None = None,
+    make_guide: ObjectiveFactory | None = None,
 ) -> ScalarOptimum:
-    """Minimise over log(1/T): first on a sample of the rows, then, from there, on all.
+    """Minimise over log(1/T), first on a subsample of the rows, then from there on all rows.
 
-    An objective that is flat far from its minimum takes its start from another, the guide.
+    For an objective that is flat far from its minimum, ``make_guide`` makes another one that
+    gives the starting point.
     """
-    sample = sample_of(shifted, labels, weight)
+    sample = subsample(shifted, labels, weight)
     middle = start = -math.log(logit_unit(shifted, weight))
-    if guide_of is not None or sample[0].shape[0] < shifted.shape[0]:
-        start = _search((guide_of or objective_of)(*sample), start, middle).at
-        # A separable or hopeless sample says little: begin in the middle then.
-        start = start if abs(start - middle) < 0.5 * LARGEST_LOG else middle
-    return _search(objective_of(shifted, labels, weight), start, middle)
+    if make_guide is not None or sample[0].shape[0] < shifted.shape[0]:
+        start = _minimise((make_guide or make_objective)(*sample), start, middle).at
+        # An extreme optimum, of a separable or uninformative sample, is a bad start.
+        start = start if abs(start - middle) < 0.5 * LOG_SCALE_RADIUS else middle
+    return _minimise(make_objective(shifted, labels, weight), start, middle)
+
+
+def _minimise(objective: Objective, start: float, middle: float) -> ScalarOptimum:
+    low, high = middle - LOG_SCALE_RADIUS, middle + LOG_SCALE_RADIUS
+    return minimise_scalar(objective, start, low, high, floor=VANISHED_LOSS)
 
 
 def logit_span(shifted: Matrix, weight: Vector | None) -> float:
-    """Return the median over rows of the distance between their largest and smallest logit.
+    """Return the median difference between the largest and the smallest logit of a row.
 
-    Masked classes do not count, nor rows in which all logits are equal.
+    Masked classes and rows whose logits are all equal do not count.
 
     Examples
     --------
     >>> logit_span(np.array([[0.0, -2.0], [-6.0, 0.0], [0.0, LOWEST_SHIFTED]]), None)
     4.0
     """
-    some = slice(None, None, max(1, shifted.size // _START_ENTRIES))
-    rows = shifted[some] if weight is None else shifted[some][weight[some] > 0.0]
+    selected = slice(None, None, max(1, shifted.size // _SUBSAMPLE_ENTRIES))
+    rows = shifted[selected] if weight is None else shifted[selected][weight[selected] > 0.0]
     lowest = np.where(rows > LOWEST_SHIFTED, rows, 0.0).min(axis=1, initial=0.0)
     spans = -lowest[lowest < 0.0]
     return float(np.median(spans)) if spans.size else 1.0
 
 
 def logit_unit(shifted: Matrix, weight: Vector | None) -> float:
-    """Return what to divide logits by that no network puts out: a power of two, mostly one.
+    """Return the power of two to divide logits of an unusual magnitude by; usually 1.
 
     Examples
     --------
@@ -231,43 +240,38 @@ def logit_unit(shifted: Matrix, weight: Vector | None) -> float:
     (1.0, 524288.0, 4.656612873077393e-10)
     """
     span = logit_span(shifted, weight)
-    low, high = _ORDINARY_SPANS
+    low, high = _USUAL_SPANS
     if low <= span <= high:
         return 1.0
-    return min(2.0 ** round(math.log2(span / _SPAN)), _LARGEST_UNIT)
+    return min(2.0 ** round(math.log2(span / _TARGET_SPAN)), _LARGEST_UNIT)
 
 
-def sample_of(
+def subsample(
     scores: Matrix, labels: Labels, weight: Vector | None
 ) -> tuple[Matrix, Labels, Vector | None]:
-    """Return evenly spaced rows, enough for a first guess; all rows where they are few."""
-    some = slice(None, None, max(1, scores.size // _START_ENTRIES))
-    if weight is None or not weight[some].any():
-        return scores[some], labels[some], None
-    return scores[some], labels[some], weight[some]
-
-
-def _search(objective: Objective, start: float, middle: float) -> ScalarOptimum:
-    low, high = middle - LARGEST_LOG, middle + LARGEST_LOG
-    return minimise_scalar(objective, start, low, high, floor=VANISHED_LOSS)
+    """Return evenly spaced rows, enough for a starting point, or all rows if they are few."""
+    selected = slice(None, None, max(1, scores.size // _SUBSAMPLE_ENTRIES))
+    if weight is None or not weight[selected].any():
+        return scores[selected], labels[selected], None
+    return scores[selected], labels[selected], weight[selected]
 
 
 def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
-    """Say what to do when the temperature ran away or the search was cut short."""
+    """Warn if the temperature is at its bound or the search stopped early."""
     if best.converged:
         return
     temperature = math.exp(-best.at)
     if best.value <= VANISHED_LOSS or (best.at_bound and best.slope < 0.0):
         calibrator._warn(
-            f"every calibration row is classified correctly, so no temperature is best; it was "
-            f"stopped at T = {temperature:.3g}. Fit on more rows, or rows the classifier was "
-            f"not trained on"
+            f"every calibration row is classified correctly, so there is no optimal temperature; "
+            f"stopped at T = {temperature:.3g}. Fit on more rows, or on rows that the classifier "
+            f"was not trained on"
         )
     elif best.at_bound:
         calibrator._warn(
-            f"the scores say nothing about the labels, so the temperature grew to its bound, "
-            f"T = {temperature:.3g}. Check that labels and scores are in the same row and "
-            f"class order",
+            f"the scores carry no information about the labels, so the temperature grew to its "
+            f"bound, T = {temperature:.3g}. Check that labels and scores have the same order "
+            f"of rows and classes",
             blames_labels=True,
         )
     else:
@@ -278,7 +282,7 @@ def warn_about_temperature(calibrator: Calibrator, best: ScalarOptimum) -> None:
 
 
 def positive_curvature(beta: float, slope: float, curvature: float) -> float:
-    """Return the curvature in log β, or where that is not positive its convex part."""
+    """Return the second derivative in log β, or its convex part if that is not positive."""
     convex = beta * beta * curvature
     return convex + beta * slope if convex + beta * slope > 0.1 * convex else convex
 
@@ -286,7 +290,7 @@ def positive_curvature(beta: float, slope: float, curvature: float) -> float:
 def cross_entropy(shifted: Matrix, labels: Labels, weight: Vector | None) -> Objective:
     """Return the mean cross-entropy of ``softmax(β·shifted)`` as a function of log β."""
     rows, classes = shifted.shape
-    own = shifted[np.arange(rows), labels]
+    label_logit = shifted[np.arange(rows), labels]
     w = row_weights(rows, weight)
     buffer = block_buffer(rows, classes)
     ones = np.ones(classes)  # BLAS sums short rows several times faster
@@ -302,21 +306,21 @@ def cross_entropy(shifted: Matrix, labels: Labels, weight: Vector | None) -> Obj
             e *= z
             first = (e @ ones) / total
             second = np.vecdot(e, z) / total
-            value += float(w[at] @ (np.log(total) - beta * own[at]))
-            slope += float(w[at] @ (first - own[at]))
+            value += float(w[at] @ (np.log(total) - beta * label_logit[at]))
+            slope += float(w[at] @ (first - label_logit[at]))
             curvature += float(w[at] @ (second - first * first))
         return value, beta * slope, positive_curvature(beta, slope, curvature)
 
     return objective
 
 
-def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Objective:
+def top_versus_all_loss(others: Matrix, wrong: Labels, weight: Vector | None) -> Objective:
     """Return the mean binary cross-entropy of the top class as a function of log β.
 
-    With R = Σ exp(β·others) the top class has probability 1/(1 + R), so a row's loss is
-    log(1 + R), less log R where the top class is wrong.
+    With R = Σ exp(β·others) the top class has probability 1/(1 + R), so the loss of a row is
+    log(1 + R), minus log R if the top class is wrong.
     """
-    from scipy.special import expit  # a loaded map needs no SciPy
+    from scipy.special import expit  # only fitting needs SciPy
 
     rows, classes = others.shape
     highest = others.max(axis=1)
@@ -327,7 +331,7 @@ def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Obje
         beta = math.exp(log_beta)
         value = slope = curvature = convex = 0.0
         for at in row_blocks(rows, classes):
-            z, high, miss = others[at], highest[at], wrong[at]
+            z, high, is_wrong = others[at], highest[at], wrong[at]
             e = np.subtract(z, high[:, None], out=buffer[: z.shape[0]])
             e *= beta
             np.exp(e, out=e)
@@ -336,12 +340,14 @@ def top_versus_all(others: Matrix, wrong: Labels, weight: Vector | None) -> Obje
             e *= z
             first = e.sum(axis=1) / total
             second = np.vecdot(e, z) / total
-            rest = expit(log_r)
-            bend = rest * (1.0 - rest) * first * first
-            value += float(w[at] @ (np.logaddexp(0.0, log_r) - miss * log_r))
-            slope += float(w[at] @ ((rest - miss) * first))
-            curvature += float(w[at] @ ((rest - miss) * (second - first * first) + bend))
-            convex += float(w[at] @ bend)
+            p_others = expit(log_r)
+            convex_part = p_others * (1.0 - p_others) * first * first
+            value += float(w[at] @ (np.logaddexp(0.0, log_r) - is_wrong * log_r))
+            slope += float(w[at] @ ((p_others - is_wrong) * first))
+            curvature += float(
+                w[at] @ ((p_others - is_wrong) * (second - first * first) + convex_part)
+            )
+            convex += float(w[at] @ convex_part)
         exact = beta * beta * curvature + beta * slope
         return value, beta * slope, exact if exact > 0.0 else beta * beta * convex
 
