@@ -14,21 +14,20 @@ from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Decisions, Kind, Labels, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.labels import as_columns, check_labels, check_weights
+from cordcal._validation.labels import check_labels, check_weights, names_to_indices
 from cordcal._validation.names import (
     check_class_names,
     check_same_columns,
     column_names,
     in_column_order,
-    whole_headings,
+    integer_column_names,
 )
-from cordcal._validation.sanity import doubts, said_before, warn_of
 from cordcal._validation.scores import (
     CheckedScores,
     as_scores,
-    as_scores_again,
     check_kind,
     check_scores,
 )
@@ -99,8 +98,8 @@ def new_repair(wanted: Any, preserve: int | Literal["ranking"], *, default: str)
         raise InputError(
             "preserve",
             f"is {preserve!r} but Lift learns how sure to be of one decision, not of a ranking",
-            "leave preserve out, or write {setting}",
-            setting=("repair", "cord"),
+            "leave preserve out, or write {option}",
+            option=("repair", "cord"),
         )
     return Lift() if wanted == "lift" else Lift(**wanted.get_params())
 
@@ -288,12 +287,12 @@ class PreservingCalibrator(Estimator):
             in another order, or one that is not a class; percentages; a softmax applied
             twice; the same scores in every row; fewer than 20 rows.
         """
-        scores, labels, sample_weight, features = same_rows(
+        scores, labels, sample_weight, features = align_rows(
             scores=scores, labels=labels, sample_weight=sample_weight, features=features
         )
-        headings = whole_headings(scores) if self.class_names is None else None
+        headings = integer_column_names(scores) if self.class_names is None else None
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            rows = layouts.chosen_rows(axis, ignore_index, scores, labels, sample_weight, features)
+            rows = layouts.rows_to_fit(axis, ignore_index, scores, labels, sample_weight, features)
             scores, labels, sample_weight, features = rows
         kind = self._kind()
         given = as_scores(scores)
@@ -301,9 +300,11 @@ class PreservingCalibrator(Estimator):
         labels = self._labels(labels, given.shape, headings)
         weight = None if sample_weight is None else check_weights(sample_weight, len(given))
         original = CheckedScores.from_scores(given, kind, fitting=not self.prefit)
-        concerns = doubts(original, self._labels_to_doubt(labels, given.shape), weight, columns)
-        warn_of(concerns)
-        with said_before(concerns):
+        concerns = find_caveats(
+            original, self._labels_to_doubt(labels, given.shape), weight, columns
+        )
+        warn_about(concerns)
+        with suppress_repeats(concerns):
             return self._fit_checked(
                 original, labels, weight, features, columns=columns, headings=headings
             )
@@ -348,7 +349,7 @@ class PreservingCalibrator(Estimator):
     def _labels(self, labels: Any, shape: tuple[int, ...], headings: list[int] | None) -> Any:
         """Return checked labels; a foreign calibrator checks its own."""
         names = headings if self.class_names is None else self.class_names
-        found = as_columns(labels, shape, names)
+        found = names_to_indices(labels, shape, names)
         if found is None or not isinstance(self.calibrator, str | Calibrator | None):
             return found
         return check_labels(found, *shape)
@@ -395,7 +396,7 @@ class PreservingCalibrator(Estimator):
         repaired : ndarray of shape (n, K)
             Probabilities whose argmax is the original decision; lazy for dask collections.
         """
-        if layouts.handler(scores) is not None:
+        if layouts.lazy_handler(scores) is not None:
             wanted = np.dtype(np.float64 if dtype is None else dtype)
             report = functools.partial(self.predict_proba, dtype=wanted)
             return self._lazily(report, scores, wanted, features=features, axis=axis)
@@ -403,10 +404,10 @@ class PreservingCalibrator(Estimator):
 
     def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
         """Return the direct report: the calibrator's own output, in its dtype."""
-        if layouts.handler(scores) is not None:
+        if layouts.lazy_handler(scores) is not None:
             wanted = np.dtype(np.float64)
             return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
-        scores, features = same_rows(scores=scores, features=features)
+        scores, features = align_rows(scores=scores, features=features)
         if layouts.is_dense(axis, scores):
             return self.predict_both(scores, features=features, axis=axis).direct
         original = CheckedScores.from_scores(self._again(scores), self._kind())
@@ -420,14 +421,14 @@ class PreservingCalibrator(Estimator):
             raise InputError(
                 "features and axis", "are not served for dask collections", "leave them out"
             )
-        collection = layouts.handler(scores)
+        collection = layouts.lazy_handler(scores)
         assert collection is not None
         self._check_fitted("repair_")
         return collection.apply(report, self._in_order(scores), dtype, shape=shape)
 
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
         """Return the original decisions: class names where they were given, else indices."""
-        if layouts.handler(scores) is not None:
+        if layouts.lazy_handler(scores) is not None:
             names = self._names()
             wanted = np.dtype(np.intp) if names is None else np.asarray(names).dtype
             return self._lazily(self.predict, scores, wanted, "i", axis=axis)
@@ -466,7 +467,7 @@ class PreservingCalibrator(Estimator):
         reports : Reports
             ``direct``, ``repaired`` and ``decision``.
         """
-        scores, features = same_rows(scores=scores, features=features)
+        scores, features = align_rows(scores=scores, features=features)
         if layouts.is_dense(axis, scores):
             return self._dense_reports(arrays.to_numpy(scores), dtype, features, axis)
         original = CheckedScores.from_scores(self._again(scores), self._kind())
@@ -518,7 +519,7 @@ class PreservingCalibrator(Estimator):
 
     def _again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("repair_")
-        return as_scores_again(self._in_order(scores), self.n_classes_)
+        return as_scores(self._in_order(scores), self.n_classes_)
 
     def _in_order(self, scores: Any) -> Any:
         """Return a data frame with its columns in the order of fit's."""

@@ -69,7 +69,7 @@ def test_rounded_probabilities_are_not_taken_for_logits(key: str) -> None:
     with pytest.raises(InputError) as refusal:
         cordcal.calibrators.make(key).fit(rounded, LABELS)
     assert refusal.value.argument == "scores"
-    assert refusal.value.setting == ("input", "probabilities")
+    assert refusal.value.option == ("input", "probabilities")
 
 
 COMPARISON = cordcal.compare(LOGITS, LABELS, "ts")

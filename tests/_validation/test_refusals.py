@@ -9,7 +9,7 @@ import pytest
 
 from cordcal import CORD, InputError, PreservingCalibrator, calibrators, metrics
 from cordcal._errors import merge_errors, raise_first, renumber_rows
-from cordcal._validation.scores import score_refusals
+from cordcal._validation.scores import score_errors
 from cordcal.repair.numpy_engine import pair_refusals
 
 ROWS, CLASSES = 60_000, 10  # several blocks of 2 MB
@@ -94,9 +94,7 @@ def test_every_kind_is_told_at_once_to_who_goes_around() -> None:
         "does not sum to 1": [9],
         "contains a negative number": [26_500],
     }
-    assert {
-        each.reason: each.rows.tolist() for each in score_refusals(bad, "probabilities")
-    } == found
+    assert {each.reason: each.rows.tolist() for each in score_errors(bad, "probabilities")} == found
 
 
 def test_a_row_is_refused_once() -> None:
@@ -128,9 +126,9 @@ def test_blocks_are_put_in_their_place() -> None:
 def test_a_setting_is_spelled_as_the_caller_writes_it() -> None:
     found = refusal_of(calibrators.make("ts").fit, SOUND[:50], LABELS[:50])
     assert 'write input="probabilities"' in str(found)
-    assert "write --input probabilities" in found.sentence(lambda name, to: f"--{name} {to}")
+    assert "write --input probabilities" in found.message(lambda name, to: f"--{name} {to}")
 
 
 def test_refusals_travel_between_processes() -> None:
-    error = InputError("scores", "contains NaN", "drop such rows", rows=[3], found="holds NaN")
+    error = InputError("scores", "contains NaN", "drop such rows", rows=[3], detail="holds NaN")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

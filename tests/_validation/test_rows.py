@@ -20,7 +20,7 @@ from cordcal import (
     metrics,
     repair,
 )
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal.calibrators import make
 from cordcal.evaluate.gates import Gate, check
 
@@ -246,7 +246,7 @@ def series(index: Any, values: Any = None) -> Any:
 
 
 def matched(first: Any, second: Any) -> list[int]:
-    return same_rows(scores=first, labels=second)[1].tolist()
+    return align_rows(scores=first, labels=second)[1].tolist()
 
 
 def test_equal_indices_with_repeated_entries_go_by_position() -> None:
@@ -325,10 +325,10 @@ def test_orders_that_differ_next_to_scores_in_an_unknown_one_are_refused(scores:
     labels = series([5, 2, 9])
     weight = labels.iloc[[2, 0, 1]]
     with pytest.raises(InputError) as caught:
-        same_rows(scores=scores, labels=labels, sample_weight=weight)
+        align_rows(scores=scores, labels=labels, sample_weight=weight)
     assert caught.value.argument == "sample_weight"
     assert "sample_weight.loc[labels.index]" in caught.value.hint
-    found = same_rows(scores=scores, labels=labels, sample_weight=labels)
+    found = align_rows(scores=scores, labels=labels, sample_weight=labels)
     assert [list(each) for each in found] == [[0, 1, 2]] * 3
 
 
@@ -336,7 +336,7 @@ def test_what_has_no_index_goes_by_position_with_the_first_argument() -> None:
     scores = series([5, 2, 9])
     labels = scores.iloc[[2, 0, 1]]
     for weight in (np.arange(3), series([0, 1, 2])):
-        found = same_rows(scores=scores, labels=labels, sample_weight=weight)
+        found = align_rows(scores=scores, labels=labels, sample_weight=weight)
         assert [list(each) for each in found] == [[0, 1, 2]] * 3
 
 

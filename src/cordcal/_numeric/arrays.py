@@ -124,7 +124,7 @@ def refuse_masked(values: Any, name: str) -> None:
             "drop such rows from every argument (numpy.ma.getmaskarray tells which they are), or "
             "fill them in",
             rows=rows,
-            found="is masked" if vector else None,
+            detail="is masked" if vector else None,
         )
 
 

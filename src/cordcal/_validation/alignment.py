@@ -26,7 +26,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked
 
 
-def same_rows(**arguments: Any) -> tuple[Any, ...]:
+def align_rows(**arguments: Any) -> tuple[Any, ...]:
     """Return arguments whose rows go together, all in the order of the first one's rows.
 
     Masked arrays are refused here, too: their entries are not to be used.
@@ -41,7 +41,7 @@ def same_rows(**arguments: Any) -> tuple[Any, ...]:
     >>> import pandas as pd
     >>> scores = pd.DataFrame({"cat": [0.9, 0.2], "dog": [0.1, 0.8]}, index=["a", "b"])
     >>> labels = pd.Series([1, 0], index=["b", "a"])
-    >>> same_rows(scores=scores, labels=labels)[1].tolist()
+    >>> align_rows(scores=scores, labels=labels)[1].tolist()
     [0, 1]
     """
     for name, value in arguments.items():
@@ -137,7 +137,7 @@ def _repeated(name: str, index: Any, other: str) -> InputError:
         f"the index of {other} differs, so rows can only be matched by entries that occur once: "
         f"make the index unique, or pass {name}.to_numpy() if positions say which rows go together",
         rows=rows,
-        found=f"repeats the index entry {entry!r}",
+        detail=f"repeats the index entry {entry!r}",
     )
 
 
@@ -151,5 +151,5 @@ def _missing(first: str, entries: set[Any], second: str, other: Any) -> InputErr
         f"pass the same rows in both, or {second}.to_numpy() if positions say which rows go "
         f"together",
         rows=rows,
-        found=f"has the index entry {entry!r}, which {first} does not have",
+        detail=f"has the index entry {entry!r}, which {first} does not have",
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import Classes, Labels, Vector
-from cordcal._validation.names import other_numbers
+from cordcal._validation.names import nondefault_integers
 
 
 def check_decisions(decision: Any, rows: int, classes: int, name: str = "decision") -> Classes:
@@ -57,7 +57,7 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
                 "labels",
                 "is not a class index",
                 f"pass integers 0..{classes - 1}",
-                found=lambda row: f"is {array[row]}, not a class index",
+                detail=lambda row: f"is {array[row]}, not a class index",
             )
         )
     elif array.dtype.kind not in "iub":
@@ -93,12 +93,12 @@ def _refuse_outside(array: npt.NDArray[Any], classes: int, name: str, hint: str)
             name,
             f"is outside {range_of}",
             hint,
-            found=lambda row: f"is {array[row]}, outside {range_of}",
+            detail=lambda row: f"is {array[row]}, outside {range_of}",
         )
     )
 
 
-def check_variety(labels: Labels, weight: Vector | None) -> None:
+def check_two_classes(labels: Labels, weight: Vector | None) -> None:
     """Refuse calibration rows that all carry one label."""
     counted = labels if weight is None else labels[weight > 0.0]
     if (counted == counted[0]).all():
@@ -128,15 +128,15 @@ def check_weights(sample_weight: Any, rows: int, *, some: bool = True) -> Vector
             "sample_weight",
             "is no weight",
             "weights must be finite and not negative",
-            found=lambda row: f"is {array[row]}",
+            detail=lambda row: f"is {array[row]}",
         )
     )
     if some and not array.any():
-        raise no_weight()
+        raise zero_weight_error()
     return array
 
 
-def no_weight() -> InputError:
+def zero_weight_error() -> InputError:
     """Return the refusal of weights that are all zero, for callers that see them in parts."""
     return InputError("sample_weight", "is zero in every row", "give at least one row some weight")
 
@@ -182,13 +182,13 @@ def as_indices(
     if words and names is not None:
         return _looked_up(labels, names, where)
     # Columns headed 1..K: the labels are headings, not positions.
-    numbers = None if names is None else other_numbers(_as_numbers(names))
+    numbers = None if names is None else nondefault_integers(_as_numbers(names))
     if numbers is None:
         return _checked(labels, classes, where)
     return _looked_up_numbers(labels, numbers, where)
 
 
-def as_columns(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None) -> Any:
+def names_to_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None) -> Any:
     """Return labels that are class names as column indices; others, and none, as they are.
 
     Numbers are looked up among names that are whole numbers other than 0..K-1 in order; among
@@ -196,9 +196,9 @@ def as_columns(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None)
 
     Examples
     --------
-    >>> as_columns(["cat", "dog"], (2, 2), ["dog", "cat"])
+    >>> names_to_indices(["cat", "dog"], (2, 2), ["dog", "cat"])
     array([1, 0])
-    >>> as_columns([20, 10, 20], (3, 2), [10, 20])
+    >>> names_to_indices([20, 10, 20], (3, 2), [10, 20])
     array([1, 0, 1])
     """
     if labels is None or names is None:
@@ -206,7 +206,7 @@ def as_columns(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None)
     array = _as_written(labels)
     if array.dtype.kind not in "iufb":
         return as_indices(array, shape, tuple(str(name) for name in names), "labels")
-    numbers = other_numbers(names)
+    numbers = nondefault_integers(names)
     return labels if numbers is None else _looked_up_numbers(array, numbers, "labels")
 
 
@@ -229,7 +229,7 @@ def _looked_up(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDArra
             "has a label that is no class name",
             f"labels must be class names or 0..{len(names) - 1}",
             rows=wrong,
-            found=f"has the label {str(labels[wrong[0]])!r}, which is no class name (the first "
+            detail=f"has the label {str(labels[wrong[0]])!r}, which is no class name (the first "
             f"are {first})",
         )
     return found
@@ -253,7 +253,7 @@ def _looked_up_numbers(
             "where class names or headings are numbers other than 0..K-1 in order, labels must be "
             "among them",
             rows=wrong,
-            found=f"has the label {labels.flat[wrong[0]]}, which is not a class name (the first "
+            detail=f"has the label {labels.flat[wrong[0]]}, which is not a class name (the first "
             f"are {first})",
         )
     return columns
@@ -270,7 +270,7 @@ def _checked(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[
             f"with {classes} columns, labels are the integers 0..{classes - 1}"
             f"{counted_from_one(labels, classes)}",
             rows=wrong,
-            found=f"has the label {labels[wrong[0]]:g}",
+            detail=f"has the label {labels[wrong[0]]:g}",
         )
     return labels.astype(np.int64)
 

@@ -76,7 +76,7 @@ def row_views(
         first += len(views[0])
 
 
-def flat_rows(
+def flatten_rows(
     axis: int | None, reports: Sequence[Any], vectors: Sequence[Any] = ()
 ) -> tuple[list[Any], list[Any]]:
     """Return dense reports as (rows, K) matrices and what goes with them as vectors.
@@ -86,7 +86,7 @@ def flat_rows(
 
     Examples
     --------
-    >>> (images,), (labels,) = flat_rows(1, [np.zeros((2, 3, 4, 4))], [np.zeros((2, 4, 4))])
+    >>> (images,), (labels,) = flatten_rows(1, [np.zeros((2, 3, 4, 4))], [np.zeros((2, 4, 4))])
     >>> images.shape, labels.shape
     ((32, 3), (32,))
     """
@@ -121,7 +121,7 @@ def _beside(vector: Any, shape: tuple[int, ...]) -> View:
     return array
 
 
-def labelled_rows(
+def labelled_blocks(
     axis: int | None,
     ignore_index: int | None,
     reports: Sequence[Any],
@@ -166,7 +166,7 @@ def _unignored(
         yield (kept + first).tolist(), some, truth[kept], weights
 
 
-def chosen_rows(
+def rows_to_fit(
     axis: int | None,
     ignore_index: int | None,
     scores: Any,
@@ -178,7 +178,7 @@ def chosen_rows(
 
     For fits, which need all rows in one matrix: they are copied.
     """
-    blocks = list(labelled_rows(axis, ignore_index, [scores], labels, sample_weight))
+    blocks = list(labelled_blocks(axis, ignore_index, [scores], labels, sample_weight))
     if not blocks:
         raise InputError(
             "labels", f"are all {ignore_index}, the ignore_index", "there are no rows left"
@@ -238,17 +238,17 @@ class Handler(Protocol):
 _HANDLERS: dict[str, Handler] = {}
 
 
-def register(framework: str, handler: Handler) -> None:
+def register_lazy(framework: str, handler: Handler) -> None:
     """Serve the collections of a framework, named by its top module."""
     _HANDLERS[framework] = handler
 
 
-def handler(*values: Any) -> Handler | None:
+def lazy_handler(*values: Any) -> Handler | None:
     """Return who serves a lazy collection among the values; None where there is none.
 
     Examples
     --------
-    >>> handler([0.4, 0.6]) is None
+    >>> lazy_handler([0.4, 0.6]) is None
     True
     """
     for value in values:

@@ -25,7 +25,7 @@ def column_names(values: Any) -> list[str] | None:
     return None if columns is None else [str(name) for name in columns]
 
 
-def whole_headings(values: Any) -> list[int] | None:
+def integer_column_names(values: Any) -> list[int] | None:
     """Return a data frame's columns where they are whole numbers other than 0..K-1 in order.
 
     Labels of such a frame are its headings, not positions.
@@ -33,23 +33,25 @@ def whole_headings(values: Any) -> list[int] | None:
     Examples
     --------
     >>> import pandas as pd
-    >>> whole_headings(pd.DataFrame([[0.4, 0.6]], columns=[1, 2]))
+    >>> integer_column_names(pd.DataFrame([[0.4, 0.6]], columns=[1, 2]))
     [1, 2]
-    >>> whole_headings(pd.DataFrame([[0.4, 0.6]])) is None
+    >>> integer_column_names(pd.DataFrame([[0.4, 0.6]])) is None
     True
     """
     if hasattr(values, "column_names") or not hasattr(values, "columns"):
         return None
-    return other_numbers(values.columns)
+    return nondefault_integers(values.columns)
 
 
-def other_numbers(names: Iterable[Any]) -> list[int] | None:
+def nondefault_integers(names: Iterable[Any]) -> list[int] | None:
     """Return names that are whole numbers, each its own, but not 0..K-1 in order; else None.
 
     Examples
     --------
-    >>> other_numbers([3, 1.0, 2]), other_numbers([0, 1]), other_numbers(["3", "1"])
-    ([3, 1, 2], None, None)
+    >>> nondefault_integers([3, 1.0, 2])
+    [3, 1, 2]
+    >>> nondefault_integers([0, 1]), nondefault_integers(["3", "1"])
+    (None, None)
     """
     numbers = []
     for name in names:
@@ -107,7 +109,7 @@ def in_column_order(values: Any, where: str, expected: list[str] | None, than: s
     own = column_names(values)
     if own is None or expected is None or len(own) != len(expected):
         return values  # shapes that differ are refused in words of their own
-    if are_numbers(own) != are_numbers(expected) and set(own) != set(expected):
+    if are_default_names(own) != are_default_names(expected) and set(own) != set(expected):
         return values  # a frame made without names
     order = class_order(own, expected, where, than)
     if order is None:
@@ -159,16 +161,16 @@ def _other_classes(
     where: str,
     than: str,
 ) -> InputError:
-    pattern = fixed_part(own, expected)
+    pattern = common_pattern(own, expected)
     if pattern is not None:
         first = pattern.replace("*", expected[0])
         return InputError(
             where,
             f"has the column {first!r} where {than} has the class {expected[0]!r}",
-            "name the columns with {setting}",
-            setting=("columns", pattern),
+            "name the columns with {option}",
+            option=("columns", pattern),
         )
-    pattern = fixed_part(expected, own)
+    pattern = common_pattern(expected, own)
     if pattern is not None:
         first = pattern.replace("*", own[0])
         return InputError(
@@ -191,17 +193,17 @@ def _other_classes(
     return InputError(
         where,
         f"has the class {extra[0]!r}, which {than} does not have",
-        "pass the same classes, or name the columns of the scores with {setting}",
-        setting=("columns", "a,b,…"),
+        "pass the same classes, or name the columns of the scores with {option}",
+        option=("columns", "a,b,…"),
     )
 
 
-def fixed_part(names: Sequence[str], classes: Sequence[str]) -> str | None:
+def common_pattern(names: Sequence[str], classes: Sequence[str]) -> str | None:
     """Return the pattern under which some of the names are the classes; None if there is none.
 
     Examples
     --------
-    >>> fixed_part(["id", "logit_ant", "logit_bee"], ["ant", "bee"])
+    >>> common_pattern(["id", "logit_ant", "logit_bee"], ["ant", "bee"])
     'logit_*'
     """
     listed = set(names)
@@ -215,7 +217,7 @@ def fixed_part(names: Sequence[str], classes: Sequence[str]) -> str | None:
     return None
 
 
-def are_numbers(names: Sequence[str]) -> bool:
+def are_default_names(names: Sequence[str]) -> bool:
     """Whether names are only the numbers of the columns, 0, 1, 2 and so on."""
     return all(name == str(at) for at, name in enumerate(names))
 

@@ -108,7 +108,7 @@ def sum_warning_level(dtype: Any, classes: int) -> float:
     return 32.0 * unit * float(np.sqrt(classes))
 
 
-def check_report(report: Array, totals: Array, name: str, dtype: Any) -> float:
+def check_probabilities(report: Array, totals: Array, name: str, dtype: Any) -> float:
     """Refuse rows that are no distributions; return the largest accepted deviation of a sum.
 
     Parameters
@@ -123,7 +123,7 @@ def check_report(report: Array, totals: Array, name: str, dtype: Any) -> float:
         The dtype in which the caller was given the report.
     """
     if not are_distributions(report, totals, dtype):
-        raise_first(*report_refusals(report, totals, name, dtype))
+        raise_first(*probability_errors(report, totals, name, dtype))
     xp = namespace(totals)
     return float(to_numpy(xp.max(xp.abs(totals - 1.0))))
 
@@ -138,7 +138,7 @@ def are_distributions(report: Array, totals: Array, dtype: Any, *, spare: float 
     return near_one and bool(xp.min(report) >= 0.0)
 
 
-def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list[InputError]:
+def probability_errors(report: Array, totals: Array, name: str, dtype: Any) -> list[InputError]:
     """Return a refusal for each way in which rows are no distributions, with all such rows.
 
     A row is refused once, for the first of: NaN, infinities, negative numbers, its sum.
@@ -157,7 +157,7 @@ def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list
             "contains a negative number",
             f"pass probabilities. If these are logits, apply a softmax first, e.g. "
             f"scipy.special.softmax({name}, axis=1)",
-            found=lambda row: f"contains a negative number ({float(xp.min(report[row, :])):.6g})",
+            detail=lambda row: f"contains a negative number ({float(xp.min(report[row, :])):.6g})",
         ),
         row_error(
             off & ~bad_entries & ~negative,
@@ -165,13 +165,13 @@ def report_refusals(report: Array, totals: Array, name: str, dtype: Any) -> list
             "does not sum to 1",
             "pass whole probability vectors (divide each row by its sum if they are "
             "unnormalised, or apply a softmax to logits)",
-            found=lambda row: f"sums to {float(sums[row]):.6g}, not 1",
+            detail=lambda row: f"sums to {float(sums[row]):.6g}, not 1",
         ),
     )
     return [kind for kind in kinds if kind is not None]
 
 
-def nan_refusal(report: Array, name: str) -> InputError | None:
+def nan_error(report: Array, name: str) -> InputError | None:
     """Return the refusal of all rows with a NaN, for readers of the order alone."""
     xp = namespace(report)
     return row_error(to_numpy(xp.any(xp.isnan(report), axis=1)), name, "contains NaN", DROP)

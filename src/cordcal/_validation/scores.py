@@ -57,25 +57,22 @@ def check_kind(kind: Any) -> None:
         raise InputError("input", f"is {kind!r}", 'write input="logits" or input="probabilities"')
 
 
-def as_scores(scores: Any) -> npt.NDArray[Any]:
-    """Return the scores as a floating (n, K) NumPy array, in their own dtype."""
-    array = as_matrix(to_numpy(scores, "scores"), "scores")
-    return np.asarray(array)
+def as_scores(scores: Any, classes: int | None = None) -> npt.NDArray[Any]:
+    """Return the scores as a floating-point (n, K) NumPy array, without changing their dtype.
 
-
-def as_scores_again(scores: Any, classes: int) -> npt.NDArray[Any]:
-    """Return scores of other rows than those of fit, with as many columns."""
-    given = as_scores(scores)
-    if given.shape[1] != classes:
+    ``classes`` is the number of columns seen in fit; another number of columns is refused.
+    """
+    array = np.asarray(as_matrix(to_numpy(scores, "scores"), "scores"))
+    if classes is not None and array.shape[1] != classes:
         raise InputError(
             "scores",
-            f"has {given.shape[1]} columns but fit saw {classes}",
+            f"has {array.shape[1]} columns but fit saw {classes}",
             "pass the same classes as in fit",
         )
-    return given
+    return array
 
 
-def check_own_scores(scores: npt.NDArray[Any], labels: Labels, kind: Kind) -> None:
+def check_labels_unmasked(scores: npt.NDArray[Any], labels: Labels, kind: Kind) -> None:
     """Refuse a label whose class is masked in its row: its loss is infinite under any map."""
     if kind == "logits":
         raise_first(
@@ -84,7 +81,7 @@ def check_own_scores(scores: npt.NDArray[Any], labels: Labels, kind: Kind) -> No
                 "labels",
                 "is a class whose logit is −inf (masked) in that row",
                 "fix the label or unmask the class",
-                found=lambda row: (
+                detail=lambda row: (
                     f"is {labels[row]}, a class whose logit is −inf (masked) in that row"
                 ),
             )
@@ -154,7 +151,7 @@ def _checked_blocks(
         total = _totals(wide) if kind == "probabilities" else None
         if not _are_sound(low, high, total, kind, block.dtype, masked=masked):
             with renumber_rows(at.start):
-                raise_first(*score_refusals(scores[at.start :], kind, masked=masked, owner=owner))
+                raise_first(*score_errors(scores[at.start :], kind, masked=masked, owner=owner))
         if total is None:
             suspicious = suspicious and _like_probabilities(block, loose=fitting)
         else:
@@ -165,8 +162,8 @@ def _checked_blocks(
         raise InputError(
             "scores",
             "look like probabilities: every row lies in [0, 1] and sums to 1",
-            "write {setting}, or pass the logits themselves",
-            setting=("input", "probabilities"),
+            "write {option}, or pass the logits themselves",
+            option=("input", "probabilities"),
         )
     if kind == "probabilities":
         warn_about_sums(worst, "scores", scores.dtype, classes)
@@ -199,7 +196,7 @@ def _are_sound(
     return bool(low.min() >= 0.0 and (np.abs(total - 1.0) <= sum_tolerance(dtype)).all())
 
 
-def score_refusals(
+def score_errors(
     scores: npt.NDArray[Any],
     kind: Kind,
     *,
@@ -213,7 +210,7 @@ def score_refusals(
     Examples
     --------
     >>> rows = np.array([[0.0, np.nan], [1.0, 2.0], [np.inf, 0.0], [np.nan, 0.0]])
-    >>> [(each.reason, each.rows.tolist()) for each in score_refusals(rows, "logits")]
+    >>> [(each.reason, each.rows.tolist()) for each in score_errors(rows, "logits")]
     [('contains NaN', [0, 3]), ('contains +inf', [2])]
     """
     return merge_errors(
@@ -233,37 +230,39 @@ def _block_refusals(
     yield row_error(np.isposinf(high), "scores", "contains +inf", DROP)
     empty = np.isneginf(high)
     words = "has no class left: every logit is −inf"
-    yield row_error(empty, "scores", "has no class left", DROP, found=lambda _: words)
+    yield row_error(empty, "scores", "has no class left", DROP, detail=lambda _: words)
     if kind == "logits":
         if not masked:
-            yield masked_refusal(usable & np.isneginf(low), owner)
+            yield masked_class_error(usable & np.isneginf(low), owner)
         return
     yield row_error(
         usable & (low < 0.0),
         "scores",
         "contains a negative number",
-        "write {setting} if they are logits",
-        found=lambda row: (
+        "write {option} if they are logits",
+        detail=lambda row: (
             f"contains a negative number ({float(low[row]):.6g}), so these are not probabilities"
         ),
-        setting=("input", "logits"),
+        option=("input", "logits"),
     )
     total = _totals(block.astype(np.float64))[:, 0]
     yield row_error(
         usable & (low >= 0.0) & ~(np.abs(total - 1.0) <= sum_tolerance(block.dtype)),
         "scores",
         "does not sum to 1",
-        "write {setting} if they are logits, or divide each row by its sum",
-        found=lambda row: f"sums to {float(total[row]):.6g}, not 1, so these are not probabilities",
-        setting=("input", "logits"),
+        "write {option} if they are logits, or divide each row by its sum",
+        detail=lambda row: (
+            f"sums to {float(total[row]):.6g}, not 1, so these are not probabilities"
+        ),
+        option=("input", "logits"),
     )
 
 
-def masked_refusal(flags: npt.NDArray[np.bool_], owner: str) -> InputError | None:
+def masked_class_error(flags: npt.NDArray[np.bool_], owner: str) -> InputError | None:
     """Return the refusal of rows with masked classes by a map that cannot take them."""
     words = f"contains −inf (a masked class), which the calibrator {owner!r} cannot take"
     hint = "use one that can, e.g. 'ts', 'svs' or 'irova', or replace −inf by a finite logit"
-    return row_error(flags, "scores", "contains −inf", hint, found=lambda _: words)
+    return row_error(flags, "scores", "contains −inf", hint, detail=lambda _: words)
 
 
 def _like_probabilities(block: npt.NDArray[Any], *, loose: bool) -> bool:

@@ -22,7 +22,7 @@ def warn(message: str) -> None:
 
     Examples
     --------
-    >>> with collected() as messages:
+    >>> with collect_warnings() as messages:
     ...     warn("some rows are odd")
     >>> messages
     ['some rows are odd']
@@ -35,7 +35,7 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def collected() -> Iterator[list[str]]:
+def collect_warnings() -> Iterator[list[str]]:
     """Yield the list that takes the warnings of the block, those of this thread alone."""
     messages: list[str] = []
     token = _COLLECTED.set(messages)

@@ -20,18 +20,17 @@ from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.caveats import already_warned
 from cordcal._validation.estimator import Estimator, as_seed
-from cordcal._validation.labels import check_labels, check_variety, check_weights
-from cordcal._validation.sanity import is_explained
+from cordcal._validation.labels import check_labels, check_two_classes, check_weights
 from cordcal._validation.scores import (
     LOG_FLOOR,
     CheckedScores,
     as_scores,
-    as_scores_again,
     check_kind,
-    check_own_scores,
-    masked_refusal,
+    check_labels_unmasked,
+    masked_class_error,
     read_scores,
     rescale_large_weights,
 )
@@ -345,31 +344,31 @@ class Calibrator(Estimator, ABC):
         self, scores: Any, labels: Any, sample_weight: Any
     ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
         check_kind(self.input)
-        scores, labels, sample_weight = same_rows(
+        scores, labels, sample_weight = align_rows(
             scores=scores, labels=labels, sample_weight=sample_weight
         )
         given = as_scores(scores)
         rows, classes = given.shape
         y = check_labels(labels, rows, classes)
         weight = None if sample_weight is None else check_weights(sample_weight, rows)
-        check_variety(y, weight)
-        check_own_scores(given, y, self.input)
+        check_two_classes(y, weight)
+        check_labels_unmasked(given, y, self.input)
         return given, y, weight
 
     def _check_rows(self, original: CheckedScores, labels: Labels, weight: Vector | None) -> None:
         """Refuse checked rows that this map cannot be fitted on."""
-        check_variety(labels, weight)
+        check_two_classes(labels, weight)
         if original.kind == "logits" and original.masked.any():
-            check_own_scores(original.raw, labels, original.kind)
+            check_labels_unmasked(original.raw, labels, original.kind)
         self._check_masked(original)
 
     def _check_masked(self, original: CheckedScores) -> None:
         if original.kind == "logits" and not self.takes_masked:
-            raise_first(masked_refusal(original.masked, self.key))
+            raise_first(masked_class_error(original.masked, self.key))
 
     def _checked_again(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("n_classes_")
-        return as_scores_again(scores, self.n_classes_)
+        return as_scores(scores, self.n_classes_)
 
     def _read(self, given: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
         return read_scores(
@@ -384,7 +383,7 @@ class Calibrator(Estimator, ABC):
 
     def _warn(self, message: str, *, blames_labels: bool = False) -> None:
         """Warn once about a fit that did not end at an optimum, at the caller's own line."""
-        if is_explained(by_labels=blames_labels):
+        if already_warned(by_labels=blames_labels):
             return
         from sklearn.exceptions import ConvergenceWarning
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import Classes, Matrix, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal.metrics.record import Measure, Resampler, documented, sums_by_place
 from cordcal.metrics.rows import LabelledRows, Report
 from cordcal.metrics.stream import (
@@ -364,7 +364,7 @@ def class_reliability(
     >>> found.count.tolist(), found.accuracy[[0, 2]].tolist()
     ([1, 0, 1, 0, 0], [0.0, 0.0])
     """
-    probabilities, labels, sample_weight = same_rows(
+    probabilities, labels, sample_weight = align_rows(
         probabilities=probabilities, labels=labels, sample_weight=sample_weight
     )
     report = Report.of(probabilities, "probabilities")

@@ -12,10 +12,10 @@ from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal._numeric.types import Classes, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.names import column_names, in_column_order
-from cordcal._validation.probabilities import check_same_shape, nan_refusal
+from cordcal._validation.probabilities import check_same_shape, nan_error
 from cordcal.metrics.record import documented
 from cordcal.metrics.rows import Report
 from cordcal.metrics.stream import WeightedMean, fed, require_rows, unlike
@@ -95,7 +95,7 @@ class DecisionChangesStream:
         self : DecisionChangesStream
             The stream, so that calls can be chained.
         """
-        original, evaluated, labels, sample_weight = same_rows(
+        original, evaluated, labels, sample_weight = align_rows(
             original=original, evaluated=evaluated, labels=labels, sample_weight=sample_weight
         )
         before, after, classes = decision_pair(original, evaluated)
@@ -202,7 +202,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
         chosen[at] = first = arrays.first_argmax(block)
         # A NaN wins NumPy's argmax, so looking at the winners finds every row that has one.
         if np.isnan(block[np.arange(len(block)), first]).any():
-            raise_first(nan_refusal(report.values, name))
+            raise_first(nan_error(report.values, name))
     return chosen, report.classes
 
 
@@ -368,7 +368,7 @@ def decision_flows(original: Any, report: Any) -> Flows:
     >>> flows, flows.matrix().tolist()
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
-    original, report = same_rows(original=original, report=report)
+    original, report = align_rows(original=original, report=report)
     before, after, known = decision_pair(original, report)
     return flows_between(before, after, known or int(max(before.max(), after.max())) + 1)
 
@@ -441,7 +441,7 @@ class TopkChangesStream:
         self : TopkChangesStream
             The stream, so that calls can be chained.
         """
-        original, evaluated, sample_weight = same_rows(
+        original, evaluated, sample_weight = align_rows(
             original=original, evaluated=evaluated, sample_weight=sample_weight
         )
         before, after = Report.of(original, "original"), Report.of(evaluated, "evaluated")
@@ -493,7 +493,7 @@ def _best(scores: npt.NDArray[Any], k: int, name: str, first: int) -> Classes:
     threshold = np.partition(scores, classes - k, axis=1)[:, classes - k :]
     if np.isnan(threshold).any():
         with renumber_rows(first):
-            raise_first(nan_refusal(scores, name))
+            raise_first(nan_error(scores, name))
     inside = scores >= threshold[:, :1]
     # A tie at the last place lets too many in: the smallest indices stay.
     crowded = np.flatnonzero(inside.sum(axis=1) > k)
@@ -563,7 +563,7 @@ class MeanRetentionStream:
         self : MeanRetentionStream
             The stream, so that calls can be chained.
         """
-        original, direct, repaired, sample_weight = same_rows(
+        original, direct, repaired, sample_weight = align_rows(
             original=original, direct=direct, repaired=repaired, sample_weight=sample_weight
         )
         before, after = Report.of(direct, "direct"), Report.of(repaired, "repaired")

@@ -17,7 +17,7 @@ from cordcal._errors import InputError, merge_errors, raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation.labels import check_decisions, check_weights
-from cordcal._validation.probabilities import are_distributions, as_matrix, report_refusals
+from cordcal._validation.probabilities import are_distributions, as_matrix, probability_errors
 
 Visitor = Callable[[npt.NDArray[Any], Vector, Classes, Vector], None]
 
@@ -149,7 +149,7 @@ class Report:
         return merge_errors(
             refusal.offset_rows(at.start)
             for at, block in self.blocks()
-            for refusal in report_refusals(
+            for refusal in probability_errors(
                 block, block.astype(np.float64) @ ones, self.name, self.given
             )
         )

@@ -22,8 +22,8 @@ from cordcal._numeric.exact import (
 )
 from cordcal._numeric.types import Classes, Labels, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
-from cordcal._validation.labels import no_weight
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.labels import zero_weight_error
 from cordcal.metrics.rows import LabelledRows, Report
 
 
@@ -47,7 +47,7 @@ class Stream(ABC):
         self
             The stream, so that calls can be chained.
         """
-        probabilities, labels, sample_weight = same_rows(
+        probabilities, labels, sample_weight = align_rows(
             probabilities=probabilities, labels=labels, sample_weight=sample_weight
         )
         report = Report.of(probabilities, "probabilities")
@@ -232,18 +232,18 @@ def fed(
     ignore_index : int, optional
         The label of positions that have none.
     """
-    collection = layouts.handler(*reports, labels)
+    collection = layouts.lazy_handler(*reports, labels)
     if collection is not None:
         if axis is not None:
             raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
         whole: Fed = collection.fed(stream, reports, labels, sample_weight, ignore_index)
         return whole
     named = dict(zip(_REPORTS[len(reports)], reports, strict=True))
-    *rows, labels, sample_weight = same_rows(**named, labels=labels, sample_weight=sample_weight)
+    *rows, labels, sample_weight = align_rows(**named, labels=labels, sample_weight=sample_weight)
     if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
-        raise no_weight()
+        raise zero_weight_error()
     update: Any = stream.update  # type: ignore[attr-defined]
-    blocks = layouts.labelled_rows(axis, ignore_index, rows, labels, sample_weight)
+    blocks = layouts.labelled_blocks(axis, ignore_index, rows, labels, sample_weight)
     for numbers, block, truth, weight in blocks:
         given = block if truth is None else [*block, truth]
         with renumber_rows(numbers):

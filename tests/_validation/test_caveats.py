@@ -12,7 +12,7 @@ import pytest
 import cordcal
 from cordcal import PreservingCalibrator
 from cordcal._numeric.rows import softmax
-from cordcal._validation.sanity import FEWEST_TO_FIT, doubts
+from cordcal._validation.caveats import MIN_ROWS_TO_FIT, find_caveats
 from cordcal._validation.scores import CheckedScores
 
 DATA = Path(os.environ.get("CORDCAL_TEST_DATA", "/nowhere"))
@@ -146,10 +146,10 @@ def test_far_too_few_rows() -> None:
     assert len(caught) == 1
     with pytest.warns(UserWarning, match="only 19 rows"):
         PreservingCalibrator("ts").fit(
-            logits, labels, sample_weight=np.arange(40) < FEWEST_TO_FIT - 1
+            logits, labels, sample_weight=np.arange(40) < MIN_ROWS_TO_FIT - 1
         )
-    enough = CheckedScores.from_scores(logits[:FEWEST_TO_FIT], "logits")
-    assert doubts(enough, labels[:FEWEST_TO_FIT]) == []
+    enough = CheckedScores.from_scores(logits[:MIN_ROWS_TO_FIT], "logits")
+    assert find_caveats(enough, labels[:MIN_ROWS_TO_FIT]) == []
 
 
 def test_labels_of_one_class_are_refused_without_a_doubt() -> None:
@@ -218,7 +218,7 @@ def test_small_sets_of_a_poor_classifier_are_not_doubted_by_chance(rows: int, cl
     doubted = 0
     for seed in range(400):
         logits, labels = drawn(rows, classes, seed, sharp=1.0)
-        doubted += bool(doubts(CheckedScores.from_scores(logits, "logits"), labels))
+        doubted += bool(find_caveats(CheckedScores.from_scores(logits, "logits"), labels))
     assert doubted == 0
 
 
@@ -266,7 +266,7 @@ def test_of_the_real_sets_only_the_one_below_its_majority_is_doubted() -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a few round their probabilities coarsely
                 original = CheckedScores.from_scores(scores, kind)
-            found = doubts(original, content["labels"].astype(np.intp))
+            found = find_caveats(original, content["labels"].astype(np.intp))
         if found:
             doubted[path.stem] = [concern.key for concern in found]
     assert doubted == {BELOW_MAJORITY: ["chance"]}

@@ -20,7 +20,7 @@ from cordcal._validation.scores import CheckedScores
 Flags = npt.NDArray[np.bool_]
 
 # Below this the accuracy itself is known to ±22 points at best (two standard errors).
-FEWEST_TO_FIT = 20
+MIN_ROWS_TO_FIT = 20
 # Another numbering or order must gain this many standard errors: one in thirty thousand by
 # chance, and several are tried.
 _CLEAR = 4.0
@@ -44,7 +44,7 @@ _GLANCE = 8
 _ROUNDING = 1e-9
 
 
-class DoubtWarning(UserWarning):
+class SuspectDataWarning(UserWarning):
     """Scores or labels look like a mistake."""
 
 
@@ -80,7 +80,7 @@ class Caveat:
         return asdict(self)
 
 
-def doubts(
+def find_caveats(
     original: CheckedScores,
     labels: Labels | None = None,
     weight: Vector | None = None,
@@ -103,7 +103,7 @@ def doubts(
         counted = labels if weight is None else labels[weight > 0.0]
         if (counted == counted[0]).all():
             labels = None  # one class alone is refused, in words of its own
-        elif len(counted) < FEWEST_TO_FIT:
+        elif len(counted) < MIN_ROWS_TO_FIT:
             return [_few(len(counted), original.classes)]
     concern = _constant(original.probabilities)
     if concern is not None:
@@ -112,7 +112,7 @@ def doubts(
     if labels is not None:
         concerns += [
             _softmax_twice(original, labels, weight),
-            label_doubt(
+            label_caveat(
                 original.decision,
                 labels,
                 original.classes,
@@ -124,10 +124,10 @@ def doubts(
     return [concern for concern in concerns if concern is not None]
 
 
-def warn_of(concerns: Iterable[Caveat]) -> None:
+def warn_about(concerns: Iterable[Caveat]) -> None:
     """Warn of each concern, at the caller's own line."""
     for concern in concerns:
-        warnings.warn(concern.sentence, DoubtWarning, stacklevel=stacklevel_outside_package())
+        warnings.warn(concern.sentence, SuspectDataWarning, stacklevel=stacklevel_outside_package())
 
 
 # What the fit that runs now was warned of.
@@ -135,8 +135,8 @@ _SAID: ContextVar[frozenset[str]] = ContextVar("said", default=frozenset())
 
 
 @contextmanager
-def said_before(concerns: Iterable[Caveat]) -> Iterator[None]:
-    """Keep a fit from warning again of what these concerns explain (see `is_explained`)."""
+def suppress_repeats(concerns: Iterable[Caveat]) -> Iterator[None]:
+    """Keep a fit from warning again of what these concerns explain (see `already_warned`)."""
     token = _SAID.set(frozenset(concern.key for concern in concerns))
     try:
         yield
@@ -144,7 +144,7 @@ def said_before(concerns: Iterable[Caveat]) -> Iterator[None]:
         _SAID.reset(token)
 
 
-def is_explained(*, by_labels: bool = False) -> bool:
+def already_warned(*, by_labels: bool = False) -> bool:
     """Tell whether a warning about an optimum has the cause that was warned of already.
 
     A poor classifier may be below its most frequent class without a mistake; that explains
@@ -153,7 +153,7 @@ def is_explained(*, by_labels: bool = False) -> bool:
     return bool(_SAID.get() if by_labels else _SAID.get() - {"chance"})
 
 
-def label_doubt(
+def label_caveat(
     decision: Classes,
     labels: Labels,
     classes: int,
@@ -387,8 +387,8 @@ def _few(rows: int, classes: int) -> Caveat:
     return Caveat(
         "rows",
         f"only {rows:,} row{'' if rows == 1 else 's'} of {classes:,} classes to fit on: a "
-        f"calibrator learns little but noise from fewer than {FEWEST_TO_FIT}; pass more rows",
-        {"calibration": rows, "needed": FEWEST_TO_FIT},
+        f"calibrator learns little but noise from fewer than {MIN_ROWS_TO_FIT}; pass more rows",
+        {"calibration": rows, "needed": MIN_ROWS_TO_FIT},
         blocks_advice=True,
     )
 
