@@ -200,7 +200,7 @@ def rows_to_fit(
 _MODULES = {"dask": "cordcal.dask"}
 
 
-class Handler(Protocol):
+class LazyHandler(Protocol):
     """What a room does for its collections; every function returns what its caller does."""
 
     def construct(
@@ -235,15 +235,15 @@ class Handler(Protocol):
         """Return an audit's stream that has seen every block."""
 
 
-_HANDLERS: dict[str, Handler] = {}
+_HANDLERS: dict[str, LazyHandler] = {}
 
 
-def register_lazy(framework: str, handler: Handler) -> None:
+def register_lazy(framework: str, handler: LazyHandler) -> None:
     """Serve the collections of a framework, named by its top module."""
     _HANDLERS[framework] = handler
 
 
-def lazy_handler(*values: Any) -> Handler | None:
+def lazy_handler(*values: Any) -> LazyHandler | None:
     """Return who serves a lazy collection among the values; None where there is none.
 
     Examples

@@ -282,7 +282,7 @@ def fit_and_measure(
                 model.calibrator_ = on_evaluation
             watch = Stopwatch()
             features = split.features if with_features else None
-            reports = model._reports_of(split.original, features)
+            reports = model._predict_checked(split.original, features)
             fit_seconds += seconds
             apply_seconds += watch.seconds()
             lifted = None
