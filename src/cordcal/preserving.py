@@ -425,7 +425,7 @@ class PreservingCalibrator(Estimator):
         return kind
 
     def _new_repair(self) -> CORD | Lift:
-        default = "lift" if self.calibrator is None else "cord"
+        default: Literal["cord", "lift"] = "lift" if self.calibrator is None else "cord"
         return new_repair(self.repair, self.preserve, default=default)
 
     def _new_calibrator(self, kind: Kind) -> Any:

@@ -126,7 +126,7 @@ def test_bad_arguments() -> None:
         CORD().fit(images, images, axis=4)
     with pytest.raises(ValueError, match=r"axis is 'K'"):
         metrics.ece(images, LABELS, axis="K")
-    with pytest.raises(ValueError, match=r"have shape \(3, 8\) but the reports have positions"):
+    with pytest.raises(ValueError, match=r"have shape \(3, 8\) but the scores have positions"):
         metrics.ece(images, LABELS[:, :, 0], axis=1)
     with pytest.raises(ValueError, match="ignore_index is given but labels are not"):
         metrics.decision_changes(images, images, axis=1, ignore_index=0)
