@@ -41,6 +41,6 @@ def refused(
     for fact in [naming] if isinstance(naming, str) else naming:
         assert fact in str(error)
     if option is not None:
-        assert error.setting is not None
-        assert error.setting[0] == option
+        assert error.option is not None
+        assert error.option[0] == option
     assert error.hint

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import cordcal
 from cordcal import CORD, PreservingCalibrator, calibrators
 from cordcal._numeric.rows import softmax
+from errors import refused
 
 DTYPES = (np.float64, np.float32, np.float16)
 # adats needs features; test_adaptive has its turn.
@@ -125,13 +126,13 @@ def test_class_names() -> None:
     names = ["ant", "bee", "cat", "dog"]
     model = PreservingCalibrator("ts", class_names=names).fit(logits, labels)
     np.testing.assert_array_equal(model.predict(logits), np.array(names)[logits.argmax(axis=1)])
-    with pytest.raises(ValueError, match="class_names has 2 names but there are 4 columns"):
+    with refused("class_names", naming=["2", "4"]):
         PreservingCalibrator("ts", class_names=["a", "b"]).fit(logits, labels)
     # In no order that sorting would find.
     names = ["dog", "ant", "cat", "bee"]
     by_name = PreservingCalibrator("ts", class_names=names).fit(logits, np.array(names)[labels])
     assert by_name.repair_.eta_ == model.repair_.eta_
-    with pytest.raises(ValueError, match=r"pass class indices .*class_names.index"):
+    with refused("labels", naming="class_names.index"):
         PreservingCalibrator("ts").fit(logits, np.array(names)[labels])
 
 
@@ -146,9 +147,9 @@ def test_columns_of_data_frames(named: bool) -> None:
     np.testing.assert_array_equal(model.predict_proba(reordered), model.predict_proba(logits))
     np.testing.assert_array_equal(model.predict(reordered), model.predict(logits))
     where = "class_names" if named else "fit"
-    with pytest.raises(ValueError, match=f"has the class 'wolf' but not 'bee', which {where} has"):
+    with refused("scores", naming=["'wolf'", "'bee'", where]):
         model.predict(frame.rename(columns={"bee": "wolf"}))
-    with pytest.raises(ValueError, match="column 'bee' where class_names has 'dog'"):
+    with refused("scores", naming=["'bee'", "class_names", "'dog'"]):
         PreservingCalibrator("ts", class_names=names).fit(frame[names[::-1]], labels)
 
 
@@ -158,7 +159,7 @@ def test_prefit() -> None:
     model = PreservingCalibrator(fitted, prefit=True).fit(logits[300:])
     assert model.calibrator_ is fitted
     assert_decisions_are_kept(model, logits)
-    with pytest.raises(ValueError, match="prefit=True needs a fitted calibrator, not the key"):
+    with refused("prefit=True", naming="'ts'"):
         PreservingCalibrator("ts", prefit=True).fit(logits)
     with pytest.raises(NotFittedError):
         PreservingCalibrator(calibrators.make("ts"), prefit=True).fit(logits)
@@ -218,20 +219,20 @@ def test_contract_and_refusals() -> None:
     assert clone(model).get_params() == model.get_params()
     with pytest.raises(NotFittedError):
         model.predict_proba(logits)
-    with pytest.raises(ValueError, match="labels is missing; pass the true classes, or prefit"):
+    with refused("labels", rows=[], naming="prefit=True"):
         model.fit(logits)
-    with pytest.raises(ValueError, match="scores look like probabilities"):
+    with refused("scores", rows=[], option="input"):
         model.fit(np.eye(4)[labels], labels)
-    with pytest.raises(ValueError, match="input is 'logits' but the calibrator was made with inp"):
+    with refused("input", naming=["'logits'", 'input="probabilities"']):
         PreservingCalibrator(calibrators.make("ts", input="probabilities"), input="logits").fit(
             logits, labels
         )
-    with pytest.raises(ValueError, match="calibrator is a object, which has neither fit nor"):
+    with refused("calibrator", naming="object"):
         PreservingCalibrator(object()).fit(logits, labels)
     fitted = model.fit(logits, labels)
-    with pytest.raises(ValueError, match="scores has 3 columns but fit saw 4"):
+    with refused("scores", rows=[], naming=["3", "4"]):
         fitted.predict(logits[:, :3])
-    with pytest.raises(ValueError, match="scores: row 2 contains NaN"):
+    with refused("scores", rows=[2], naming="NaN"):
         fitted.predict(np.where(np.arange(600)[:, None] == 2, np.nan, logits))
 
 
@@ -239,16 +240,16 @@ def test_contract_and_refusals() -> None:
 def test_new_scores_are_checked(method: str) -> None:
     logits, labels = noisy()
     call = getattr(PreservingCalibrator("ts").fit(logits, labels), method)
-    with pytest.raises(ValueError, match="scores: row 0 contains NaN"):
+    with refused("scores", rows=[0, 1], naming="NaN"):
         call(np.full((2, 4), np.nan))
-    with pytest.raises(ValueError, match='write input="probabilities"'):
+    with refused("scores", rows=[], naming='input="probabilities"', option="input"):
         call(np.full((2, 4), 0.25))
     call = getattr(
         PreservingCalibrator("ts", input="probabilities").fit(softmax(logits), labels), method
     )
-    with pytest.raises(ValueError, match="row 1 contains a negative number"):
+    with refused("scores", rows=[1], naming="-0.5", option="input"):
         call([[0.25] * 4, [-0.5, 0.5, 0.5, 0.5]])
-    with pytest.raises(ValueError, match="row 0 sums to 2, not 1"):
+    with refused("scores", rows=[0], naming="2", option="input"):
         call([[0.5] * 4])
     with pytest.warns(UserWarning, match="some rows sum to one only within"):
         call([[0.2501, 0.25, 0.25, 0.25]])

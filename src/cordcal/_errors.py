@@ -1,4 +1,4 @@
-"""`InputError`: what is wrong with an argument as fields, and the one place that words it."""
+"""`InputError`: what is wrong with an argument, as fields and as a message."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.intp]
+Option = tuple[str, str]
+"""The name and the value of an argument that a hint proposes."""
 OptionFormat = Callable[[str, str], str]
-"""How a setting (its name and its value) is written in a sentence."""
+"""Formats the name and the value of an option for a message."""
 
 
 def as_python_argument(name: str, value: str) -> str:
-    """Write a setting as an argument of a call.
+    """Format an option as an argument of a Python call.
 
     Examples
     --------
@@ -31,24 +33,24 @@ def as_python_argument(name: str, value: str) -> str:
 
 
 class InputError(ValueError):
-    """An argument that cannot be used: which one, in which rows, why, and what to do.
+    """An invalid argument: which one, in which rows, why, and what to do.
 
-    A caller that works on blocks moves ``rows`` (`offset_rows`, `select_rows`) and one that reads
-    files renames the argument (`with_argument`); nobody reads a message to learn a fact.
+    Code reads the fields, never the message. Code that works on blocks renumbers ``rows``
+    (`offset_rows`, `select_rows`); code that reads files renames the argument (`with_argument`).
 
     Parameters
     ----------
     argument : str
-        The argument's name, as the public function calls it.
+        The argument's name in the public function.
     reason : str
-        What is wrong, the same for every row it concerns: ``"contains NaN"``.
+        What is wrong, in the same words for every row: ``"contains NaN"``.
     hint : str
-        What to do; ``{setting}`` stands for the setting to write.
+        What to do. ``{option}`` is replaced by the formatted ``option``.
     rows : array_like of int
-        All offending rows of what was checked; none when it is about the whole argument.
-    found : str, optional
-        The reason with the first row's own numbers: ``"sums to 1.2, not 1"``.
-    setting : tuple of str, optional
+        All invalid rows; empty if the argument as a whole is invalid.
+    detail : str, optional
+        The reason with the numbers of the first row: ``"sums to 1.2, not 1"``.
+    option : tuple of str, optional
         Name and value of an argument that the hint proposes.
 
     Examples
@@ -67,166 +69,165 @@ class InputError(ValueError):
         hint: str,
         *,
         rows: Sequence[int] | npt.NDArray[Any] = (),
-        found: str | None = None,
-        setting: tuple[str, str] | None = None,
+        detail: str | None = None,
+        option: Option | None = None,
     ) -> None:
         self.argument, self.reason, self.hint = argument, reason, hint
         self.rows: Rows = np.asarray(rows, dtype=np.intp)
-        self.found, self.setting = found, setting
+        self.detail, self.option = detail, option
         super().__init__(argument, reason, hint)
 
-    def sentence(self, spell: OptionFormat | None = None) -> str:
-        """Return the refusal in words, with settings spelled as the caller writes them."""
-        what = self.reason if self.found is None else self.found
-        head = (
-            f"{self.argument}: row {self.rows[0]} {what}"
-            if self.rows.size
-            else (f"{self.argument} {what}")
-        )
-        return f"{head}; {self.hint_for(spell)}"
+    def message(self, option_format: OptionFormat | None = None) -> str:
+        """Return the whole message, with the proposed option in the caller's syntax."""
+        subject = f"{self.argument}: row {self.rows[0]}" if self.rows.size else self.argument
+        reason = self.reason if self.detail is None else self.detail
+        return f"{subject} {reason}; {self.hint_for(option_format)}"
 
-    def hint_for(self, spell: OptionFormat | None = None) -> str:
-        """Return the hint, with options spelled as the caller writes them."""
-        return _spelled(self.hint, self.setting, spell)
+    def hint_for(self, option_format: OptionFormat | None = None) -> str:
+        """Return the hint, with the proposed option in the caller's syntax."""
+        return _format_hint(self.hint, self.option, option_format)
 
     def __str__(self) -> str:
-        return self.sentence()
+        return self.message()
 
     def offset_rows(self, first: int) -> Self:
-        """Return the refusal of a block whose first row is row ``first`` of the whole."""
-        return self._with(rows=self.rows + first)
+        """Renumber the rows of a block whose first row is row ``first`` of the whole."""
+        return self._replace(rows=self.rows + first)
 
     def select_rows(self, numbers: Sequence[int] | npt.NDArray[Any]) -> Self:
-        """Return the refusal of chosen rows, given the number of each in the whole."""
-        return self._with(rows=np.asarray(numbers, dtype=np.intp)[self.rows])
+        """Renumber the rows of a selection; ``numbers`` are the selected rows of the whole."""
+        return self._replace(rows=np.asarray(numbers, dtype=np.intp)[self.rows])
 
     def with_argument(self, argument: str) -> Self:
-        """Return the refusal with the argument under another name."""
-        return self._with(argument=argument)
+        """Return the error under another argument name."""
+        return self._replace(argument=argument)
 
     def with_option_hint(self, name: str, value: str) -> Self:
-        """Return the refusal with a setting that does as well as its hint."""
-        return self._with(hint=f"{self.hint}, or pass {{setting}}", setting=(name, value))
+        """Return the error with an option that its hint proposes as an alternative."""
+        return self._replace(hint=f"{self.hint}, or pass {{option}}", option=(name, value))
 
-    def _with(self, **changed: Any) -> Self:
-        return type(self)(**{**self._fields(), **changed})
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**{**self._fields(), **changes})
 
     def _fields(self) -> dict[str, Any]:
-        names = ("argument", "reason", "hint", "rows", "found", "setting")
+        names = ("argument", "reason", "hint", "rows", "detail", "option")
         return {name: getattr(self, name) for name in names}
 
-    def __reduce__(self) -> Any:
-        # Workers of other processes send their refusals home.
+    def __reduce__(self) -> tuple[Callable[..., InputError], tuple[dict[str, Any]]]:
+        # Worker processes send their errors back by pickle, which drops keyword arguments.
         return _rebuild, (self._fields(),)
 
 
-# Tracebacks call it by the name under which people catch it.
+# Tracebacks show the public name.
 InputError.__module__ = "cordcal"
-
-
-class ClusterFailure(InputError):
-    """Work on a cluster that ended early, through no fault of its input."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in work that can be continued.
-
-    Parameters
-    ----------
-    kept : str
-        What was kept.
-    hint : str
-        How to go on; ``{setting}`` stands for the setting to write.
-    setting : tuple of str, optional
-        Its name and value.
-
-    Examples
-    --------
-    >>> error = Interrupted("9 rows are kept", "pass {setting}", setting=("resume", "True"))
-    >>> error.hint_for()
-    'pass resume=True'
-    """
-
-    def __init__(self, kept: str, hint: str, *, setting: tuple[str, str] | None = None) -> None:
-        self.kept, self.hint, self.setting = kept, hint, setting
-        super().__init__(kept, hint)
-
-    def hint_for(self, spell: OptionFormat | None = None) -> str:
-        """Return the hint, with options spelled as the caller writes them."""
-        return _spelled(self.hint, self.setting, spell)
-
-    def __str__(self) -> str:
-        return f"{self.kept}; {self.hint_for()}"
-
-
-def _spelled(hint: str, setting: tuple[str, str] | None, spell: OptionFormat | None) -> str:
-    if setting is None:
-        return hint
-    return hint.replace("{setting}", (as_python_argument if spell is None else spell)(*setting))
 
 
 def _rebuild(fields: dict[str, Any]) -> InputError:
     return InputError(**fields)
 
 
+class ClusterFailure(InputError):
+    """Work on a cluster that ended early for a reason other than its input."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during work that can be resumed.
+
+    Parameters
+    ----------
+    kept : str
+        Which results were kept.
+    hint : str
+        How to continue. ``{option}`` is replaced by the formatted ``option``.
+    option : tuple of str, optional
+        Name and value of an argument that the hint proposes.
+
+    Examples
+    --------
+    >>> error = Interrupted("9 rows are kept", "pass {option}", option=("resume", "True"))
+    >>> error.hint_for()
+    'pass resume=True'
+    """
+
+    def __init__(self, kept: str, hint: str, *, option: Option | None = None) -> None:
+        self.kept, self.hint, self.option = kept, hint, option
+        super().__init__(kept, hint)
+
+    def hint_for(self, option_format: OptionFormat | None = None) -> str:
+        """Return the hint, with the proposed option in the caller's syntax."""
+        return _format_hint(self.hint, self.option, option_format)
+
+    def __str__(self) -> str:
+        return f"{self.kept}; {self.hint_for()}"
+
+
+def _format_hint(hint: str, option: Option | None, option_format: OptionFormat | None) -> str:
+    if option is None:
+        return hint
+    return hint.replace("{option}", (option_format or as_python_argument)(*option))
+
+
 def row_error(
-    bad: npt.NDArray[np.bool_],
+    invalid: npt.NDArray[np.bool_],
     argument: str,
     reason: str,
     hint: str,
     *,
-    found: Callable[[int], str] | None = None,
-    setting: tuple[str, str] | None = None,
+    detail: Callable[[int], str] | None = None,
+    option: Option | None = None,
 ) -> InputError | None:
-    """Return the refusal of all rows that are flagged, or None where there are none.
+    """Return the error of all rows flagged as invalid, or None if there are none.
 
-    ``found`` words the reason with the numbers of one row, the first.
+    ``detail`` maps a row to the reason with its numbers; it is called for the first invalid row.
     """
-    rows = np.flatnonzero(bad)
+    rows = np.flatnonzero(invalid)
     if not rows.size:
         return None
-    words = None if found is None else found(int(rows[0]))
-    return InputError(argument, reason, hint, rows=rows, found=words, setting=setting)
+    first = None if detail is None else detail(int(rows[0]))
+    return InputError(argument, reason, hint, rows=rows, detail=first, option=option)
 
 
-def merge_errors(refusals: Iterable[InputError | None]) -> list[InputError]:
-    """Join the refusals of several blocks that have the same argument and reason.
+def merge_errors(errors: Iterable[InputError | None]) -> list[InputError]:
+    """Merge the errors of several blocks that have the same argument and reason.
 
     Examples
     --------
     >>> nan = InputError("scores", "contains NaN", "drop such rows", rows=[3])
-    >>> [refusal.rows.tolist() for refusal in merge_errors([nan, None, nan.offset_rows(10)])]
+    >>> [error.rows.tolist() for error in merge_errors([nan, None, nan.offset_rows(10)])]
     [[3, 13]]
     """
-    kinds: dict[tuple[str, str], list[InputError]] = {}
-    for refusal in refusals:
-        if refusal is not None:
-            kinds.setdefault((refusal.argument, refusal.reason), []).append(refusal)
+    groups: dict[tuple[str, str], list[InputError]] = {}
+    for error in errors:
+        if error is not None:
+            groups.setdefault((error.argument, error.reason), []).append(error)
     return [
-        min(same, key=_first_row)._with(rows=np.sort(np.concatenate([each.rows for each in same])))
-        for same in kinds.values()
+        min(group, key=_first_row)._replace(
+            rows=np.sort(np.concatenate([error.rows for error in group]))
+        )
+        for group in groups.values()
     ]
 
 
-def raise_first(*refusals: InputError | None) -> None:
-    """Raise the refusal of the earliest row, if there is any."""
-    found = [refusal for refusal in refusals if refusal is not None]
-    if found:
-        raise min(found, key=_first_row)
+def raise_first(*errors: InputError | None) -> None:
+    """Raise the error of the earliest row, if there is any error."""
+    first = min((error for error in errors if error is not None), key=_first_row, default=None)
+    if first is not None:
+        raise first
 
 
-def _first_row(refusal: InputError) -> int:
-    return int(refusal.rows[0]) if refusal.rows.size else -1
+def _first_row(error: InputError) -> int:
+    """Return the first invalid row; -1 sorts an error of the whole argument first."""
+    return int(error.rows[0]) if error.rows.size else -1
 
 
 @contextmanager
 def renumber_rows(rows: int | Sequence[int]) -> Iterator[None]:
-    """Give the rows of a block's refusal their numbers in the whole.
+    """Renumber the rows of an `InputError` raised for a block of a larger input.
 
-    ``rows`` is the number of the block's first row, or the number of each of its rows.
+    ``rows`` is the number of the block's first row, or the numbers of all its rows.
     """
     try:
         yield
-    except InputError as refusal:
-        whole = refusal.offset_rows(rows) if isinstance(rows, int) else refusal.select_rows(rows)
-        raise whole.with_traceback(refusal.__traceback__) from None
+    except InputError as error:
+        renumbered = error.offset_rows(rows) if isinstance(rows, int) else error.select_rows(rows)
+        raise renumbered.with_traceback(error.__traceback__) from None

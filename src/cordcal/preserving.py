@@ -1,4 +1,4 @@
-"""PreservingCalibrator: a calibrator and a repair. Confidence changes, predictions do not."""
+"""`PreservingCalibrator`: a calibrator and a repair. Confidence changes, predictions do not."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric import arrays
+from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import Decisions, Kind, Labels, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.labels import as_columns, check_labels, check_weights
+from cordcal._validation.labels import check_labels, check_weights, names_to_indices
 from cordcal._validation.names import (
     check_class_names,
     check_same_columns,
     column_names,
     in_column_order,
-    whole_headings,
+    integer_column_names,
 )
-from cordcal._validation.sanity import doubts, said_before, warn_of
 from cordcal._validation.scores import (
     CheckedScores,
     as_scores,
-    as_scores_again,
     check_kind,
     check_scores,
 )
@@ -38,19 +37,23 @@ from cordcal.calibrators.blend import masses_held_out
 from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
 
+Arrays = dict[str, npt.NDArray[Any]]
+# A model file stores the calibrator's arrays under names that start with this.
+_CALIBRATOR_PREFIX = "calibrator."
+
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Both reports of the same rows, and the decisions they belong to.
+    """The direct and the repaired probabilities of the same rows, and the predictions.
 
     Attributes
     ----------
     direct : ndarray of shape (n, K)
         The calibrator's own probabilities.
     repaired : ndarray of shape (n, K)
-        The repair's probabilities, whose argmax is the decision in every row.
+        The repaired probabilities, whose argmax is the prediction in every row.
     decision : ndarray of int of shape (n,)
-        The classifier's decisions.
+        The classifier's predictions, as column indices.
     """
 
     direct: npt.NDArray[Any]
@@ -62,136 +65,39 @@ class Outputs:
         return {"direct": self.direct, "repaired": self.repaired, "decision": self.decision}
 
 
-def kind_of(calibrator: Any, wanted: Kind | None) -> Kind:
-    """Return what the scores are: as asked for, else as the calibrator has them, else logits."""
-    own: Kind | None = None
-    if isinstance(calibrator, Calibrator):
-        own = calibrator.input
-        if wanted is not None and wanted != own:
-            raise InputError(
-                "input",
-                f'is {wanted!r} but the calibrator was made with input="{own}"',
-                "write the same for both, or only the calibrator's",
-            )
-    kind = wanted or own or "logits"
-    check_kind(kind)
-    return kind
-
-
-def new_repair(wanted: Any, preserve: int | Literal["ranking"], *, default: str) -> CORD | Lift:
-    """Return a repair to fit, or say why there is none.
-
-    Parameters
-    ----------
-    wanted : {"cord", "lift"} or Lift or None
-        The repair.
-    preserve : int or "ranking"
-        How many of the original's first ranks to keep.
-    default : {"cord", "lift"}
-        What None means.
-    """
-    wanted = default if wanted is None else wanted
-    if wanted == "cord":
-        return CORD(preserve)
-    if wanted != "lift" and not isinstance(wanted, Lift):
-        raise InputError("repair", f"is {wanted!r}", "write 'cord', 'lift' or Lift(mode='cap')")
-    if preserve != 1:
-        raise InputError(
-            "preserve",
-            f"is {preserve!r} but Lift learns how sure to be of one decision, not of a ranking",
-            "leave preserve out, or write {setting}",
-            setting=("repair", "cord"),
-        )
-    return Lift() if wanted == "lift" else Lift(**wanted.get_params())
-
-
-def new_calibrator(wanted: Any, kind: Kind, *, prefit: bool) -> Any:
-    """Return a calibrator to fit, or one that is fitted already: a key, or any object's own."""
-    if wanted is None or isinstance(wanted, str):
-        key = wanted or "blend"
-        if prefit:
-            raise InputError(
-                "prefit=True",
-                f"needs a fitted calibrator, not the key {key!r}",
-                "pass the fitted object, or leave prefit out",
-            )
-        return make(key, input=kind)
-    if prefit and hasattr(wanted, "predict_proba"):
-        return wanted
-    calibrator = adapted(wanted, kind)
-    if prefit:
-        return calibrator
-    from sklearn.base import clone
-
-    return clone(calibrator, safe=False)
-
-
-Arrays = dict[str, npt.NDArray[Any]]
-# Names of the calibrator's arrays begin with this.
-_PREFIX = "calibrator."
-
-
-def packed(calibrator: Any, repair: CORD | Lift) -> tuple[Arrays, dict[str, Any]]:
-    """Return arrays and JSON-able metadata of both."""
-    if not isinstance(calibrator, Calibrator):
-        raise ValueError(
-            f"a model file cannot hold the foreign calibrator {type(calibrator).__name__}; save "
-            f"model.repair_, which is all the repair needs, and keep the calibrator in its own "
-            f"format"
-        )
-    held, meta = calibrator._state()
-    arrays, record = repair._state()
-    name = "lift" if isinstance(repair, Lift) else "cord"
-    arrays = {**arrays, **{_PREFIX + key: value for key, value in held.items()}}
-    return arrays, {"calibrator": meta, name: record}
-
-
-def unpacked(held: Arrays, meta: dict[str, Any]) -> tuple[Calibrator, CORD | Lift]:
-    """Return the calibrator and the repair again."""
-    inner = {
-        name.removeprefix(_PREFIX): value
-        for name, value in held.items()
-        if name.startswith(_PREFIX)
-    }
-    record = meta["calibrator"]
-    calibrator = calibrator_class(record["key"])._from_state(inner, record)
-    if "lift" in meta:
-        return calibrator, Lift._from_state(held, meta["lift"])
-    return calibrator, CORD._from_state(held, meta["cord"])
-
-
 class PreservingCalibrator(Estimator):
-    """A calibrator that keeps decisions: it fits the calibrator, then a repair.
+    """A calibrator that keeps predictions: it fits a calibrator, then a repair.
 
-    ``PreservingCalibrator()`` alone is what to use if you do not want to choose: a `Blend` of
+    ``PreservingCalibrator()`` is the default to use if you do not want to choose: a `Blend` of
     calibrators, repaired by `Lift`.  A calibrator that you name is repaired by `CORD`, unless
     you ask for ``repair="lift"``.
 
-    The decision is the argmax of the scores as given, in their own dtype (the smallest
+    The prediction is the argmax of the scores as passed, in their own dtype (the smallest
     index on ties).  It is never recomputed from a softmax.
 
     Parameters
     ----------
     calibrator : str or object, optional
         A key such as ``"svs"`` (see `cordcal.calibrators.describe`), a calibrator of
-        cordcal, any object with ``fit(scores, labels)`` and ``predict_proba(scores)``, and
-        whatever else `cordcal.compare` takes for one.  By default ``"blend"``.
+        cordcal, any object with ``fit(scores, labels)`` and ``predict_proba(scores)``, or
+        anything else that `cordcal.compare` accepts as a calibrator.  By default ``"blend"``.
     repair : {"cord", "lift"} or Lift, optional
-        `CORD` needs no labels and retains the calibrator's mean confidence; `Lift` learns from
-        the labels how sure to be, on reports cross-fitted in five folds.  By default ``"lift"``
-        if no calibrator is named, else ``"cord"``.
+        `CORD` needs no labels and keeps the calibrator's mean confidence; `Lift` learns the
+        confidence from the labels, on probabilities cross-fitted in five folds.  By default
+        ``"lift"`` if no calibrator is named, else ``"cord"``.
     input : {"logits", "probabilities"}, optional
-        What the scores are.  By default what the calibrator says, else logits.
+        What the scores are.  By default the calibrator's own ``input``, else logits.
     preserve : int or "ranking"
-        How many of the original's first ranks to keep, as for `CORD`: 1 keeps the decision.
+        How many of the original's first ranks to keep, as for `CORD`: 1 keeps the prediction.
     prefit : bool
-        The calibrator is fitted already: `fit` only fits the repair.  CORD needs no labels for
-        that; Lift does, and rows that the calibrator was not fitted on.
+        The calibrator is already fitted: `fit` only fits the repair.  CORD then needs no
+        labels; Lift does, and rows that the calibrator was not fitted on.
     class_names : sequence, optional
-        Names of the columns; `predict` then returns names, and labels may be names.  A data
-        frame's columns must bear these names, or those of the frame that `fit` saw.  Where names
-        are whole numbers other than 0..K-1 in order, numeric labels are names as well; so are
-        they where a frame has such columns, which `predict` then returns.
+        Names of the columns.  `predict` then returns names, and labels may be names.  The
+        columns of a data frame must have these names; without ``class_names``, the names of the
+        frame passed to `fit`.  If the names are integers other than 0..K-1 in order, numeric
+        labels are names too.  The same holds for a data frame with such column names, which
+        `predict` then returns.
 
     Attributes
     ----------
@@ -200,7 +106,7 @@ class PreservingCalibrator(Estimator):
     repair_ : CORD or Lift
         The fitted repair.
     construction_ : Construction, RankingConstruction or LiftConstruction
-        What fitting the repair did.
+        A record of the fit of the repair.
     n_classes_ : int
         Number of classes.
 
@@ -224,7 +130,8 @@ class PreservingCalibrator(Estimator):
     repair_: CORD | Lift
     n_classes_: int
     columns_: list[str] | None
-    _headings: list[int] | None = None
+    # Column names of fit's data frame, if they are integers other than 0..K-1 in order.
+    _integer_names: list[int] | None = None
 
     def __init__(
         self,
@@ -255,25 +162,25 @@ class PreservingCalibrator(Estimator):
     ) -> Self:
         """Fit the calibrator and the repair on the same calibration rows.
 
-        Rows of pandas objects are matched by index (:doc:`the rule </start>`); what has no index
-        goes by position with the scores.
+        Rows of pandas objects are matched by index (:doc:`the rule </start>`). Arguments without
+        an index are matched to the scores by position.
 
         Parameters
         ----------
         scores : array_like of shape (n, K)
-            The classifier's logits or probabilities, as ``input`` says.
+            The classifier's logits or probabilities; see ``input``.
         labels : array_like of int of shape (n,)
-            The true classes, as column indices or class names; not needed with
-            ``prefit=True``.
+            The true classes, as column indices or class names. Not needed with
+            ``prefit=True`` and CORD.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, for the calibrator and for the repair.
         features : array_like of shape (n, D), optional
             Penultimate features, for a calibrator that needs them (``adats``).
         axis : int, optional
-            The dimension of the classes, for dense scores such as (B, K, H, W); labels and
-            weights then have the shape that is left, and features end in theirs.
+            The dimension of the classes, for dense scores such as (B, K, H, W). Labels and
+            weights then have the shape without that dimension, and features add theirs last.
         ignore_index : int, optional
-            The label of rows or positions that have none; they are left out.
+            The label of rows or positions without a label; they are left out.
 
         Returns
         -------
@@ -288,24 +195,29 @@ class PreservingCalibrator(Estimator):
             in another order, or one that is not a class; percentages; a softmax applied
             twice; the same scores in every row; fewer than 20 rows.
         """
-        scores, labels, sample_weight, features = same_rows(
+        scores, labels, sample_weight, features = align_rows(
             scores=scores, labels=labels, sample_weight=sample_weight, features=features
         )
-        headings = whole_headings(scores) if self.class_names is None else None
+        integer_names = integer_column_names(scores) if self.class_names is None else None
         if layouts.is_dense(axis, scores) or ignore_index is not None:
-            rows = layouts.chosen_rows(axis, ignore_index, scores, labels, sample_weight, features)
-            scores, labels, sample_weight, features = rows
+            scores, labels, sample_weight, features = layouts.rows_to_fit(
+                axis, ignore_index, scores, labels, sample_weight, features
+            )
         kind = self._kind()
-        given = as_scores(scores)
-        columns = self._columns(scores, given.shape[1])
-        labels = self._labels(labels, given.shape, headings)
-        weight = None if sample_weight is None else check_weights(sample_weight, len(given))
-        original = CheckedScores.from_scores(given, kind, fitting=not self.prefit)
-        concerns = doubts(original, self._labels_to_doubt(labels, given.shape), weight, columns)
-        warn_of(concerns)
-        with said_before(concerns):
+        array = as_scores(scores)
+        columns = self._check_columns(scores, array.shape[1])
+        labels = names_to_indices(
+            labels, array.shape, integer_names if self.class_names is None else self.class_names
+        )
+        if labels is not None and isinstance(self.calibrator, str | Calibrator | None):
+            labels = check_labels(labels, *array.shape)  # a foreign calibrator checks its own
+        weight = None if sample_weight is None else check_weights(sample_weight, len(array))
+        original = CheckedScores.from_scores(array, kind, fitting=not self.prefit)
+        caveats = find_caveats(original, _indices_or_none(labels, array.shape), weight, columns)
+        warn_about(caveats)
+        with suppress_repeats(caveats):
             return self._fit_checked(
-                original, labels, weight, features, columns=columns, headings=headings
+                original, labels, weight, features, columns=columns, integer_names=integer_names
             )
 
     def _fit_checked(
@@ -316,9 +228,9 @@ class PreservingCalibrator(Estimator):
         features: Any = None,
         *,
         columns: list[str] | None = None,
-        headings: list[int] | None = None,
+        integer_names: list[int] | None = None,
     ) -> Self:
-        """Fit on rows that were checked at this door or another."""
+        """Fit on rows that are already validated."""
         repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
         if labels is None and not (self.prefit and isinstance(repair, CORD)):
             hint = "or prefit=True with a calibrator that is fitted already, and repair='cord'"
@@ -330,43 +242,20 @@ class PreservingCalibrator(Estimator):
         if isinstance(repair, CORD):
             repair._fit_rows(*rows, original.decision, weight)
         else:
-            unseen = None
+            held_out = None
             if not self.prefit:
                 new = functools.partial(self._new_calibrator, original.kind)
-                unseen = masses_held_out(calibrator, new, original, labels, weight, features)
-            repair._fit(*rows, labels, original.decision, weight, held_out=unseen)
-        # In one step: a fit that is refused or interrupted leaves the one before whole.
+                held_out = masses_held_out(calibrator, new, original, labels, weight, features)
+            repair._fit(*rows, labels, original.decision, weight, held_out=held_out)
+        # Set together, so that a failed or interrupted fit leaves the previous one intact.
         self.__dict__.update(
             calibrator_=calibrator,
             repair_=repair,
             n_classes_=original.classes,
             columns_=columns,
-            _headings=headings,
+            _integer_names=integer_names,
         )
         return self
-
-    def _labels(self, labels: Any, shape: tuple[int, ...], headings: list[int] | None) -> Any:
-        """Return checked labels; a foreign calibrator checks its own."""
-        names = headings if self.class_names is None else self.class_names
-        found = as_columns(labels, shape, names)
-        if found is None or not isinstance(self.calibrator, str | Calibrator | None):
-            return found
-        return check_labels(found, *shape)
-
-    def _labels_to_doubt(self, labels: Any, shape: tuple[int, ...]) -> Labels | None:
-        """Return labels that are column indices; what a foreign calibrator takes may not be."""
-        try:
-            return None if labels is None else check_labels(labels, *shape)
-        except InputError:
-            return None
-
-    def _columns(self, scores: Any, classes: int) -> list[str] | None:
-        """Return the columns' names: those the caller gave, else a data frame's."""
-        if self.class_names is None:
-            return column_names(scores)
-        names = list(check_class_names(self.class_names, classes))
-        check_same_columns(column_names(scores), "scores", names, "class_names")
-        return names
 
     def predict_proba(
         self,
@@ -376,14 +265,14 @@ class PreservingCalibrator(Estimator):
         features: Any = None,
         axis: int | None = None,
     ) -> Any:
-        """Return the repaired report.
+        """Return the repaired probabilities.
 
         Parameters
         ----------
         scores : array_like of shape (n, K)
-            Scores of the kind that `fit` was given.
+            Scores of the same kind as in `fit`.
         dtype : dtype, optional
-            float64 (default), float32 or float16; the decision is strictly the largest
+            float64 (default), float32 or float16; the prediction is strictly the largest
             entry of its row in this dtype.
         features : array_like of shape (n, D), optional
             As for `fit`.
@@ -393,58 +282,30 @@ class PreservingCalibrator(Estimator):
         Returns
         -------
         repaired : ndarray of shape (n, K)
-            Probabilities whose argmax is the original decision; lazy for dask collections.
+            Probabilities whose argmax is the original prediction; lazy for dask collections.
         """
-        if layouts.handler(scores) is not None:
-            wanted = np.dtype(np.float64 if dtype is None else dtype)
-            report = functools.partial(self.predict_proba, dtype=wanted)
-            return self._lazily(report, scores, wanted, features=features, axis=axis)
+        lazy = layouts.lazy_handler(scores)
+        if lazy is not None:
+            out_dtype = np.dtype(np.float64 if dtype is None else dtype)
+            function = functools.partial(self.predict_proba, dtype=out_dtype)
+            return self._predict_lazily(
+                lazy, function, scores, out_dtype, features=features, axis=axis
+            )
         return self.predict_both(scores, dtype=dtype, features=features, axis=axis).repaired
 
     def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
-        """Return the direct report: the calibrator's own output, in its dtype."""
-        if layouts.handler(scores) is not None:
-            wanted = np.dtype(np.float64)
-            return self._lazily(self.direct_proba, scores, wanted, features=features, axis=axis)
-        scores, features = same_rows(scores=scores, features=features)
+        """Return the direct probabilities: the calibrator's own output, in its dtype."""
+        lazy = layouts.lazy_handler(scores)
+        if lazy is not None:
+            out_dtype = np.dtype(np.float64)
+            return self._predict_lazily(
+                lazy, self.direct_proba, scores, out_dtype, features=features, axis=axis
+            )
+        scores, features = align_rows(scores=scores, features=features)
         if layouts.is_dense(axis, scores):
             return self.predict_both(scores, features=features, axis=axis).direct
-        original = CheckedScores.from_scores(self._again(scores), self._kind())
+        original = CheckedScores.from_scores(self._as_fitted(scores), self._kind())
         return predict_calibrated(self.calibrator_, original, features)
-
-    def _lazily(
-        self, report: Callable[..., Any], scores: Any, dtype: Any, shape: str = "ij", **given: Any
-    ) -> Any:
-        """Return ``report`` of dask's rows, block by block, when it is asked for."""
-        if any(value is not None for value in given.values()):
-            raise InputError(
-                "features and axis", "are not served for dask collections", "leave them out"
-            )
-        collection = layouts.handler(scores)
-        assert collection is not None
-        self._check_fitted("repair_")
-        return collection.apply(report, self._in_order(scores), dtype, shape=shape)
-
-    def predict(self, scores: Any, *, axis: int | None = None) -> Any:
-        """Return the original decisions: class names where they were given, else indices."""
-        if layouts.handler(scores) is not None:
-            names = self._names()
-            wanted = np.dtype(np.intp) if names is None else np.asarray(names).dtype
-            return self._lazily(self.predict, scores, wanted, "i", axis=axis)
-        if layouts.is_dense(axis, scores):
-            assert axis is not None
-            views = layouts.row_views(axis, [scores])
-            found = np.concatenate([self.predict(view) for _, (view,), _ in views])
-            return found.reshape(np.delete(np.shape(scores), axis))
-        given = self._again(scores)
-        check_scores(given, self._kind())
-        decision: Decisions = given.argmax(axis=1)
-        names = self._names()
-        return decision if names is None else np.asarray(np.asarray(names)[decision])
-
-    def _names(self) -> Sequence[Any] | None:
-        """Return what `predict` answers with: the names given, or whole-number headings."""
-        return self._headings if self.class_names is None else self.class_names
 
     def predict_both(
         self,
@@ -454,76 +315,160 @@ class PreservingCalibrator(Estimator):
         features: Any = None,
         axis: int | None = None,
     ) -> Outputs:
-        """Return the direct and the repaired report, computed once.
+        """Return the direct and the repaired probabilities in one pass.
 
         Parameters
         ----------
         scores, dtype, features, axis
-            As for `predict_proba`; ``dtype`` is the repaired report's.
+            As for `predict_proba`; ``dtype`` is the dtype of the repaired probabilities.
 
         Returns
         -------
-        reports : Reports
+        outputs : Outputs
             ``direct``, ``repaired`` and ``decision``.
         """
-        scores, features = same_rows(scores=scores, features=features)
+        scores, features = align_rows(scores=scores, features=features)
         if layouts.is_dense(axis, scores):
-            return self._dense_reports(arrays.to_numpy(scores), dtype, features, axis)
-        original = CheckedScores.from_scores(self._again(scores), self._kind())
-        return self._reports_of(original, features, np.float64 if dtype is None else dtype)
+            return self._predict_dense(to_numpy(scores), dtype, features, axis)
+        original = CheckedScores.from_scores(self._as_fitted(scores), self._kind())
+        return self._predict_checked(original, features, np.float64 if dtype is None else dtype)
 
-    def _reports_of(
+    def predict(self, scores: Any, *, axis: int | None = None) -> Any:
+        """Return the original predictions: class names if they are known, else indices."""
+        lazy = layouts.lazy_handler(scores)
+        if lazy is not None:
+            names = self._output_names()
+            out_dtype = np.dtype(np.intp) if names is None else np.asarray(names).dtype
+            return self._predict_lazily(lazy, self.predict, scores, out_dtype, "i", axis=axis)
+        if layouts.is_dense(axis, scores):
+            assert axis is not None
+            views = layouts.row_views(axis, [scores])
+            predicted = np.concatenate([self.predict(view) for _, (view,), _ in views])
+            return predicted.reshape(np.delete(np.shape(scores), axis))
+        array = self._as_fitted(scores)
+        check_scores(array, self._kind())
+        decision: Decisions = array.argmax(axis=1)
+        names = self._output_names()
+        return decision if names is None else np.asarray(np.asarray(names)[decision])
+
+    def _predict_checked(
         self, original: CheckedScores, features: Any = None, dtype: npt.DTypeLike = np.float64
     ) -> Outputs:
-        """Report on rows that were checked at this door or another."""
+        """Return both sets of probabilities of rows that are already validated."""
         direct = predict_calibrated(self.calibrator_, original, features)
         repaired = self.repair_._transform_rows(
             original.probabilities, direct, original.decision, dtype
         )
         return Outputs(direct, repaired, original.decision)
 
-    def _dense_reports(
-        self, scores: npt.NDArray[Any], dtype: npt.DTypeLike | None, features: Any, axis: Any
+    def _predict_dense(
+        self,
+        scores: npt.NDArray[Any],
+        dtype: npt.DTypeLike | None,
+        features: Any,
+        axis: int | None,
     ) -> Outputs:
-        """Report on one view of rows at a time, into arrays of the scores' own layout."""
+        """Predict one view of rows at a time, into arrays with the layout of the scores."""
+        assert axis is not None
         direct = np.empty(scores.shape)
         repaired = np.empty(scores.shape, np.float64 if dtype is None else dtype)
-        codes = None if features is None else np.asarray(features)
-        flat = None if codes is None else codes.reshape(-1, codes.shape[-1])
+        if features is not None:
+            features = np.asarray(features)
+            features = features.reshape(-1, features.shape[-1])
         decisions: list[Decisions] = []
-        for first, (given, q, out), _ in layouts.row_views(axis, (scores, direct, repaired)):
-            own = None if flat is None else flat[first : first + len(given)]
+        for first, views, _ in layouts.row_views(axis, (scores, direct, repaired)):
+            rows, direct_rows, repaired_rows = views
+            part = None if features is None else features[first : first + len(rows)]
             with renumber_rows(first):
-                found = self.predict_both(given, dtype=dtype, features=own)
-            q[:], out[:] = found.direct, found.repaired
-            decisions.append(found.decision)
+                outputs = self.predict_both(rows, dtype=dtype, features=part)
+            direct_rows[:], repaired_rows[:] = outputs.direct, outputs.repaired
+            decisions.append(outputs.decision)
         shape = np.delete(scores.shape, axis)
         return Outputs(direct, repaired, np.concatenate(decisions).reshape(shape))
 
+    def _predict_lazily(
+        self,
+        lazy: layouts.LazyHandler,
+        function: Callable[..., Any],
+        scores: Any,
+        dtype: np.dtype[Any],
+        shape: str = "ij",
+        **unsupported: Any,
+    ) -> Any:
+        """Return a lazy collection of ``function`` applied to every block of scores."""
+        if any(value is not None for value in unsupported.values()):
+            raise InputError(
+                "features and axis", "are not supported for dask collections", "leave them out"
+            )
+        self._check_fitted("repair_")
+        return lazy.apply(function, self._reorder_columns(scores), dtype, shape=shape)
+
     @property
     def construction_(self) -> Construction | RankingConstruction | LiftConstruction:
-        """What fitting the repair did."""
+        """A record of the fit of the repair."""
         self._check_fitted("repair_")
         return self.repair_.construction_
 
     def _kind(self) -> Kind:
-        return kind_of(self.calibrator, self.input)
+        """Return what the scores are: ``input``, else the calibrator's, else logits."""
+        kind = self.input
+        if isinstance(self.calibrator, Calibrator):
+            kind = self.calibrator.input
+            if self.input is not None and self.input != kind:
+                raise InputError(
+                    "input",
+                    f'is {self.input!r} but the calibrator was made with input="{kind}"',
+                    "write the same for both, or only the calibrator's",
+                )
+        kind = kind or "logits"
+        check_kind(kind)
+        return kind
 
     def _new_repair(self) -> CORD | Lift:
-        default = "lift" if self.calibrator is None else "cord"
+        default: Literal["cord", "lift"] = "lift" if self.calibrator is None else "cord"
         return new_repair(self.repair, self.preserve, default=default)
 
     def _new_calibrator(self, kind: Kind) -> Any:
-        return new_calibrator(self.calibrator, kind, prefit=self.prefit)
+        """Return an unfitted calibrator, or with ``prefit`` the fitted one."""
+        if self.calibrator is None or isinstance(self.calibrator, str):
+            key = self.calibrator or "blend"
+            if self.prefit:
+                raise InputError(
+                    "prefit=True",
+                    f"needs a fitted calibrator, not the key {key!r}",
+                    "pass the fitted object, or leave prefit out",
+                )
+            return make(key, input=kind)
+        if self.prefit and hasattr(self.calibrator, "predict_proba"):
+            return self.calibrator
+        calibrator = adapted(self.calibrator, kind)
+        if self.prefit:
+            return calibrator
+        from sklearn.base import clone
 
-    def _again(self, scores: Any) -> npt.NDArray[Any]:
+        return clone(calibrator, safe=False)
+
+    def _check_columns(self, scores: Any, classes: int) -> list[str] | None:
+        """Return the names of the columns: ``class_names``, else those of a data frame."""
+        if self.class_names is None:
+            return column_names(scores)
+        names = list(check_class_names(self.class_names, classes))
+        check_same_columns(column_names(scores), "scores", names, "class_names")
+        return names
+
+    def _as_fitted(self, scores: Any) -> npt.NDArray[Any]:
+        """Return scores as an array, with the columns of fit."""
         self._check_fitted("repair_")
-        return as_scores_again(self._in_order(scores), self.n_classes_)
+        return as_scores(self._reorder_columns(scores), self.n_classes_)
 
-    def _in_order(self, scores: Any) -> Any:
-        """Return a data frame with its columns in the order of fit's."""
-        than = "fit" if self.class_names is None else "class_names"
-        return in_column_order(scores, "scores", self.columns_, than)
+    def _reorder_columns(self, scores: Any) -> Any:
+        """Return a data frame with its columns in the order of fit; other scores unchanged."""
+        source = "fit" if self.class_names is None else "class_names"
+        return in_column_order(scores, "scores", self.columns_, source)
+
+    def _output_names(self) -> Sequence[Any] | None:
+        """Return the class names that `predict` returns, or None if it returns indices."""
+        return self._integer_names if self.class_names is None else self.class_names
 
     def _parts(self) -> dict[str, Any]:
         if not hasattr(self, "repair_"):
@@ -531,17 +476,43 @@ class PreservingCalibrator(Estimator):
         return {"calibrator": self.calibrator_, "repair": self.repair_}
 
     def _state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return arrays and JSON-able metadata; the calibrator's and the repair's inside."""
+        """Return the arrays and the JSON metadata of a model file."""
         self._check_fitted("repair_")
-        held, meta = packed(self.calibrator_, self.repair_)
-        names = self._names()
-        names = None if names is None else np.asarray(names).tolist()
-        return held, {**meta, "input": self._kind(), "class_names": names}
+        if not isinstance(self.calibrator_, Calibrator):
+            raise ValueError(
+                f"a model file cannot hold the foreign calibrator "
+                f"{type(self.calibrator_).__name__}; save model.repair_, which is all the repair "
+                f"needs, and keep the calibrator in its own format"
+            )
+        calibrator_arrays, calibrator_meta = self.calibrator_._state()
+        repair_arrays, repair_meta = self.repair_._state()
+        names = self._output_names()
+        return {
+            **repair_arrays,
+            **{_CALIBRATOR_PREFIX + key: value for key, value in calibrator_arrays.items()},
+        }, {
+            "calibrator": calibrator_meta,
+            "lift" if isinstance(self.repair_, Lift) else "cord": repair_meta,
+            "input": self._kind(),
+            "class_names": None if names is None else np.asarray(names).tolist(),
+        }
 
     @classmethod
-    def _from_state(cls, held: Arrays, meta: dict[str, Any]) -> Self:
-        """Rebuild a fitted model from what `_state` returned."""
-        calibrator, repair = unpacked(held, meta)
+    def _from_state(cls, arrays: Arrays, meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted model from the result of `_state`."""
+        calibrator_arrays = {
+            name.removeprefix(_CALIBRATOR_PREFIX): value
+            for name, value in arrays.items()
+            if name.startswith(_CALIBRATOR_PREFIX)
+        }
+        calibrator = calibrator_class(meta["calibrator"]["key"])._from_state(
+            calibrator_arrays, meta["calibrator"]
+        )
+        repair: CORD | Lift
+        if "lift" in meta:
+            repair = Lift._from_state(arrays, meta["lift"])
+        else:
+            repair = CORD._from_state(arrays, meta["cord"])
         names = meta["class_names"]
         model = cls(
             calibrator,
@@ -555,6 +526,36 @@ class PreservingCalibrator(Estimator):
         model.n_classes_ = calibrator.n_classes_
         model.columns_ = None if names is None else [str(name) for name in names]
         return model
+
+
+def new_repair(
+    repair: Literal["cord", "lift"] | Lift | None,
+    preserve: int | Literal["ranking"],
+    *,
+    default: Literal["cord", "lift"],
+) -> CORD | Lift:
+    """Return an unfitted repair; ``default`` replaces None."""
+    choice = default if repair is None else repair
+    if choice == "cord":
+        return CORD(preserve)
+    if choice != "lift" and not isinstance(choice, Lift):
+        raise InputError("repair", f"is {choice!r}", "write 'cord', 'lift' or Lift(mode='cap')")
+    if preserve != 1:
+        raise InputError(
+            "preserve",
+            f"is {preserve!r} but Lift learns the confidence of one prediction, not of a ranking",
+            "leave preserve out, or write {option}",
+            option=("repair", "cord"),
+        )
+    return Lift() if choice == "lift" else Lift(**choice.get_params())
+
+
+def _indices_or_none(labels: Any, shape: tuple[int, ...]) -> Labels | None:
+    """Return labels that are column indices; a foreign calibrator may take other ones."""
+    try:
+        return None if labels is None else check_labels(labels, *shape)
+    except InputError:
+        return None
 
 
 __all__ = ["Outputs", "PreservingCalibrator"]

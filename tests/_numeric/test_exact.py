@@ -76,6 +76,6 @@ def test_the_compiled_sum_is_the_same_integer(lowest: int, weighted: bool) -> No
     for rows in (0, 1, 63, 64, 65, SUM_ROWS):
         values = rng.uniform(-2.0, 2.0, (2, rows)) * 10.0 ** rng.integers(lowest, 1, (2, rows))
         weight = rng.random(rows) if weighted else np.empty(0)
-        found = exact_sums(values, weight)
-        given = [ExactSum.of_products(weight, x) if weighted else ExactSum.of(x) for x in values]
-        assert found == given
+        compiled = exact_sums(values, weight)
+        expected = [ExactSum.of_products(weight, x) if weighted else ExactSum.of(x) for x in values]
+        assert compiled == expected

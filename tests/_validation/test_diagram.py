@@ -28,7 +28,7 @@ def test_a_blend_shows_its_shares() -> None:
         assert f"<em>{share:.1%} {key}</em>" in shown
 
 
-def test_what_is_not_fitted_says_so() -> None:
+def test_an_unfitted_model_is_shown_as_such() -> None:
     assert "not fitted yet" in CORD()._repr_html_()
 
 

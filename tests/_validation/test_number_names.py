@@ -36,9 +36,9 @@ def names(request: pytest.FixtureRequest) -> list[Any]:
 
 
 def test_labels_are_names_in_fit_and_predict(names: list[Any]) -> None:
-    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES)
+    expected = PreservingCalibrator("ts").fit(LOGITS, PLACES)
     model = PreservingCalibrator("ts", class_names=names).fit(LOGITS, np.array(names)[PLACES])
-    assert model.calibrator_.temperature_ == wanted.calibrator_.temperature_
+    assert model.calibrator_.temperature_ == expected.calibrator_.temperature_
     np.testing.assert_array_equal(model.predict(LOGITS), np.array(names)[DECISION])
 
 
@@ -81,9 +81,9 @@ def test_a_label_between_names_is_refused(wrong: float) -> None:
 def test_headings_of_a_frame_that_are_numbers_are_names(tmp_path: Path) -> None:
     headings = [10**6, 10**6 + 1, 7]
     frame, labels = pd.DataFrame(LOGITS, columns=headings), np.array(headings)[PLACES]
-    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES)
+    expected = PreservingCalibrator("ts").fit(LOGITS, PLACES)
     model = PreservingCalibrator("ts").fit(frame, labels)
-    assert model.calibrator_.temperature_ == wanted.calibrator_.temperature_
+    assert model.calibrator_.temperature_ == expected.calibrator_.temperature_
     cordcal.save(model, tmp_path / "model.safetensors")
     for each in (model, cordcal.load(tmp_path / "model.safetensors")):
         np.testing.assert_array_equal(each.predict(frame), np.array(headings)[DECISION])
@@ -110,17 +110,17 @@ def test_truth_values_as_names_in_either_order() -> None:
     for names in ([False, True], [True, False]):
         model = PreservingCalibrator("ts", class_names=names)
         model.fit(LOGITS[:, :2], np.array(names)[LOGITS[::-1, :2].argmax(axis=1)])
-        wanted = PreservingCalibrator("ts").fit(LOGITS[:, :2], LOGITS[::-1, :2].argmax(axis=1))
-        assert model.calibrator_.temperature_ == wanted.calibrator_.temperature_
+        expected = PreservingCalibrator("ts").fit(LOGITS[:, :2], LOGITS[::-1, :2].argmax(axis=1))
+        assert model.calibrator_.temperature_ == expected.calibrator_.temperature_
 
 
 def test_text_of_digits_is_a_name_and_a_number_next_to_it_a_column() -> None:
     names = ["3", "1", "2"]
     text = np.array(names)[PLACES]
-    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES).calibrator_.temperature_
+    expected = PreservingCalibrator("ts").fit(LOGITS, PLACES).calibrator_.temperature_
     for labels in (text, text.tolist(), pd.Series(text), pd.Series(text, dtype=object), PLACES):
         model = PreservingCalibrator("ts", class_names=names).fit(LOGITS, labels)
-        assert model.calibrator_.temperature_ == wanted
+        assert model.calibrator_.temperature_ == expected
         assert model.predict(LOGITS).tolist() == [names[at] for at in DECISION]
 
 
@@ -144,5 +144,5 @@ def test_a_file_with_headings_from_a_million_on_is_fitted(tmp_path: Path) -> Non
     arguments = ["fit", tmp_path / "scores.csv", "--calibrator", "ts", "--output", made]
     assert main(list(map(str, arguments))) == 0
     model = cordcal.load(made)
-    wanted = PreservingCalibrator("ts").fit(LOGITS, PLACES)
-    assert model.calibrator_.temperature_ == pytest.approx(wanted.calibrator_.temperature_)
+    expected = PreservingCalibrator("ts").fit(LOGITS, PLACES)
+    assert model.calibrator_.temperature_ == pytest.approx(expected.calibrator_.temperature_)

@@ -1,4 +1,4 @@
-"""A refusal carries its facts: the argument, every bad row of one kind, the reason, the remedy."""
+"""An InputError has fields: the argument, all rows with the same reason, the reason, the hint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cordcal import CORD, InputError, PreservingCalibrator, calibrators, metrics
 from cordcal._errors import merge_errors, raise_first, renumber_rows
-from cordcal._validation.scores import score_refusals
+from cordcal._validation.scores import score_errors
 from cordcal.repair.numpy_engine import pair_refusals
 
 ROWS, CLASSES = 60_000, 10  # several blocks of 2 MB
@@ -30,7 +30,7 @@ def spoiled(value: float, rows: np.ndarray = BAD) -> np.ndarray:
     return array
 
 
-def refusal_of(function, *arguments, **named) -> InputError:
+def error_of(function, *arguments, **named) -> InputError:
     with pytest.raises(InputError) as caught:
         function(*arguments, **named)
     return caught.value
@@ -47,62 +47,61 @@ def refusal_of(function, *arguments, **named) -> InputError:
 )
 @pytest.mark.parametrize("preserve", [1, 2])
 @pytest.mark.usefixtures("engine")
-def test_repair_tells_all_bad_rows_of_a_kind(value: float, reason: str, preserve: int) -> None:
+def test_repair_reports_all_rows_per_reason(value: float, reason: str, preserve: int) -> None:
     bad = spoiled(value)
     bad[100, 0] = np.nan if reason != "contains NaN" else np.inf
     fitted = CORD(preserve, threads=2).fit(SOUND[:50], SOUND[50:100])
     for call in (CORD(preserve).fit, fitted.transform):
-        found = refusal_of(call, SOUND, bad)
-        assert (found.argument, found.reason) == ("direct", reason)
-        np.testing.assert_array_equal(found.rows, BAD)
-        assert str(found).startswith("direct: row 5 ")
+        error = error_of(call, SOUND, bad)
+        assert (error.argument, error.reason) == ("direct", reason)
+        np.testing.assert_array_equal(error.rows, BAD)
+        assert str(error).startswith("direct: row 5 ")
 
 
-def test_scores_tell_all_bad_rows_of_a_kind() -> None:
+def test_score_checks_report_all_rows_per_reason() -> None:
     logits = np.log(SOUND)
     logits[BAD, 2] = np.nan
     logits[7, 2] = np.inf
     for call in (PreservingCalibrator("ts").fit, calibrators.make("ts").fit):
-        found = refusal_of(call, logits, LABELS)
-        assert (found.argument, found.reason) == ("scores", "contains NaN")
-        np.testing.assert_array_equal(found.rows, BAD)
+        error = error_of(call, logits, LABELS)
+        assert (error.argument, error.reason) == ("scores", "contains NaN")
+        np.testing.assert_array_equal(error.rows, BAD)
 
 
-def test_measures_tell_all_bad_rows_of_a_kind() -> None:
-    found = refusal_of(metrics.nll, spoiled(np.nan), LABELS)
-    assert (found.argument, found.reason) == ("probabilities", "contains NaN")
-    np.testing.assert_array_equal(found.rows, BAD)
-    found = refusal_of(metrics.tpcr, SOUND, spoiled(np.nan))
-    np.testing.assert_array_equal(found.rows, BAD)
+def test_metrics_report_all_rows_per_reason() -> None:
+    error = error_of(metrics.nll, spoiled(np.nan), LABELS)
+    assert (error.argument, error.reason) == ("probabilities", "contains NaN")
+    np.testing.assert_array_equal(error.rows, BAD)
+    error = error_of(metrics.tpcr, SOUND, spoiled(np.nan))
+    np.testing.assert_array_equal(error.rows, BAD)
 
 
 def test_rows_of_dense_arrays_are_numbered_as_positions() -> None:
     pixels = spoiled(np.nan, BAD[1:]).reshape(6, 100, 100, CLASSES)
     images = np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
-    found = refusal_of(metrics.nll, images, LABELS.reshape(6, 100, 100), axis=1)
+    error = error_of(metrics.nll, images, LABELS.reshape(6, 100, 100), axis=1)
     # One image is a block of its own: the third is the first that has a bad row.
-    np.testing.assert_array_equal(found.rows, BAD[1:2])
+    np.testing.assert_array_equal(error.rows, BAD[1:2])
 
 
-def test_every_kind_is_told_at_once_to_who_goes_around() -> None:
+def test_all_reasons_are_returned_for_callers_that_skip_rows() -> None:
     bad = spoiled(np.nan, BAD[:1])
     bad[9] *= 2.0
     bad[26_500, 0] = -1.0
-    found = {each.reason: each.rows.tolist() for each in pair_refusals(SOUND, bad)}
-    assert found == {
+    rows = {error.reason: error.rows.tolist() for error in pair_refusals(SOUND, bad)}
+    assert rows == {
         "contains NaN": [5],
         "does not sum to 1": [9],
         "contains a negative number": [26_500],
     }
-    assert {
-        each.reason: each.rows.tolist() for each in score_refusals(bad, "probabilities")
-    } == found
+    same = score_errors(bad, "probabilities")
+    assert {error.reason: error.rows.tolist() for error in same} == rows
 
 
 def test_a_row_is_refused_once() -> None:
     one = np.array([[np.nan, np.inf, -1.0], [np.inf, -2.0, 0.0], [0.2, 0.3, 0.5]])
-    found = pair_refusals(np.full((3, 3), 1 / 3), one)
-    assert sorted(np.concatenate([each.rows for each in found])) == [0, 1]
+    errors = pair_refusals(np.full((3, 3), 1 / 3), one)
+    assert sorted(np.concatenate([error.rows for error in errors])) == [0, 1]
 
 
 def test_the_earliest_row_is_named() -> None:
@@ -113,7 +112,7 @@ def test_the_earliest_row_is_named() -> None:
     raise_first(None)
 
 
-def test_blocks_are_put_in_their_place() -> None:
+def test_rows_of_blocks_are_renumbered() -> None:
     error = InputError("scores", "contains NaN", "drop such rows", rows=[1, 2])
     with pytest.raises(InputError) as caught, renumber_rows(1000):
         raise error
@@ -125,12 +124,12 @@ def test_blocks_are_put_in_their_place() -> None:
     assert joined.rows.tolist() == [1, 2, 11, 12]
 
 
-def test_a_setting_is_spelled_as_the_caller_writes_it() -> None:
-    found = refusal_of(calibrators.make("ts").fit, SOUND[:50], LABELS[:50])
-    assert 'write input="probabilities"' in str(found)
-    assert "write --input probabilities" in found.sentence(lambda name, to: f"--{name} {to}")
+def test_an_option_is_formatted_in_the_syntax_of_the_caller() -> None:
+    error = error_of(calibrators.make("ts").fit, SOUND[:50], LABELS[:50])
+    assert 'write input="probabilities"' in str(error)
+    assert "write --input probabilities" in error.message(lambda name, to: f"--{name} {to}")
 
 
-def test_refusals_travel_between_processes() -> None:
-    error = InputError("scores", "contains NaN", "drop such rows", rows=[3], found="holds NaN")
+def test_errors_can_be_pickled() -> None:
+    error = InputError("scores", "contains NaN", "drop such rows", rows=[3], detail="holds NaN")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

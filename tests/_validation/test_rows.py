@@ -22,7 +22,7 @@ from cordcal import (
     metrics,
     repair,
 )
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal.calibrators import make
 from cordcal.evaluate.gates import Gate, check
 
@@ -48,17 +48,17 @@ def preserved(p: Any, y: Any, w: Any) -> Any:
 
 def compared(p: Any, y: Any, w: Any) -> Any:
     groups = w.round() if hasattr(w, "round") else w
-    found = compare(p, y, ["ts"], input="probabilities", groups=groups)
-    return found["ts"].direct["nll"], [
+    result = compare(p, y, ["ts"], input="probabilities", groups=groups)
+    return result["ts"].direct["nll"], [
         (group.name, group.n, group.measures["direct"]["nll"])
-        for group in found["ts"].pictures.groups
+        for group in result["ts"].pictures.groups
     ]
 
 
 def compared_elsewhere(p: Any, q: Any, y: Any) -> Any:
-    given = {"mine": PrecomputedProbabilities(q, q)}
-    found = compare(p, y, given, input="probabilities", evaluation=(p, y))
-    return found["mine"].direct["nll"], found["mine"].repaired["nll"]
+    precomputed = {"mine": PrecomputedProbabilities(q, q)}
+    result = compare(p, y, precomputed, input="probabilities", evaluation=(p, y))
+    return result["mine"].direct["nll"], result["mine"].repaired["nll"]
 
 
 def audited(p: Any, q: Any, y: Any, w: Any) -> Any:
@@ -157,19 +157,19 @@ def with_index(name: str, index: Any, order: Any = slice(None)) -> Any:
     return kind(values, index=index).iloc[order]
 
 
-def assert_same(result: Any, wanted: Any) -> None:
+def assert_same(result: Any, expected: Any) -> None:
     """Compare numbers, arrays, and what holds them; a frame's columns may add up differently."""
-    if isinstance(wanted, dict):
-        assert result.keys() == wanted.keys()
-        result, wanted = list(result.values()), list(wanted.values())
-    if isinstance(wanted, list | tuple):
-        assert len(result) == len(wanted)
-        for one, other in zip(result, wanted, strict=True):
+    if isinstance(expected, dict):
+        assert result.keys() == expected.keys()
+        result, expected = list(result.values()), list(expected.values())
+    if isinstance(expected, list | tuple):
+        assert len(result) == len(expected)
+        for one, other in zip(result, expected, strict=True):
             assert_same(one, other)
-    elif isinstance(wanted, float | np.ndarray):
-        np.testing.assert_allclose(result, wanted, rtol=1e-12)
+    elif isinstance(expected, float | np.ndarray):
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
     else:
-        assert result == wanted
+        assert result == expected
 
 
 @pytest.fixture(params=DOORS)
@@ -228,11 +228,11 @@ def test_an_entry_that_one_side_lacks_is_refused(door: Door) -> None:
 def test_masked_entries_are_refused(door: Door) -> None:
     names = arguments_of(door)
     plain = {name: PLAIN[name] for name in names}
-    wanted = door(**plain)
+    expected = door(**plain)
     for name in names:
         mask = np.zeros(PLAIN[name].shape, dtype=bool)
         unmasked = np.ma.array(PLAIN[name], mask=mask)
-        assert_same(door(**{**plain, name: unmasked}), wanted)
+        assert_same(door(**{**plain, name: unmasked}), expected)
         mask[[4, 9]] = True
         with pytest.raises(InputError) as caught:
             door(**{**plain, name: np.ma.array(PLAIN[name], mask=mask)})
@@ -248,7 +248,7 @@ def series(index: Any, values: Any = None) -> Any:
 
 
 def matched(first: Any, second: Any) -> list[int]:
-    return same_rows(scores=first, labels=second)[1].tolist()
+    return align_rows(scores=first, labels=second)[1].tolist()
 
 
 def test_equal_indices_with_repeated_entries_go_by_position() -> None:
@@ -327,19 +327,19 @@ def test_orders_that_differ_next_to_scores_in_an_unknown_one_are_refused(scores:
     labels = series([5, 2, 9])
     weight = labels.iloc[[2, 0, 1]]
     with pytest.raises(InputError) as caught:
-        same_rows(scores=scores, labels=labels, sample_weight=weight)
+        align_rows(scores=scores, labels=labels, sample_weight=weight)
     assert caught.value.argument == "sample_weight"
     assert "sample_weight.loc[labels.index]" in caught.value.hint
-    found = same_rows(scores=scores, labels=labels, sample_weight=labels)
-    assert [list(each) for each in found] == [[0, 1, 2]] * 3
+    aligned = align_rows(scores=scores, labels=labels, sample_weight=labels)
+    assert [list(column) for column in aligned] == [[0, 1, 2]] * 3
 
 
 def test_what_has_no_index_goes_by_position_with_the_first_argument() -> None:
     scores = series([5, 2, 9])
     labels = scores.iloc[[2, 0, 1]]
     for weight in (np.arange(3), series([0, 1, 2])):
-        found = same_rows(scores=scores, labels=labels, sample_weight=weight)
-        assert [list(each) for each in found] == [[0, 1, 2]] * 3
+        aligned = align_rows(scores=scores, labels=labels, sample_weight=weight)
+        assert [list(column) for column in aligned] == [[0, 1, 2]] * 3
 
 
 def test_other_lengths_are_left_to_the_checks_of_shapes() -> None:
@@ -352,8 +352,8 @@ def test_one_row_as_a_series_is_matched_by_its_classes() -> None:
     row = pd.Series([0.6, 0.3, 0.1], index=["ant", "bee", "cat"])
     cord = CORD().fit(ORIGINAL, DIRECT)
     moved = pd.Series([0.5, 0.4, 0.1], index=["ant", "bee", "cat"])
-    wanted = cord.transform(row.to_numpy(), moved.to_numpy())
-    assert_same(cord.transform(row, moved.iloc[[2, 0, 1]]), wanted)
+    expected = cord.transform(row.to_numpy(), moved.to_numpy())
+    assert_same(cord.transform(row, moved.iloc[[2, 0, 1]]), expected)
 
 
 def test_a_split_frame_goes_by_position() -> None:
@@ -361,9 +361,9 @@ def test_a_split_frame_goes_by_position() -> None:
     whole = pd.DataFrame(ORIGINAL).assign(y=LABELS, w=WEIGHT)
     part = whole.iloc[SHUFFLED[:40]]
     scores = pd.DataFrame(part[[0, 1, 2]].to_numpy())  # a model's output, numbered anew
-    wanted = metrics.nll(scores.to_numpy(), part.y.to_numpy(), sample_weight=part.w.to_numpy())
-    assert metrics.nll(scores, part.y, sample_weight=part.w) == wanted
-    assert metrics.nll(part[[0, 1, 2]], part.y, sample_weight=part.w) == wanted
+    expected = metrics.nll(scores.to_numpy(), part.y.to_numpy(), sample_weight=part.w.to_numpy())
+    assert metrics.nll(scores, part.y, sample_weight=part.w) == expected
+    assert metrics.nll(part[[0, 1, 2]], part.y, sample_weight=part.w) == expected
 
 
 def test_lists_of_masked_rows_are_refused() -> None:
@@ -379,13 +379,13 @@ def test_masked_labels_of_a_classifier_are_refused() -> None:
     from cordcal.sklearn import PreservingCalibratedClassifierCV
 
     model = PreservingCalibratedClassifierCV(GaussianNB(), cv=2)
-    for given in (
+    for masked in (
         {"y": np.ma.array(LABELS, mask=LABELS == 0)},
         {"sample_weight": np.ma.array(WEIGHT, mask=True)},
     ):
         with pytest.raises(InputError) as caught:
-            model.fit(**{"X": ORIGINAL, "y": LABELS, **given})
-        assert caught.value.argument == next(iter(given))
+            model.fit(**{"X": ORIGINAL, "y": LABELS, **masked})
+        assert caught.value.argument == next(iter(masked))
 
 
 def test_rows_of_a_classifier_go_by_position_as_in_scikit_learn() -> None:
@@ -394,10 +394,10 @@ def test_rows_of_a_classifier_go_by_position_as_in_scikit_learn() -> None:
     from cordcal.sklearn import PreservingCalibratedClassifierCV
 
     model = PreservingCalibratedClassifierCV(GaussianNB(), cv=2)
-    wanted = model.fit(ORIGINAL, LABELS).predict_proba(ORIGINAL)
+    expected = model.fit(ORIGINAL, LABELS).predict_proba(ORIGINAL)
     frame = pd.DataFrame(ORIGINAL, index=NAMES, columns=["a", "b", "c"])
     model.fit(frame, pd.Series(LABELS, index=NAMES[SHUFFLED]))
-    assert_same(model.predict_proba(frame), wanted)
+    assert_same(model.predict_proba(frame), expected)
 
 
 @pytest.mark.parametrize("name", ["pandas", "numpy.ma"])
@@ -407,4 +407,4 @@ def test_a_module_that_another_thread_is_loading(
     """It is in sys.modules already, and still empty."""
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     scores, labels = np.eye(3), [0, 1, 2]
-    assert same_rows(scores=scores, labels=labels)[1] is labels
+    assert align_rows(scores=scores, labels=labels)[1] is labels

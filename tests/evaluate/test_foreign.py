@@ -238,7 +238,7 @@ def test_the_classifier_repairs_with_lift(tmp_path) -> None:
     ("settings", "sentence"),
     [
         ({"repair": "lfit"}, "repair is 'lfit'; write 'cord', 'lift' or Lift"),
-        ({"repair": "lift", "preserve": 2}, "preserve is 2 but Lift learns how sure to be of one"),
+        ({"repair": "lift", "preserve": 2}, "preserve is 2 but Lift learns"),
     ],
 )
 def test_the_classifier_refuses_other_repairs(settings: dict[str, object], sentence: str) -> None:

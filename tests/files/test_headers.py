@@ -95,7 +95,7 @@ def test_a_first_line_in_doubt_is_settled_by_the_caller(tmp_path: Path, text: st
         with pytest.raises(cordcal.InputError) as error:
             read(path)
         assert error.value.argument == str(path)
-        assert error.value.setting == ("header", "True or False")
+        assert error.value.option == ("header", "True or False")
 
 
 def test_the_caller_decides(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_what_pandas_writes(tmp_path: Path, index: bool, dtype: type) -> None:
         for read in (read_scores, open_scores):
             with pytest.raises(cordcal.InputError, match="21 labels") as error:
                 read(tmp_path / "s.csv", **apart)
-            assert error.value.setting == ("header", "True")
+            assert error.value.option == ("header", "True")
         apart["header"] = True
     np.testing.assert_array_equal(read_scores(tmp_path / "s.csv", **apart).labels, labels)
 
@@ -149,7 +149,7 @@ def test_a_weight_of_one_may_come_first(tmp_path: Path) -> None:
     path = str(write(tmp_path, "1\n0.5\n1\n", "w.csv"))
     with pytest.raises(cordcal.InputError) as error:
         read_scores(tmp_path / "s.npy", weights=path)
-    assert error.value.setting == ("header", "True or False")
+    assert error.value.option == ("header", "True or False")
     found = read_scores(tmp_path / "s.npy", weights=path, header=False)
     np.testing.assert_array_equal(found.weights, [1.0, 0.5, 1.0])
     # A word above numbers heads a file of its own, whatever the scores begin with.

@@ -228,7 +228,7 @@ def test_bad_arguments_are_named(rows) -> None:
         Lift().fit(original, direct, labels * 0 + 10)
     with pytest.raises(ValueError, match="sample_weight is zero in every row"):
         Lift().fit(original, direct, labels, sample_weight=labels * 0.0)
-    with pytest.raises(ValueError, match="preserve is no parameter of Lift"):
+    with pytest.raises(ValueError, match="preserve is not a parameter of Lift"):
         Lift().set_params(preserve=2)
     with pytest.raises(ValueError, match="not fitted"):
         Lift().transform(original, direct)

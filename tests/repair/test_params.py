@@ -28,5 +28,5 @@ def test_a_clone_has_the_parameters_and_no_fit(repair: CORD) -> None:
 
 
 def test_a_parameter_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="nonsense is no parameter of CORD; it has: preserve"):
+    with pytest.raises(ValueError, match="nonsense is not a parameter of CORD; it has: preserve"):
         CORD().set_params(nonsense=1)

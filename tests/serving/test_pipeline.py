@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._validation.warn import collected, warn
+from cordcal._validation.warn import collect_warnings, warn
 from cordcal.files import _sources, open_scores
 from cordcal.serving._pipeline import overlapped
 from cordcal.serving.applying import RepairedRows, apply_model
@@ -73,8 +73,8 @@ def test_filters_and_hooks_of_the_process_are_not_touched() -> None:
 
 
 def test_collecting_ends_with_its_block() -> None:
-    with collected() as outer:
-        with collected() as inner:
+    with collect_warnings() as outer:
+        with collect_warnings() as inner:
             warn("inner")
         warn("outer")
     assert (outer, inner) == (["outer"], ["inner"])

@@ -1,1 +1,1 @@
-"""Exact sums and row sums: the numerics that repair and measures both stand on."""
+"""Numerics shared by all packages: arrays, expressions, exact sums, row sums and threads."""

@@ -1,7 +1,7 @@
 """An exact, mergeable sum of doubles.
 
-Every mean of a construction goes through `ExactSum`, so the shared scalar does
-not depend on the order of the rows, on blocks, threads or machines.
+Every mean of a construction is an `ExactSum`, so the shared scalar does not depend on the
+order of the rows, on blocks, threads or machines.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# frexp gives mantissas in [1/2, 1) times 2^e with e ≥ -1073, so 53 mantissa bits below
-# that reach every double: the unit of the integer is 2^-1126.
+# frexp returns mantissas in [1/2, 1) times 2^e with e ≥ -1073.  With 53 mantissa bits below
+# that, every double is a multiple of 2^-1126, the unit of the integer.
 LOWEST_EXPONENT = -1073
 _MANTISSA_BITS = 53
 UNIT_BITS = _MANTISSA_BITS - LOWEST_EXPONENT
 
 # A mantissa is split into halves of at most 27 bits; up to 2^24 of them add up exactly
-# inside a double, which is what bincount accumulates in.
+# in a double, the type in which bincount accumulates.
 _HALF_BITS = 27
 
-# Most summands are below 2 in absolute value: they are split at these magnitudes without error
-# into multiples of 2^-36, 2^-72 and 2^-108, and this many of each add up without rounding.
+# Most summands are below 2 in absolute value.  They are split at these magnitudes without error
+# into multiples of 2^-36, 2^-72 and 2^-108, and _LEVEL_ROWS of each add up without rounding.
 _LEVELS = ((1.5 * 2.0**16, 36), (1.5 * 2.0**-20, 72), (1.5 * 2.0**-56, 108))
 _LEVEL_ROWS = 2**15
 
 
 @dataclass(frozen=True, slots=True)
 class ExactSum:
-    """The exact value of a sum of doubles, held as one Python integer.
+    """The exact value of a sum of doubles, stored as one Python integer.
 
     Sums merge with ``+``, compare exactly, and round once, in ``float()``.
 
@@ -45,7 +45,7 @@ class ExactSum:
 
     @classmethod
     def of(cls, values: npt.NDArray[np.float64]) -> ExactSum:
-        """Add up the entries of a float64 array."""
+        """Sum the entries of a float64 array."""
         total = cls()
         for start in range(0, values.size, _LEVEL_ROWS):
             total += _of_block(values[start : start + _LEVEL_ROWS])
@@ -55,22 +55,21 @@ class ExactSum:
     def of_products(
         cls, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
     ) -> ExactSum:
-        """Add up ``weights * values`` without rounding the products.
+        """Sum ``weights * values`` without rounding the products.
 
-        Weights must lie far enough below the largest double to be multiplied by 2^27;
-        see `scale_to_safe_exponent`.
+        Weights times 2^27 must not overflow; see `scale_to_safe_exponent`.
         """
         product = weights * values
         return cls.of(product) + cls.of(_product_error(weights, values, product))
 
     @classmethod
     def of_levels(cls, high: int, middle: int, low: int) -> ExactSum:
-        """Add up multiples of 2^-36, 2^-72 and 2^-108."""
+        """Sum multiples of 2^-36, 2^-72 and 2^-108."""
         return cls(((high << 72) + (middle << 36) + low) << (UNIT_BITS - 108))
 
     @classmethod
     def of_bins(cls, bins: npt.NDArray[np.int64]) -> ExactSum:
-        """Add up integers indexed by a double's biased exponent, in two columns.
+        """Sum integers indexed by a double's biased exponent, in two columns.
 
         Row e counts multiples of 2^(e - 1075) in column 0 and of 2^(e - 1043) in column 1:
         the low 32 and the high 21 bits of the mantissas.
@@ -88,7 +87,7 @@ class ExactSum:
         return ExactSum(self.units - other.units)
 
     def scaled(self, exponent: int) -> ExactSum:
-        """Return the sum times 2^exponent; bits below the unit are not there to be lost."""
+        """Return the sum times 2^exponent; no double has bits below the unit."""
         units = self.units
         return ExactSum(units << exponent if exponent >= 0 else units >> -exponent)
 
@@ -106,22 +105,23 @@ class ExactSum:
 
 
 def _of_block(values: npt.NDArray[np.float64]) -> ExactSum:
-    """Add up at most `_LEVEL_ROWS` entries."""
+    """Sum at most `_LEVEL_ROWS` entries."""
     if not (values.min(initial=0.0) > -2.0 and values.max(initial=0.0) < 2.0):
         return ExactSum(_block_units(values))
-    sums, left = [], values
+    sums, remainder = [], values
     for level, unit_bits in _LEVELS:
-        part = (level + left) - level
-        left = left - part
-        # The parts are so few multiples of one unit that no partial sum is rounded.
+        part = (level + remainder) - level
+        remainder = remainder - part
+        # The parts are small multiples of one unit, so no partial sum is rounded.
         sums.append(int(part.sum() * 2.0**unit_bits))
-    whole = ExactSum.of_levels(*sums)
-    if not left.any():
-        return whole
-    return whole + ExactSum(_block_units(left[left != 0.0]))
+    total = ExactSum.of_levels(*sums)
+    if not remainder.any():
+        return total
+    return total + ExactSum(_block_units(remainder[remainder != 0.0]))
 
 
 def _block_units(values: npt.NDArray[np.float64]) -> int:
+    """Return the sum of at most `_LEVEL_ROWS` doubles of any size, in units of 2^-1126."""
     mantissa, exponent = np.frexp(values)
     mantissa = mantissa * 2.0**_MANTISSA_BITS
     high = np.floor(mantissa * 2.0**-_HALF_BITS)
@@ -131,15 +131,15 @@ def _block_units(values: npt.NDArray[np.float64]) -> int:
     total = 0
     for sums, shift in ((np.bincount(bins, high), _HALF_BITS), (np.bincount(bins, low), 0)):
         for position in np.flatnonzero(sums):
-            place = base + int(position) - LOWEST_EXPONENT + shift
-            total += int(sums[position]) << place
+            bits = base + int(position) - LOWEST_EXPONENT + shift
+            total += int(sums[position]) << bits
     return total
 
 
 def _product_error(
     x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], product: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return the rounding error of ``x * y`` (Dekker's product), itself a double."""
+    """Return the rounding error of ``x * y``, which is a double (Dekker's product)."""
     x_high, x_low = _split(x)
     y_high, y_low = _split(y)
     return ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
@@ -158,22 +158,22 @@ def total_weight(rows: int, weights: npt.NDArray[np.float64] | None) -> ExactSum
 
 
 def weighted(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None) -> ExactSum:
-    """Return the exact sum of ``values``, weighted where weights are given."""
+    """Return the exact sum of ``values``, weighted if there are weights."""
     return ExactSum.of(values) if weights is None else ExactSum.of_products(weights, values)
 
 
-# Weights within 2^±256 can be squared, and multiplied by any probability, without loss.
+# Weights within 2^±256 can be squared and multiplied by probabilities without over- or underflow.
 _ORDINARY_EXPONENT = 256
 
 
 def weight_exponent(weights: npt.NDArray[np.float64]) -> int | None:
-    """Return the binary exponent of the largest weight; None where all are zero."""
+    """Return the binary exponent of the largest weight; None if all are zero."""
     largest = weights.max(initial=0.0)
     return int(np.frexp(largest)[1]) if largest > 0.0 else None
 
 
 def weight_unit(exponent: int | None) -> int:
-    """Return the power of two that weights up to 2^exponent are divided by: none if ordinary.
+    """Return the exponent of two by which to divide weights up to 2^exponent; 0 if ordinary.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def weight_unit(exponent: int | None) -> int:
 
 
 def ordinary_weights(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the weights, scaled by a power of two if their sums or products would be lost.
+    """Return the weights, scaled by a power of two if products could over- or underflow.
 
     Examples
     --------
@@ -200,10 +200,10 @@ def ordinary_weights(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64
 def scale_to_safe_exponent(
     weights: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], int | None]:
-    """Scale weights by a power of two so that the largest is below one; return its exponent.
+    """Scale weights by a power of two so that the largest is below one; also return its exponent.
 
-    Weighted means do not change by a bit, and products cannot overflow.  Weights that are
-    all zero have no exponent.
+    Weighted means keep their bits, and products cannot overflow.  The exponent is None if all
+    weights are zero.
     """
     exponent = weight_exponent(weights)
     if exponent is None:

@@ -1,9 +1,9 @@
-"""Array expressions that NumPy, torch and ONNX share, and what scores become before a map.
+"""Array expressions that NumPy, torch and ONNX share, and the conversion of scores to a domain.
 
-A map is written once, on (n, K) float64 arrays of any library, without branches on data.
-The functions here take the namespace ``xp``.  NumPy's arrays they **overwrite**, which
-spares a pass over fresh memory; other libraries, which trace, get new arrays.  Operators
-never overwrite: write ``x * y`` where ``x`` is needed again, ``times(x, y, xp)`` elsewhere.
+A calibrator's map is one expression on (n, K) float64 arrays of any library, without branches on
+data.  These functions take the namespace ``xp``.  NumPy arrays are **overwritten**, which saves a
+pass over fresh memory; other libraries, which trace, return new arrays.  Operators never
+overwrite: write ``x * y`` if ``x`` is needed again, else ``times(x, y, xp)``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from cordcal._numeric.types import Array, Domain, Kind
 
-# Shifted logits below this are cut: at every temperature up to e^16 they have
-# probability 0 already, and products with them stay finite.
+# Shifted logits are clipped here: at every temperature up to e^16 their probability is 0
+# anyway, and products with them stay finite.
 LOWEST_SHIFTED = -1e15
 
 
@@ -64,7 +64,7 @@ def minimum(x: Array, bound: Any, xp: Any) -> Array:
 
 
 def softplus(x: Array, xp: Any) -> Array:
-    """Return log(1 + e^x), without overflow; ``x`` is left alone.
+    """Return log(1 + e^x), without overflow or overwriting ``x``.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def softplus(x: Array, xp: Any) -> Array:
 
 
 def largest(x: Array, count: int, xp: Any) -> Array:
-    """Return each row's largest entries in falling order; ``x`` is left alone.
+    """Return the largest entries per row in decreasing order, without overwriting ``x``.
 
     Examples
     --------
@@ -89,18 +89,18 @@ def largest(x: Array, count: int, xp: Any) -> Array:
     return xp.sort(x, axis=1, descending=True)[:, :count]
 
 
-def chosen(report: Array, decision: Array, xp: Any) -> Array:
-    """Tell which entries are the decision's."""
-    return decision[:, None] == xp.arange(report.shape[1], device=report.device)[None, :]
+def chosen(matrix: Array, decision: Array, xp: Any) -> Array:
+    """Return a mask of the decision's entry in each row of the matrix."""
+    return decision[:, None] == xp.arange(matrix.shape[1], device=matrix.device)[None, :]
 
 
 def shares(masses: Array, xp: Any) -> Array:
-    """Return each row divided by its sum."""
+    """Return each row divided by its sum, so that it sums to one."""
     return over(masses, xp.sum(masses, axis=1, keepdims=True), xp)
 
 
 def subtract_max(scores: Array, xp: Any) -> Array:
-    """Return scores whose largest entry is 0 in every row."""
+    """Subtract the maximum of each row."""
     return minus(scores, xp.max(scores, axis=1, keepdims=True), xp)
 
 
@@ -116,7 +116,7 @@ def softmax(scores: Array, xp: Any) -> Array:
 
 
 def in_domain(scores: Array, kind: Kind, domain: Domain, log_floor: Any, xp: Any) -> Array:
-    """Return what a map works on.
+    """Convert scores to a calibrator's domain.
 
     Parameters
     ----------
@@ -125,11 +125,11 @@ def in_domain(scores: Array, kind: Kind, domain: Domain, log_floor: Any, xp: Any
     kind : {"logits", "probabilities"}
         Which of the two.
     domain : str
-        What to return.
+        What to return; see `Domain`.
     log_floor : float
-        The smallest probability whose logarithm is taken.
+        Smaller probabilities are raised to this before the logarithm.
     xp : namespace
-        The scores' library.
+        The array namespace of the scores.
 
     Examples
     --------

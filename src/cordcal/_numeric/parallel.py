@@ -1,4 +1,4 @@
-"""Threads: one BLAS thread per fit, interruptible calls, blocks of rows on a pool."""
+"""Threads: one BLAS thread per fit, interruptible calls, blocks of rows on a thread pool."""
 
 from __future__ import annotations
 
@@ -12,67 +12,64 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 # Products and factorisations of smaller matrices take a fraction of a second.
-_LARGE = 1000
+_MIN_ROWS_FOR_THREAD = 1000
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Let BLAS use one thread inside a ``with`` block.
 
-    The number of threads belongs to the process, so of blocks that overlap in time the first
-    lowers it and the last restores it.
+    The number of threads belongs to the process: if blocks overlap in time, the first lowers it
+    and the last restores it.
     """
-    own = _LIMIT.enter()
+    previous = _LIMIT.enter()
     try:
         yield
     finally:
-        _LIMIT.leave(own)
+        _LIMIT.leave(previous)
 
 
 class _SharedLimit:
-    """One limit for all threads of the process, with a count of the blocks that need it."""
+    """One limit for all threads of the process, with a count of the blocks that use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._blocks = 0
-        self._before: list[int | None] = []
+        self._initial: list[int | None] = []
 
     def enter(self) -> list[int | None]:
-        """Lower every number to one; return this thread's own numbers."""
+        """Set every library to one thread; return the numbers this thread had before."""
         libraries = _blas_libraries()
         with self._lock:
-            own = [library.get_num_threads() for library in libraries]
+            previous = [library.get_num_threads() for library in libraries]
             if self._blocks == 0:
-                self._before = own
+                self._initial = previous
             self._blocks += 1
             for library in libraries:
                 _set_threads(library, 1)
-        return own
+        return previous
 
-    def leave(self, own: list[int | None]) -> None:
-        """Restore the thread's own numbers, and with the last block those of the process."""
+    def leave(self, previous: list[int | None]) -> None:
+        """Restore the numbers of this thread, and after the last block those of the process."""
         with self._lock:
             self._blocks -= 1
-            for library, mine, before in zip(_blas_libraries(), own, self._before, strict=True):
-                if _counts_by_thread(library):
-                    _set_threads(library, mine)
+            counts = zip(_blas_libraries(), previous, self._initial, strict=True)
+            for library, thread_count, process_count in counts:
+                # OpenMP stores the number of threads per calling thread.
+                if getattr(library, "threading_layer", None) == "openmp":
+                    _set_threads(library, thread_count)
                 elif self._blocks == 0:
-                    _set_threads(library, before)
+                    _set_threads(library, process_count)
 
 
 _LIMIT = _SharedLimit()
 
 
-def _counts_by_thread(library: Any) -> bool:
-    # OpenMP holds the number of its threads for each calling thread.
-    return getattr(library, "threading_layer", None) == "openmp"
-
-
 def _set_threads(library: Any, number: int | None) -> None:
-    """Set a library's number of threads, whichever thread has set it last.
+    """Set a library's number of threads, even if another thread has set it last.
 
-    From threadpoolctl 3.8 on the first thread that limits OpenBLAS is the only one that can
-    until it is done; the block that ends last may be another thread's.
+    Since threadpoolctl 3.8, only the first thread that limits OpenBLAS may change the limit
+    until it is done; the block that ends last may belong to another thread.
     """
     if number is None:
         return
@@ -85,11 +82,10 @@ def _set_threads(library: Any, number: int | None) -> None:
 
 
 def interruptible(function: Callable[..., Any], *arrays: Any) -> Any:
-    """Return what one call of NumPy makes of the arrays; Ctrl-C is heard while it runs.
+    """Call a NumPy function on arrays so that Ctrl-C works while it runs.
 
-    No signal gets into a factorisation, which takes minutes for some thousand rows.  A large
-    one runs in a thread, for which the caller waits; one that nobody waits for any more ends
-    by itself.
+    A factorisation, which takes minutes for some thousand rows, handles no signals.  A large one
+    runs in a thread while the caller waits; after an interrupt the thread ends by itself.
 
     Examples
     --------
@@ -97,61 +93,61 @@ def interruptible(function: Callable[..., Any], *arrays: Any) -> Any:
     >>> interruptible(np.linalg.cholesky, np.array([[4.0]]))
     array([[2.]])
     """
-    if max(array.shape[0] for array in arrays) < _LARGE:
+    if max(array.shape[0] for array in arrays) < _MIN_ROWS_FOR_THREAD:
         return function(*arrays)
-    found: list[Any] = []
-    fell: list[BaseException] = []
+    results: list[Any] = []
+    errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            found.append(function(*arrays))
+            results.append(function(*arrays))
         except BaseException as error:
-            fell.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join()
-    if fell:
-        raise fell[0]
-    return found[0]
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 @functools.cache
 def _blas_libraries() -> list[Any]:
-    """Return the controllers of the loaded libraries; looking them up takes milliseconds."""
+    """Return the controllers of the loaded libraries; cached, because a lookup takes ms."""
     from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-# Starting a pool costs a tenth of a millisecond: threads pay from a millisecond's work on.
+# Starting a pool costs 0.1 ms, so threads pay off from about 1 ms of work.
 _THREAD_ENTRIES = 2**20
-_IMPORTED_IN = os.getpid()
+_IMPORT_PID = os.getpid()
 
 Result = TypeVar("Result")
 
 
 def default_threads() -> int:
-    """Return the number of cores to use: all of them, but one inside a worker.
+    """Return the number of cores to use: all of them, or one inside a worker.
 
-    A worker is a forked or spawned process, or any thread but the main one: whoever
-    started it has already shared out the cores.
+    A worker is a forked or spawned process, or any thread except the main one: the code that
+    started it already runs workers in parallel.
     """
-    child = multiprocessing.parent_process() is not None or os.getpid() != _IMPORTED_IN
-    if child or threading.current_thread() is not threading.main_thread():
+    is_child = multiprocessing.parent_process() is not None or os.getpid() != _IMPORT_PID
+    if is_child or threading.current_thread() is not threading.main_thread():
         return 1
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
-    """Cut the rows into blocks of at most ``most`` rows, equally many for each thread."""
+    """Split the rows into blocks of at most ``most`` rows, the same number per thread."""
     size = rows
     if threads > 1:
-        # A few blocks a thread, so that one that is held up does not keep the others waiting.
-        wanted = max(-(-rows // (4 * threads)), _THREAD_ENTRIES // classes)
-        turns = -(-rows // (wanted * threads))
-        size = rows if rows <= wanted else -(-rows // (turns * threads))
+        # A few blocks per thread, so that one slow thread does not delay the others.
+        target = max(-(-rows // (4 * threads)), _THREAD_ENTRIES // classes)
+        rounds = -(-rows // (target * threads))
+        size = rows if rows <= target else -(-rows // (rounds * threads))
     size = max(1, min(most, size))
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
@@ -159,7 +155,7 @@ def chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:
 def run_blocks(
     work: Callable[[slice], Result], rows: int, classes: int, threads: int, most: int
 ) -> Iterable[Result]:
-    """Run the blocks of rows in order, on a pool where there is something to share out."""
+    """Run ``work`` on blocks of rows in order, on a thread pool if there are several."""
     if threads == 1 and rows <= most:
         return [work(slice(0, rows))]
     blocks = chunks(rows, classes, threads, most)

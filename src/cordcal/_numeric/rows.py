@@ -1,4 +1,4 @@
-"""Row sums and softmax, in one order of additions that both engines share."""
+"""Row sums in the order of additions that both engines share, and softmax."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from cordcal._numeric.arrays import namespace
 from cordcal._numeric.types import Array
 
 _SUM_LANES = 8
-# Up to here NumPy adds up rows faster chunk by chunk than column by column.
+# Up to this many rows NumPy sums chunks of columns faster than single columns.
 _FEW_ROWS = 16
 
 
 def lane_sum(array: Array) -> Array:
     """Sum each row in eight interleaved lanes, then the lanes by halving.
 
-    The order of additions is part of the definition: the compiled kernel adds in
-    the same order, so both give the same bits, and the lanes are what a vector
-    unit adds fastest.
+    The order of additions is part of the definition: the compiled kernel adds in the same
+    order, so both return the same bits.  Lanes are the fastest order for vector units.
 
     Examples
     --------
@@ -46,25 +45,25 @@ def lane_sum(array: Array) -> Array:
 
 
 def _lane_sum_of_many(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Add up columns, each one vector of all rows."""
+    """Add whole columns, each a vector over all rows."""
     columns = np.ascontiguousarray(array.T)
     lanes = np.zeros((_SUM_LANES, len(array)), dtype=array.dtype)
     for start in range(0, len(columns), _SUM_LANES):
         chunk = columns[start : start + _SUM_LANES]
         lanes[: len(chunk)] += chunk
-    return _folded(lanes)
+    return _fold(lanes)
 
 
 def _lane_sum_of_few(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Add up all chunks of eight in one reduction, which NumPy runs from first to last."""
+    """Add all chunks of eight columns in one reduction, which NumPy runs from first to last."""
     rows, columns = array.shape
-    whole = columns - columns % _SUM_LANES
-    lanes = np.add.reduce(array[:, :whole].reshape(rows, whole // _SUM_LANES, _SUM_LANES), axis=1)
-    lanes[:, : columns - whole] += array[:, whole:]
-    return _folded(np.ascontiguousarray(lanes.T))
+    full = columns - columns % _SUM_LANES
+    lanes = np.add.reduce(array[:, :full].reshape(rows, full // _SUM_LANES, _SUM_LANES), axis=1)
+    lanes[:, : columns - full] += array[:, full:]
+    return _fold(np.ascontiguousarray(lanes.T))
 
 
-def _folded(lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _fold(lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Add the lanes by halving."""
     for half in (4, 2, 1):
         lanes = lanes[:half] + lanes[half:]

@@ -9,22 +9,22 @@ import numpy as np
 import numpy.typing as npt
 
 Array = Any
-"""An array of any array-API library: NumPy's, torch's, JAX's."""
+"""An array of any array-API library: NumPy, torch or JAX."""
 
 Kind = Literal["logits", "probabilities"]
 """What the caller's scores are."""
 
 Domain = Literal["logits", "shifted", "log-probabilities", "probabilities"]
-"""What a map works on; ``shifted`` are logits whose largest entry is 0 in every row."""
+"""What a calibrator's map takes; ``shifted`` logits have maximum 0 in every row."""
 
 Floats = npt.NDArray[np.floating]
-"""Scores or reports in the dtype in which they came."""
+"""Scores or probabilities in their original dtype."""
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]
 
 Classes = npt.NDArray[np.intp]
-"""Class indices 0..K-1, one a row."""
+"""Class indices 0..K-1, one per row."""
 
 Labels = Classes
 Decisions = Classes

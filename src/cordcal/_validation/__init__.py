@@ -1,3 +1,3 @@
-"""What a user passes is checked here once and becomes small typed values."""
+"""Validate what users pass: scores, probabilities, labels, names and weights."""
 
 from __future__ import annotations

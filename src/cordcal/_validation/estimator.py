@@ -1,4 +1,4 @@
-"""scikit-learn's estimator contract without importing scikit-learn; seeds; the notebook form."""
+"""The scikit-learn estimator API without importing scikit-learn; notebook diagrams; seeds."""
 
 from __future__ import annotations
 
@@ -10,53 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from cordcal._errors import InputError
-
-# Lines and text take the notebook's own colours, so that light and dark need no second set.
-_BOX = (
-    "display:inline-block;border:1px solid currentColor;border-radius:6px;padding:.4em .8em;"
-    "margin:.2em .4em .2em 0;vertical-align:top;font-size:.9em"
-)
-_STATE = "margin:.4em 0 0;font-size:.9em;opacity:.8;background:none"
-# Longer vectors are told by their shape.
-_MOST_SHOWN = 6
-
-
-def diagram(estimator: Any, inner: dict[str, Any], record: Any = None) -> str:
-    """Return an estimator as HTML.
-
-    Parameters
-    ----------
-    estimator : Estimator
-        Whose parameters and fitted attributes to show.
-    inner : dict
-        Estimators it is made of, by what they do; each becomes a box of its own.
-    record : object, optional
-        What the fit did, in its own words; else the fitted attributes are listed.
-    """
-    fitted = {
-        name: value
-        for name, value in sorted(vars(estimator).items())
-        if name.endswith("_") and not name.startswith("_") and value is not None
-    }
-    lines = [f"<strong>{escape(repr(estimator))}</strong>"]
-    lines.append(f"<div>{'fitted' if fitted else 'not fitted yet'}</div>")
-    for role, part in inner.items():
-        shown = getattr(part, "_repr_html_", lambda part=part: escape(repr(part)))()
-        lines.append(f"<div><em>{escape(role)}</em><br>{shown}</div>")
-    if fitted and not inner:
-        listed = "\n".join(f"{name} = {_told(value)}" for name, value in fitted.items())
-        state = listed if record is None else repr(record)
-        lines.append(f'<pre style="{_STATE}">{escape(state)}</pre>')
-    return f'<div style="{_BOX}">{"".join(lines)}</div>'
-
-
-def _told(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    if shape is not None and getattr(value, "size", 0) > _MOST_SHOWN:
-        return f"array of shape {tuple(shape)}"
-    if isinstance(value, list | tuple | dict) and len(value) > _MOST_SHOWN:
-        return f"{len(value)} entries"
-    return str(value)
 
 
 class Estimator:
@@ -81,23 +34,23 @@ class Estimator:
         Parameters
         ----------
         deep : bool
-            Include the parameters of parameters that have some, as ``name__inner``.
+            Include the parameters of inner estimators, as ``name__inner``.
 
         Returns
         -------
         params : dict
-            What the constructor was given.
+            The values passed to the constructor.
         """
         params = {name: getattr(self, name) for name in self._get_param_names()}
         if deep:
             for name, value in list(params.items()):
                 if hasattr(value, "get_params") and not isinstance(value, type):
                     inner = value.get_params()
-                    params |= {f"{name}__{key}": held for key, held in inner.items()}
+                    params |= {f"{name}__{key}": parameter for key, parameter in inner.items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, those of an inner object as ``name__inner``.
+        """Set parameters by name, those of an inner estimator as ``name__inner``.
 
         Parameters
         ----------
@@ -111,19 +64,19 @@ class Estimator:
         """
         known = self._get_param_names()
         inner: dict[str, dict[str, Any]] = {}
-        for name, value in params.items():
-            own, nested, rest = name.partition("__")
-            if own not in known:
+        for path, value in params.items():
+            name, separator, inner_name = path.partition("__")
+            if name not in known:
                 raise ValueError(
-                    f"{own} is no parameter of {type(self).__name__}; it has: "
+                    f"{name} is not a parameter of {type(self).__name__}; it has: "
                     f"{', '.join(known) or 'none'}"
                 )
-            if nested:
-                inner.setdefault(own, {})[rest] = value
+            if separator:
+                inner.setdefault(name, {})[inner_name] = value
             else:
-                setattr(self, own, value)
-        for own, values in inner.items():
-            getattr(self, own).set_params(**values)
+                setattr(self, name, value)
+        for name, values in inner.items():
+            getattr(self, name).set_params(**values)
         return self
 
     def __repr__(self) -> str:
@@ -136,11 +89,11 @@ class Estimator:
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def _repr_html_(self) -> str:
-        """Return the diagram that notebooks show."""
-        return diagram(self, self._parts(), getattr(self, "construction_", None))
+        """Return the diagram shown in notebooks."""
+        return _diagram(self, self._parts(), getattr(self, "construction_", None))
 
     def _parts(self) -> dict[str, Any]:
-        """Return the fitted estimators this one is made of, by what they do."""
+        """Return the fitted estimators inside this one, by role."""
         return {}
 
     def __sklearn_tags__(self) -> Any:
@@ -149,7 +102,7 @@ class Estimator:
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def _check_fitted(self, attribute: str) -> None:
-        """Refuse to go on before `fit` has left its mark."""
+        """Raise unless `fit` has set the attribute."""
         if not hasattr(self, attribute):
             from sklearn.exceptions import NotFittedError
 
@@ -160,12 +113,60 @@ class Estimator:
 
 def _defaults(cls: type) -> dict[str, Any]:
     """Return the constructor's parameters with their default values."""
-    given = inspect.signature(cls).parameters.values()
-    return {each.name: each.default for each in given}
+    parameters = inspect.signature(cls).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters}
+
+
+# Lines and text inherit the notebook's colours, so one style serves light and dark themes.
+_BOX_STYLE = (
+    "display:inline-block;border:1px solid currentColor;border-radius:6px;padding:.4em .8em;"
+    "margin:.2em .4em .2em 0;vertical-align:top;font-size:.9em"
+)
+_STATE_STYLE = "margin:.4em 0 0;font-size:.9em;opacity:.8;background:none"
+# Larger arrays and collections are summarised.
+_MAX_SHOWN = 6
+
+
+def _diagram(estimator: Estimator, inner: dict[str, Any], record: object = None) -> str:
+    """Return an estimator as HTML.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        The estimator, whose parameters and fitted attributes are shown.
+    inner : dict
+        Its inner estimators by role; each gets a box of its own.
+    record : object, optional
+        The record of the fit, shown by its repr instead of the fitted attributes.
+    """
+    fitted = {
+        name: value
+        for name, value in sorted(vars(estimator).items())
+        if name.endswith("_") and not name.startswith("_") and value is not None
+    }
+    lines = [f"<strong>{escape(repr(estimator))}</strong>"]
+    lines.append(f"<div>{'fitted' if fitted else 'not fitted yet'}</div>")
+    for role, part in inner.items():
+        html = getattr(part, "_repr_html_", lambda part=part: escape(repr(part)))()
+        lines.append(f"<div><em>{escape(role)}</em><br>{html}</div>")
+    if fitted and not inner:
+        attributes = "\n".join(f"{name} = {_describe(value)}" for name, value in fitted.items())
+        state = attributes if record is None else repr(record)
+        lines.append(f'<pre style="{_STATE_STYLE}">{escape(state)}</pre>')
+    return f'<div style="{_BOX_STYLE}">{"".join(lines)}</div>'
+
+
+def _describe(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None and getattr(value, "size", 0) > _MAX_SHOWN:
+        return f"array of shape {tuple(shape)}"
+    if isinstance(value, list | tuple | dict) and len(value) > _MAX_SHOWN:
+        return f"{len(value)} entries"
+    return str(value)
 
 
 def as_seed(seed: Any) -> int:
-    """Return a seed as a number, which can be written down and used again.
+    """Return a seed as an integer, which can be stored and reused.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Inputs that are not rows: dense arrays with classes along any axis, and lazy collections."""
+"""Inputs other than (n, K) rows: dense arrays with classes along any axis; lazy collections."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric import arrays
+from cordcal._numeric.arrays import to_numpy
 
 View = npt.NDArray[Any]
 
 
 def check_axis(axis: Any, dimensions: int, name: str) -> int:
-    """Return the axis of the classes, counted from the front."""
+    """Return the axis of the classes as a non-negative number."""
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
         raise InputError(
             "axis", f"is {axis!r}", "pass the number of the dimension that holds classes"
@@ -30,27 +30,27 @@ def check_axis(axis: Any, dimensions: int, name: str) -> int:
     return int(axis) % dimensions
 
 
-def is_dense(axis: Any, *reports: Any) -> bool:
-    """Whether the rows of these reports need `row_views`: not for (n, K) with classes last."""
+def is_dense(axis: Any, *matrices: Any) -> bool:
+    """Whether the arrays need `row_views`; those of shape (n, K) with classes last do not."""
     if axis is None:
         return False
-    dimensions = max(np.ndim(report) for report in reports)
+    dimensions = max(np.ndim(matrix) for matrix in matrices)
     return dimensions != 2 or check_axis(axis, dimensions, "the array") != 1
 
 
 def row_views(
-    axis: int, reports: Sequence[Any], vectors: Sequence[Any] = ()
+    axis: int, matrices: Sequence[Any], vectors: Sequence[Any] = ()
 ) -> Iterator[tuple[int, list[View], list[Any]]]:
-    """Yield (first row, (rows, K) views of the reports, slices of the vectors).
+    """Yield (first row, (rows, K) views of the matrices, slices of the vectors).
 
     Parameters
     ----------
     axis : int
-        The dimension of the classes in the reports.
-    reports : sequence of array
-        Arrays of one shape.
+        The dimension of the classes in the matrices.
+    matrices : sequence of array
+        Scores or probabilities of one shape.
     vectors : sequence of array or None
-        Arrays of that shape without the classes: labels, weights, decisions.
+        Labels, weights or predictions, of that shape without the classes.
 
     Examples
     --------
@@ -60,113 +60,117 @@ def row_views(
     >>> [views[0].shape for _, views, _ in row_views(-1, [np.zeros((2, 5, 3))])]
     [(10, 3)]
     """
-    given = [arrays.to_numpy(report) for report in reports]
-    place = check_axis(axis, given[0].ndim, "the array")
-    moved = [np.moveaxis(report, place, -1) for report in given]
-    shape = moved[0].shape[:-1]
-    beside = [None if vector is None else _beside(vector, shape) for vector in vectors]
+    arrays = [to_numpy(matrix) for matrix in matrices]
+    class_axis = check_axis(axis, arrays[0].ndim, "the array")
+    classes_last = [np.moveaxis(array, class_axis, -1) for array in arrays]
+    shape = classes_last[0].shape[:-1]
+    checked = [None if vector is None else _check_shape(vector, shape) for vector in vectors]
+    # Iterate over as few leading dimensions as possible.
     depth = 0
-    while not all(_viewable(report, depth) for report in moved):
+    while not all(_is_viewable(array, depth) for array in classes_last):
         depth += 1
     first = 0
-    for at in np.ndindex(shape[:depth]):
-        views = [report[at].reshape(-1, report.shape[-1]) for report in moved]
-        parts = [None if vector is None else vector[at].reshape(-1) for vector in beside]
+    for index in np.ndindex(shape[:depth]):
+        views = [array[index].reshape(-1, array.shape[-1]) for array in classes_last]
+        parts = [None if vector is None else vector[index].reshape(-1) for vector in checked]
         yield first, views, parts
         first += len(views[0])
 
 
-def flat_rows(
-    axis: int | None, reports: Sequence[Any], vectors: Sequence[Any] = ()
+def flatten_rows(
+    axis: int | None, matrices: Sequence[Any], vectors: Sequence[Any] = ()
 ) -> tuple[list[Any], list[Any]]:
-    """Return dense reports as (rows, K) matrices and what goes with them as vectors.
+    """Return dense arrays as (rows, K) matrices, and labels or weights as vectors.
 
-    For what reads all rows at once, as stories and audits do: they are copied.  Reports of
-    rows come back as they are.
+    This copies, for functions that need all rows at once, such as explanations and audits.
+    Arrays that are (n, K) rows already are returned unchanged.
 
     Examples
     --------
-    >>> (images,), (labels,) = flat_rows(1, [np.zeros((2, 3, 4, 4))], [np.zeros((2, 4, 4))])
+    >>> (images,), (labels,) = flatten_rows(1, [np.zeros((2, 3, 4, 4))], [np.zeros((2, 4, 4))])
     >>> images.shape, labels.shape
     ((32, 3), (32,))
     """
-    if axis is None or not is_dense(axis, *reports):
-        return list(reports), list(vectors)
-    _, views, beside = zip(*row_views(axis, reports, vectors), strict=True)
-    # Rows in one piece: sums over a column-wise copy would round in another order.
-    rows = [np.ascontiguousarray(np.concatenate(each)) for each in zip(*views, strict=True)]
+    if axis is None or not is_dense(axis, *matrices):
+        return list(matrices), list(vectors)
+    _, views, parts = zip(*row_views(axis, matrices, vectors), strict=True)
+    # Contiguous rows: sums over a column-wise copy would round in another order.
+    rows = [np.ascontiguousarray(np.concatenate(blocks)) for blocks in zip(*views, strict=True)]
     return rows, [
-        None if each[0] is None else np.concatenate(each) for each in zip(*beside, strict=True)
+        None if blocks[0] is None else np.concatenate(blocks) for blocks in zip(*parts, strict=True)
     ]
 
 
-def _viewable(report: View, depth: int) -> bool:
-    """Whether the rows behind the first ``depth`` dimensions are one view."""
-    part = report[(0,) * depth]
+def _is_viewable(array: View, depth: int) -> bool:
+    """Whether the dimensions after the first ``depth`` can be flattened to rows without a copy."""
+    part = array[(0,) * depth]
     try:
-        np.reshape(part, (-1, report.shape[-1]), copy=False)
+        np.reshape(part, (-1, array.shape[-1]), copy=False)
     except ValueError:
         return False
     return True
 
 
-def _beside(vector: Any, shape: tuple[int, ...]) -> View:
-    array = arrays.to_numpy(vector)
+def _check_shape(vector: Any, shape: tuple[int, ...]) -> View:
+    array = to_numpy(vector)
     if array.shape != shape:
         raise InputError(
             "labels, weights or decisions",
-            f"have shape {array.shape} but the reports have positions {shape}",
+            f"have shape {array.shape} but the scores have positions {shape}",
             "pass one entry for each position",
         )
     return array
 
 
-def labelled_rows(
+def labelled_blocks(
     axis: int | None,
     ignore_index: int | None,
-    reports: Sequence[Any],
+    matrices: Sequence[Any],
     labels: Any,
     sample_weight: Any,
 ) -> Iterator[tuple[Sequence[int], list[Any], Any, Any]]:
-    """Yield reports, labels and weights in blocks of rows, without positions to ignore.
+    """Yield blocks of (row numbers, matrices, labels, weights), without ignored rows.
 
-    What comes first is the number of each row among all positions.
+    The row numbers count all positions, ignored ones too.
     """
-    if not is_dense(axis, *reports):
-        yield from _unignored(0, list(reports), labels, sample_weight, ignore_index)
+    if not is_dense(axis, *matrices):
+        yield from _without_ignored(0, list(matrices), labels, sample_weight, ignore_index)
         return
     assert axis is not None
-    # Decisions in place of a report lack the dimension of the classes.
-    dimensions = max(np.ndim(report) for report in reports)
-    full = [np.ndim(report) == dimensions for report in reports]
-    whole = [report for report, is_full in zip(reports, full, strict=True) if is_full]
-    decided = [report for report, is_full in zip(reports, full, strict=True) if not is_full]
-    vectors = [labels, sample_weight, *decided]
-    for first, views, (truth, weight, *kept) in row_views(axis, whole, vectors):
-        rest, others = iter(views), iter(kept)
-        block = [next(rest) if is_full else next(others) for is_full in full]
-        yield from _unignored(first, block, truth, weight, ignore_index)
+    # Predictions may replace a matrix; they lack the dimension of the classes.
+    dimensions = max(np.ndim(matrix) for matrix in matrices)
+    has_classes = [np.ndim(matrix) == dimensions for matrix in matrices]
+    pairs = list(zip(matrices, has_classes, strict=True))
+    full = [matrix for matrix, is_full in pairs if is_full]
+    predictions = [matrix for matrix, is_full in pairs if not is_full]
+    vectors = [labels, sample_weight, *predictions]
+    for first, views, (block_labels, weight, *predicted) in row_views(axis, full, vectors):
+        next_view, next_predicted = iter(views), iter(predicted)
+        block = [next(next_view) if is_full else next(next_predicted) for is_full in has_classes]
+        yield from _without_ignored(first, block, block_labels, weight, ignore_index)
 
 
-def _unignored(
-    first: int, reports: list[Any], labels: Any, weight: Any, ignore_index: int | None
+def _without_ignored(
+    first: int, matrices: list[Any], labels: Any, weight: Any, ignore_index: int | None
 ) -> Iterator[tuple[Sequence[int], list[Any], Any, Any]]:
+    """Yield the rows of a block whose label is not ``ignore_index``, if there are any."""
     if ignore_index is None:
-        yield range(first, first + np.shape(reports[0])[0]), reports, labels, weight
+        yield range(first, first + np.shape(matrices[0])[0]), matrices, labels, weight
         return
     if labels is None:
         raise InputError(
             "ignore_index", "is given but labels are not", "pass labels, or leave it out"
         )
-    truth = arrays.to_numpy(labels, "labels")
-    kept = np.flatnonzero(truth != ignore_index)
-    if kept.size:
-        some = reports if kept.size == truth.size else [arrays.to_numpy(x)[kept] for x in reports]
-        weights = None if weight is None else arrays.to_numpy(weight, "sample_weight")[kept]
-        yield (kept + first).tolist(), some, truth[kept], weights
+    truth = to_numpy(labels, "labels")
+    rows = np.flatnonzero(truth != ignore_index)
+    if rows.size:
+        if rows.size < truth.size:
+            matrices = [to_numpy(matrix)[rows] for matrix in matrices]
+        weights = None if weight is None else to_numpy(weight, "sample_weight")[rows]
+        yield (rows + first).tolist(), matrices, truth[rows], weights
 
 
-def chosen_rows(
+def rows_to_fit(
     axis: int | None,
     ignore_index: int | None,
     scores: Any,
@@ -174,53 +178,53 @@ def chosen_rows(
     sample_weight: Any,
     features: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the rows of dense scores, and what goes with them, without those to ignore.
+    """Return scores, labels, weights and features as rows, without ignored ones.
 
-    For fits, which need all rows in one matrix: they are copied.
+    This copies: a fit needs all rows in one matrix.
     """
-    blocks = list(labelled_rows(axis, ignore_index, [scores], labels, sample_weight))
+    blocks = list(labelled_blocks(axis, ignore_index, [scores], labels, sample_weight))
     if not blocks:
         raise InputError(
             "labels", f"are all {ignore_index}, the ignore_index", "there are no rows left"
         )
-    rows, reports, truths, weights = zip(*blocks, strict=True)
-    kept = None
+    rows, matrices, block_labels, weights = zip(*blocks, strict=True)
     if features is not None:
-        codes = arrays.to_numpy(features, "features")
-        kept = codes.reshape(-1, codes.shape[-1])[np.concatenate([np.array(at) for at in rows])]
+        features = to_numpy(features, "features")
+        selected = np.concatenate([np.array(numbers) for numbers in rows])
+        features = features.reshape(-1, features.shape[-1])[selected]
     return (
-        np.concatenate([arrays.to_numpy(report) for (report,) in reports]),
-        None if labels is None else np.concatenate(truths),
+        np.concatenate([to_numpy(matrix) for (matrix,) in matrices]),
+        None if labels is None else np.concatenate(block_labels),
         None if sample_weight is None else np.concatenate(weights),
-        kept,
+        features,
     )
 
 
-# The framework's top module, and the room that registers for it.
+# The module that registers the handler of a framework's collections.
 _MODULES = {"dask": "cordcal.dask"}
 
 
-class Handler(Protocol):
-    """What a room does for its collections; every function returns what its caller does."""
+class LazyHandler(Protocol):
+    """Operations on the lazy collections of a framework; each returns what its caller returns."""
 
     def construct(
         self, repair: Any, original: Any, direct: Any, decision: Any, sample_weight: Any
     ) -> Any:
-        """Find the shared scalar without moving rows; see `CORD.fit`."""
+        """Fit the shared scalar without moving rows between workers; see `CORD.fit`."""
 
     def described(self, describe: Any, **columns: Any) -> tuple[int, list[Any]]:
-        """Return the number of classes, and what ``describe`` makes of every block's rows."""
+        """Return the number of classes, and the result of ``describe`` per block of rows."""
 
     def transform(self, repair: Any, original: Any, direct: Any, decision: Any, dtype: Any) -> Any:
         """Repair lazily; see `CORD.transform`."""
 
     def apply(self, function: Any, scores: Any, dtype: Any, *, shape: str = "ij") -> Any:
-        """Call a function on every block of scores, lazily; see `PreservingCalibrator`."""
+        """Apply a function to every block of scores, lazily; see `PreservingCalibrator`."""
 
     def update_stream(
         self, stream: Any, reports: Any, labels: Any, sample_weight: Any, ignore_index: Any
     ) -> Any:
-        """Return a stream of a measure that has seen every block's rows."""
+        """Return the stream of a metric after all blocks of rows."""
 
     def audited(
         self,
@@ -232,23 +236,23 @@ class Handler(Protocol):
         decision: Any,
         sample_weight: Any,
     ) -> Any:
-        """Return an audit's stream that has seen every block."""
+        """Return the stream of an audit after all blocks of rows."""
 
 
-_HANDLERS: dict[str, Handler] = {}
+_HANDLERS: dict[str, LazyHandler] = {}
 
 
-def register(framework: str, handler: Handler) -> None:
-    """Serve the collections of a framework, named by its top module."""
+def register_lazy(framework: str, handler: LazyHandler) -> None:
+    """Register the handler of a framework's collections, by its top-level module."""
     _HANDLERS[framework] = handler
 
 
-def handler(*values: Any) -> Handler | None:
-    """Return who serves a lazy collection among the values; None where there is none.
+def lazy_handler(*values: Any) -> LazyHandler | None:
+    """Return the handler of the first lazy collection among the values, or None.
 
     Examples
     --------
-    >>> handler([0.4, 0.6]) is None
+    >>> lazy_handler([0.4, 0.6]) is None
     True
     """
     for value in values:

@@ -1,4 +1,4 @@
-"""Class names: those of a data frame's columns, and those the caller passes."""
+"""Class names: from the columns of a data frame or from the caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cordcal._errors import InputError
 
 
 def column_names(values: Any) -> list[str] | None:
-    """Return the columns' names of a data frame, or None for what has none.
+    """Return the column names of a data frame or an Arrow table, or None for other values.
 
     Examples
     --------
@@ -25,77 +25,79 @@ def column_names(values: Any) -> list[str] | None:
     return None if columns is None else [str(name) for name in columns]
 
 
-def whole_headings(values: Any) -> list[int] | None:
-    """Return a data frame's columns where they are whole numbers other than 0..K-1 in order.
+def integer_column_names(values: Any) -> list[int] | None:
+    """Return the column names of a data frame if they are integers other than 0..K-1 in order.
 
-    Labels of such a frame are its headings, not positions.
+    Numeric labels of such a frame are column names, not positions.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> whole_headings(pd.DataFrame([[0.4, 0.6]], columns=[1, 2]))
+    >>> integer_column_names(pd.DataFrame([[0.4, 0.6]], columns=[1, 2]))
     [1, 2]
-    >>> whole_headings(pd.DataFrame([[0.4, 0.6]])) is None
+    >>> integer_column_names(pd.DataFrame([[0.4, 0.6]])) is None
     True
     """
     if hasattr(values, "column_names") or not hasattr(values, "columns"):
         return None
-    return other_numbers(values.columns)
+    return nondefault_integers(values.columns)
 
 
-def other_numbers(names: Iterable[Any]) -> list[int] | None:
-    """Return names that are whole numbers, each its own, but not 0..K-1 in order; else None.
+def nondefault_integers(names: Iterable[Any]) -> list[int] | None:
+    """Return names that are distinct integers other than 0..K-1 in order; else None.
 
     Examples
     --------
-    >>> other_numbers([3, 1.0, 2]), other_numbers([0, 1]), other_numbers(["3", "1"])
-    ([3, 1, 2], None, None)
+    >>> nondefault_integers([3, 1.0, 2])
+    [3, 1, 2]
+    >>> nondefault_integers([0, 1]), nondefault_integers(["3", "1"])
+    (None, None)
     """
-    numbers = []
+    integers = []
     for name in names:
-        if not _is_whole(name):
+        if not _is_integer(name):
             return None
-        numbers.append(int(name))
-    usual = numbers == list(range(len(numbers))) or len(set(numbers)) < len(numbers)
-    return None if usual else numbers
+        integers.append(int(name))
+    if integers == list(range(len(integers))) or len(set(integers)) < len(integers):
+        return None
+    return integers
 
 
-def _is_whole(name: Any) -> bool:
+def _is_integer(name: Any) -> bool:
     if isinstance(name, Integral | np.bool_):
         return True
     return isinstance(name, Real) and math.isfinite(name) and float(name).is_integer()
 
 
 def check_same_columns(
-    one: list[str] | None, name: str, other: list[str] | None, than: str
+    names: list[str] | None, argument: str, expected: list[str] | None, source: str
 ) -> None:
-    """Refuse columns of other names, or in another order, where both sides have names."""
-    if one is None or other is None or one == other:
+    """Refuse columns with other names, or in another order, if both sides have names."""
+    if names is None or expected is None or names == expected:
         return
-    if len(one) != len(other):
-        return  # the shapes will be refused, in words of their own
-    numbers = [str(at) for at in range(len(one))]
-    if numbers in (one, other) and set(one) != set(other):
-        return  # a frame made without names
-    at = next(at for at in range(len(one)) if one[at] != other[at])
+    if len(names) != len(expected):
+        return  # the shape check raises a clearer error
+    if (are_default_names(names) or are_default_names(expected)) and set(names) != set(expected):
+        return  # a frame created without names
+    first = next(column for column in range(len(names)) if names[column] != expected[column])
     raise InputError(
-        name,
-        f"has the column {one[at]!r} where {than} has {other[at]!r}",
+        argument,
+        f"has the column {names[first]!r} where {source} has {expected[first]!r}",
         "pass the same classes in the same order",
     )
 
 
-def in_column_order(values: Any, where: str, expected: list[str] | None, than: str) -> Any:
-    """Return a data frame with its columns in another order; what has no names as it is.
+def in_column_order(values: Any, where: str, expected: list[str] | None, source: str) -> Any:
+    """Return a data frame with its columns in the expected order; other values unchanged.
 
     Parameters
     ----------
     values : object
-        Scores of any kind.
-    where, than : str
-        What messages call them, and who has the expected columns.
+        Scores in any container.
+    where, source : str
+        The argument of the scores and the source of the expected names, for messages.
     expected : list of str or None
-        The columns; others are refused.
+        The column names; other names are refused.
 
     Examples
     --------
@@ -104,140 +106,144 @@ def in_column_order(values: Any, where: str, expected: list[str] | None, than: s
     >>> list(in_column_order(frame, "scores", ["cat", "dog"], "fit"))
     ['cat', 'dog']
     """
-    own = column_names(values)
-    if own is None or expected is None or len(own) != len(expected):
-        return values  # shapes that differ are refused in words of their own
-    if are_numbers(own) != are_numbers(expected) and set(own) != set(expected):
-        return values  # a frame made without names
-    order = class_order(own, expected, where, than)
+    names = column_names(values)
+    if names is None or expected is None or len(names) != len(expected):
+        return values  # the shape check raises a clearer error
+    if are_default_names(names) != are_default_names(expected) and set(names) != set(expected):
+        return values  # a frame created without names
+    order = class_order(names, expected, where, source)
     if order is None:
         return values
     if hasattr(values, "column_names"):
-        return values.select([values.column_names[at] for at in order])
-    return values[[values.columns[at] for at in order]]
+        return values.select([values.column_names[column] for column in order])
+    return values[[values.columns[column] for column in order]]
 
 
 def class_order(
-    own: Sequence[str], expected: Sequence[str], where: str, than: str
+    names: Sequence[str], expected: Sequence[str], where: str, source: str
 ) -> list[int] | None:
-    """Return which column is each of the expected classes; None where the order is the same.
+    """Return the column of each expected class; None if the order is the same.
 
     Parameters
     ----------
-    own, expected : sequence of str
-        The names of the columns, and the classes that they must be.
-    where, than : str
-        Who has the columns, and who has the classes, for the refusal of a class that is
-        missing, additional or renamed.
+    names, expected : sequence of str
+        The names of the columns, and the classes in the expected order.
+    where, source : str
+        The argument or file of the columns and that of the classes, for the error about a class
+        that is missing, additional or renamed.
 
     Examples
     --------
     >>> class_order(["cat", "ant", "bee"], ["ant", "bee", "cat"], "b.csv", "a.csv")
     [1, 2, 0]
     """
-    if list(own) == list(expected):
+    if list(names) == list(expected):
         return None
-    place = {name: at for at, name in enumerate(own)}
-    missing = [name for name in expected if name not in place]
-    extra = sorted(place.keys() - set(expected), key=place.__getitem__)
+    columns = {name: column for column, name in enumerate(names)}
+    missing = [name for name in expected if name not in columns]
+    extra = sorted(columns.keys() - set(expected), key=columns.__getitem__)
     if missing or extra:
-        raise _other_classes(own, expected, missing, extra, where, than)
-    if not len(place) == len(own) == len(expected):
-        names = own if len(place) < len(own) else expected
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise _different_classes_error(names, expected, missing, extra, where, source)
+    if not len(columns) == len(names) == len(expected):
+        repeated = _first_repeated(names if len(columns) < len(names) else expected)
         raise InputError(
-            where, f"has two columns for the class {twice!r}", "give each its own name"
+            where, f"has two columns for the class {repeated!r}", "give each its own name"
         )
-    return [place[name] for name in expected]
+    return [columns[name] for name in expected]
 
 
-def _other_classes(
-    own: Sequence[str],
+def _first_repeated(names: Sequence[str]) -> str:
+    return next(name for position, name in enumerate(names) if name in names[:position])
+
+
+def _different_classes_error(
+    names: Sequence[str],
     expected: Sequence[str],
     missing: Sequence[str],
     extra: Sequence[str],
     where: str,
-    than: str,
+    source: str,
 ) -> InputError:
-    pattern = fixed_part(own, expected)
+    pattern = common_pattern(names, expected)
     if pattern is not None:
         first = pattern.replace("*", expected[0])
         return InputError(
             where,
-            f"has the column {first!r} where {than} has the class {expected[0]!r}",
-            "name the columns with {setting}",
-            setting=("columns", pattern),
+            f"has the column {first!r} where {source} has the class {expected[0]!r}",
+            "name the columns with {option}",
+            option=("columns", pattern),
         )
-    pattern = fixed_part(expected, own)
+    pattern = common_pattern(expected, names)
     if pattern is not None:
-        first = pattern.replace("*", own[0])
+        first = pattern.replace("*", names[0])
         return InputError(
             where,
-            f"has the class {own[0]!r} where {than} has {first!r}",
+            f"has the class {names[0]!r} where {source} has {first!r}",
             f"call the classes alike: there, read the columns with the pattern {pattern!r}",
         )
     if missing and extra:
         return InputError(
             where,
-            f"has the class {extra[0]!r} but not {missing[0]!r}, which {than} has",
+            f"has the class {extra[0]!r} but not {missing[0]!r}, which {source} has",
             "rename the column if it is this class; otherwise pass the same classes",
         )
     if missing:
         return InputError(
             where,
-            f"does not have the class {missing[0]!r}, which {than} has",
+            f"does not have the class {missing[0]!r}, which {source} has",
             "pass the same classes",
         )
     return InputError(
         where,
-        f"has the class {extra[0]!r}, which {than} does not have",
-        "pass the same classes, or name the columns of the scores with {setting}",
-        setting=("columns", "a,b,…"),
+        f"has the class {extra[0]!r}, which {source} does not have",
+        "pass the same classes, or name the columns of the scores with {option}",
+        option=("columns", "a,b,…"),
     )
 
 
-def fixed_part(names: Sequence[str], classes: Sequence[str]) -> str | None:
-    """Return the pattern under which some of the names are the classes; None if there is none.
+def common_pattern(names: Sequence[str], classes: Sequence[str]) -> str | None:
+    """Return the pattern that turns every class into one of the names, or None.
 
     Examples
     --------
-    >>> fixed_part(["id", "logit_ant", "logit_bee"], ["ant", "bee"])
+    >>> common_pattern(["id", "logit_ant", "logit_bee"], ["ant", "bee"])
     'logit_*'
     """
-    listed = set(names)
+    known = set(names)
     for name in names:
-        at = name.find(classes[0])
-        while at >= 0:
-            before, after = name[:at], name[at + len(classes[0]) :]
-            if before + after and all(before + each + after in listed for each in classes):
-                return f"{before}*{after}"
-            at = name.find(classes[0], at + 1)
+        start = name.find(classes[0])
+        while start >= 0:
+            prefix, suffix = name[:start], name[start + len(classes[0]) :]
+            if prefix + suffix and all(prefix + label + suffix in known for label in classes):
+                return f"{prefix}*{suffix}"
+            start = name.find(classes[0], start + 1)
     return None
 
 
-def are_numbers(names: Sequence[str]) -> bool:
-    """Whether names are only the numbers of the columns, 0, 1, 2 and so on."""
-    return all(name == str(at) for at, name in enumerate(names))
+def are_default_names(names: Sequence[str]) -> bool:
+    """Whether names are only the positions of the columns: 0, 1, 2 and so on."""
+    return all(name == str(position) for position, name in enumerate(names))
 
 
 def check_class_names(names: Sequence[Any], classes: int) -> tuple[str, ...]:
-    """Return the classes' names as words, one for each column and each its own.
+    """Return the class names as text: one distinct name per column.
 
     Examples
     --------
     >>> check_class_names(["cat", "dog"], 2)
     ('cat', 'dog')
     """
-    words = tuple(str(name) for name in names)
-    if len(words) != classes:
+    texts = tuple(str(name) for name in names)
+    if len(texts) != classes:
         raise InputError(
             "class_names",
-            f"has {len(words)} names but there are {classes} columns",
+            f"has {len(texts)} names but there are {classes} columns",
             "pass one name for each column",
         )
-    if len(set(words)) < classes:
-        twice = next(word for at, word in enumerate(words) if word in words[:at])
+    if len(set(texts)) < classes:
         raise InputError(
-            "class_names", f"has {twice!r} twice", "give each column a name of its own"
+            "class_names",
+            f"has {_first_repeated(texts)!r} twice",
+            "give each column a name of its own",
         )
-    return words
+    return texts

@@ -1,8 +1,8 @@
-"""Warnings of the package, which whoever works in pieces can collect.
+"""Warnings of the package, which callers on threads can collect.
 
-``warnings.catch_warnings`` replaces state of the whole process, so that threads see each
-other's filters.  Work that runs on threads collects its warnings here instead, and the thread
-that waits for it gives them under the user's own filters.
+``warnings.catch_warnings`` replaces state of the whole process, so threads would see each
+other's filters.  Work on threads collects its warnings here instead, and the waiting thread
+issues them under the user's filters.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 
 def warn(message: str) -> None:
-    """Warn at the caller's own line, or leave the message to whoever collects in this thread.
+    """Warn at the caller's line, or append to the list of `collect_warnings` in this thread.
 
     Examples
     --------
-    >>> with collected() as messages:
+    >>> with collect_warnings() as messages:
     ...     warn("some rows are odd")
     >>> messages
     ['some rows are odd']
@@ -35,8 +35,8 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def collected() -> Iterator[list[str]]:
-    """Yield the list that takes the warnings of the block, those of this thread alone."""
+def collect_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of this thread inside a ``with`` block."""
     messages: list[str] = []
     token = _COLLECTED.set(messages)
     try:

@@ -19,18 +19,17 @@ from cordcal._numeric.arrays import row_blocks, stacklevel_outside_package
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.caveats import already_warned
 from cordcal._validation.estimator import Estimator, as_seed
-from cordcal._validation.labels import check_labels, check_variety, check_weights
-from cordcal._validation.sanity import is_explained
+from cordcal._validation.labels import check_labels, check_two_classes, check_weights
 from cordcal._validation.scores import (
     LOG_FLOOR,
     CheckedScores,
     as_scores,
-    as_scores_again,
     check_kind,
-    check_own_scores,
-    masked_refusal,
+    check_labels_unmasked,
+    masked_class_error,
     read_scores,
     rescale_large_weights,
 )
@@ -374,33 +373,33 @@ class Calibrator(Estimator, ABC):
         self, scores: Any, labels: Any, sample_weight: Any
     ) -> tuple[npt.NDArray[Any], Labels, Vector | None]:
         check_kind(self.input)
-        scores, labels, sample_weight = same_rows(
+        scores, labels, sample_weight = align_rows(
             scores=scores, labels=labels, sample_weight=sample_weight
         )
         raw = as_scores(scores)
         rows, classes = raw.shape
         y = check_labels(labels, rows, classes)
         weight = None if sample_weight is None else check_weights(sample_weight, rows)
-        check_variety(y, weight)
-        check_own_scores(raw, y, self.input)
+        check_two_classes(y, weight)
+        check_labels_unmasked(raw, y, self.input)
         return raw, y, weight
 
     def _validate_scores(self, scores: Any) -> npt.NDArray[Any]:
         self._check_fitted("n_classes_")
-        return as_scores_again(scores, self.n_classes_)
+        return as_scores(scores, self.n_classes_)
 
     def _check_fit_rows(
         self, original: CheckedScores, labels: Labels, weight: Vector | None
     ) -> None:
         """Raise if this map cannot be fitted on these validated rows."""
-        check_variety(labels, weight)
+        check_two_classes(labels, weight)
         if original.kind == "logits" and original.masked.any():
-            check_own_scores(original.raw, labels, original.kind)
+            check_labels_unmasked(original.raw, labels, original.kind)
         self._check_masked(original)
 
     def _check_masked(self, original: CheckedScores) -> None:
         if original.kind == "logits" and not self.takes_masked:
-            raise_first(masked_refusal(original.masked, self.key))
+            raise_first(masked_class_error(original.masked, self.key))
 
     def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:
         """Validate the values and convert them to the domain `works_on`."""
@@ -445,7 +444,7 @@ class Calibrator(Estimator, ABC):
 
     def _warn(self, message: str, *, blames_labels: bool = False) -> None:
         """Warn once, at the caller's line, that a fit did not reach an optimum."""
-        if is_explained(by_labels=blames_labels):
+        if already_warned(by_labels=blames_labels):
             return
         from sklearn.exceptions import ConvergenceWarning
 

@@ -13,7 +13,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.rows import softmax
 from cordcal._numeric.types import Kind, Labels, Matrix, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.probabilities import DROP
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
 from cordcal.calibrators._base import Calibrator, Size
@@ -152,7 +152,7 @@ class AdaptiveTemperature(Calibrator):
             The fitted calibrator.
         """
         _torch()
-        scores, labels, sample_weight, features = same_rows(
+        scores, labels, sample_weight, features = align_rows(
             scores=scores, labels=labels, sample_weight=sample_weight, features=features
         )
         raw, y, weight = self._validate_fit_input(scores, labels, sample_weight)
@@ -197,7 +197,7 @@ class AdaptiveTemperature(Calibrator):
         direct : ndarray of shape (n, K)
             Rows that sum to one.
         """
-        scores, features = same_rows(scores=scores, features=features)
+        scores, features = align_rows(scores=scores, features=features)
         raw = self._validate_scores(scores)
         x = _check_features(features, raw.shape[0], self.n_features_)
         return self._apply_temperatures(self._to_domain(raw), x)

@@ -456,6 +456,6 @@ def masses_held_out(
         raise InputError(
             "labels",
             f"cannot be cross-fitted: without one fold of the rows, {error}",
-            "pass more rows, or write {setting}",
-            setting=("repair", "cord"),
+            "pass more rows, or write {option}",
+            option=("repair", "cord"),
         ) from error

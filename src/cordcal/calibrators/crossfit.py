@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Labels, Vector
+from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.probabilities import as_matrix, check_same_shape
-from cordcal._validation.sanity import said_before
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators.registry import make
@@ -227,6 +227,6 @@ class FitCache:
 @contextmanager
 def _record_warnings() -> Iterator[list[warnings.WarningMessage]]:
     """Record every warning, also repeated ones about the rows: a blend chooses by them."""
-    with warnings.catch_warnings(record=True) as caught, said_before(()):
+    with warnings.catch_warnings(record=True) as caught, suppress_repeats(()):
         warnings.simplefilter("always")
         yield caught

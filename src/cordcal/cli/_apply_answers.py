@@ -98,8 +98,8 @@ def _check_names(model: Any, answers: Answers, path: str) -> None:
         raise InputError(
             path,
             f"has the options {', '.join(answers.names)} but the model {', '.join(names)}",
-            "name them in the model's order, with {setting}",
-            setting=("options", ",".join(name for name in names if name != OTHER)),
+            "name them in the model's order, with {option}",
+            option=("options", ",".join(name for name in names if name != OTHER)),
         )
 
 
@@ -123,7 +123,7 @@ def _fitting(
             "has more options than the model was fitted on",
             "fit it on questions with as many",
             rows=answers.rows[long],
-            found=f"has {counts[first]} options but the model was fitted on {most}",
+            detail=f"has {counts[first]} options but the model was fitted on {most}",
         )
     skipped = Counter({"has more options than the model was fitted on": int(long.sum())})
     return picked(answers, ~long), skipped

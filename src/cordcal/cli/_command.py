@@ -126,12 +126,12 @@ def _of_refusal(error: InputError) -> Problem:
     option = _OPTIONS.get(error.argument, error.argument)
     rows = error.rows.tolist()
     return Problem(
-        " ".join(error.with_argument(option).sentence(as_command_option).split()),
+        " ".join(error.with_argument(option).message(as_command_option).split()),
         error.argument,
         option if option.startswith("--") else None,
         tuple(rows[:_MOST_ROWS]),
         len(rows),
-        error.reason if error.found is None else error.found,
+        error.reason if error.detail is None else error.detail,
         error.hint_for(as_command_option),
     )
 

@@ -348,7 +348,7 @@ def _opened_pair(
     rest: bool,
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open two files of the same rows, each with where things are in it."""
-    from cordcal._validation.names import fixed_part
+    from cordcal._validation.names import common_pattern
     from cordcal.files._places import as_patterns
 
     named = as_patterns(original[1].columns)
@@ -367,9 +367,9 @@ def _opened_pair(
         second = _open_renamed(**other, classes=first.class_names)
     own, others = first.class_names, second.class_names
     if own is not None and others is not None and set(own) != set(others):
-        if fixed_part(own, others) is not None:
+        if common_pattern(own, others) is not None:
             first = _open_renamed(**one, classes=others)
-        elif fixed_part(others, own) is not None:
+        elif common_pattern(others, own) is not None:
             second = _open_renamed(**other, classes=own)
     if named is not None:
         _check_named(named, first, second)
@@ -400,7 +400,7 @@ def read_renamed(path: str, where: Where, **options: Any) -> Scores:
 
 def _suggested(refusal: InputError) -> str | None:
     """Return the pattern that a refusal of other names proposes."""
-    name, value = refusal.setting or ("", "")
+    name, value = refusal.option or ("", "")
     return value if name == "columns" and "*" in value else None
 
 

@@ -90,12 +90,14 @@ def compare(
 
     named = [key for given in calibrator or () for key in given.split(",") if key]
     chosen = [_calibrator(each, allow_import) for each in named]
-    from cordcal._validation.sanity import DoubtWarning
+    from cordcal._validation.caveats import SuspectDataWarning
     from cordcal.evaluate.compare import compare as run
 
     keys = chosen or calibrators.available()
     with progress("comparing", len(keys) + 1) as advance, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DoubtWarning)  # the concerns are shown with the result
+        warnings.simplefilter(
+            "ignore", SuspectDataWarning
+        )  # the concerns are shown with the result
         comparison = run(
             found.values,
             truth,

@@ -94,7 +94,7 @@ def fit(
     calibrator.
     """
     import cordcal
-    from cordcal._validation.sanity import DoubtWarning
+    from cordcal._validation.caveats import SuspectDataWarning
     from cordcal.files._places import as_patterns
 
     depth = parse_preserve(preserve)
@@ -129,7 +129,9 @@ def fit(
             echo_info(f"fitting {calibrator or 'blend'} on {scores}")
         _warn_of_doubts(found, truth)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DoubtWarning)  # said already, with the file's name
+            warnings.simplefilter(
+                "ignore", SuspectDataWarning
+            )  # said already, with the file's name
             model, measures = _calibrator(found, truth, calibrator, repair, depth)
     if where.columns is not None and "*" in where.columns:
         model.score_columns_ = as_patterns(where.columns)
@@ -192,13 +194,13 @@ def _calibrator(
 
 def _warn_of_doubts(found: Scores, truth: Any) -> None:
     """Warn of scores and labels that look like a mistake, naming the file."""
-    from cordcal._validation.sanity import doubts
+    from cordcal._validation.caveats import find_caveats
     from cordcal._validation.scores import CheckedScores
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit says what else there is to say
         original = CheckedScores.from_scores(found.values, found.kind, fitting=True)
-    for concern in doubts(original, truth, found.weights, found.class_names):
+    for concern in find_caveats(original, truth, found.weights, found.class_names):
         echo_error(f"cordcal: warning: {found.path}: {concern.sentence}")
 
 

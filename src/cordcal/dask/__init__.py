@@ -7,4 +7,4 @@ Nothing here is called by name: `CORD.fit`, `Lift.fit`, `transform`, `audit`, th
 from cordcal._validation import layouts
 from cordcal.dask import _rows
 
-layouts.register("dask", _rows)
+layouts.register_lazy("dask", _rows)

@@ -20,7 +20,7 @@ from dask.delayed import Delayed, delayed
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._validation import layouts
-from cordcal._validation.labels import no_weight
+from cordcal._validation.labels import zero_weight_error
 from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal.repair.construction import (
@@ -197,7 +197,7 @@ def construct(
     filled = _filled(blocks)
     given = decision is not None
     if sample_weight is not None and not any(dask.compute(*[block.has_weight for block in filled])):
-        raise no_weight()
+        raise zero_weight_error()
     if levels == 1:
         return _construct_level(filled, rows.classes, given, free=False)
     return _construct_ranking(filled, rows.classes, levels, given)
@@ -333,7 +333,7 @@ def _seen(
     reports = [given[name] for name in names]
     if not len(reports[0]):
         return own
-    for rows, block, truth, weight in layouts.labelled_rows(
+    for rows, block, truth, weight in layouts.labelled_blocks(
         None, ignore_index, reports, labels, sample_weight
     ):
         with renumber_rows(rows):

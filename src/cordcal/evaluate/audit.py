@@ -14,14 +14,14 @@ from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import as_columns, check_decisions, check_weights
+from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
 from cordcal._validation.names import (
     check_class_names,
     column_names,
     in_column_order,
-    whole_headings,
+    integer_column_names,
 )
 from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal.evaluate.audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
@@ -489,25 +489,25 @@ def audit(
     seed = as_seed(seed)
     if cord is not None:
         cord = _repair_of(cord, decision)
-    original, direct, labels, decision, sample_weight = same_rows(
+    original, direct, labels, decision, sample_weight = align_rows(
         original=original,
         direct=direct,
         labels=labels,
         decision=decision,
         sample_weight=sample_weight,
     )
-    (original, direct), (labels, decision, sample_weight) = layouts.flat_rows(
+    (original, direct), (labels, decision, sample_weight) = layouts.flatten_rows(
         axis, (original, direct), (labels, decision, sample_weight)
     )
     names: Sequence[Any] | None = class_names
     given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     audited: Callable[..., AuditStream] = _audited
-    collection = layouts.handler(original, direct)
+    collection = layouts.lazy_handler(original, direct)
     if collection is not None:
         audited = collection.audited
     else:
         if class_names is None:
-            names = whole_headings(original) or whole_headings(direct)
+            names = integer_column_names(original) or integer_column_names(direct)
         direct = in_column_order(direct, "direct", column_names(original), "original")
         original, direct = (
             as_matrix(original, "original"),
@@ -515,7 +515,7 @@ def audit(
         )
         check_same_shape(original, "original", direct, "direct")
         names_or_numbers(names, direct.shape[1])
-        labels = as_columns(labels, direct.shape, names)
+        labels = names_to_indices(labels, direct.shape, names)
     repair = CORD().fit(original, direct, **given) if cord is None else cord
     stream = audited(repair, original, direct, labels, **given)
     noticed: list[str] = []

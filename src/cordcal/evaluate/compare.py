@@ -19,16 +19,16 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import first_argmax, to_numpy
 from cordcal._numeric.types import Classes, Kind, Labels
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.caveats import find_caveats, warn_about
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import as_columns, check_labels
+from cordcal._validation.labels import check_labels, names_to_indices
 from cordcal._validation.names import (
     check_class_names,
     column_names,
     in_column_order,
-    whole_headings,
+    integer_column_names,
 )
-from cordcal._validation.sanity import doubts, warn_of
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators.adapters import adapted
@@ -282,7 +282,7 @@ def fit_and_measure(
                 model.calibrator_ = on_evaluation
             watch = Stopwatch()
             features = split.features if with_features else None
-            reports = model._reports_of(split.original, features)
+            reports = model._predict_checked(split.original, features)
             fit_seconds += seconds
             apply_seconds += watch.seconds()
             lifted = None
@@ -531,14 +531,17 @@ def compare(
     given = as_scores(scores)
     rows, classes = given.shape
     # Labels are looked up among the names as they came: numbers among numbers.
-    own_names = whole_headings(scores) if class_names is None else class_names
+    own_names = integer_column_names(scores) if class_names is None else class_names
     names = checked_names(own_names, classes)
-    truth = check_labels(as_columns(labels, given.shape, own_names), rows, classes)
+    truth = check_labels(names_to_indices(labels, given.shape, own_names), rows, classes)
     whole = CheckedScores.from_scores(given, input, fitting=True)
     seed = as_seed(seed)
     if isinstance(evaluation, tuple):
         evaluation = _in_order_of(scores, *evaluation)
-        evaluation = evaluation[0], as_columns(evaluation[1], np.shape(evaluation[0]), own_names)
+        evaluation = (
+            evaluation[0],
+            names_to_indices(evaluation[1], np.shape(evaluation[0]), own_names),
+        )
     chosen = choose(calibrators, input)
     if not isinstance(evaluation, tuple) and chosen.has_given:
         raise InputError(
@@ -557,10 +560,10 @@ def compare(
     started = time.perf_counter()
     parts, population = make_splits(whole, truth, features, evaluation, splits, seed, groups)
     columns_of = names or column_names(scores)
-    doubted = doubts(whole, truth, names=columns_of)
+    doubted = find_caveats(whole, truth, names=columns_of)
     if isinstance(evaluation, tuple) and not doubted:
-        doubted = doubts(parts[0].original, parts[0].labels, names=columns_of)
-    warn_of(doubted)
+        doubted = find_caveats(parts[0].original, parts[0].labels, names=columns_of)
+    warn_about(doubted)
     original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[Fitted] = []
@@ -606,7 +609,7 @@ def compare(
 def _in_order_of(first: Any, scores: Any, labels: Any) -> tuple[Any, Any]:
     """Return evaluation rows with the columns of a data frame in the order of the first scores'."""
     ordered = in_column_order(scores, "evaluation", column_names(first), "scores")
-    numbered = whole_headings(first) is None and to_numpy(labels).dtype.kind in "iufb"
+    numbered = integer_column_names(first) is None and to_numpy(labels).dtype.kind in "iufb"
     if ordered is not scores and numbered:
         raise InputError(
             "evaluation",
@@ -639,13 +642,13 @@ def _same_rows(
 ) -> tuple[Any, Any, Any, float | tuple[Any, Any], Any]:
     """Match the rows of what belongs to the scores, and of what belongs to evaluation rows."""
     if not isinstance(evaluation, tuple):
-        scores, labels, features, groups = same_rows(
+        scores, labels, features, groups = align_rows(
             scores=scores, labels=labels, features=features, groups=groups
         )
         return scores, labels, features, evaluation, groups
-    scores, labels, features = same_rows(scores=scores, labels=labels, features=features)
+    scores, labels, features = align_rows(scores=scores, labels=labels, features=features)
     pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
-    test, truth, groups = same_rows(**pair, groups=groups)
+    test, truth, groups = align_rows(**pair, groups=groups)
     return scores, labels, features, (test, truth), groups
 
 

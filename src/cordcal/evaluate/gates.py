@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import as_columns
-from cordcal._validation.names import column_names, in_column_order, whole_headings
+from cordcal._validation.labels import names_to_indices
+from cordcal._validation.names import column_names, in_column_order, integer_column_names
 from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
@@ -234,12 +234,12 @@ def check(
     >>> checked.outcome, checked.verdicts[0].reading
     ('failed', 'tpcr is 0.5, above 0')
     """
-    report, labels, original, groups = same_rows(
+    report, labels, original, groups = align_rows(
         report=report, labels=labels, original=original, groups=groups
     )
     read = ProbabilityMatrix.from_array(report, "report")
-    names = whole_headings(report) if class_names is None else class_names
-    labels = as_columns(labels, read.values.shape, names)
+    names = integer_column_names(report) if class_names is None else class_names
+    labels = names_to_indices(labels, read.values.shape, names)
     truth = None if labels is None else read.check_labels(labels, None)[0]
     measures = {} if truth is None else _measured(read.reduce(truth), as_seed(seed))
     original = in_column_order(original, "original", column_names(report), "report")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +66,10 @@ def in_order_of(
     scores: Any, evaluation: Any, given: PrecomputedProbabilities
 ) -> PrecomputedProbabilities:
     """Return the reports with their rows in the order of the scores' rows."""
-    _, calibration = same_rows(scores=scores, direct_calibration=given.direct_calibration)
+    _, calibration = align_rows(scores=scores, direct_calibration=given.direct_calibration)
     rows = evaluation[0] if isinstance(evaluation, tuple) else None
     matched = {"evaluation[0]": rows, "direct_evaluation": given.direct_evaluation}
-    return PrecomputedProbabilities(calibration, same_rows(**matched)[1])
+    return PrecomputedProbabilities(calibration, align_rows(**matched)[1])
 
 
 class GivenRows:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, Floats, Vector
-from cordcal._validation.sanity import Caveat, label_doubt
+from cordcal._validation.caveats import Caveat, label_caveat
 
 __all__ = ["Caveat", "audit_concerns", "overlap", "split_concerns"]
 
@@ -39,7 +39,7 @@ def audit_concerns(
     weight : ndarray, optional
         Weights of the rows.
     """
-    doubt = label_doubt(decision, labels, classes, names=names, weight=weight)
+    doubt = label_caveat(decision, labels, classes, names=names, weight=weight)
     return [
         *([] if doubt is None else [doubt]),
         *_few_audited(len(labels)),

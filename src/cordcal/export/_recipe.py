@@ -72,8 +72,8 @@ def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, 
             "input",
             f"is {given!r} but the model was fitted on logits, which probabilities cannot stand "
             f"in for",
-            "fit the model with {setting}, or pass logits",
-            setting=("input", "probabilities"),
+            "fit the model with {option}, or pass logits",
+            option=("input", "probabilities"),
         )
     rule, scalars = _rule_of(model.repair_)
     recipe = Recipe(type(calibrator), kind, given or kind, model.n_classes_, rule, scalars)

@@ -150,7 +150,7 @@ def _graph(recipe: Recipe, held: dict[str, Any], dtype: str) -> Graph:
 
 
 def _facts(model: PreservingCalibrator) -> dict[str, str]:
-    names = model._names()
+    names = model._output_names()
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
     if isinstance(model.repair_, Lift):
         facts["repair"] = f"lift ({model.repair_.mode})"

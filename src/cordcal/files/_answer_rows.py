@@ -108,8 +108,8 @@ def _own_options(listed: Listed, line: Json, at: int, settings: Settings) -> tup
         return letters(len(listed.logprobs))
     named = tuple(listed.logprobs)
     asked: dict[str, Any] = {
-        "hint": "say what all questions have, as in {setting}",
-        "setting": ("options", "A,B,C,D"),
+        "hint": "say what all questions have, as in {option}",
+        "option": ("options", "A,B,C,D"),
     }
     if listed.kind != "stated" and "choices" in line:
         raise settings.refusal(at, "lists no options", **asked)
@@ -117,7 +117,7 @@ def _own_options(listed: Listed, line: Json, at: int, settings: Settings) -> tup
     found, lacking = own_order(named, settings.rule, settings.orders)
     if lacking is not None:
         told = f"names {', '.join(found)} but not {lacking}"
-        raise settings.refusal(at, "leaves out a letter between its options", found=told, **asked)
+        raise settings.refusal(at, "leaves out a letter between its options", detail=told, **asked)
     answer = label_of(line, settings.label)
     if isinstance(answer, int) and found[0] != LETTERS[0] and found != named:
         raise settings.refusal(
@@ -136,8 +136,8 @@ def _label(
         raise settings.refusal(
             at,
             "does not say which option is right",
-            "store it as 'answer', or name the field that holds it, as in {setting}",
-            setting=("label", "target"),
+            "store it as 'answer', or name the field that holds it, as in {option}",
+            option=("label", "target"),
         )
     if written is None:
         return None
@@ -146,10 +146,9 @@ def _label(
         raise settings.refusal(
             at,
             "has an answer that is none of its options",
-            "write its index from 0, its letter or its text, or name another field, as in "
-            "{setting}",
-            found=f"has the answer {written!r}, which is none of its {len(options)} options",
-            setting=("label", "target"),
+            "write its index from 0, its letter or its text, or name another field, as in {option}",
+            detail=f"has the answer {written!r}, which is none of its {len(options)} options",
+            option=("label", "target"),
         )
     return index
 
@@ -163,7 +162,7 @@ def _positional(
             at,
             "has more or fewer numbers than options",
             "give each option one",
-            found=f"has {len(logs)} numbers for {len(options)} options",
+            detail=f"has {len(logs)} numbers for {len(options)} options",
         )
     return _stated(listed, list(logs), options, label)
 
@@ -212,9 +211,9 @@ def _by_name(
         raise settings.refusal(
             at,
             "does not list every option",
-            "ask for more top log-probabilities, or write {setting}",
-            found=f"does not list {', '.join(repr(options[index]) for index in lacking)}",
-            setting=("missing", "even"),
+            "ask for more top log-probabilities, or write {option}",
+            detail=f"does not list {', '.join(repr(options[index]) for index in lacking)}",
+            option=("missing", "even"),
         )
     if settings.missing == "even":
         # A token that is not listed is no likelier than the least likely one that is.

@@ -127,7 +127,7 @@ def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
                 f"{name} ({key})",
                 "has another length",
                 "pass whole vectors, one entry for each class in every row",
-                found=lambda row: (
+                detail=lambda row: (
                     f"has {lengths[row]} entries, the rows before it {width}: these are rows of "
                     f"different lengths"
                 ),

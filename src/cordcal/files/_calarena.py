@@ -66,9 +66,7 @@ def read_experiment(
     if name not in known:
         reason = f"holds {len(known)} experiments" + (f" but no {name!r}" if name else "")
         near = difflib.get_close_matches(name or "", known, n=1) or known[:1]
-        raise InputError(
-            contents.path, reason, "name one, as in {setting}", setting=("key", near[0])
-        )
+        raise InputError(contents.path, reason, "name one, as in {option}", option=("key", near[0]))
     assert name is not None
     return parts_of(contents, name)
 

@@ -138,8 +138,8 @@ def _told_scores(sorts: Mapping[str, Sort], places: Places, where: str) -> dict[
             raise InputError(
                 where,
                 f"has the columns {headings[name]!r} and {heading!r} for the class {name!r}",
-                "name one column per class with {setting}",
-                setting=("columns", "a,b,…"),
+                "name one column per class with {option}",
+                option=("columns", "a,b,…"),
             )
     return _numeric(scores, sorts, where, "scores")
 
@@ -170,8 +170,8 @@ def _model_scores(sorts: Mapping[str, Sort], places: Places, where: str) -> dict
         raise InputError(
             where,
             f"has no column of numbers for the class {missing[0]!r}",
-            f"it has {told(list(sorts))}; name the columns with {{setting}}",
-            setting=("columns", "a,b,…"),
+            f"it has {told(list(sorts))}; name the columns with {{option}}",
+            option=("columns", "a,b,…"),
         )
     return None
 

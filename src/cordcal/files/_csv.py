@@ -108,8 +108,8 @@ class TextTable:
             raise InputError(
                 self.name,
                 f"has {word!r} in its first line, above numbers",
-                "that line is a header: leave {setting} out",
-                setting=("header", "False"),
+                "that line is a header: leave {option} out",
+                option=("header", "False"),
             )
         if header is not None:
             # Another file's rows may begin at once where a word heads this one's numbers.
@@ -127,8 +127,8 @@ class TextTable:
             raise InputError(
                 self.name,
                 f"begins with the line {shown!r}, which may be a header or a row",
-                "decide with {setting}",
-                setting=("header", "True or False"),
+                "decide with {option}",
+                option=("header", "True or False"),
             )
         return found
 
@@ -311,7 +311,7 @@ class TextTable:
 
     def _wrong(self, row: _Row, reason: str, hint: str) -> InputError:
         found = f"(line {row.line}) {reason}"
-        return InputError(self.name, reason, hint, rows=[row.number], found=found)
+        return InputError(self.name, reason, hint, rows=[row.number], detail=found)
 
 
 def _first_filled(rows: Iterator[list[str]], width: int) -> list[str]:

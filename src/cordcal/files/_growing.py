@@ -151,8 +151,8 @@ def growing(
                 if isinstance(error, KeyboardInterrupt) and output.records:
                     raise Interrupted(
                         f"{output.rows:,} rows of {os.fspath(path)} are kept",
-                        "the same command with {setting} goes on behind them",
-                        setting=("resume", "True"),
+                        "the same command with {option} goes on behind them",
+                        option=("resume", "True"),
                     ) from error
                 hidden.unlink(missing_ok=True)
                 notes.unlink()
@@ -222,8 +222,8 @@ def _record(line: bytes, notes: Path, *, is_job: bool) -> Record:
         raise InputError(
             str(notes),
             "is no journal of an interrupted run",
-            "remove it, or start anew without {setting}",
-            setting=("resume", "True"),
+            "remove it, or start anew without {option}",
+            option=("resume", "True"),
         )
     return found
 
@@ -244,6 +244,6 @@ def _check_job(found: Record, job: Record, target: Path) -> None:
         raise InputError(
             str(target),
             f"was begun with another {' and '.join(differs)}",
-            "finish it as it was begun, or start anew without {setting}",
-            setting=("resume", "True"),
+            "finish it as it was begun, or start anew without {option}",
+            option=("resume", "True"),
         )

@@ -92,7 +92,7 @@ def _lists(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]
                 "is no list of one length",
                 "pass whole vectors, one entry for each class in every row",
                 rows=[at],
-                found=entries or "is missing",
+                detail=entries or "is missing",
             )
     return _floats(f"{where} ({key})", held).reshape(len(held), width)
 
@@ -127,7 +127,7 @@ def _no_number(where: str, held: list[Any], *, in_lists: bool) -> InputError:
                     "has an entry that is not a number",
                     "write numbers, or null",
                     rows=[at],
-                    found=f"has {shown}{place}, which is not a number",
+                    detail=f"has {shown}{place}, which is not a number",
                 )
     return InputError(where, "has an entry that is not a number", "write numbers, or null")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from cordcal._errors import InputError
-from cordcal._validation.names import are_numbers
+from cordcal._validation.names import are_default_names
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Places:
     @property
     def required(self) -> tuple[str, ...] | None:
         """The classes that the scores must have; numbers alone are no names to insist on."""
-        if self.classes is not None and not are_numbers(self.classes):
+        if self.classes is not None and not are_default_names(self.classes):
             return self.classes
         return self.expected
 

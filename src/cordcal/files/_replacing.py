@@ -71,8 +71,8 @@ def check_free(target: Path, *, overwrite: bool) -> None:
 
 
 def _taken(target: Path) -> InputError:
-    hint = "pass {setting} to replace it"
-    return InputError(str(target), "exists already", hint, setting=("overwrite", "True"))
+    hint = "pass {option} to replace it"
+    return InputError(str(target), "exists already", hint, option=("overwrite", "True"))
 
 
 def publish(temporary: Path, target: Path, *, overwrite: bool) -> None:

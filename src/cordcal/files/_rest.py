@@ -109,8 +109,8 @@ def _plain(value: Any, name: str) -> Any:
         raise InputError(
             f"the column {name!r}",
             "holds bytes, which text cannot",
-            "write Parquet or Feather, or leave the other columns out with {setting}",
-            setting=("rest", "False"),
+            "write Parquet or Feather, or leave the other columns out with {option}",
+            option=("rest", "False"),
         )
     return str(value)
 
@@ -323,8 +323,8 @@ def _check_types(own: Mapping[str, str], path: str, types: Mapping[str, str], fi
     raise InputError(
         path,
         reason,
-        "write the parts to a folder, or leave the other columns out with {setting}",
-        setting=("rest", "False"),
+        "write the parts to a folder, or leave the other columns out with {option}",
+        option=("rest", "False"),
     )
 
 
@@ -338,8 +338,8 @@ def joined(parts: Sequence[Rest | None]) -> Rest | None:
             raise InputError(
                 "the parts",
                 f"have different columns ({', '.join(set(other.names) ^ set(first.names))})",
-                "give them the same columns, or leave the other columns out with {setting}",
-                setting=("rest", "False"),
+                "give them the same columns, or leave the other columns out with {option}",
+                option=("rest", "False"),
             )
     return Rest(
         {

@@ -367,12 +367,12 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     if len(candidates) == 1:
         return candidates[0]
     # The original and the direct reports have no key of their own to be chosen by.
-    hint = "choose one, as in {setting}" if role == "scores" else f"call the one to read {role!r}"
+    hint = "choose one, as in {option}" if role == "scores" else f"call the one to read {role!r}"
     raise InputError(
         contents.path,
         f"holds several matrices ({', '.join(candidates)})",
         hint,
-        setting=("key", candidates[0]),
+        option=("key", candidates[0]),
     )
 
 
@@ -442,8 +442,8 @@ def read_vector(
     """Return the labels, or another vector, of a file that holds them."""
     if not is_file(path):
         what = "labels_column" if names else "weights_column"
-        hint = "a key or column of the scores' own file is named with {setting}"
-        raise InputError(path, "is no file", hint, setting=(what, path))
+        hint = "a key or column of the scores' own file is named with {option}"
+        raise InputError(path, "is no file", hint, option=(what, path))
     contents = open_contents(path, Places(labels_column=column, words=True, header=header))
     for name in names if column is None else (column,):
         if name in contents.vectors:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import Classes, Matrix, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.stream import (
@@ -363,7 +363,7 @@ def class_reliability(
     >>> result.count.tolist(), result.accuracy[[0, 2]].tolist()
     ([1, 0, 1, 0, 0], [0.0, 0.0])
     """
-    probabilities, labels, sample_weight = same_rows(
+    probabilities, labels, sample_weight = align_rows(
         probabilities=probabilities, labels=labels, sample_weight=sample_weight
     )
     matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")

@@ -12,10 +12,10 @@ from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal._numeric.types import Classes, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.names import column_names, in_column_order
-from cordcal._validation.probabilities import check_same_shape, nan_refusal
+from cordcal._validation.probabilities import check_same_shape, nan_error
 from cordcal.metrics.record import fill_docstring
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.stream import WeightedMean, merge_error, require_rows, update_stream
@@ -95,7 +95,7 @@ class DecisionChangesStream:
         self : DecisionChangesStream
             The stream, so that calls can be chained.
         """
-        original, evaluated, labels, sample_weight = same_rows(
+        original, evaluated, labels, sample_weight = align_rows(
             original=original, evaluated=evaluated, labels=labels, sample_weight=sample_weight
         )
         before, after, classes = _read_both(original, evaluated)
@@ -199,7 +199,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
         prediction[at] = best = arrays.first_argmax(block)
         # NumPy's argmax of a row with NaN is the NaN.
         if np.isnan(block[np.arange(len(block)), best]).any():
-            raise_first(nan_refusal(scores.values, name))
+            raise_first(nan_error(scores.values, name))
     return prediction, scores.classes
 
 
@@ -363,7 +363,7 @@ def decision_flows(original: Any, report: Any) -> Flows:
     >>> flows, flows.matrix().tolist()
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
-    original, report = same_rows(original=original, report=report)
+    original, report = align_rows(original=original, report=report)
     before, after, classes = _read_both(original, report)
     return flows_between(before, after, classes or int(max(before.max(), after.max())) + 1)
 
@@ -437,7 +437,7 @@ class TopkChangesStream:
         self : TopkChangesStream
             The stream, so that calls can be chained.
         """
-        original, evaluated, sample_weight = same_rows(
+        original, evaluated, sample_weight = align_rows(
             original=original, evaluated=evaluated, sample_weight=sample_weight
         )
         before, after = (
@@ -494,7 +494,7 @@ def _top_classes(scores: npt.NDArray[Any], k: int, name: str, first_row: int) ->
     threshold = np.partition(scores, classes - k, axis=1)[:, classes - k :]
     if np.isnan(threshold).any():
         with renumber_rows(first_row):
-            raise_first(nan_refusal(scores, name))
+            raise_first(nan_error(scores, name))
     inside = scores >= threshold[:, :1]
     # A tie at the k-th place selects too many classes; the smallest indices win.
     tied = np.flatnonzero(inside.sum(axis=1) > k)
@@ -566,7 +566,7 @@ class MeanRetentionStream:
         self : MeanRetentionStream
             The stream, so that calls can be chained.
         """
-        original, direct, repaired, sample_weight = same_rows(
+        original, direct, repaired, sample_weight = align_rows(
             original=original, direct=direct, repaired=repaired, sample_weight=sample_weight
         )
         before, after = (

@@ -17,7 +17,7 @@ from cordcal._errors import InputError, merge_errors, raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation.labels import check_decisions, check_weights
-from cordcal._validation.probabilities import are_distributions, as_matrix, report_refusals
+from cordcal._validation.probabilities import are_distributions, as_matrix, probability_errors
 
 # Called per checked block with the block as passed, its entries in float64, labels and weights.
 BlockVisitor = Callable[[npt.NDArray[Any], Matrix, Classes, Vector], None]
@@ -157,7 +157,7 @@ class ProbabilityMatrix:
         return merge_errors(
             error.offset_rows(at.start)
             for at, block in self.blocks()
-            for error in report_refusals(
+            for error in probability_errors(
                 block, block.astype(np.float64) @ ones, self.name, self.input_dtype
             )
         )

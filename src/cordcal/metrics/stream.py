@@ -28,8 +28,8 @@ from cordcal._numeric.exact import (
 )
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
-from cordcal._validation.labels import no_weight
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.labels import zero_weight_error
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 
 
@@ -53,7 +53,7 @@ class Stream(ABC):
         self
             The stream, so that calls can be chained.
         """
-        probabilities, labels, sample_weight = same_rows(
+        probabilities, labels, sample_weight = align_rows(
             probabilities=probabilities, labels=labels, sample_weight=sample_weight
         )
         matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
@@ -287,7 +287,7 @@ def update_stream(
     ignore_index : int, optional
         The label of positions without a true class.
     """
-    handler = layouts.handler(*scores, labels)
+    lazy_handler = layouts.handler(*scores, labels)
     if handler is not None:
         if axis is not None:
             raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
@@ -296,12 +296,12 @@ def update_stream(
         )
         return updated
     arguments = dict(zip(_ARGUMENT_NAMES[len(scores)], scores, strict=True))
-    *rows, labels, sample_weight = same_rows(
+    *rows, labels, sample_weight = align_rows(
         **arguments, labels=labels, sample_weight=sample_weight
     )
     if sample_weight is not None and not np.any(arrays.to_numpy(sample_weight)):
-        raise no_weight()
-    blocks = layouts.labelled_rows(axis, ignore_index, rows, labels, sample_weight)
+        raise zero_weight_error()
+    blocks = layouts.labelled_blocks(axis, ignore_index, rows, labels, sample_weight)
     for numbers, block, block_labels, weight in blocks:
         block_arguments = block if block_labels is None else [*block, block_labels]
         with renumber_rows(numbers):

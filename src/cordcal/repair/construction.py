@@ -17,7 +17,7 @@ import numpy as np
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight, weighted
 from cordcal._numeric.types import Array, Decisions, Vector
-from cordcal._validation.labels import check_decisions, check_weights, no_weight
+from cordcal._validation.labels import check_decisions, check_weights, zero_weight_error
 from cordcal.repair import foreign, numpy_engine, ranking, rule
 from cordcal.repair.engines import PROBE_WORK, engine_for, row_work
 from cordcal.repair.numpy_engine import Description
@@ -600,7 +600,7 @@ class ConstructionState:
         if not self.rows or self.decision_given is None:
             raise InputError("batches", "have no calibration rows", "pass at least one")
         if self.weighted and not any(block.has_weight for block in self._blocks):
-            raise no_weight()
+            raise zero_weight_error()
         if self.levels > 1:
             return construct_ranking(self._blocks, self.levels, decision_given=self.decision_given)
         return construct(self._blocks, decision_given=self.decision_given)

@@ -17,7 +17,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import Decisions
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_weights
 from cordcal._validation.probabilities import check_same_shape
 from cordcal.repair.construction import ConstructionState
@@ -73,11 +73,11 @@ def construct(
     axis: int | None,
 ) -> Found:
     """Find the shared scalar of calibration rows, however they come."""
-    collection = layouts.handler(original, direct)
+    collection = layouts.lazy_handler(original, direct)
     if collection is not None:
         found: Found = collection.construct(repair, original, direct, decision, sample_weight)
         return found
-    original, direct, decision, sample_weight = same_rows(
+    original, direct, decision, sample_weight = align_rows(
         original=original, direct=direct, decision=decision, sample_weight=sample_weight
     )
     if layouts.is_dense(axis, original, direct):
@@ -101,7 +101,7 @@ def construct_batches(
     state: ConstructionState | None = None
     for batch in batches:
         given = batch_arguments(batch)
-        given = dict(zip(given, same_rows(**given), strict=True))
+        given = dict(zip(given, align_rows(**given), strict=True))
         p, q = report_pair(given["original"], given["direct"])
         if state is None:
             state = repair._new_state(q.shape[1], spill_bytes)
@@ -124,14 +124,14 @@ def transform(
     axis: int | None,
 ) -> Any:
     """Repair reports by a fitted rule, however they come."""
-    collection = layouts.handler(original, direct)
+    collection = layouts.lazy_handler(original, direct)
     if collection is not None:
         if out is not None or axis is not None:
             raise InputError(
                 "out and axis", "are not served for dask collections", "leave them out"
             )
         return collection.transform(repair, original, direct, decision, dtype)
-    original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
+    original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
     if layouts.is_dense(axis, original, direct) and np.ndim(direct) > 1:
         assert axis is not None
         return _transform_dense(repair, original, direct, decision, dtype, out, axis)

@@ -13,7 +13,7 @@ from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Decisions
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import Estimator
 from cordcal.repair import dispatch, foreign, numpy_engine, ranking, rule
 from cordcal.repair.inputs import check_against_fit, check_fitted, output_array, report_pair
@@ -147,14 +147,16 @@ class FittedRepair(Estimator, ABC):
         array([ True])
         """
         check_fitted(self)
-        original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
-        if layouts.handler(original, direct) is not None:
+        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
+        if layouts.lazy_handler(original, direct) is not None:
             raise InputError(
                 "original and direct",
                 "are dask collections, whose rows explain does not read",
                 "compute() the rows to explain first",
             )
-        (original, direct), (decision,) = layouts.flat_rows(axis, (original, direct), (decision,))
+        (original, direct), (decision,) = layouts.flatten_rows(
+            axis, (original, direct), (decision,)
+        )
         p, q = report_pair(original, direct, allow_row=True)
         if q.ndim == 1:
             p, q = p[None, :], q[None, :]

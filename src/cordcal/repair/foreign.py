@@ -15,7 +15,11 @@ from cordcal._numeric import arrays
 from cordcal._numeric.exact import weighted
 from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Array, Decisions, Vector
-from cordcal._validation.probabilities import check_report, sum_warning_level, warn_about_pair
+from cordcal._validation.probabilities import (
+    check_probabilities,
+    sum_warning_level,
+    warn_about_pair,
+)
 from cordcal.repair import numpy_engine, ranking, rule
 from cordcal.repair.numpy_engine import CheckedBlock, Description, deviation
 from cordcal.repair.ranking import RankedRows
@@ -35,7 +39,7 @@ def _sound(original: Array, direct: Array) -> tuple[Array, Array, list[float]]:
     wide = arrays.wide_dtype(xp, direct)
     p, q = xp.astype(original, wide), xp.astype(direct, wide)
     worst = [
-        check_report(given, lane_sum(widened), name, given.dtype)
+        check_probabilities(given, lane_sum(widened), name, given.dtype)
         for name, given, widened in (("original", original, p), ("direct", direct, q))
     ]
     return p, q, worst

@@ -15,7 +15,7 @@ from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Array, Decisions, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal._validation.warn import warn
@@ -126,14 +126,14 @@ class Lift(FittedRepair):
         """
         if labels is None:
             raise InputError("labels", "is missing", "Lift learns from labels; CORD needs none")
-        original, direct, labels, decision, sample_weight = same_rows(
+        original, direct, labels, decision, sample_weight = align_rows(
             original=original,
             direct=direct,
             labels=labels,
             decision=decision,
             sample_weight=sample_weight,
         )
-        collection = layouts.handler(original, direct)
+        collection = layouts.lazy_handler(original, direct)
         if collection is None:
             parts = list(_described(axis, original, direct, labels, decision, sample_weight))
             classes = int(np.shape(direct)[-1 if axis is None else axis])
@@ -445,7 +445,7 @@ def lift_confidences(
            [0.4 , 0.2 , 0.4 ]])
     """
     check_mode(mode)
-    confidence, decision, rest = same_rows(confidence=confidence, decision=decision, rest=rest)
+    confidence, decision, rest = align_rows(confidence=confidence, decision=decision, rest=rest)
     shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
     given = np.atleast_2d(shares)
     rows, classes = given.shape
@@ -492,7 +492,7 @@ def _checked_confidence(confidence: Any, rows: int) -> Vector:
             "is no probability",
             "pass numbers between 0 and 1",
             rows=np.flatnonzero(bad),
-            found=f"is {array[row]:.6g}, not a probability",
+            detail=f"is {array[row]:.6g}, not a probability",
         )
     return array
 

@@ -17,7 +17,7 @@ from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Array, Decisions, Vector
 from cordcal._validation.probabilities import (
     are_distributions,
-    report_refusals,
+    probability_errors,
     sum_warning_level,
     warn_about_pair,
 )
@@ -116,7 +116,7 @@ def pair_refusals(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[
         refusal.offset_rows(at.start)
         for at in row_blocks(*direct.shape)
         for name, report in (("original", original[at]), ("direct", direct[at]))
-        for refusal in report_refusals(
+        for refusal in probability_errors(
             report, _totals(report.astype(np.float64)), name, report.dtype
         )
     )

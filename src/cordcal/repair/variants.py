@@ -16,7 +16,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Decisions, Vector
-from cordcal._validation.alignment import same_rows
+from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal.repair import numpy_engine, ranking, rule
@@ -85,7 +85,7 @@ class VariantCORD(Estimator):
             raise InputError(
                 "reference_weight", f"is {self.reference_weight}", "pass a number between 0 and 1"
             )
-        original, direct, decision, sample_weight = same_rows(
+        original, direct, decision, sample_weight = align_rows(
             original=original, direct=direct, decision=decision, sample_weight=sample_weight
         )
         p, q = _numpy_pair(original, direct)
@@ -111,7 +111,7 @@ class VariantCORD(Estimator):
     ) -> npt.NDArray[Any]:
         """Repair reports with the fitted scalar; see `CORD.transform`."""
         check_fitted(self)
-        original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
+        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
         p, q = _numpy_pair(original, direct)
         keep = check_against_fit(self.construction_, q, decision)
         out = output_array(q, dtype, None, False)
@@ -141,7 +141,7 @@ class _Fixed(Estimator):
         self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
         """Repair reports; see `CORD.transform`."""
-        original, direct, decision = same_rows(original=original, direct=direct, decision=decision)
+        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
         p, q = _numpy_pair(original, direct)
         keep = None if decision is None else check_decisions(decision, *q.shape)
         out = output_array(q, dtype, None, False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from cordcal._validation.warn import collected, warn
+from cordcal._validation.warn import collect_warnings, warn
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -69,7 +69,7 @@ def _cores() -> int:
 
 def _collecting(work: Callable[..., Result]) -> Callable[..., tuple[Result, list[str]]]:
     def run(*arguments: object) -> tuple[Result, list[str]]:
-        with collected() as messages:
+        with collect_warnings() as messages:
             return work(*arguments), messages
 
     return run

@@ -216,8 +216,8 @@ class _Worker:
                 raise InputError(
                     path,
                     f"has a column {name!r}, as the output would",
-                    "rename it, or leave the other columns out with {setting}",
-                    setting=("rest", "False"),
+                    "rename it, or leave the other columns out with {option}",
+                    option=("rest", "False"),
                 )
 
 

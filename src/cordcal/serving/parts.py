@@ -155,11 +155,11 @@ def apply_parts(
                 journal.note(names[at], parts[names[at]], done)
         except (KeyboardInterrupt, ClusterFailure) as error:
             whole = f"{len(journal.done)} of {len(names)} parts are whole in {os.fspath(folder)}"
-            hint, setting = "the same command with {setting} does the others", ("resume", "True")
+            hint, option = "the same command with {option} does the others", ("resume", "True")
             if isinstance(error, ClusterFailure):
                 reason = f"{error.reason}; {whole}"
-                raise ClusterFailure(error.argument, reason, hint, setting=setting) from error
-            raise Interrupted(whole, hint, setting=setting) from error
+                raise ClusterFailure(error.argument, reason, hint, option=option) from error
+            raise Interrupted(whole, hint, option=option) from error
         total = _summed(journal.done.values(), work.model.n_classes_, there)
         if not total.rows:
             raise nothing_left(folder, [total.skipped])
@@ -260,8 +260,8 @@ def _check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> Non
         raise InputError(
             str(folder),
             "holds parts already",
-            "pass {setting} to replace them",
-            setting=("overwrite", "True"),
+            "pass {option} to replace them",
+            option=("overwrite", "True"),
         )
 
 
@@ -281,8 +281,8 @@ def _read(
         raise InputError(
             str(folder),
             "was begun with another model or set of options",
-            "finish it as it was begun, or start anew without {setting}",
-            setting=("resume", "True"),
+            "finish it as it was begun, or start anew without {option}",
+            option=("resume", "True"),
         )
     return {
         name: record

@@ -198,7 +198,7 @@ def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
             "y",
             "is a class the estimator was not fitted on",
             f"it knows {', '.join(map(repr, classes[:10].tolist()))}",
-            found=lambda row: (
+            detail=lambda row: (
                 f"is {array.tolist()[row]!r}, a class the estimator was not fitted on"
             ),
         )

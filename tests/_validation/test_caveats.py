@@ -12,7 +12,7 @@ import pytest
 import cordcal
 from cordcal import PreservingCalibrator
 from cordcal._numeric.rows import softmax
-from cordcal._validation.sanity import FEWEST_TO_FIT, doubts
+from cordcal._validation.caveats import MIN_ROWS_TO_FIT, find_caveats
 from cordcal._validation.scores import CheckedScores
 
 DATA = Path(os.environ.get("CORDCAL_TEST_DATA", "/nowhere"))
@@ -24,68 +24,68 @@ def drawn(rows=1000, classes=5, seed=0, sharp=3.0):
     return sharp * np.eye(classes)[labels] + rng.normal(size=(rows, classes)), labels
 
 
-def said(scores, labels, kind="logits", **more):
-    """Return what `PreservingCalibrator.fit` and `compare` warn of, which must be the same."""
+def warnings_of(scores, labels, kind="logits", **more):
+    """Return the warnings of `PreservingCalibrator.fit` and `compare`, which must be the same."""
     names = more.get("class_names")
     with warnings.catch_warnings(record=True) as fitted:
         warnings.simplefilter("always")
         PreservingCalibrator("ts", input=kind, **more).fit(scores, labels)
     with warnings.catch_warnings(record=True) as compared:
         warnings.simplefilter("always")
-        found = cordcal.compare(scores, labels, ["ts"], input=kind, class_names=names)
-    sentences = [str(each.message) for each in fitted]
-    assert [str(each.message) for each in compared] == sentences
-    assert all(each.filename == __file__ for each in (*fitted, *compared))
+        comparison = cordcal.compare(scores, labels, ["ts"], input=kind, class_names=names)
+    sentences = [str(warning.message) for warning in fitted]
+    assert [str(warning.message) for warning in compared] == sentences
+    assert all(warning.filename == __file__ for warning in (*fitted, *compared))
     if sentences:
-        assert found.recommendation.key is None
+        assert comparison.recommendation.key is None
     return sentences
 
 
 def test_sound_rows_are_not_doubted() -> None:
     logits, labels = drawn()
-    assert said(logits, labels) == []
-    assert said(softmax(logits), labels, "probabilities") == []
+    assert warnings_of(logits, labels) == []
+    assert warnings_of(softmax(logits), labels, "probabilities") == []
 
 
 def test_labels_from_one_without_the_last_class() -> None:
     logits, labels = drawn()
     rows = labels < 4
-    (sentence,) = said(logits[rows], labels[rows] + 1)
+    (sentence,) = warnings_of(logits[rows], labels[rows] + 1)
     assert "with labels − 1 it would be 9" in sentence
     assert "below the most frequent class's share (2" in sentence
 
 
-def test_reversed_columns_are_told_as_such_and_not_as_a_shift() -> None:
+def test_reversed_columns_are_not_reported_as_a_shift() -> None:
     logits, labels = drawn(classes=10)
-    (sentence,) = said(logits[:, ::-1], labels)
+    (sentence,) = warnings_of(logits[:, ::-1], labels)
     assert "from the last to the first it would be 9" in sentence
     assert "− 1" not in sentence
 
 
 def test_columns_in_any_other_order() -> None:
     logits, labels = drawn(2000, classes=12)
-    (sentence,) = said(logits[:, sorted(range(12), key=str)], labels)
+    (sentence,) = warnings_of(logits[:, sorted(range(12), key=str)], labels)
     assert "with column 2 for label 10, column 3 for label 11" in sentence
     order = [2, 3, 0, 1]
     few, truth = drawn(classes=4)
-    (sentence,) = said(few[:, order], truth, class_names=list("abcd"))
+    (sentence,) = warnings_of(few[:, order], truth, class_names=list("abcd"))
     assert "with column a for label 2" in sentence
 
 
 def test_shuffled_labels() -> None:
     logits, labels = drawn()
-    (sentence,) = said(logits, np.random.default_rng(1).permutation(labels))
+    (sentence,) = warnings_of(logits, np.random.default_rng(1).permutation(labels))
     assert "no better than with shuffled labels (20." in sentence
 
 
-def test_nothing_is_suggested_that_does_not_mend() -> None:
+def test_only_changes_that_help_are_suggested() -> None:
     # Swapped columns of a classifier that is right in three rows of ten, where one class has
     # six: nothing brings it above that.
     rng = np.random.default_rng(0)
     labels = rng.choice(4, size=4000, p=[0.6, 0.2, 0.1, 0.1])
     right = rng.random(4000) < 0.3
     decision = np.where(right, labels, (labels + rng.integers(1, 4, size=4000)) % 4)
-    (sentence,) = said(4.0 * np.eye(4)[3 - decision] + rng.normal(size=(4000, 4)), labels)
+    (sentence,) = warnings_of(4.0 * np.eye(4)[3 - decision] + rng.normal(size=(4000, 4)), labels)
     assert "most frequent class's share (6" in sentence
     assert "would be" not in sentence
 
@@ -97,9 +97,9 @@ def test_a_column_that_is_not_a_class(place: str) -> None:
     first = place == "first"
     scores = np.hstack([ids, logits] if first else [logits, ids])
     names = ["id", *"abcde"] if first else [*"abcde", "id"]
-    (sentence,) = said(scores, labels, class_names=names)
+    (sentence,) = warnings_of(scores, labels, class_names=names)
     assert "without column 'id', the largest in 99." in sentence
-    (by_name,) = said(scores, np.array(list("abcde"))[labels], class_names=names)
+    (by_name,) = warnings_of(scores, np.array(list("abcde"))[labels], class_names=names)
     assert "without column 'id'" in by_name
 
 
@@ -108,7 +108,7 @@ def test_a_column_that_is_not_a_class_is_named_where_one_class_dominates() -> No
     labels = rng.choice(4, size=2000, p=[0.55, 0.25, 0.1, 0.1])
     logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(2000, 4))
     scores = np.hstack([np.arange(2000.0)[:, None], logits])
-    (sentence,) = said(scores, labels)
+    (sentence,) = warnings_of(scores, labels)
     assert "without column 0" in sentence
 
 
@@ -116,7 +116,9 @@ def test_softmax_applied_twice() -> None:
     logits, labels = drawn(sharp=6.0)
     twice = softmax(softmax(logits))
     for scores in (twice, twice.astype(np.float32), np.round(twice, 4)):
-        (sentence,) = said(scores / scores.sum(axis=1, keepdims=True), labels, "probabilities")
+        (sentence,) = warnings_of(
+            scores / scores.sum(axis=1, keepdims=True), labels, "probabilities"
+        )
         assert "by a factor of at most 2.7" in sentence
         assert "two softmaxes" in sentence
 
@@ -126,16 +128,16 @@ def test_a_flat_classifier_is_not_taken_for_a_second_softmax() -> None:
     rng = np.random.default_rng(0)
     p = 0.27 + 0.46 * rng.random(2000)
     labels = (rng.random(2000) >= p).astype(int)
-    assert said(np.column_stack([p, 1 - p]), labels, "probabilities") == []
+    assert warnings_of(np.column_stack([p, 1 - p]), labels, "probabilities") == []
     # Under-confident, but with more than one class above the rest.
     logits, truth = drawn()
-    assert said(softmax(0.3 * logits), truth, "probabilities") == []
+    assert warnings_of(softmax(0.3 * logits), truth, "probabilities") == []
 
 
 @pytest.mark.parametrize("decimals", [0, 1, 6])
 def test_percentages_as_logits(decimals: int) -> None:
     logits, labels = drawn()
-    (sentence,) = said(np.round(100 * softmax(logits), decimals), labels)
+    (sentence,) = warnings_of(np.round(100 * softmax(logits), decimals), labels)
     assert "add up to 100 in every row" in sentence
 
 
@@ -146,10 +148,10 @@ def test_far_too_few_rows() -> None:
     assert len(caught) == 1
     with pytest.warns(UserWarning, match="only 19 rows"):
         PreservingCalibrator("ts").fit(
-            logits, labels, sample_weight=np.arange(40) < FEWEST_TO_FIT - 1
+            logits, labels, sample_weight=np.arange(40) < MIN_ROWS_TO_FIT - 1
         )
-    enough = CheckedScores.from_scores(logits[:FEWEST_TO_FIT], "logits")
-    assert doubts(enough, labels[:FEWEST_TO_FIT]) == []
+    enough = CheckedScores.from_scores(logits[:MIN_ROWS_TO_FIT], "logits")
+    assert find_caveats(enough, labels[:MIN_ROWS_TO_FIT]) == []
 
 
 def test_labels_of_one_class_are_refused_without_a_doubt() -> None:
@@ -163,10 +165,10 @@ def test_labels_of_one_class_are_refused_without_a_doubt() -> None:
 def test_constant_scores() -> None:
     _, labels = drawn()
     row = np.array([[0.1, 0.4, 0.2, 0.2, 0.1]])
-    (sentence,) = said(np.repeat(row, 1000, axis=0), labels, "probabilities")
+    (sentence,) = warnings_of(np.repeat(row, 1000, axis=0), labels, "probabilities")
     assert "the same in all 1,000 rows" in sentence
     shifted = np.log(row) + np.arange(1000.0)[:, None]  # the same once a softmax is taken
-    (sentence,) = said(shifted, labels)
+    (sentence,) = warnings_of(shifted, labels)
     assert "the same in all 1,000 rows" in sentence
     model = cordcal.calibrators.make("ts").fit(*drawn())
     with pytest.warns(UserWarning, match="the same in all"):
@@ -177,22 +179,22 @@ def test_accuracy_below_the_majority_is_doubted_and_not_below_one_in_k() -> None
     rng = np.random.default_rng(0)
     labels = np.where(rng.random(2000) < 0.7, 0, rng.integers(1, 5, size=2000))
     decision = np.where(rng.random(2000) < 0.5, labels, rng.integers(5, size=2000))
-    (sentence,) = said(3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5, labels)
+    (sentence,) = warnings_of(3.0 * np.eye(5)[decision] + rng.normal(size=(2000, 5)) / 5, labels)
     assert "is below the most frequent class's share (69.7%)" in sentence
 
 
-def test_rare_classes_that_are_never_decided_for_are_no_doubt() -> None:
+def test_rare_classes_that_are_never_decided_for_are_not_doubted() -> None:
     rng = np.random.default_rng(0)
     labels = (rng.random(20_000) < 0.05).astype(int)
     risk = rng.normal(size=20_000) + labels
-    assert said(np.column_stack([np.full(20_000, 4.0), risk]), labels) == []
+    assert warnings_of(np.column_stack([np.full(20_000, 4.0), risk]), labels) == []
 
 
-def test_ordinal_classes_that_are_often_one_off_are_no_doubt() -> None:
+def test_ordinal_classes_that_are_often_one_off_are_not_doubted() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(1, 5, size=5000)
     decision = labels - (rng.random(5000) < 0.55)
-    assert said(3.0 * np.eye(5)[decision] + rng.normal(size=(5000, 5)) / 5, labels) == []
+    assert warnings_of(3.0 * np.eye(5)[decision] + rng.normal(size=(5000, 5)) / 5, labels) == []
 
 
 def test_weights_decide_which_rows_count() -> None:
@@ -218,11 +220,11 @@ def test_small_sets_of_a_poor_classifier_are_not_doubted_by_chance(rows: int, cl
     doubted = 0
     for seed in range(400):
         logits, labels = drawn(rows, classes, seed, sharp=1.0)
-        doubted += bool(doubts(CheckedScores.from_scores(logits, "logits"), labels))
+        doubted += bool(find_caveats(CheckedScores.from_scores(logits, "logits"), labels))
     assert doubted == 0
 
 
-def test_refits_say_nothing_and_the_fit_says_it_once() -> None:
+def test_a_fit_warns_once_and_its_refits_do_not() -> None:
     logits, labels = drawn(400, 3)
     wrong = np.random.default_rng(0).permutation(labels)
     for model in (
@@ -266,7 +268,7 @@ def test_of_the_real_sets_only_the_one_below_its_majority_is_doubted() -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a few round their probabilities coarsely
                 original = CheckedScores.from_scores(scores, kind)
-            found = doubts(original, content["labels"].astype(np.intp))
-        if found:
-            doubted[path.stem] = [concern.key for concern in found]
+            caveats = find_caveats(original, content["labels"].astype(np.intp))
+        if caveats:
+            doubted[path.stem] = [caveat.key for caveat in caveats]
     assert doubted == {BELOW_MAJORITY: ["chance"]}

@@ -1,4 +1,4 @@
-"""What scores and labels give reason to doubt before anything is fitted on them."""
+"""Signs of a mistake in scores and labels, found before anything is fitted on them."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from cordcal._validation.scores import CheckedScores
 
 Flags = npt.NDArray[np.bool_]
 
-# Below this the accuracy itself is known to ±22 points at best (two standard errors).
-FEWEST_TO_FIT = 20
+# With fewer rows, the accuracy itself is known to ±22 points at best (two standard errors).
+MIN_ROWS_TO_FIT = 20
 # Another numbering or order must gain this many standard errors: one in thirty thousand by
 # chance, and several are tried.
-_CLEAR = 4.0
-# Accuracy must be this many standard errors off what it is compared with: one in 700 by chance.
-_OFF = 3.0
-# Shuffled labels stay this many standard errors within chance in 98 of 100 draws.
-_WITHIN = 2.0
-# Three standard errors must be this part of the agreement that is possible: with fewer rows
-# shuffled labels cannot be told from a poor classifier.
-_SHOWS = 0.15
-# softmax(p) has Σ(ln q − ln min q) = 1 − K·min p: never above 1, and close to 1 in the surest
-# row.  0.05 leaves room for probabilities rounded to three decimals.
+_GAIN_ERRORS = 4.0
+# Accuracy must differ by this many standard errors from a reference: one in 700 by chance.
+_DIFFERENCE_ERRORS = 3.0
+# Shuffled labels are within this many standard errors of chance in 98 of 100 draws.
+_CHANCE_ERRORS = 2.0
+# Three standard errors must be at most this share of the attainable agreement: with fewer rows
+# shuffled labels cannot be distinguished from a poor classifier.
+_MAX_ERROR_SHARE = 0.15
+# softmax(p) has Σ(ln q − ln min q) = 1 − K·min p: never above 1, and close to 1 in the most
+# confident row.  0.05 allows for probabilities rounded to three decimals.
 _TWICE_LOW, _TWICE_HIGH = 0.9, 1.05
 # Whole percents of ten classes add up to 100 within 5.
 _PERCENT_TOLERANCE = 5.0
-# Rows to match columns with labels on, and rows to judge that by.
-_MATCH, _JUDGE = slice(0, None, 2), slice(1, None, 2)
-# Rows to look at before all are: a few tell that scores are free of a mistake.
-_GLANCE = 8
-# Rows of logits that differ by a constant have the same softmax but for rounding.
+# Half of the rows to match columns with labels, the other half to evaluate the match.
+_MATCH, _EVALUATE = slice(0, None, 2), slice(1, None, 2)
+# Number of rows to look at before all rows: a few rows suffice to rule a mistake out.
+_SAMPLE_ROWS = 8
+# Logits that differ by a constant per row have the same softmax up to this rounding.
 _ROUNDING = 1e-9
 
 
-class DoubtWarning(UserWarning):
+class SuspectDataWarning(UserWarning):
     """Scores or labels look like a mistake."""
 
 
 @dataclass(frozen=True)
 class Caveat:
-    """A reason to doubt what a fit or a comparison says.
+    """A reason not to trust a fit, an audit or a comparison.
 
     Attributes
     ----------
@@ -58,11 +58,11 @@ class Caveat:
         Its kind: ``"labels"``, ``"columns"``, ``"chance"``, ``"scores"``, ``"rows"``,
         ``"overlap"``, ``"classes"`` or ``"indistinct"``.
     sentence : str
-        What was found, with its figures.
+        A description with its figures.
     figures : mapping of str to float
-        The figures.
-    withholds : bool
-        Whether no advice is given because of it.
+        The figures by name.
+    blocks_advice : bool
+        Whether no calibrator is recommended because of it.
     """
 
     key: str
@@ -72,7 +72,7 @@ class Caveat:
 
     @property
     def with_full_stop(self) -> str:
-        """The sentence with its full stop, unless it asks."""
+        """The sentence with a full stop, unless it is a question."""
         return self.sentence if self.sentence.endswith("?") else f"{self.sentence}."
 
     def to_dict(self) -> dict[str, object]:
@@ -80,39 +80,39 @@ class Caveat:
         return asdict(self)
 
 
-def doubts(
+def find_caveats(
     original: CheckedScores,
     labels: Labels | None = None,
     weight: Vector | None = None,
     names: Sequence[str] | None = None,
 ) -> list[Caveat]:
-    """Return what calibration rows give reason to doubt, one concern for each cause.
+    """Return the caveats about calibration rows, at most one per cause.
 
     Parameters
     ----------
-    original : Original
+    original : CheckedScores
         The scores.
     labels : ndarray of int of shape (n,), optional
         The true classes, as column indices.
     weight : ndarray of shape (n,), optional
-        Weights of the rows; those of weight zero do not count.
+        Weights of the rows; rows of weight zero do not count.
     names : sequence of str, optional
-        The columns' names.
+        Names of the columns.
     """
     if labels is not None:
         counted = labels if weight is None else labels[weight > 0.0]
         if (counted == counted[0]).all():
-            labels = None  # one class alone is refused, in words of its own
-        elif len(counted) < FEWEST_TO_FIT:
-            return [_few(len(counted), original.classes)]
-    concern = _constant(original.probabilities)
-    if concern is not None:
-        return [concern]
-    concerns = [_percentages(original)]
+            labels = None  # labels of one class only are refused later, by fit
+        elif len(counted) < MIN_ROWS_TO_FIT:
+            return [_too_few_rows(len(counted), original.classes)]
+    constant = _constant_scores(original.probabilities)
+    if constant is not None:
+        return [constant]
+    caveats = [_percentages(original)]
     if labels is not None:
-        concerns += [
+        caveats += [
             _softmax_twice(original, labels, weight),
-            label_doubt(
+            label_caveat(
                 original.decision,
                 labels,
                 original.classes,
@@ -121,39 +121,39 @@ def doubts(
                 scores=original.raw,
             ),
         ]
-    return [concern for concern in concerns if concern is not None]
+    return [caveat for caveat in caveats if caveat is not None]
 
 
-def warn_of(concerns: Iterable[Caveat]) -> None:
-    """Warn of each concern, at the caller's own line."""
-    for concern in concerns:
-        warnings.warn(concern.sentence, DoubtWarning, stacklevel=stacklevel_outside_package())
+def warn_about(caveats: Iterable[Caveat]) -> None:
+    """Issue one warning per caveat, at the caller's line."""
+    for caveat in caveats:
+        warnings.warn(caveat.sentence, SuspectDataWarning, stacklevel=stacklevel_outside_package())
 
 
-# What the fit that runs now was warned of.
-_SAID: ContextVar[frozenset[str]] = ContextVar("said", default=frozenset())
+# The keys of the caveats that the running fit has already warned about.
+_WARNED: ContextVar[frozenset[str]] = ContextVar("warned", default=frozenset())
 
 
 @contextmanager
-def said_before(concerns: Iterable[Caveat]) -> Iterator[None]:
-    """Keep a fit from warning again of what these concerns explain (see `is_explained`)."""
-    token = _SAID.set(frozenset(concern.key for concern in concerns))
+def suppress_repeats(caveats: Iterable[Caveat]) -> Iterator[None]:
+    """Keep a fit from warning again about what these caveats explain (see `already_warned`)."""
+    token = _WARNED.set(frozenset(caveat.key for caveat in caveats))
     try:
         yield
     finally:
-        _SAID.reset(token)
+        _WARNED.reset(token)
 
 
-def is_explained(*, by_labels: bool = False) -> bool:
-    """Tell whether a warning about an optimum has the cause that was warned of already.
+def already_warned(*, by_labels: bool = False) -> bool:
+    """Whether an earlier warning explains a warning about an optimum.
 
-    A poor classifier may be below its most frequent class without a mistake; that explains
-    only warnings that blame the labels.
+    A poor classifier may be less accurate than its most frequent class without any mistake, so
+    that caveat (``"chance"``) only explains warnings that blame the labels (``by_labels``).
     """
-    return bool(_SAID.get() if by_labels else _SAID.get() - {"chance"})
+    return bool(_WARNED.get() if by_labels else _WARNED.get() - {"chance"})
 
 
-def label_doubt(
+def label_caveat(
     decision: Classes,
     labels: Labels,
     classes: int,
@@ -162,23 +162,23 @@ def label_doubt(
     weight: Vector | None = None,
     scores: npt.NDArray[Any] | None = None,
 ) -> Caveat | None:
-    """Return why the labels seem not to belong to the rows or the columns, or None.
+    """Return the caveat that labels do not match the rows or the columns, or None.
 
-    What would mend it is proposed only where more rows are then right than by predicting the
-    most frequent class.
+    A change is proposed only if it makes more rows right than always predicting the most
+    frequent class.
 
     Parameters
     ----------
     decision, labels : ndarray of int of shape (n,)
-        The classifier's decisions and the true classes, as column indices.
+        The classifier's predictions and the true classes, as column indices.
     classes : int
         Number of classes.
     names : sequence of str, optional
-        The columns' names.
+        Names of the columns.
     weight : ndarray of shape (n,), optional
-        Weights of the rows; those of weight zero do not count.
+        Weights of the rows; rows of weight zero do not count.
     scores : ndarray of shape (n, K), optional
-        The scores, to look for a column among them that is not a class.
+        The scores, to look for a column that is not a class.
     """
     if weight is not None:
         counted = np.flatnonzero(weight)
@@ -187,16 +187,16 @@ def label_doubt(
         scores = None if scores is None else scores[counted]
     right = decision == labels
     accuracy = _share(right, weight)
-    shares = _shares(labels, weight, classes)
-    top = int(shares.argmax())
-    most = float(shares[top])
-    # Where most rows are right nothing needs mending; one class alone says nothing.
-    if accuracy > max(0.5, most) or most == 1.0:
+    label_shares = _class_shares(labels, weight, classes)
+    top = int(label_shares.argmax())
+    majority = float(label_shares[top])
+    # If most rows are right, nothing is wrong; a single class cannot show a mistake.
+    if accuracy > max(0.5, majority) or majority == 1.0:
         return None
-    figures = {"accuracy": accuracy, "majority": most}
+    figures = {"accuracy": accuracy, "majority": majority}
     start = f"accuracy is {accuracy:.1%}"
-    if f"{accuracy:.1%}" != f"{most:.1%}" and accuracy < most:
-        start = f"accuracy {accuracy:.1%} is below the most frequent class's share ({most:.1%})"
+    if f"{accuracy:.1%}" != f"{majority:.1%}" and accuracy < majority:
+        start = f"accuracy {accuracy:.1%} is below the most frequent class's share ({majority:.1%})"
     rows = _Rows(decision, labels, weight, classes, right, labels == top)
     best = rows.best_remedy(names, scores)
     if best is not None:
@@ -206,15 +206,16 @@ def label_doubt(
             {**figures, **best.figures, f"accuracy_with_{best.change}": best.accuracy},
             blocks_advice=True,
         )
-    ask = "are the labels those of these rows, and the columns in their order?"
-    if _clearly_more(rows.frequent, right, weight, _OFF):
-        return Caveat("chance", f"{start}: {ask}", figures, blocks_advice=True)
-    expected = rows.accuracy_if_shuffled(accuracy, shares)
+    question = "are the labels those of these rows, and the columns in their order?"
+    if _clearly_more(rows.is_majority, right, weight, _DIFFERENCE_ERRORS):
+        return Caveat("chance", f"{start}: {question}", figures, blocks_advice=True)
+    expected = rows.accuracy_if_shuffled(accuracy, label_shares)
     if expected is None:
         return None
     return Caveat(
         "chance",
-        f"accuracy {accuracy:.1%} is no better than with shuffled labels ({expected:.1%}): {ask}",
+        f"accuracy {accuracy:.1%} is no better than with shuffled labels ({expected:.1%}): "
+        f"{question}",
         {**figures, "chance": expected},
         blocks_advice=True,
     )
@@ -222,7 +223,7 @@ def label_doubt(
 
 @dataclass(frozen=True)
 class _Remedy:
-    """A change after which more rows are right: what it is, and how many."""
+    """A change of the labels or columns that makes more rows right."""
 
     key: str
     change: str
@@ -234,74 +235,74 @@ class _Remedy:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Decisions and labels; which rows are right, and which are of the most frequent class."""
+    """Predictions and labels; which rows are right, and which have the most frequent label."""
 
     decision: Classes
     labels: Labels
     weight: Vector | None
     classes: int
     right: Flags
-    frequent: Flags
+    is_majority: Flags
 
     def best_remedy(
         self, names: Sequence[str] | None, scores: npt.NDArray[Any] | None
     ) -> _Remedy | None:
-        """Return the change that mends the labels or the columns most, if one does."""
-        tried = [*self._likely_orders(names), *self._shifts()]
+        """Return the change that makes most rows right, if one clearly helps."""
+        candidates = [*self._likely_orders(names), *self._shifts()]
         if scores is not None:
-            tried += self._without_column(scores, names)
-        mending = [hint for hint in tried if hint is not None]
-        best = max(mending, key=lambda hint: hint.accuracy, default=None)
+            candidates += self._without_column(scores, names)
+        remedies = [remedy for remedy in candidates if remedy is not None]
+        best = max(remedies, key=lambda remedy: remedy.accuracy, default=None)
         matched = self._matched_order(names)
         if best is None or matched is None:
             return best or matched
         return matched if _much_more(matched.accuracy, best.accuracy) else best
 
     def _shifts(self) -> Iterator[_Remedy | None]:
-        for shift, sign, ask in (
+        for shift, sign, question in (
             (-1, "−", "are they numbered from 1?"),
             (1, "+", "is a class missing in front?"),
         ):
-            yield self._tried(
+            yield self._remedy(
                 self.decision == (self.labels + shift) % self.classes,
-                ("labels", "shift", f"with labels {sign} 1", ask),
+                ("labels", "shift", f"with labels {sign} 1", question),
                 figures={"shift": shift},
             )
 
     def _likely_orders(self, names: Sequence[str] | None) -> Iterator[_Remedy | None]:
-        for order, words in _orders(names, self.classes):
-            yield self._tried(
+        for order, description in _orders(names, self.classes):
+            yield self._remedy(
                 order[self.decision] == self.labels,
-                ("columns", "order", f"if labels number the columns {words}", _REORDER),
+                ("columns", "order", f"if labels number the columns {description}", _REORDER),
             )
 
     def _matched_order(self, names: Sequence[str] | None) -> _Remedy | None:
-        """Match columns with labels on every other row, and judge that on the rest."""
-        order = _matched(self.decision[_MATCH], self.labels[_MATCH], self.classes)
+        """Match columns with labels on every other row, and evaluate the match on the others."""
+        order = _match_columns(self.decision[_MATCH], self.labels[_MATCH], self.classes)
         moved = np.flatnonzero(order != np.arange(self.classes)).tolist()
         pairs = [
             f"column {column if names is None else names[column]} for label {order[column]}"
             for column in moved[:3]
         ]
-        words = f"with {', '.join(pairs)}{' and so on' if len(moved) > 3 else ''}"
-        return self._tried(
-            order[self.decision[_JUDGE]] == self.labels[_JUDGE],
-            ("columns", "order", words, _REORDER),
-            rows=_JUDGE,
+        condition = f"with {', '.join(pairs)}{' and so on' if len(moved) > 3 else ''}"
+        return self._remedy(
+            order[self.decision[_EVALUATE]] == self.labels[_EVALUATE],
+            ("columns", "order", condition, _REORDER),
+            rows=_EVALUATE,
         )
 
     def _without_column(
         self, scores: npt.NDArray[Any], names: Sequence[str] | None
     ) -> Iterator[_Remedy | None]:
-        """Leave out the column that is decided for in most rows, if no label can mean it."""
-        decided = np.bincount(self.decision, minlength=self.classes)
-        column = int(decided.argmax())
-        if 2 * decided[column] <= len(self.decision) or self.classes < 3:
+        """Leave out the column predicted in most rows, if it may not be a class."""
+        counts = np.bincount(self.decision, minlength=self.classes)
+        column = int(counts.argmax())
+        if 2 * counts[column] <= len(self.decision) or self.classes < 3:
             return
         others = np.delete(scores, column, axis=1).argmax(axis=1)
         name = f"{column}" if names is None else f"{names[column]!r}"
         share = _share(self.decision == column, self.weight)
-        words = (
+        remedy = (
             "columns",
             "order",
             f"without column {name}, the largest in {share:.1%} of the rows,",
@@ -309,55 +310,56 @@ class _Rows:
         )
         figures = {"column": column, "share": share}
         if not (self.labels == column).any():
-            means = self.labels - (self.labels > column)
-            yield self._tried(others == means, words, much=False, figures=figures)
+            renumbered = self.labels - (self.labels > column)
+            yield self._remedy(others == renumbered, remedy, much=False, figures=figures)
         if self.labels.max() < self.classes - 1:
-            # The labels may number the classes alone, without this column.
-            yield self._tried(others == self.labels, words, much=False, figures=figures)
+            # The labels may already number the classes without this column.
+            yield self._remedy(others == self.labels, remedy, much=False, figures=figures)
 
-    def _tried(
+    def _remedy(
         self,
         right: Flags,
-        words: tuple[str, str, str, str],
+        description: tuple[str, str, str, str],
         *,
         rows: slice = slice(None),
         much: bool = True,
         figures: Mapping[str, float] | None = None,
     ) -> _Remedy | None:
-        """Return a remedy if clearly more rows are right, also than of the most frequent class.
+        """Return a remedy if it makes clearly more rows right than now and than the majority.
 
-        With ``much`` it must be many more: an ordinal classifier that is often one class off
-        gains by a shift as well.
+        With ``much`` it must be many more: a shift also improves an ordinal classifier that is
+        often one class off.  ``description`` holds the first four fields of the remedy.
         """
         weight = None if self.weight is None else self.weight[rows]
         old, new = _share(self.right[rows], weight), _share(right, weight)
         if much and not _much_more(new, old):
             return None
-        mends = _clearly_more(right, self.right[rows], weight, _CLEAR) and _clearly_more(
-            right, self.frequent[rows], weight, _OFF
+        helps = _clearly_more(right, self.right[rows], weight, _GAIN_ERRORS) and _clearly_more(
+            right, self.is_majority[rows], weight, _DIFFERENCE_ERRORS
         )
-        return _Remedy(*words, new, figures or {}) if mends else None
+        return _Remedy(*description, new, figures or {}) if helps else None
 
-    def accuracy_if_shuffled(self, accuracy: float, shares: Vector) -> float | None:
-        """Return the accuracy of shuffled labels if these are no better, else None.
+    def accuracy_if_shuffled(self, accuracy: float, label_shares: Vector) -> float | None:
+        """Return the expected accuracy of shuffled labels if these are no better, else None.
 
         Its standard error is that of Cohen's kappa for independent raters (Fleiss et al. 1969).
         """
-        decided = _shares(self.decision, self.weight, self.classes)
-        both = decided * shares
+        predicted = _class_shares(self.decision, self.weight, self.classes)
+        both = predicted * label_shares
         expected = float(both.sum())
-        attainable = float(np.minimum(decided, shares).sum()) - expected
-        variance = expected + expected**2 - float((both * (decided + shares)).sum())
+        attainable = float(np.minimum(predicted, label_shares).sum()) - expected
+        variance = expected + expected**2 - float((both * (predicted + label_shares)).sum())
         error = math.sqrt(max(variance, 0.0) / _effective_rows(len(self.labels), self.weight))
-        enough = 0.0 < _OFF * error <= _SHOWS * attainable
-        return expected if enough and accuracy - expected <= _WITHIN * error else None
+        enough_rows = 0.0 < _DIFFERENCE_ERRORS * error <= _MAX_ERROR_SHARE * attainable
+        by_chance = accuracy - expected <= _CHANCE_ERRORS * error
+        return expected if enough_rows and by_chance else None
 
 
 _REORDER = "bring the columns into the order of the labels"
 
 
 def _orders(names: Sequence[str] | None, classes: int) -> Iterator[tuple[Classes, str]]:
-    """Yield likely orders of the columns: the number of each column in that order."""
+    """Yield likely orders of the columns, as the position of each column, with a description."""
     yield np.arange(classes)[::-1], "from the last to the first"
     if names is None:
         return
@@ -370,8 +372,8 @@ def _orders(names: Sequence[str] | None, classes: int) -> Iterator[tuple[Classes
     yield np.argsort(by_number), "by the numbers that are their names"
 
 
-def _matched(decision: Classes, labels: Labels, classes: int) -> Classes:
-    """Return a label for each column: the pairs that occur most often first."""
+def _match_columns(decision: Classes, labels: Labels, classes: int) -> Classes:
+    """Return one label per column, matching the most frequent pairs first."""
     pairs, counts = np.unique(decision * classes + labels, return_counts=True)
     order = np.full(classes, -1, dtype=np.intp)
     free = np.ones(classes, dtype=bool)
@@ -383,18 +385,18 @@ def _matched(decision: Classes, labels: Labels, classes: int) -> Classes:
     return order
 
 
-def _few(rows: int, classes: int) -> Caveat:
+def _too_few_rows(rows: int, classes: int) -> Caveat:
     return Caveat(
         "rows",
         f"only {rows:,} row{'' if rows == 1 else 's'} of {classes:,} classes to fit on: a "
-        f"calibrator learns little but noise from fewer than {FEWEST_TO_FIT}; pass more rows",
-        {"calibration": rows, "needed": FEWEST_TO_FIT},
+        f"calibrator learns little but noise from fewer than {MIN_ROWS_TO_FIT}; pass more rows",
+        {"calibration": rows, "needed": MIN_ROWS_TO_FIT},
         blocks_advice=True,
     )
 
 
-def _constant(probabilities: Matrix) -> Caveat | None:
-    """Find scores that are the same in every row."""
+def _constant_scores(probabilities: Matrix) -> Caveat | None:
+    """Detect scores that are the same in every row."""
     for rows in _sample_then_all(probabilities):
         if len(rows) < 2 or np.abs(rows - rows[0]).max() > _ROUNDING:
             return None
@@ -408,12 +410,12 @@ def _constant(probabilities: Matrix) -> Caveat | None:
 
 
 def _percentages(original: CheckedScores) -> Caveat | None:
-    """Find logits that are percentages."""
+    """Detect percentages that are passed as logits."""
     if original.kind != "logits":
         return None
     for rows in _sample_then_all(original.raw):
-        off = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0)
-        if not (off.max() <= _PERCENT_TOLERANCE and rows.min() >= 0.0):
+        deviation = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0)
+        if not (deviation.max() <= _PERCENT_TOLERANCE and rows.min() >= 0.0):
             return None
     return Caveat(
         "scores",
@@ -425,22 +427,22 @@ def _percentages(original: CheckedScores) -> Caveat | None:
 
 
 def _softmax_twice(original: CheckedScores, labels: Labels, weight: Vector | None) -> Caveat | None:
-    """Find probabilities that were put through a second softmax."""
+    """Detect probabilities that went through a second softmax."""
     if original.kind != "probabilities":
         return None
-    highest = 0.0
+    spread = 0.0
     for rows in _sample_then_all(original.probabilities):
         low = rows.min(axis=1)
         if low.min() <= 0.0:
             return None
-        highest = float((np.log(rows).sum(axis=1) - original.classes * np.log(low)).max())
-        if highest > _TWICE_HIGH:
+        spread = float((np.log(rows).sum(axis=1) - original.classes * np.log(low)).max())
+        if spread > _TWICE_HIGH:
             return None
     confidence = original.probabilities.max(axis=1)
     accuracy = _share(original.decision == labels, weight)
     mean = float(np.average(confidence, weights=weight))
     error = math.sqrt(mean * (1.0 - mean) / _effective_rows(original.rows, weight))
-    if highest < _TWICE_LOW or accuracy - mean <= _OFF * error:
+    if spread < _TWICE_LOW or accuracy - mean <= _DIFFERENCE_ERRORS * error:
         return None
     ratio = float((confidence / original.probabilities.min(axis=1)).max())
     return Caveat(
@@ -454,24 +456,26 @@ def _softmax_twice(original: CheckedScores, labels: Labels, weight: Vector | Non
 
 
 def _sample_then_all(rows: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Yield a few rows from all over, then all."""
-    yield rows[:: max(1, len(rows) // _GLANCE)]
+    """Yield a few evenly spaced rows, then all rows."""
+    yield rows[:: max(1, len(rows) // _SAMPLE_ROWS)]
     yield rows
 
 
 def _share(flags: Flags, weight: Vector | None) -> float:
+    """Return the weighted share of rows that are flagged."""
     if weight is None:
         return float(np.count_nonzero(flags) / len(flags))
     return float(weight[flags].sum() / weight.sum())
 
 
-def _shares(classes_of_rows: Classes, weight: Vector | None, classes: int) -> Vector:
-    counts = np.bincount(classes_of_rows, weight, classes)
+def _class_shares(indices: Classes, weight: Vector | None, classes: int) -> Vector:
+    """Return the weighted share of rows per class."""
+    counts = np.bincount(indices, weight, classes)
     return np.asarray(counts / counts.sum())
 
 
 def _effective_rows(rows: int, weight: Vector | None) -> float:
-    """Return how many rows of equal weight vary as much (Kish)."""
+    """Return the effective sample size of weighted rows (Kish)."""
     if weight is None:
         return float(rows)
     relative = weight / weight.max()
@@ -479,12 +483,12 @@ def _effective_rows(rows: int, weight: Vector | None) -> float:
 
 
 def _much_more(new: float, old: float) -> bool:
-    """Tell whether twice as many rows are right, or half as many wrong."""
+    """Whether at least twice as many rows are right, or at most half as many wrong."""
     return new > old and (new >= 2.0 * old or 1.0 - new <= 0.5 * (1.0 - old))
 
 
 def _clearly_more(first: Flags, second: Flags, weight: Vector | None, errors: float) -> bool:
-    """Tell whether more rows are right in the first way than in the second (McNemar)."""
+    """Whether the first flags more rows than the second, by some standard errors (McNemar)."""
     lead = first.astype(np.float64) - second
     if weight is not None:
         lead *= weight
