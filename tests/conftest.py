@@ -30,6 +30,7 @@ class RealSet:
     scores: np.ndarray
     kind: str  # "logits" or "probabilities"
     labels: np.ndarray
+    place: int = 0  # among the real outputs
 
     def probabilities(self) -> np.ndarray:
         scores = self.scores.astype(np.float64)
@@ -51,7 +52,8 @@ def load_real_set(name: str) -> RealSet:
     with np.load(Path(os.environ["CORDCAL_TEST_DATA"]) / f"{name}.npz") as data:
         kind = "logits" if "logits" in data else "probabilities"
         scores = data["logits" if kind == "logits" else "probs"]
-        return RealSet(name, scores, kind, data["labels"].astype(np.int64))
+        labels = data["labels"].astype(np.int64)
+    return RealSet(name, scores, kind, labels, place=real_set_names().index(name))
 
 
 @pytest.fixture(params=real_set_names() or ["none"])

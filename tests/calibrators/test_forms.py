@@ -12,6 +12,7 @@ from scipy import sparse
 
 import cordcal
 from cordcal import calibrators
+from products import product
 
 from .conftest import noisy_logits, one_of_each_family
 
@@ -19,6 +20,8 @@ ROWS, CLASSES = 120, 4
 LOGITS, LABELS = noisy_logits(ROWS, CLASSES)
 WEIGHT = np.random.default_rng(1).integers(1, 4, ROWS).astype(np.float64)
 MODELS = (*one_of_each_family(), "preserved")
+# Forms are read, and refused, before a map is fitted.
+WHOLE = ("ts", "irova", "preserved")
 
 
 def make(name: str) -> calibrators.Calibrator | cordcal.PreservingCalibrator:
@@ -64,8 +67,7 @@ FORMS: dict[str, Callable[[np.ndarray], object]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "form"), product(MODELS, list(FORMS), whole=WHOLE))
 def test_the_form_does_not_matter(name: str, form: str) -> None:
     given = FORMS[form]
     found = report(name, given(LOGITS), given(LABELS), sample_weight=given(WEIGHT))
@@ -89,32 +91,32 @@ def test_weights_of_one_are_no_weights(name: str) -> None:
     np.testing.assert_allclose(found, report(name), atol=1e-9)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(
-    ("weight", "message"),
-    [
-        (np.ones((ROWS, 2)), r"sample_weight has shape \(120, 2\)"),
-        (np.ones(ROWS - 1), r"sample_weight has shape \(119,\)"),
-        (np.zeros(ROWS), "sample_weight is zero in every row"),
-    ],
-)
-def test_weights_that_do_not_fit(name: str, weight: np.ndarray, message: str) -> None:
+BAD_WEIGHTS = {
+    "two columns": (np.ones((ROWS, 2)), r"sample_weight has shape \(120, 2\)"),
+    "one row less": (np.ones(ROWS - 1), r"sample_weight has shape \(119,\)"),
+    "zero": (np.zeros(ROWS), "sample_weight is zero in every row"),
+}
+
+
+@pytest.mark.parametrize(("name", "what"), product(MODELS, list(BAD_WEIGHTS), whole=WHOLE))
+def test_weights_that_do_not_fit(name: str, what: str) -> None:
+    weight, message = BAD_WEIGHTS[what]
     with pytest.raises(ValueError, match=message):
         report(name, sample_weight=weight)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        (LOGITS + 1j, "scores has dtype complex128"),
-        (LOGITS.astype(object), "scores has dtype object"),
-        (sparse.csr_array(LOGITS), "scores"),
-        (LOGITS[:0], "scores has no rows"),
-        (LOGITS[:, :1], "scores has 1 class"),
-    ],
-)
-def test_scores_that_are_none(name: str, scores: object, message: str) -> None:
+BAD_SCORES = {
+    "complex": (LOGITS + 1j, "scores has dtype complex128"),
+    "objects": (LOGITS.astype(object), "scores has dtype object"),
+    "sparse": (sparse.csr_array(LOGITS), "scores"),
+    "no rows": (LOGITS[:0], "scores has no rows"),
+    "one class": (LOGITS[:, :1], "scores has 1 class"),
+}
+
+
+@pytest.mark.parametrize(("name", "what"), product(MODELS, list(BAD_SCORES), whole=WHOLE))
+def test_scores_that_are_none(name: str, what: str) -> None:
+    scores, message = BAD_SCORES[what]
     with pytest.raises((ValueError, TypeError), match=message):
         report(name, scores, LABELS[: scores.shape[0]])
 
