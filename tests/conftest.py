@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,12 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("CORDCAL_TEST_DATA is not set; the real outputs are not part of the project")
     return Path(folder)
+
+
+@pytest.fixture
+def batch_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set how many bytes of scores are read as one batch."""
+    return partial(monkeypatch.setattr, "cordcal.files._sources.BATCH_BYTES")
 
 
 @pytest.fixture(scope="session")

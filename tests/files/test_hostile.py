@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from cordcal.files import inspect, open_scores, read_scores
-from cordcal.files._opening import LIMIT
 from errors import refused
 
 SCORES = np.arange(12.0).reshape(4, 3)
+LIMIT = "CORDCAL_READ_LIMIT"
 
 
 def npz(path: Path, **arrays: np.ndarray) -> Path:

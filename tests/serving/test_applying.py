@@ -18,7 +18,7 @@ import pytest
 
 import cordcal
 from cordcal.cli import main
-from cordcal.files import _growing, _sources, open_scores
+from cordcal.files import _growing, open_scores
 from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
 from errors import refused
 
@@ -44,8 +44,8 @@ def logits() -> np.ndarray:
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 512 * CLASSES * 4)
+def small_batches(batch_bytes: Callable[[int], None]) -> None:
+    batch_bytes(512 * CLASSES * 4)
 
 
 def repaired_in(path: Path) -> np.ndarray:
@@ -139,9 +139,9 @@ def test_more_rows_may_be_refused_than_calls_may_nest(
     write: Write,
     model: cordcal.PreservingCalibrator,
     logits: np.ndarray,
-    monkeypatch: pytest.MonkeyPatch,
+    batch_bytes: Callable[[int], None],
 ) -> None:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 2**24)
+    batch_bytes(2**24)
     bad = logits[:2500].copy()
     bad[1:-1] = np.nan
     path = write("s.npy", bad)

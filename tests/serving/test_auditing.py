@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from cordcal._numeric.rows import softmax
 from cordcal.cli import main
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.pictures import Pictures
-from cordcal.files import _sources, open_scores
+from cordcal.files import open_scores
 from cordcal.metrics.rows import Report
 from cordcal.metrics.summary import measure_report
 from cordcal.preserving import Outputs
@@ -25,8 +26,8 @@ ROWS, CLASSES = 3000, 6
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 256 * CLASSES * 8)
+def pair(tmp_path: Path, batch_bytes: Callable[[int], None]) -> tuple[np.ndarray, np.ndarray]:
+    batch_bytes(256 * CLASSES * 8)
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=ROWS)
     logits = 2.0 * np.eye(CLASSES)[labels] + rng.normal(size=(ROWS, CLASSES))

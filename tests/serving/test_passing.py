@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cordcal
-from cordcal.files import _sources, open_scores
+from cordcal.files import open_scores
 from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
 from errors import refused
 
@@ -34,8 +35,8 @@ def model(logits: np.ndarray) -> cordcal.PreservingCalibrator:
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 4096)
+def small_batches(batch_bytes: Callable[[int], None]) -> None:
+    batch_bytes(4096)
 
 
 def others() -> dict:
