@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
 
 test: $(VENV)/.test-installed
-	$(PYTEST) -n 2 --dist worksteal -m "not slow"
+	$(PYTEST) -n 2 --dist worksteal -m "not slow and not exhaustive"
 
 test-all: $(VENV)/.test-installed
 	$(PYTEST) -n 2 --dist worksteal
@@ -31,7 +31,7 @@ attack: $(VENV)/.test-installed
 
 # The lowest supported versions; no torch, Dask or ONNX, and no real outputs: `test` has those.
 test-min: .venv-min/.installed
-	CORDCAL_TEST_DATA= .venv-min/bin/python -m pytest -n 2 --dist worksteal -rfEs -m "not slow" $(MIN_TESTS)
+	CORDCAL_TEST_DATA= .venv-min/bin/python -m pytest -n 2 --dist worksteal -rfEs -m "not slow and not exhaustive" $(MIN_TESTS)
 
 # What a user gets: a plain installation in an empty environment runs the demo, without numba, too,
 # and the command's advice does not depend on that.

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ class RealSet:
     scores: np.ndarray
     kind: str  # "logits" or "probabilities"
     labels: np.ndarray
+    place: int = 0  # among the real outputs
 
     def probabilities(self) -> np.ndarray:
         scores = self.scores.astype(np.float64)
@@ -51,7 +53,8 @@ def load_real_set(name: str) -> RealSet:
     with np.load(Path(os.environ["CORDCAL_TEST_DATA"]) / f"{name}.npz") as data:
         kind = "logits" if "logits" in data else "probabilities"
         scores = data["logits" if kind == "logits" else "probs"]
-        return RealSet(name, scores, kind, data["labels"].astype(np.int64))
+        labels = data["labels"].astype(np.int64)
+    return RealSet(name, scores, kind, labels, place=real_set_names().index(name))
 
 
 @pytest.fixture(params=real_set_names() or ["none"])
@@ -69,6 +72,12 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("CORDCAL_TEST_DATA is not set; the real outputs are not part of the project")
     return Path(folder)
+
+
+@pytest.fixture
+def batch_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set how many bytes of scores are read as one batch."""
+    return partial(monkeypatch.setattr, "cordcal.files._sources.BATCH_BYTES")
 
 
 @pytest.fixture(scope="session")

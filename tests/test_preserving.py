@@ -15,11 +15,14 @@ import cordcal
 from cordcal import CORD, PreservingCalibrator, calibrators
 from cordcal._numeric.rows import softmax
 from errors import refused
+from products import product
 
 DTYPES = (np.float64, np.float32, np.float16)
 # adats needs features; test_adaptive has its turn.
 # Networks take long to train; tests/calibrators/test_networks.py has their promises.
 KEYS = [k for k in calibrators.available() if not calibrators.calibrator_class(k).needs_torch]
+# The first key of each module of calibrators.
+FAMILIES = {calibrators.calibrator_class(key).__module__: key for key in reversed(KEYS)}.values()
 # Fits that take minutes with a thousand classes.
 WIDE = ("ms", "sms", "dir-odir", "mcct-i")
 
@@ -44,8 +47,7 @@ def assert_decisions_are_kept(
         assert (others.max(axis=1) < repaired.max(axis=1)).all()
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("given", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize(("key", "given"), product(KEYS, DTYPES, whole=FAMILIES))
 def test_every_calibrator_keeps_decisions(key: str, given: type) -> None:
     logits, labels = noisy()
     scores = logits.astype(given)
@@ -68,10 +70,20 @@ def check_real(real_set, keys: list[str], rows: int | None) -> None:
 
 
 def test_real_outputs_sampled(real_set) -> None:
+    """Every calibrator on a quarter of the real outputs."""
+    check_sample(real_set, KEYS[real_set.place % 4 :: 4])
+
+
+@pytest.mark.exhaustive
+def test_real_outputs_sampled_with_every_calibrator(real_set) -> None:
+    check_sample(real_set, KEYS)
+
+
+def check_sample(real_set, keys: list[str]) -> None:
     classes = real_set.scores.shape[1]
     left = WIDE if classes > 100 else ()
     # Six fits of every member: few classes show what a blend does.
-    keys = [k for k in KEYS if k not in left and not (k == "blend" and classes > 10)]
+    keys = [k for k in keys if k not in left and not (k == "blend" and classes > 10)]
     check_real(real_set, keys, rows=600)
 
 

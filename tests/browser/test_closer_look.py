@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import cordcal
-from cordcal._numeric.rows import softmax
 from cordcal.report import write_html
 
 from .conftest import opened
@@ -69,7 +69,7 @@ def scores(classes: int, rows: int, *, sharp: float = 3.0) -> tuple[np.ndarray, 
 
 def shifted(fit_scores: np.ndarray, fit_labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
     """Take back most of the slope, which changes some decisions at once."""
-    return softmax(0.9 * logits - np.linspace(-0.5, 0.5, logits.shape[1]))
+    return softmax(0.9 * logits - np.linspace(-0.5, 0.5, logits.shape[1]), axis=1)
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,12 @@ from sklearn.exceptions import NotFittedError
 
 from cordcal import calibrators
 from errors import refused
+from products import product
 
-from .conftest import fit_map, make_map, noisy_logits, predict_map, softmax
+from .conftest import fit_map, make_map, noisy_logits, one_of_each_family, predict_map, softmax
 
 KEYS = calibrators.available()
+FAMILIES = one_of_each_family()
 ORDERED = [key for key in KEYS if calibrators.calibrator_class(key).keeps_order]
 
 
@@ -61,8 +63,9 @@ def test_arguments_are_left_alone(key: str) -> None:
     np.testing.assert_array_equal(logits, before)
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize(
+    ("key", "kind"), product(KEYS, ["logits", "probabilities"], whole=FAMILIES)
+)
 def test_state_round_trip(key: str, kind: str) -> None:
     logits, labels = noisy_logits(300, 4)
     scores = logits if kind == "logits" else softmax(logits)
@@ -87,8 +90,7 @@ def test_a_weight_of_two_is_the_row_twice(key: str) -> None:
     )
 
 
-@pytest.mark.parametrize("key", ORDERED)
-@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize(("key", "classes"), product(ORDERED, [2, 5], whole=FAMILIES))
 def test_order_is_kept(key: str, classes: int) -> None:
     logits, labels = noisy_logits(400, classes)
     q = predict_map(fit_map(make_map(key), logits, labels), logits)

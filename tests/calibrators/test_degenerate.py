@@ -9,8 +9,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cordcal import calibrators
+from products import product
 
-from .conftest import fit_map, make_map, noisy_logits, predict_map, softmax
+from .conftest import fit_map, make_map, noisy_logits, one_of_each_family, predict_map, softmax
 
 KEYS = calibrators.available()
 
@@ -84,8 +85,9 @@ def test_duplicated_rows_and_tied_scores(key: str) -> None:
     sound(predict_map(fit_map(make_map(key), logits, np.repeat(labels, 8)), logits))
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize(
+    ("key", "kind"), product(KEYS, ["logits", "probabilities"], whole=one_of_each_family())
+)
 def test_two_classes(key: str, kind: str) -> None:
     logits, labels = noisy_logits(400, 2)
     scores = logits if kind == "logits" else softmax(logits)

@@ -13,6 +13,7 @@ from scipy import sparse
 import cordcal
 from cordcal import calibrators
 from errors import refused
+from products import product
 
 from .conftest import noisy_logits, one_of_each_family
 
@@ -20,6 +21,8 @@ ROWS, CLASSES = 120, 4
 LOGITS, LABELS = noisy_logits(ROWS, CLASSES)
 WEIGHT = np.random.default_rng(1).integers(1, 4, ROWS).astype(np.float64)
 MODELS = (*one_of_each_family(), "preserved")
+# Forms are read, and refused, before a map is fitted.
+WHOLE = ("ts", "irova", "preserved")
 
 
 def make(name: str) -> calibrators.Calibrator | cordcal.PreservingCalibrator:
@@ -65,8 +68,7 @@ FORMS: dict[str, Callable[[np.ndarray], object]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "form"), product(MODELS, list(FORMS), whole=WHOLE))
 def test_the_form_does_not_matter(name: str, form: str) -> None:
     convert = FORMS[form]
     result = predict(name, convert(LOGITS), convert(LABELS), sample_weight=convert(WEIGHT))
@@ -90,31 +92,31 @@ def test_weights_of_one_are_no_weights(name: str) -> None:
     np.testing.assert_allclose(result, predict(name), atol=1e-9)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(
-    ("weight", "fact"),
-    [
-        (np.ones((ROWS, 2)), "(120, 2)"),
-        (np.ones(ROWS - 1), "(119,)"),
-        (np.zeros(ROWS), "zero"),
-    ],
-)
-def test_weights_that_do_not_fit(name: str, weight: np.ndarray, fact: str) -> None:
+BAD_WEIGHTS = {
+    "two columns": (np.ones((ROWS, 2)), "(120, 2)"),
+    "one row less": (np.ones(ROWS - 1), "(119,)"),
+    "zero": (np.zeros(ROWS), "zero"),
+}
+
+
+@pytest.mark.parametrize(("name", "what"), product(MODELS, list(BAD_WEIGHTS), whole=WHOLE))
+def test_weights_that_do_not_fit(name: str, what: str) -> None:
+    weight, fact = BAD_WEIGHTS[what]
     with refused("sample_weight", rows=[], naming=fact):
         predict(name, sample_weight=weight)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(
-    ("scores", "fact"),
-    [
-        (LOGITS + 1j, "dtype complex128"),
-        (LOGITS.astype(object), "dtype object"),
-        (LOGITS[:0], "no rows"),
-        (LOGITS[:, :1], "1 class"),
-    ],
-)
-def test_invalid_scores(name: str, scores: np.ndarray, fact: str) -> None:
+BAD_SCORES = {
+    "complex": (LOGITS + 1j, "dtype complex128"),
+    "objects": (LOGITS.astype(object), "dtype object"),
+    "no rows": (LOGITS[:0], "no rows"),
+    "one class": (LOGITS[:, :1], "1 class"),
+}
+
+
+@pytest.mark.parametrize(("name", "what"), product(MODELS, list(BAD_SCORES), whole=WHOLE))
+def test_invalid_scores(name: str, what: str) -> None:
+    scores, fact = BAD_SCORES[what]
     with refused("scores", rows=[], naming=fact):
         predict(name, scores, LABELS[: scores.shape[0]])
 

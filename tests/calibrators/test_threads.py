@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import one_of_each_family
+
 # BLAS shares out products of this size; those of a few hundred rows and ten classes it does not.
 SCRIPT = """
 import hashlib
@@ -62,11 +64,14 @@ def fitted_with(threads: int, keys: list[str]) -> dict[str, list[str]]:
     return {key: digests for key, *digests in lines}
 
 
-def test_fits_are_the_same_with_one_thread_and_with_two() -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_fits_are_the_same_with_one_thread_and_with_two(every: bool) -> None:
     from cordcal.calibrators import available, calibrator_class
 
     # Networks are held to one thread in training.
     keys = [key for key in available() if not calibrator_class(key).needs_torch]
+    if not every:
+        keys = one_of_each_family()
     alone, shared = fitted_with(1, keys), fitted_with(2, keys)
     assert set(keys) < set(alone)
     power = alone.pop("unlimited") != shared.pop("unlimited")

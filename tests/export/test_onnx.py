@@ -17,9 +17,11 @@ from cordcal._numeric.expressions import softmax
 from cordcal.calibrators import calibrator_class
 from cordcal.export import _repair
 from cordcal.onnx import export
+from products import product
 
 from .conftest import (
     CLASSES,
+    FAMILIES,
     KEYS,
     KINDS,
     fitted,
@@ -46,9 +48,7 @@ def assert_on_top(repaired: np.ndarray, decision: np.ndarray) -> None:
     assert ((repaired >= mass[:, None]).sum(axis=1) == 1).all()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(("key", "kind", "dtype"), product(KEYS, KINDS, DTYPES, whole=FAMILIES))
 def test_graph_is_the_library(key: str, kind: str, dtype: str, tmp_path: Path) -> None:
     model, path = fitted(key, kind), tmp_path / "model.onnx"
     written = export(model, path, dtype=dtype, input=kind)

@@ -12,6 +12,7 @@ import torch
 import cordcal
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal.torch import PreservingModule
+from products import product, some
 
 from .conftest import (
     FAMILIES,
@@ -26,6 +27,7 @@ from .conftest import (
 )
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
+TRACED = ("ts", "svs", "irova", "mcct-i", "blend")
 
 
 @pytest.fixture
@@ -47,8 +49,7 @@ def assert_on_top(repaired: torch.Tensor, decision: np.ndarray) -> None:
     assert np.array_equal(repaired.argmax(dim=1).numpy(), decision)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(("key", "kind"), product(KEYS, KINDS, whole=FAMILIES))
 def test_float64_is_the_library(key: str, kind: str) -> None:
     model = fitted(key, kind)
     scores, _ = noisy_scores(400, kind, seed=1)
@@ -60,9 +61,7 @@ def test_float64_is_the_library(key: str, kind: str) -> None:
     np.testing.assert_allclose(module(tensor).numpy(), expected.repaired, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(("key", "kind", "dtype"), product(KEYS, KINDS, DTYPES, whole=FAMILIES))
 def test_decisions_are_exact_in_every_dtype(key: str, kind: str, dtype: str) -> None:
     model = fitted(key, kind)
     given, wide = as_given(np.concatenate([hard_rows(kind), noisy_scores(200, kind)[0]]), dtype)
@@ -195,7 +194,8 @@ def test_exports_with_any_batch_size(key: str) -> None:
         assert torch.equal(program.module()(scores[:rows]), module(scores[:rows]))
 
 
-@pytest.mark.parametrize("key", FAMILIES)
+# `test_exports_with_any_batch_size` traces every family; compiling takes several times as long.
+@pytest.mark.parametrize("key", some(FAMILIES, TRACED))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("fresh_compiler")
 def test_traces_whole(key: str) -> None:

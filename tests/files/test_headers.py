@@ -9,6 +9,7 @@ import pytest
 
 import cordcal
 from cordcal.files import inspect, open_scores, read_scores
+from errors import refused
 
 LOGITS = np.random.default_rng(7).normal(size=(20, 3))
 BELOW = "\n0.5,1.5,2.25\n-1.0,0.25,3.5\n"
@@ -103,11 +104,11 @@ def test_the_caller_decides(tmp_path: Path) -> None:
     assert shape_of(path, header=True) == (2, 2)
     assert shape_of(path, header=False) == (3, 2)
     assert shape_of(write(tmp_path, "0.5,1.5" + TWO), header=True) == (2, 2)
-    with pytest.raises(cordcal.InputError, match="leave header=False out"):
+    with refused(naming="header=False"):
         read_scores(write(tmp_path, "ant,bee" + TWO), header=False)
-    with pytest.raises(cordcal.InputError, match="has no rows"):
+    with refused(naming="no rows"):
         read_scores(write(tmp_path, "0,1,2\n"), header=True)
-    with pytest.raises(cordcal.InputError, match="has no rows"):
+    with refused(naming="no rows"):
         read_scores(write(tmp_path, ",0,1,2\n"))
 
 
@@ -126,7 +127,7 @@ def test_what_pandas_writes(tmp_path: Path, index: bool, dtype: type) -> None:
     apart = {"labels": str(tmp_path / "y.csv")}
     if not index:  # whole numbers under a 0: it may be a label
         for read in (read_scores, open_scores):
-            with pytest.raises(cordcal.InputError, match="21 labels") as error:
+            with refused(naming="21 labels", option="header") as error:
                 read(tmp_path / "s.csv", **apart)
             assert error.value.option == ("header", "True")
         apart["header"] = True
@@ -166,14 +167,13 @@ def test_parts_agree(tmp_path: Path) -> None:
         write(folder, "0,1,2" + BELOW, f"{name}.csv")
     assert shape_of(folder) == (6, 3)
     write(folder, "0,1,2\n", "b.csv")  # a frame without rows
-    with pytest.raises(cordcal.InputError, match=r"b\.csv"):
+    with refused(naming="b.csv"):
         read_scores(folder)
     assert shape_of(folder, header=True) == (4, 3)
     write(folder, BELOW.lstrip(), "b.csv")
     for read in (read_scores, open_scores):
-        with pytest.raises(cordcal.InputError, match="has no header, but the parts") as error:
+        with refused(str(folder / "b.csv"), naming="header"):
             read(folder)
-        assert error.value.argument.endswith("b.csv")
 
 
 STRAY = [

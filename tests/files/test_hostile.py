@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from cordcal.files import inspect, open_scores, read_scores
-from cordcal.files._opening import LIMIT
+from errors import refused
 
 SCORES = np.arange(12.0).reshape(4, 3)
+LIMIT = "CORDCAL_READ_LIMIT"
 
 
 def npz(path: Path, **arrays: np.ndarray) -> Path:
@@ -30,12 +31,11 @@ def words_of(read: Callable[[Path], object], path: Path) -> str:
         return str(error)
 
 
-def both(path: Path, words: str) -> None:
+def both(path: Path, fact: str) -> None:
     """Refuse a file in either way of reading, in one sentence that names it."""
     for read in (read_scores, open_scores):
-        with pytest.raises(ValueError, match=words) as told:
+        with refused(naming=[path.name, fact]) as told:
             read(path)
-        assert path.name in str(told.value)
         assert "\n" not in str(told.value)
 
 
@@ -52,7 +52,7 @@ def test_a_damaged_npz(tmp_path: Path, at: int) -> None:
 def test_a_npz_cut_short(tmp_path: Path) -> None:
     path = npz(tmp_path / "s.npz", logits=SCORES)
     path.write_bytes(path.read_bytes()[:-30])
-    both(path, "is damaged, encrypted or no npz file: its archive cannot be read")
+    both(path, "damaged")
 
 
 def test_an_encrypted_zip(tmp_path: Path) -> None:
@@ -68,26 +68,26 @@ def test_a_foreign_zip(tmp_path: Path) -> None:
     path = tmp_path / "book.xlsx"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("xl/workbook.xml", "<xml/>")
-    both(path, "is a zip archive without arrays; pass a npz file")
+    both(path, "zip archive")
 
 
 @pytest.mark.parametrize(
-    ("array", "words"),
+    ("array", "fact"),
     [
-        (np.empty((4, 0)), "has no columns"),
-        (np.empty((0, 3)), "has no rows"),
-        (np.zeros((4, 3), "V8"), r"cannot be read as a NumPy file \(its dtype is \|V8\)"),
-        (np.zeros((4, 3), [("a", "f8")]), "its dtype is"),
-        (np.zeros((4, 3), "V0"), "its dtype is"),
-        (np.zeros((4, 3), "M8[s]"), "its dtype is"),
+        (np.empty((4, 0)), "no columns"),
+        (np.empty((0, 3)), "no rows"),
+        (np.zeros((4, 3), "V8"), "dtype is |V8"),
+        (np.zeros((4, 3), [("a", "f8")]), "dtype"),
+        (np.zeros((4, 3), "V0"), "dtype"),
+        (np.zeros((4, 3), "M8[s]"), "dtype"),
     ],
 )
-def test_a_npy_without_numbers(tmp_path: Path, array: np.ndarray, words: str) -> None:
+def test_a_npy_without_numbers(tmp_path: Path, array: np.ndarray, fact: str) -> None:
     path = tmp_path / "s.npy"
     np.save(path, array)
-    with pytest.raises(ValueError, match=words):
+    with refused(naming=["s.npy", fact]):
         open_scores(path)
-    with pytest.raises(ValueError, match=r"s\.npy"):
+    with refused(naming="s.npy"):
         read_scores(path)
     assert "s.npy" in words_of(inspect, path)
 
@@ -103,7 +103,7 @@ def bomb(path: Path, key: str, rows: int) -> Path:
 
 
 def test_a_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
-    both(bomb(tmp_path / "s.npz", "logits", 2**33), "takes 206.2 GB of memory to be read")
+    both(bomb(tmp_path / "s.npz", "logits", 2**33), "206.2 GB")
 
 
 def test_what_is_not_wanted_is_not_read(tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_the_limit_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     paths[1].write_text("a,b\n" + "0.5,0.5\n" * 20)
     for path in paths:
         monkeypatch.setenv(LIMIT, "95")
-        with pytest.raises(ValueError, match=f"more than the limit .* {LIMIT} to more bytes"):
+        with refused(naming=[path.name, LIMIT]):
             read_scores(path)
         monkeypatch.setenv(LIMIT, "1000")
         assert len(read_scores(path).values)
     monkeypatch.setenv(LIMIT, "a lot")
-    with pytest.raises(ValueError, match="'a lot'; set it to a number of bytes"):
+    with refused(naming="'a lot'"):
         read_scores(paths[1])
 
 
@@ -136,5 +136,5 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (Path("/dev/zero"), tmp_path / "pipe"):
         for read in (read_scores, open_scores, inspect):
-            with pytest.raises(ValueError, match=f"{path.name} is no regular file; pass a file"):
+            with refused(str(path)):
                 read(path)

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 import cordcal
 from cordcal.files import _models
+from errors import refused
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_file_cannot_ask_for_any_number_of_threads(pair: tuple, tmp_path: Path
 def test_given_decisions_are_remembered(pair: tuple, tmp_path: Path) -> None:
     cord = cordcal.CORD().fit(*pair, decision=pair[0].argmin(axis=1))
     cordcal.save(cord, tmp_path / "m")
-    with pytest.raises(ValueError, match="decision is missing"):
+    with refused("decision"):
         cordcal.load(tmp_path / "m").transform(*pair)
 
 
@@ -90,30 +91,30 @@ def test_files_that_are_not_models(pair: tuple, tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in (40, len(whole) - 3):
         path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match=r"cord\.safetensors is not a whole safetensors file"):
+        with refused(naming="cord.safetensors"):
             cordcal.load(path)
     for other in (b"", whole[:5], b"PK\x03\x04" + bytes(100), b"a,b\n0.5,0.5\n"):
         path.write_bytes(other)
-        with pytest.raises(ValueError, match=r"cord\.safetensors is no model file; pass one that"):
+        with refused(naming=["cord.safetensors", "model file"]):
             cordcal.load(path)
     with pytest.raises(IsADirectoryError, match="is a folder; name the model file in it"):
         cordcal.load(tmp_path)
     save_file({"x": np.zeros(2)}, path)
-    with pytest.raises(ValueError, match="not a cordcal model"):
+    with refused(naming="not a cordcal model"):
         cordcal.load(path)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "facts"),
     [
-        ({"version": "99"}, "format version 99, this cordcal reads version 1; upgrade"),
-        ({"kind": "oracle"}, "holds a 'oracle', which this cordcal does not know"),
+        ({"version": "99"}, ["version 99", "version 1", "upgrade"]),
+        ({"kind": "oracle"}, ["'oracle'"]),
     ],
 )
-def test_files_of_the_future(change: dict, words: str, tmp_path: Path) -> None:
+def test_files_of_the_future(change: dict, facts: list[str], tmp_path: Path) -> None:
     metadata = {"format": "cordcal model", "version": "1", "kind": "cord", "body": json.dumps({})}
     save_file({"eta": np.zeros(1)}, tmp_path / "m", metadata={**metadata, **change})
-    with pytest.raises(ValueError, match=words):
+    with refused(naming=facts):
         cordcal.load(tmp_path / "m")
 
 
@@ -185,7 +186,7 @@ def no_tensor(held: dict, body: dict) -> None:
 )
 def test_every_field_is_looked_at(stored: Path, change: object, words: str) -> None:
     rewritten(stored, change)
-    with pytest.raises(ValueError, match=r"^m\.safetensors ") as told:
+    with refused("m.safetensors") as told:
         cordcal.load(stored)
     assert words in str(told.value)
 
@@ -196,7 +197,7 @@ def test_damage_is_noticed(stored: Path) -> None:
         damaged = bytearray(whole)
         damaged[at] ^= 1
         stored.write_bytes(damaged)
-        with pytest.raises(ValueError, match="do not match its digest"):
+        with refused(naming="digest"):
             cordcal.load(stored)
 
 

@@ -15,10 +15,10 @@ import pytest
 
 import cordcal
 from cordcal.files import inspect, open_scores, read_scores
-from cordcal.files._opening import LIMIT
 
 LOGITS = np.random.default_rng(5).normal(size=(20, 3))
 LABELS = np.arange(20) % 3
+LIMIT = "CORDCAL_READ_LIMIT"
 
 
 def batches(path: Path) -> list[Any]:

@@ -13,6 +13,7 @@ import pytest
 
 from cordcal.files import _growing, _locks, _replacing, replacing
 from cordcal.files._encoding import Encoded, Npy
+from errors import refused
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="rights and links of POSIX")
 
@@ -41,7 +42,7 @@ both = pytest.mark.parametrize("writer", [write, grow])
 def test_a_name_that_is_taken(tmp_path: Path, writer: object) -> None:
     path = tmp_path / "out"
     path.write_text("mine")
-    with pytest.raises(ValueError, match=r"out exists already; pass overwrite=True to replace it"):
+    with refused(str(path), option="overwrite"):
         writer(path, overwrite=False)  # type: ignore[operator]
     assert path.read_text() == "mine"
     writer(path)  # type: ignore[operator]
@@ -68,7 +69,7 @@ def test_a_name_that_is_taken_meanwhile(
         monkeypatch.setattr(module, "publish", late)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    with pytest.raises(ValueError, match="exists already"):
+    with refused(str(path), option="overwrite"):
         writer(path, overwrite=False)  # type: ignore[operator]
     assert path.read_text() == "theirs"
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
@@ -104,10 +105,10 @@ def test_rights_stay_and_links_are_followed(tmp_path: Path, writer: object) -> N
 def test_what_is_no_file_is_left_alone(tmp_path: Path, writer: object) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    with pytest.raises(ValueError, match="pipe is no regular file"):
+    with refused(str(path)):
         writer(path)  # type: ignore[operator]
     assert stat.S_ISFIFO(path.stat().st_mode)
-    with pytest.raises(ValueError, match="/dev/null is no regular file"):
+    with refused("/dev/null"):
         writer(Path("/dev/null"))  # type: ignore[operator]
 
 
@@ -117,7 +118,7 @@ def test_planted_links_are_not_followed(tmp_path: Path, name: str, plant: object
     victim = tmp_path / "victim"
     victim.write_text("mine")
     plant(tmp_path / name, victim)  # type: ignore[operator]
-    with pytest.raises(ValueError, match=f"{name} is a link or no regular file; remove it"):
+    with refused(str(tmp_path / name)):
         grow(tmp_path / "out")
     assert victim.read_text() == "mine"
 
@@ -137,7 +138,7 @@ def test_a_writer_that_comes_late_does_not_touch_the_output(
         return locked(handle)
 
     monkeypatch.setattr(_locks, "locked", late)
-    with pytest.raises(ValueError, match="exists already"):
+    with refused(str(path), option="overwrite"):
         grow(path, "second", overwrite=False)
     assert path.read_text() == "first"
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
@@ -149,7 +150,7 @@ def test_a_writer_that_comes_late_does_not_touch_the_output(
 )
 def test_a_journal_that_is_none(tmp_path: Path, journal: bytes) -> None:
     (tmp_path / ".out.journal").write_bytes(journal)
-    with pytest.raises(ValueError, match=r"\.out\.journal is no journal .* without resume=True"):
+    with refused(str(tmp_path / ".out.journal"), naming="resume=True"):
         grow(tmp_path / "out", resume=True)
 
 

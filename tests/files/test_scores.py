@@ -13,6 +13,7 @@ import pytest
 
 from cordcal.files import open_scores, read_labels, read_scores, replacing, write_probabilities
 from cordcal.files._kinds import looks_like
+from errors import refused
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -61,7 +62,7 @@ def test_labels_go_with_the_chosen_key(tmp_path: Path, logits: np.ndarray) -> No
         eval_logits=logits[:5],
         eval_labels=np.ones(5, int),
     )
-    with pytest.raises(ValueError, match=r"several matrices \(cal_logits, eval_logits\).*key="):
+    with refused(naming=["cal_logits", "eval_logits"], option="key"):
         read_scores(tmp_path / "a.npz")
     assert read_scores(tmp_path / "a.npz", key="eval_logits").labels.tolist() == [1] * 5
 
@@ -245,7 +246,7 @@ def test_an_empty_csv_cell_is_nan(tmp_path: Path) -> None:
 
 def test_pickled_objects_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", scores=np.array([{"cat": -0.1}], dtype=object))
-    with pytest.raises(ValueError, match="\\(scores\\) cannot be read"):
+    with refused(f"{tmp_path / 'a.npz'} (scores)"):
         read_scores(tmp_path / "a.npz")
 
 
@@ -255,17 +256,17 @@ def test_pickled_objects_beside_the_scores_do_no_harm(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **plain, fold=folds)
     assert read_scores(tmp_path / "a.npz").labels is not None
     np.savez(tmp_path / "b.npz", probs=plain["probs"], labels=folds)
-    with pytest.raises(ValueError, match="\\(labels\\) cannot be read"):
+    with refused(f"{tmp_path / 'b.npz'} (labels)"):
         read_scores(tmp_path / "b.npz")
 
 
 def test_missing_key_lists_what_is_there(tmp_path: Path, logits: np.ndarray) -> None:
     np.savez(tmp_path / "a.npz", logits=logits)
-    with pytest.raises(ValueError, match=r"no matrix called 'probs'; it has logits \(20, 3\)"):
+    with refused(str(tmp_path / "a.npz"), naming=["'probs'", "logits (20, 3)"]):
         read_scores(tmp_path / "a.npz", key="probs")
-    with pytest.raises(ValueError, match="no key or column called 'truth' for the labels"):
+    with refused(str(tmp_path / "a.npz"), naming="'truth'"):
         read_scores(tmp_path / "a.npz", labels_column="truth")
-    with pytest.raises(ValueError, match=r"truth is no file; .*named with labels_column="):
+    with refused("truth", option="labels_column"):
         read_scores(tmp_path / "a.npz", labels="truth")
 
 
@@ -276,31 +277,33 @@ def test_top_k_lists_are_refused(
     whole = np.sort(rng.dirichlet(np.full(50, 0.1), size=40), axis=1)[:, ::-1]
     top = np.log(whole[:, :5]) if logarithms else whole[:, :5]
     np.savez(tmp_path / "a.npz", scores=top)
-    with pytest.raises(ValueError, match=r"looks like top-5 .*ranks, not classes"):
+    with refused(f"{tmp_path / 'a.npz'} (scores)", naming="top-5"):
         read_scores(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("labels", "rows", "facts"),
     [
-        ([0, 1, 3], r"row 2 has the label 3; with 3 columns, labels are the integers 0\.\.2"),
-        ([0, 1, -1], "row 2 has the label -1"),
-        ([1.0, 2.0, 3.0], r"has the label 3; .* 0\.\.2; these count from 1, so subtract 1"),
-        ([0.0, 0.5, 1.0], "row 1 has the label 0.5"),
-        ([0.0, np.nan, 1.0], "row 1 has the label nan"),
-        ([0, 1], "has 2 labels for 3 rows"),
-        (["a", "b", "c"], "has words for labels"),
+        ([0, 1, 3], [2], ["3", "0..2"]),
+        ([0, 1, -1], [2], ["-1"]),
+        ([1.0, 2.0, 3.0], [2], ["3", "0..2", "subtract 1"]),
+        ([0.0, 0.5, 1.0], [1], ["0.5"]),
+        ([0.0, np.nan, 1.0], [1], ["nan"]),
+        ([0, 1], [], ["2 labels", "3 rows"]),
+        (["a", "b", "c"], [], ["words"]),
     ],
 )
-def test_labels_that_do_not_fit(tmp_path: Path, labels: list, message: str) -> None:
+def test_labels_that_do_not_fit(
+    tmp_path: Path, labels: list, rows: list[int], facts: list[str]
+) -> None:
     np.savez(tmp_path / "a.npz", scores=np.eye(3), labels=np.array(labels))
-    with pytest.raises(ValueError, match=message):
+    with refused(rows=rows, naming=facts):
         read_scores(tmp_path / "a.npz")
 
 
 def test_unknown_label_word(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("label,ant,bee\nant,1,2\nfly,3,4\n")
-    with pytest.raises(ValueError, match=r"row 1 has the label 'fly'"):
+    with refused(rows=[1], naming="'fly'"):
         read_scores(tmp_path / "a.csv")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from cases import CASES, Case, random_pair, with_zeros
 
 import cordcal
 from cordcal.repair import CORD
+from products import alternating
 
 NAMES = sorted(set(CASES) - {"not quite normalised"})
 
@@ -46,8 +48,11 @@ def test_against_the_twin(name: str, engine: None) -> None:
         assert np.abs(repaired - np.array(expected, dtype=np.float64)).max() <= 1e-12
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dtype", "engine"),
+    alternating(product(NAMES, [np.float64, np.float32, np.float16]), ["compiled", "array"]),
+    indirect=["engine"],
+)
 def test_order_is_kept(name: str, dtype: type, engine: None) -> None:
     case = CASES[name]
     classes = case.direct.shape[1]

@@ -18,8 +18,9 @@ import pytest
 
 import cordcal
 from cordcal.cli import main
-from cordcal.files import _growing, _sources, open_scores
+from cordcal.files import _growing, open_scores
 from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
+from errors import refused
 
 Write = Callable[..., Path]
 
@@ -43,8 +44,8 @@ def logits() -> np.ndarray:
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 512 * CLASSES * 4)
+def small_batches(batch_bytes: Callable[[int], None]) -> None:
+    batch_bytes(512 * CLASSES * 4)
 
 
 def repaired_in(path: Path) -> np.ndarray:
@@ -110,7 +111,7 @@ def test_a_bad_row_stops_and_leaves_nothing(
     bad = logits.copy()
     bad[4321, 3] = np.nan
     path = write("s.parquet", bad, group=300)
-    with pytest.raises(ValueError, match=r"s\.parquet \(logits\): row 4321 contains NaN"):
+    with refused(f"{path} (logits)", rows=[4321], naming="NaN"):
         apply(model, path, path.with_name(output))
     assert [each.name for each in path.parent.iterdir()] == ["s.parquet"]
 
@@ -138,9 +139,9 @@ def test_more_rows_may_be_refused_than_calls_may_nest(
     write: Write,
     model: cordcal.PreservingCalibrator,
     logits: np.ndarray,
-    monkeypatch: pytest.MonkeyPatch,
+    batch_bytes: Callable[[int], None],
 ) -> None:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 2**24)
+    batch_bytes(2**24)
     bad = logits[:2500].copy()
     bad[1:-1] = np.nan
     path = write("s.npy", bad)
@@ -152,7 +153,7 @@ def test_skipping_needs_a_format_that_names_rows(
     write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write("s.parquet", logits)
-    with pytest.raises(ValueError, match="cannot say which rows were left out"):
+    with refused(naming="out.npy"):
         apply(model, path, path.with_name("out.npy"), on_error="skip")
 
 
@@ -160,7 +161,7 @@ def test_nothing_left(
     write: Write, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write("s.npy", np.full_like(logits[:50], np.nan))
-    with pytest.raises(ValueError, match="would be empty, because no row"):
+    with refused(naming="out.parquet"):
         apply(model, path, path.with_name("out.parquet"), on_error="skip")
     assert [each.name for each in path.parent.iterdir()] == ["s.npy"]
 
@@ -298,7 +299,7 @@ def test_resuming_another_job_is_refused(
     output = path.with_name("out.npy")
     interrupted(path, model, output, monkeypatch)
     other = CalibratedRows(model, open_scores(path), **{**PLAIN, "dtype": "float64"})
-    with pytest.raises(ValueError, match="another set of options; finish it as it was begun"):
+    with refused(naming="options"):
         apply_model(other, output, resume=True)
     assert apply(model, path, output, resume=True).resumed == 3 * 500
     np.testing.assert_array_equal(
@@ -332,5 +333,5 @@ def test_two_writers_of_one_file(
     path = write("s.npy", logits)
     with path.with_name(".out.npy.journal").open("wb") as journal:
         fcntl.flock(journal, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="is being written by another process"):
+        with refused(naming="another process"):
             apply(model, path, path.with_name("out.npy"))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cordcal
-from cordcal.files import _sources, open_scores
+from cordcal.files import open_scores
 from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
+from errors import refused
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -33,8 +35,8 @@ def model(logits: np.ndarray) -> cordcal.PreservingCalibrator:
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 4096)
+def small_batches(batch_bytes: Callable[[int], None]) -> None:
+    batch_bytes(4096)
 
 
 def others() -> dict:
@@ -178,9 +180,7 @@ def test_a_name_that_the_output_has_too(
 ) -> None:
     table = arrow.table({"decision": [1] * ROWS, "logits": as_lists(logits)})
     parquet.write_table(table, tmp_path / "s.parquet")
-    with pytest.raises(
-        ValueError, match=r"s\.parquet has a column 'decision', as the output would"
-    ):
+    with refused(naming=["s.parquet", "'decision'"]):
         apply(model, tmp_path / "s.parquet", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()
 
@@ -259,7 +259,7 @@ def test_columns_of_text_from_parquet(
     tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, "wide")
-    with pytest.raises(ValueError, match="the column 'raw' holds bytes, which text cannot"):
+    with refused(naming="'raw'"):
         apply(model, path, tmp_path / "o.jsonl")
     table = parquet.read_table(path).drop_columns(["raw"])
     parquet.write_table(table, path)
@@ -323,7 +323,7 @@ def test_resumed_with_other_columns(
         patch.setattr(_growing.GrowingFile, "append", stop)
         with pytest.raises(KeyboardInterrupt):
             apply(model, path, output)
-    with pytest.raises(ValueError, match="was begun with another input"):
+    with refused(naming="another input"):
         apply(model, path, output, rest=False, resume=True)
     assert apply(model, path, output, resume=True).resumed > 0
     assert output.read_bytes() == whole

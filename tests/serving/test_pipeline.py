@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import cordcal
 from cordcal._validation.warn import collect_warnings, warn
-from cordcal.files import _sources, open_scores
+from cordcal.files import open_scores
 from cordcal.serving._pipeline import overlapped
 from cordcal.serving.applying import RepairedRows, apply_model
 
@@ -83,9 +84,9 @@ def test_collecting_ends_with_its_block() -> None:
 
 
 @pytest.fixture
-def inexact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RepairedRows:
+def inexact(tmp_path: Path, batch_bytes: Callable[[int], None]) -> RepairedRows:
     """Reports of many batches whose sums are off a little."""
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 4096)
+    batch_bytes(4096)
     rng = np.random.default_rng(0)
     for name in ("p", "q"):
         report = rng.dirichlet(np.ones(4), 2000)

@@ -37,6 +37,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from cordcal import calibrators
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 from cordcal.sklearn._folds import SKLEARN_METHODS
+from products import product
 
 KEYS = tuple(
     key for key in calibrators.available() if not calibrators.calibrator_class(key).needs_torch
@@ -157,8 +158,9 @@ def check_predictions(name: str, method: str, mode: str, dtype: type) -> None:
         assert np.array_equal(model.predict(X), GaussianNB().fit(X, y).predict(X))
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("scores", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("key", "scores"), product(KEYS, list(ESTIMATORS), whole=("ts", "svs", "irova", "mcct-i"))
+)
 def test_every_cordcal_key(wine, key: str, scores: str) -> None:
     X, y = StandardScaler().fit_transform(wine[0]), wine[1]
     model = calibrated(ESTIMATORS[scores], method=key, cv=2, ensemble=False)

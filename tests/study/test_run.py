@@ -59,6 +59,7 @@ TABLES = {
     "rivals": ("rivals-1", "rivals-scores-1", "rivals-bases-1", "rivals-2"),
     "runtime": ("runtime",),
 }
+TEXTS = (".csv", ".json", ".md", ".tex")
 FIGURES = {
     "main": ("figure-1", "figure-2", "reliability-1", "reliability-2"),
     "lambda": ("lambda",),
@@ -157,10 +158,15 @@ def test_repaired_reports_change_no_decision(results: Path) -> None:
 
 
 def test_results_do_not_depend_on_the_workers(folder: Path, results: Path) -> None:
-    finished = run(folder, "--output", "two", "--workers", 2)
+    # Figures are drawn from the tables, whoever computed them.
+    finished = run(folder, "--output", "two", "--workers", 2, "--no-figures")
     assert finished.returncode == 0, finished.stderr
     files = sorted(path.relative_to(results) for path in results.rglob("*") if path.is_file())
-    compared = [path for path in files if path.parts[0] not in ("cells", "runtime", "index.html")]
+    compared = [
+        path
+        for path in files
+        if path.parts[0] not in ("cells", "runtime", "index.html") and path.suffix in TEXTS
+    ]
     assert len(compared) > 40
     for path in compared:
         assert (results / path).read_bytes() == (folder / "two" / path).read_bytes(), path

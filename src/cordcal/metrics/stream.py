@@ -287,7 +287,7 @@ def update_stream(
     ignore_index : int, optional
         The label of positions without a true class.
     """
-    lazy_handler = layouts.handler(*scores, labels)
+    handler = layouts.lazy_handler(*scores, labels)
     if handler is not None:
         if axis is not None:
             raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
