@@ -10,7 +10,7 @@ import pytest
 from cordcal import CORD, InputError, PreservingCalibrator, calibrators, metrics
 from cordcal._errors import merge_errors, raise_first, renumber_rows
 from cordcal._validation.scores import score_refusals
-from cordcal.repair.numpy_engine import pair_refusals
+from cordcal.repair.numpy_engine import pair_errors
 
 ROWS, CLASSES = 60_000, 10  # several blocks of 2 MB
 RNG = np.random.default_rng(3)
@@ -88,7 +88,7 @@ def test_every_kind_is_told_at_once_to_who_goes_around() -> None:
     bad = spoiled(np.nan, BAD[:1])
     bad[9] *= 2.0
     bad[26_500, 0] = -1.0
-    found = {each.reason: each.rows.tolist() for each in pair_refusals(SOUND, bad)}
+    found = {each.reason: each.rows.tolist() for each in pair_errors(SOUND, bad)}
     assert found == {
         "contains NaN": [5],
         "does not sum to 1": [9],
@@ -101,7 +101,7 @@ def test_every_kind_is_told_at_once_to_who_goes_around() -> None:
 
 def test_a_row_is_refused_once() -> None:
     one = np.array([[np.nan, np.inf, -1.0], [np.inf, -2.0, 0.0], [0.2, 0.3, 0.5]])
-    found = pair_refusals(np.full((3, 3), 1 / 3), one)
+    found = pair_errors(np.full((3, 3), 1 / 3), one)
     assert sorted(np.concatenate([each.rows for each in found])) == [0, 1]
 
 

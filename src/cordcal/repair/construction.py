@@ -15,7 +15,7 @@ from typing import IO, Any, Generic, Self, TypeVar
 import numpy as np
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight, weighted
+from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight
 from cordcal._numeric.types import Array, Decisions, Vector
 from cordcal._validation.labels import check_decisions, check_weights, no_weight
 from cordcal.repair import foreign, numpy_engine, ranking, rule
@@ -419,18 +419,7 @@ class LevelBlock:
         """Return the rows of a construction; a level that constrains nothing is ``free``."""
         state = self.state
         w, exponent = (np.ones_like(self.mass), 0) if free else scale_to_safe_exponent(self.mass)
-        direct_sum = weighted(state.direct_mass, w)
-        gap = rule.gap(state.reference, state.reference_rest, state.direct_mass, state.direct_rest)
-        description = Description(
-            state.reference,
-            state.reference_rest,
-            state.lower,
-            direct_sum,
-            weighted(state.lower, w),
-            direct_sum,
-            weighted(gap, w),
-            int(np.count_nonzero(state.changed)),
-        )
+        description = Description.from_state(state, w, int(np.count_nonzero(state.changed)))
         return CalibrationRows(description, w, self.classes, self.threads, exponent)
 
     def inside(self, eta: float) -> Inside:

@@ -255,7 +255,7 @@ class CORD(FittedRepair):
     ) -> Any:
         if isinstance(self.eta_, np.ndarray):
             scalars = self.eta_.tolist()
-            return foreign.repair_foreign(original, direct, decision, scalars, dtype)
+            return foreign.repair_ranked(original, direct, decision, scalars, dtype)
         return foreign.repair(original, direct, decision, self.eta_, dtype)
 
     def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:

@@ -66,7 +66,7 @@ def _ranked_blocks(
         for block in numpy_engine.checked_blocks(original, direct, decision):
             yield numpy_engine.rank_block(block, levels)
     else:
-        yield foreign.rank_foreign(original, direct, decision, levels)[0]
+        yield foreign.rank_rows(original, direct, decision, levels)[0]
 
 
 def _columns(

@@ -237,23 +237,23 @@ class Lift(FittedRepair):
         return lift_rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
 
     def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
-        states = [arrays_of(state) for state in _states(original, direct, decision)]
-        told = {
+        states = list(_states(original, direct, decision))
+        column = {
             field.name: np.concatenate([getattr(state, field.name) for state in states])
             for field in fields(RowState)
         }
         reference, rest = lift_rule.confidence(
-            self.curve_, told["direct_mass"], told["direct_rest"]
+            self.curve_, column["direct_mass"], column["direct_rest"]
         )
-        lower = _lower(self.mode, told["lower"], direct.shape[1])
-        mass, _, low, high = lift_rule.into_interval(reference, rest, lower)
+        lower = _lower(self.mode, column["lower"], direct.shape[1])
+        mass, _, low, high = rule.clip_to_interval(reference, rest, lower)
         return Explanation(
-            told["decision"],
-            told["direct_mass"],
+            column["decision"],
+            column["direct_mass"],
             reference,
             lower,
             mass,
-            told["changed"],
+            column["changed"],
             np.where(low, -1, np.where(high, 1, 0)).astype(np.int8),
         )
 
@@ -340,7 +340,7 @@ def _labelled(
     """Describe rows that were checked already, block by block."""
     w = np.ones(len(label)) if weight is None else weight
     start = 0
-    for state in map(arrays_of, _states(original, direct, decision)):
+    for state in _states(original, direct, decision):
         at = slice(start, start + len(state.decision))
         yield _LabelledRows(
             state.decision,
@@ -359,14 +359,7 @@ def _states(original: Array, direct: Array, decision: Decisions | None) -> Itera
         for block in numpy_engine.described_blocks(original, direct, decision):
             yield block.state
     else:
-        yield foreign.describe_rows(original, direct, decision)[0]
-
-
-def arrays_of(state: RowState) -> RowState:
-    """Return a state whose vectors are NumPy's, in float64 where they are numbers."""
-    held = {field.name: arrays.to_numpy(getattr(state, field.name)) for field in fields(RowState)}
-    wide = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in held.items()}
-    return RowState(**wide)
+        yield foreign.numpy_state(foreign.describe_rows(original, direct, decision)[0])
 
 
 def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:
@@ -380,7 +373,7 @@ def _at_bounds(
     curve: Curve, mode: Mode, rows: _LabelledRows, classes: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
-    _, _, low, high = lift_rule.into_interval(mass, rest, _lower(mode, rows.lower, classes))
+    _, _, low, high = rule.clip_to_interval(mass, rest, _lower(mode, rows.lower, classes))
     return low, high
 
 

@@ -205,10 +205,7 @@ class RankingProjection(_Fixed):
             projected = np.empty_like(ranked)
             np.put_along_axis(projected, order, _nonincreasing(ranked), axis=1)
             rows = ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
-            strict = ranking.strict_dtype(out.dtype)
-            out[block.rows] = ranking.lift_order(
-                projected.astype(out.dtype), rows, levels, strict=strict
-            )
+            out[block.rows] = ranking.raise_order(projected.astype(out.dtype), rows, levels)
 
 
 def normalised_rows(rows: Vector, total: Vector, level: float) -> Vector:
