@@ -20,7 +20,7 @@ from cordcal.repair.results import Construction, LiftConstruction, RankingConstr
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
 
-def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+def check_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
     """Return both reports as arrays of one shape and one library."""
     p = as_matrix(original, "original", allow_row=allow_row)
     direct = in_column_order(direct, "direct", column_names(original), "original")
@@ -55,11 +55,11 @@ def batch_arguments(batch: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     return dict(batch)
 
 
-def wanted_dtype(direct: Array, dtype: Any) -> Any:
+def output_dtype(direct: Array, dtype: Any) -> Any:
     """Return the output dtype in the library of ``direct``, which need not be the dtype's own."""
     name = arrays.dtype_name(dtype)
     xp = arrays.namespace(direct)
-    served = [str(each) for each in _OUTPUT_DTYPES]
+    served = [str(dtype_served) for dtype_served in _OUTPUT_DTYPES]
     if array_api_compat.is_torch_array(direct):
         served.append("bfloat16")
     if name not in served or not hasattr(xp, name):
@@ -76,16 +76,16 @@ def output_array(
 ) -> npt.NDArray[Any]:
     """Return the (n, K) array to write to, which may be a view of ``out``."""
     if dtype is not None:
-        dtype = wanted_dtype(direct, dtype)
+        dtype = output_dtype(direct, dtype)
     if out is None:
         return np.empty(direct.shape, dtype=direct.dtype if dtype is None else dtype)
     expected = direct.shape[1:] if single else direct.shape
     if not isinstance(out, np.ndarray) or out.shape != expected:
-        found = getattr(out, "shape", type(out).__name__)
-        raise InputError("out", f"has shape {found}", f"pass an ndarray of shape {expected}")
-    wanted = out.dtype if dtype is None else dtype
-    if out.dtype not in _OUTPUT_DTYPES or out.dtype != wanted:
-        matching = "" if dtype is None else f" that equals dtype={wanted}"
+        shape = getattr(out, "shape", type(out).__name__)
+        raise InputError("out", f"has shape {shape}", f"pass an ndarray of shape {expected}")
+    required = out.dtype if dtype is None else dtype
+    if out.dtype not in _OUTPUT_DTYPES or out.dtype != required:
+        matching = "" if dtype is None else f" that equals dtype={required}"
         raise InputError(
             "out",
             f"has dtype {out.dtype}",

@@ -21,7 +21,7 @@ from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal._validation.warn import warn
 from cordcal.repair import foreign, lift_rule, numpy_engine, rule
 from cordcal.repair.fitted import FittedRepair
-from cordcal.repair.inputs import check_fitted, report_pair, wanted_dtype
+from cordcal.repair.inputs import check_fitted, check_pair, output_dtype
 from cordcal.repair.lift_fit import fit_curve
 from cordcal.repair.lift_rule import Curve, Mode
 from cordcal.repair.results import Explanation, LiftConstruction
@@ -191,17 +191,17 @@ class Lift(FittedRepair):
         weight = rows.weight if weighted else None
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
         right = rows.label == rows.decision
-        found = fit_curve(masses.mass, masses.rest, right, weight)
-        low, high = _at_bounds(found.curve, self.mode, rows, classes)
+        fitted = fit_curve(masses.mass, masses.rest, right, weight)
+        low, high = _at_bounds(fitted.curve, self.mode, rows, classes)
         construction = LiftConstruction(
             n=len(right),
             n_classes=classes,
             mode=self.mode,
-            **found.curve._asdict(),
-            ridge=found.ridge,
-            loss_before=found.loss_before,
-            loss_after=found.loss_after,
-            gap=found.gap,
+            **fitted.curve._asdict(),
+            ridge=fitted.ridge,
+            loss_before=fitted.loss_before,
+            loss_after=fitted.loss_after,
+            gap=fitted.gap,
             cross_fitted=held_out is not None,
             n_right=int(right.sum()),
             n_changed=int(rows.changed.sum()),
@@ -212,7 +212,7 @@ class Lift(FittedRepair):
         )
         # In one step: a fit that is interrupted leaves the one before whole.
         self.__dict__.update(
-            construction_=construction, curve_=found.curve, n_classes_=construction.n_classes
+            construction_=construction, curve_=fitted.curve, n_classes_=construction.n_classes
         )
         return self
 
@@ -263,11 +263,11 @@ class Lift(FittedRepair):
         return {"curve": np.array(self.curve_)}, {"construction": self.construction_.to_dict()}
 
     @classmethod
-    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+    def _from_state(cls, tensors: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
         """Rebuild a fitted repair from what `_state` returned."""
         lift = cls(meta["construction"]["mode"])
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
-        lift.curve_ = Curve(*held["curve"].tolist())
+        lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
         return lift
 
@@ -275,8 +275,10 @@ class Lift(FittedRepair):
         mode = "" if self.mode == "raise" else f"mode={self.mode!r}"
         if not hasattr(self, "curve_"):
             return f"Lift({mode})"
-        told = ", ".join(f"{name}={value:.6g}" for name, value in self.curve_._asdict().items())
-        return f"Lift({mode + ', ' if mode else ''}{told})"
+        parameters = ", ".join(
+            f"{name}={value:.6g}" for name, value in self.curve_._asdict().items()
+        )
+        return f"Lift({mode + ', ' if mode else ''}{parameters})"
 
 
 def check_mode(mode: Any) -> None:
@@ -307,8 +309,8 @@ def _described(
         return
     assert axis is not None
     check_same_shape(original, "original", direct, "direct")
-    beside = (labels, decision, weight)
-    for _, (p, q), vectors in layouts.row_views(axis, (original, direct), beside):
+    row_vectors = (labels, decision, weight)
+    for _, (p, q), vectors in layouts.row_views(axis, (original, direct), row_vectors):
         yield from _checked(p, q, *vectors)
 
 
@@ -322,7 +324,7 @@ def _described_block(
 def _checked(
     original: Any, direct: Any, labels: Any, decision: Any, weight: Any
 ) -> Iterator[_LabelledRows]:
-    p, q = report_pair(original, direct)
+    p, q = check_pair(original, direct)
     rows, classes = q.shape
     label = check_decisions(labels, rows, classes, "labels")
     keep = None if decision is None else check_decisions(decision, rows, classes)
@@ -440,14 +442,14 @@ def lift_confidences(
     check_mode(mode)
     confidence, decision, rest = same_rows(confidence=confidence, decision=decision, rest=rest)
     shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
-    given = np.atleast_2d(shares)
-    rows, classes = given.shape
+    matrix = np.atleast_2d(shares)
+    rows, classes = matrix.shape
     keep = check_decisions(decision, rows, classes)
     mass = _checked_confidence(confidence, rows)
-    served = given.dtype if dtype is None else wanted_dtype(given, dtype)
-    report = np.empty(given.shape, served)
+    served = matrix.dtype if dtype is None else output_dtype(matrix, dtype)
+    report = np.empty(matrix.shape, served)
     for at in row_blocks(rows, classes):
-        report[at] = _lifted(mass[at], keep[at], _checked_rest(given[at], at.start), served, mode)
+        report[at] = _lifted(mass[at], keep[at], _checked_rest(matrix[at], at.start), served, mode)
     if mode == "cap":
         _warn_about_room(mass, classes, served)
     return report if shares.ndim == 2 else report[0]

@@ -57,8 +57,8 @@ def fit_curve(
     """
     rows = _Problem.of(mass, rest, right, weight)
     problems = [replace(rows, ridge=ridge) for ridge in RIDGES]
-    found = [(problem, problem.solve()) for problem in problems]
-    problem, theta = max(found, key=lambda pair: pair[0].evidence(pair[1]))
+    solutions = [(problem, problem.solve()) for problem in problems]
+    problem, theta = max(solutions, key=lambda pair: pair[0].evidence(pair[1]))
     return Fitted(
         Curve(*theta.tolist()),
         problem.ridge,
@@ -137,9 +137,9 @@ class _Problem:
 
     def solve(self) -> Vector:
         """Return the best three numbers, α and β at least zero."""
-        found = [self.solve_face(face) for face in product((True, False), repeat=2)]
+        optima = [self.solve_face(face) for face in product((True, False), repeat=2)]
         # Strict convexity: the best of the faces' own optima that are allowed is the optimum.
-        allowed = [theta for theta in found if theta[0] >= 0.0 and theta[1] >= 0.0]
+        allowed = [theta for theta in optima if theta[0] >= 0.0 and theta[1] >= 0.0]
         return min(allowed, key=self.value)
 
     def solve_face(self, free: tuple[bool, ...]) -> Vector:
@@ -158,8 +158,8 @@ class _Problem:
 
     def _shortened(self, theta: Vector, step: Vector) -> Vector:
         """Halve a step until it lowers the loss, which a Newton step of a convex one does."""
-        here = self.value(theta)
-        while self.value(theta + step) >= here and np.abs(step).max() > 1e-300:
+        before = self.value(theta)
+        while self.value(theta + step) >= before and np.abs(step).max() > 1e-300:
             step = 0.5 * step
         return step
 

@@ -186,11 +186,11 @@ class Explanation:
 
     def to_dict(self) -> dict[str, npt.NDArray[Any]]:
         """Return the vectors by name, ready for a data frame; ``lower_2`` is that of rank 2."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.decision.ndim == 1:
-            return held
+            return columns
         ranks = range(self.decision.shape[1])
-        return {f"{name}_{r + 1}": matrix[:, r] for name, matrix in held.items() for r in ranks}
+        return {f"{name}_{r + 1}": matrix[:, r] for name, matrix in columns.items() for r in ranks}
 
     def __repr__(self) -> str:
         changed, bound = (x.reshape(len(self), -1)[:, 0] for x in (self.changed, self.at_bound))

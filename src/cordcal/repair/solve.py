@@ -171,7 +171,7 @@ class _Search:
             else:
                 self.low = max(self.low, index)
 
-    def run(self, here: int) -> Solution | None:
+    def run(self, index: int) -> Solution | None:
         """Search from a probed index; there is nothing to find if zero is beyond the target.
 
         Newton steps propose candidates, the bracket disposes, and flat stretches are crossed
@@ -179,12 +179,12 @@ class _Search:
         """
         widths = [self.high - self.low]
         while self.high - self.low > 1:
-            here = self._propose(here)
+            index = self._propose(index)
             if len(widths) > 3 and 2 * widths[-1] > widths[-4]:
                 # Three proposals have not halved the bracket: bisect once.
-                here, widths = (self.low + self.high) // 2, widths[-1:]
-            here = min(max(here, self.low + 1), self.high - 1)
-            self.ask(here)
+                index, widths = (self.low + self.high) // 2, widths[-1:]
+            index = min(max(index, self.low + 1), self.high - 1)
+            self.ask(index)
             widths.append(self.high - self.low)
         for end in (self.low, self.high):
             if end not in self.known:
@@ -194,16 +194,16 @@ class _Search:
         eta = grid_value(self.sign * self.high)
         return Solution(eta, ExactSum(self.target), self.known[self.high], len(self.known))
 
-    def _propose(self, here: int) -> int:
+    def _propose(self, index: int) -> int:
         """Return the next candidate's index, as if the bracket were infinite."""
-        eta, probe = grid_value(self.sign * here), self.known[here]
+        eta, probe = grid_value(self.sign * index), self.known[index]
         short = self.sign * (self.target - probe.excess.units) / (1 << UNIT_BITS)
         if probe.slope > 0.0:
             step = self.sign * eta + short / probe.slope
             return grid_index(step) if 0.0 <= step < math.inf else (0 if step < 0.0 else 1 << 62)
         # Every row is clipped: the edge ahead starts the next rise, the edge behind ended the last.
         edge = self.constraint.next_edge(eta, (self.sign > 0) == (short > 0.0))
-        return here if edge is None else grid_index(max(self.sign * edge, 0.0))
+        return index if edge is None else grid_index(max(self.sign * edge, 0.0))
 
 
 ROUNDS = 10
@@ -228,9 +228,9 @@ def solve_in_rounds(bounds: Bounds, probe: ProbeMany, *, free: bool = False) -> 
     known: dict[int, ConstraintValue] = {}
 
     def ask(indices: set[int]) -> None:
-        wanted = sorted(indices - known.keys())
-        answers = probe([grid_value(index) for index in wanted])
-        known.update(zip(wanted, answers, strict=True))
+        unknown = sorted(indices - known.keys())
+        answers = probe([grid_value(index) for index in unknown])
+        known.update(zip(unknown, answers, strict=True))
 
     ends = {1: grid_index(bounds.highest) + 2, -1: -(grid_index(-bounds.lowest) + 2)}
     ladder = {sign * grid_index(x) for x in _LADDER for sign in (1, -1)}
@@ -277,8 +277,8 @@ def _candidates(
 ) -> set[int]:
     """Return even cuts of the bracket, and a cluster around where the slopes point."""
     width = high - low
-    found = {low + -(-width * part // cuts) for part in range(1, cuts)}
-    found.add(high)
+    candidates = {low + -(-width * part // cuts) for part in range(1, cuts)}
+    candidates.add(high)
     for index in (low, high):
         probe = known.get(sign * index)
         if probe is None or not probe.slope > 0.0:
@@ -292,6 +292,6 @@ def _candidates(
         size = width
         while size:
             size //= 16
-            found |= {centre - size, centre + size}
-        found |= {centre - 1, centre + 1}
-    return {index for index in found if low < index <= high}
+            candidates |= {centre - size, centre + size}
+        candidates |= {centre - 1, centre + 1}
+    return {index for index in candidates if low < index <= high}

@@ -21,7 +21,7 @@ from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal.repair import numpy_engine, ranking, rule
 from cordcal.repair.construction import CalibrationRows
-from cordcal.repair.inputs import check_against_fit, check_fitted, output_array, report_pair
+from cordcal.repair.inputs import check_against_fit, check_fitted, check_pair, output_array
 from cordcal.repair.numpy_engine import MeanTarget
 from cordcal.repair.results import Construction
 
@@ -102,8 +102,10 @@ class VariantCORD(Estimator):
             target="direct" if self.target == "none" else self.target,
         )
         rows = CalibrationRows(description, weight, q.shape[1], 1)
-        found = rows.construct(decision_given=decision is not None, free=self.target == "none")
-        self.__dict__.update(construction_=found, eta_=found.eta)
+        construction = rows.construct(
+            decision_given=decision is not None, free=self.target == "none"
+        )
+        self.__dict__.update(construction_=construction, eta_=construction.eta)
         return self
 
     def transform(
@@ -124,7 +126,7 @@ class VariantCORD(Estimator):
 
 def _numpy_pair(original: Any, direct: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return both reports as NumPy arrays, which is all that these comparisons are made for."""
-    p, q = report_pair(original, direct)
+    p, q = check_pair(original, direct)
     return arrays.to_numpy(p), arrays.to_numpy(q)
 
 
@@ -174,8 +176,8 @@ class MinimalRepair(_Fixed):
             rebuilt = rule.rebuild(
                 block.direct, state.decision, block.part, state.lower, 1.0 - state.lower
             )
-            kept = normalised_rows(block.direct, block.part.total, block.level)
-            repaired = np.where(state.changed[:, None], rebuilt, kept)
+            unchanged = normalised_rows(block.direct, block.part.total, block.level)
+            repaired = np.where(state.changed[:, None], rebuilt, unchanged)
             # Rows that keep their decision may tie, by themselves or once they are rounded.
             out[block.rows] = rule.raise_decision(repaired.astype(out.dtype), state.decision)
 

@@ -147,7 +147,7 @@ def exact_sums(vectors: npt.NDArray[np.float64], weight: Vector) -> list[ExactSu
     if not weight.size:
         levels = np.empty((len(vectors), 3), dtype=np.int64)
         left = _sums.add_levels().get()(vectors, levels)
-        sums = [ExactSum.of_levels(*each) for each in levels.tolist()]
+        sums = [ExactSum.of_levels(*row_levels) for row_levels in levels.tolist()]
         if not left:
             return sums
     bins = np.zeros((len(vectors), 2048, 2), dtype=np.int64)
@@ -175,7 +175,7 @@ def probes(
         return list(map(ConstraintValue, sums, slopes.tolist(), *counts.T.tolist()))
 
     parts = run_blocks(work, reference.shape[0], _ROW_ENTRIES, threads, SUM_ROWS)
-    return [reduce(add, each) for each in zip(*parts, strict=True)]
+    return [reduce(add, values) for values in zip(*parts, strict=True)]
 
 
 def search(
