@@ -83,7 +83,7 @@ class Construction:
             f"  rows at a bound                     {self.n_at_lower:,} lower, "
             f"{self.n_at_upper:,} upper\n"
             f"  decisions                           "
-            f"{'given beside the reports' if self.decision_given else 'argmax of the original'}"
+            f"{'passed as decision=' if self.decision_given else 'argmax of the original'}"
         )
 
 
