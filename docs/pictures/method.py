@@ -32,7 +32,7 @@ def lift(path: Path) -> None:
     mass = np.linspace(0.001, 0.999, 400)
     curve, bound = Curve(0.9, 0.6, -0.3), 0.38
     confidence, rest = lift_rule.confidence(curve, mass, 1.0 - mass)
-    lifted, *_ = lift_rule.into_interval(confidence, rest, np.full(400, bound))
+    lifted, *_ = rule.clip_to_interval(confidence, rest, np.full(400, bound))
     figure, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
     ax.plot([0, 1], [0, 1], color="#5b6570", linewidth=0.8, linestyle=":", label="direct mass b")
     ax.plot(mass, confidence, color=COLOURS["direct"], linestyle="--", label="σ(α log b − …)")

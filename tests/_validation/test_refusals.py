@@ -10,7 +10,7 @@ import pytest
 from cordcal import CORD, InputError, PreservingCalibrator, calibrators, metrics
 from cordcal._errors import merge_errors, raise_first, renumber_rows
 from cordcal._validation.scores import score_errors
-from cordcal.repair.numpy_engine import pair_refusals
+from cordcal.repair.numpy_engine import pair_errors
 
 ROWS, CLASSES = 60_000, 10  # several blocks of 2 MB
 RNG = np.random.default_rng(3)
@@ -88,7 +88,7 @@ def test_all_reasons_are_returned_for_callers_that_skip_rows() -> None:
     bad = spoiled(np.nan, BAD[:1])
     bad[9] *= 2.0
     bad[26_500, 0] = -1.0
-    rows = {error.reason: error.rows.tolist() for error in pair_refusals(SOUND, bad)}
+    rows = {error.reason: error.rows.tolist() for error in pair_errors(SOUND, bad)}
     assert rows == {
         "contains NaN": [5],
         "does not sum to 1": [9],
@@ -100,7 +100,7 @@ def test_all_reasons_are_returned_for_callers_that_skip_rows() -> None:
 
 def test_a_row_is_refused_once() -> None:
     one = np.array([[np.nan, np.inf, -1.0], [np.inf, -2.0, 0.0], [0.2, 0.3, 0.5]])
-    errors = pair_refusals(np.full((3, 3), 1 / 3), one)
+    errors = pair_errors(np.full((3, 3), 1 / 3), one)
     assert sorted(np.concatenate([error.rows for error in errors])) == [0, 1]
 
 

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from cordcal import InputError
 from cordcal.repair import CORD
+from errors import refused
 
 GOOD = random_pair(20, 4)
 P, Q = GOOD.original, GOOD.direct
@@ -29,15 +30,15 @@ def spoiled(value: float, row: int = 7, column: int = 2) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [(np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite"), (-0.1, "negative.*softmax")],
+    ("value", "naming"),
+    [(np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite"), (-0.1, "softmax")],
 )
 @pytest.mark.parametrize("name", ["original", "direct"])
-def test_bad_entries(name: str, value: float, words: str) -> None:
+def test_bad_entries(name: str, value: float, naming: str) -> None:
     pair = {"original": P, "direct": Q, name: spoiled(value)}
-    with pytest.raises(ValueError, match=f"^{name}: row 7 contains .*{words}"):
+    with refused(name, rows=[7], naming=naming):
         CORD().fit(**pair)
-    with pytest.raises(ValueError, match=f"^{name}: row 7 contains .*{words}"):
+    with refused(name, rows=[7], naming=naming):
         CORD().fit(P, Q).transform(**pair)
 
 
@@ -45,7 +46,7 @@ def test_first_bad_row_is_named() -> None:
     bad = np.tile(P, (200, 1))
     bad[3210, 1] = np.nan
     bad[3990, 1] = np.nan
-    with pytest.raises(ValueError, match="direct: row 3210"):
+    with refused("direct", rows=[3210, 3990], naming="row 3210"):
         CORD().fit(np.tile(P, (200, 1)), bad)
 
 
@@ -54,78 +55,78 @@ def test_rows_that_are_no_distributions(name: str) -> None:
     bad = P.copy()
     bad[5] *= 1.5
     pair = {"original": P, "direct": Q, name: bad}
-    with pytest.raises(ValueError, match=rf"^{name}: row 5 sums to 1\.5, not 1; .*softmax"):
+    with refused(name, rows=[5], naming=["1.5", "softmax"]):
         CORD().fit(**pair)
     bad[5] = 0.0
-    with pytest.raises(ValueError, match=rf"^{name}: row 5 sums to 0, not 1"):
+    with refused(name, rows=[5], naming="sums to 0"):
         CORD().fit(**pair)
 
 
 def test_logits_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match=r"direct: row 0 .*logits, apply a softmax"):
+    with refused("direct", naming=["row 0", "logits", "softmax"]):
         CORD().fit(P, np.log(Q))
 
 
 @pytest.mark.parametrize(
-    ("original", "direct", "words"),
+    ("original", "direct", "naming"),
     [
-        (P, Q[:-1], r"original has shape \(20, 4\) but direct has shape \(19, 4\)"),
-        (P, Q[:, :-1], r"both must hold the same rows and classes"),
-        (P[:, :1], Q[:, :1], "at least 2 columns"),
+        (P, Q[:-1], ["(20, 4)", "(19, 4)"]),
+        (P, Q[:, :-1], ["(20, 4)", "(20, 3)"]),
+        (P[:, :1], Q[:, :1], "2 columns"),
         (P[:0], Q[:0], "no rows"),
         (P[0], Q[0], "2-D"),
-        (P[None], Q[None], r"3 dimension\(s\)"),
-        ([["a", "b"]], Q, "original has dtype .*floats"),
-        (P + 0j, Q, "original has dtype complex128"),
+        (P[None], Q[None], "3 dimension"),
+        ([["a", "b"]], Q, ["original", "dtype"]),
+        (P + 0j, Q, ["original", "complex128"]),
     ],
 )
-def test_bad_shapes(original: object, direct: object, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_bad_shapes(original: object, direct: object, naming: str | list[str]) -> None:
+    with refused(naming=naming):
         CORD().fit(original, direct)
 
 
 @pytest.mark.parametrize(
-    ("decision", "words"),
+    ("decision", "rows", "naming"),
     [
-        (np.zeros(19, int), r"decision has shape \(19,\) but there are 20 rows"),
-        (np.full(20, 4), r"decision: row 0 is 4, outside 0\.\.3"),
-        (np.array([0] * 19 + [-1]), r"decision: row 19 is -1, outside"),
-        (np.full(20, 0.5), r"decision has dtype float64; pass class indices 0\.\.3"),
-        (np.array(["a"] * 20), "pass class indices"),
+        (np.zeros(19, int), [], ["(19,)", "20 rows"]),
+        (np.full(20, 4), range(20), ["4", "0..3"]),
+        (np.array([0] * 19 + [-1]), [19], "-1"),
+        (np.full(20, 0.5), [], ["float64", "0..3"]),
+        (np.array(["a"] * 20), [], "0..3"),
     ],
 )
-def test_bad_decisions(decision: np.ndarray, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_bad_decisions(decision: np.ndarray, rows: list[int], naming: str | list[str]) -> None:
+    with refused("decision", rows=rows, naming=naming):
         CORD().fit(P, Q, decision=decision)
 
 
 @pytest.mark.parametrize(
-    ("weight", "words"),
+    ("weight", "rows", "naming"),
     [
-        (np.ones(3), r"sample_weight has shape \(3,\) but there are 20 rows"),
-        (np.array([1.0] * 4 + [-1.0] + [1.0] * 15), r"sample_weight: row 4 is -1\.0"),
-        (np.array([np.nan] + [1.0] * 19), "sample_weight: row 0 is nan"),
-        (np.zeros(20), "zero in every row"),
+        (np.ones(3), [], ["(3,)", "20 rows"]),
+        (np.array([1.0] * 4 + [-1.0] + [1.0] * 15), [4], "-1.0"),
+        (np.array([np.nan] + [1.0] * 19), [0], "nan"),
+        (np.zeros(20), None, "zero"),
     ],
 )
-def test_bad_weights(weight: np.ndarray, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_bad_weights(weight: np.ndarray, rows: list[int] | None, naming: str | list[str]) -> None:
+    with refused("sample_weight", rows=rows, naming=naming):
         CORD().fit(P, Q, sample_weight=weight)
 
 
 def test_bad_outputs() -> None:
     cord = CORD().fit(P, Q)
-    with pytest.raises(ValueError, match=r"out has shape \(3, 4\); pass an ndarray of shape"):
+    with refused("out", naming=["(3, 4)", "(20, 4)"]):
         cord.transform(P, Q, out=np.empty((3, 4)))
-    with pytest.raises(ValueError, match="out has dtype int64"):
+    with refused("out", naming="int64"):
         cord.transform(P, Q, out=np.empty((20, 4), int))
-    with pytest.raises(ValueError, match="equals dtype=float32"):
+    with refused("out", naming="dtype=float32"):
         cord.transform(P, Q, out=np.empty((20, 4)), dtype=np.float32)
-    with pytest.raises(ValueError, match="dtype int32 is not served"):
+    with refused("dtype", naming="int32"):
         cord.transform(P, Q, dtype=np.int32)
     locked = np.empty((20, 4))
     locked.setflags(write=False)
-    with pytest.raises(ValueError, match="read-only"):
+    with refused("out", naming="read-only"):
         cord.transform(P, Q, out=locked)
 
 
@@ -138,7 +139,7 @@ def test_transform_before_fit() -> None:
 
 def test_transform_with_other_classes() -> None:
     other = random_pair(3, 6)
-    with pytest.raises(ValueError, match="direct has 6 classes but fit saw 4"):
+    with refused("direct", naming=["6 classes", "4"]):
         CORD().fit(P, Q).transform(other.original, other.direct)
 
 
@@ -146,14 +147,14 @@ def test_decisions_once_given_are_needed_again() -> None:
     keep = P.argmin(axis=1)
     cord = CORD().fit(P, Q, decision=keep)
     assert cord.construction_.decision_given
-    with pytest.raises(ValueError, match="decision is missing"):
+    with refused("decision", rows=[]):
         cord.transform(P, Q)
     repaired = cord.transform(P, Q, decision=keep)
     np.testing.assert_array_equal(repaired.argmax(axis=1), keep)
 
 
 def test_bad_threads() -> None:
-    with pytest.raises(ValueError, match="threads is 0"):
+    with refused("threads", naming="0"):
         CORD(threads=0).fit(P, Q)
 
 
@@ -197,7 +198,7 @@ def test_columns_are_matched_by_name() -> None:
     np.testing.assert_array_equal(
         cord.transform(original, direct[names[::-1]]), cord.transform(P, Q)
     )
-    with pytest.raises(ValueError, match="direct has the class 'else' but not 'class 0'"):
+    with refused("direct", naming=["'else'", "'class 0'"]):
         CORD().fit(original, direct.rename(columns={"class 0": "else"}))
 
 
@@ -213,9 +214,9 @@ def test_masked_entries_are_refused() -> None:
 def test_integers_of_numpy_are_integers_and_truth_values_are_not() -> None:
     cord = CORD(np.int64(2), threads=np.int64(1)).fit(P, Q)
     np.testing.assert_array_equal(cord.eta_, CORD(2, threads=1).fit(P, Q).eta_)
-    with pytest.raises(ValueError, match="preserve is True; pass a positive integer"):
+    with refused("preserve", naming="True"):
         CORD(True).fit(P, Q)
-    with pytest.raises(ValueError, match="threads is True; pass a positive integer"):
+    with refused("threads", naming="True"):
         CORD(threads=True).fit(P, Q)
 
 
@@ -227,9 +228,9 @@ def test_dtypes_of_any_library() -> None:
     np.testing.assert_array_equal(cord.transform(P, Q, dtype=torch.float32), expected)
     for dtype in ("float32", np.float32, torch.float32):
         assert cord.transform(*tensors, dtype=dtype).dtype == torch.float32
-    with pytest.raises(ValueError, match="dtype bfloat16 is not served; use float64, float32 or"):
+    with refused("dtype", naming=["bfloat16", "float64", "float32"]):
         cord.transform(P, Q, dtype="bfloat16")
-    with pytest.raises(ValueError, match=r"dtype int32 is not served; use .* or bfloat16"):
+    with refused("dtype", naming=["int32", "bfloat16"]):
         cord.transform(*tensors, dtype=torch.int32)
 
 

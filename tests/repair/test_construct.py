@@ -10,6 +10,7 @@ import pytest
 
 from cordcal import CORD
 from cordcal.repair.construction import ConstructionState, SpilledBlocks
+from errors import refused
 
 RNG = np.random.default_rng(0)
 ROWS, CLASSES = 900, 7
@@ -64,41 +65,40 @@ def test_states_that_travelled(preserve: int) -> None:
     ]
     found = CORD(preserve).merge_states(reversed(parts))
     assert found.construction_ == CORD(preserve).fit(ORIGINAL, DIRECT).construction_
-    with pytest.raises(ValueError, match="but preserve is 3"):
+    with refused("states", naming="3"):
         CORD(3).merge_states(parts)
-    with pytest.raises(ValueError, match="states is empty"):
+    with refused("states"):
         CORD().merge_states([])
 
 
 def test_a_bad_row_is_named_by_its_number_in_the_whole() -> None:
     bad = DIRECT.copy()
     bad[777, 2] = np.nan
-    with pytest.raises(ValueError, match="direct: row 777 contains NaN"):
+    with refused("direct", rows=[777], naming="NaN"):
         CORD().construct(batches([300, 600], original=ORIGINAL, direct=bad))
 
 
 @pytest.mark.parametrize(
-    ("items", "words"),
+    ("items", "argument", "naming"),
     [
-        ([], "batches is empty"),
-        ([(ORIGINAL,)], "a batch with 1 entries"),
-        ([{"original": ORIGINAL, "scores": DIRECT}], "a batch with the keys 'original', 'scores'"),
+        ([], "batches", "empty"),
+        ([(ORIGINAL,)], "batches", "1"),
+        ([{"original": ORIGINAL, "scores": DIRECT}], "batches", "'scores'"),
         (
             [(ORIGINAL, DIRECT), (ORIGINAL[:, :6], DIRECT[:, :6])],
-            "direct has 6 classes but earlier batches had 7",
+            "direct",
+            ["6 classes", "7"],
         ),
-        (
-            [(ORIGINAL, DIRECT), (ORIGINAL, DIRECT, DECISION)],
-            "decision is given from row 900 on",
-        ),
+        ([(ORIGINAL, DIRECT), (ORIGINAL, DIRECT, DECISION)], "decision", "row 900"),
         (
             [{"original": ORIGINAL, "direct": DIRECT, "sample_weight": np.zeros(ROWS)}],
-            "sample_weight is zero in every row",
+            "sample_weight",
+            "zero",
         ),
     ],
 )
-def test_bad_batches(items: list[object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_bad_batches(items: list[object], argument: str, naming: str | list[str]) -> None:
+    with refused(argument, naming=naming):
         CORD().construct(items)  # type: ignore[arg-type]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cordcal.repair import CORD
+from errors import refused
 
 # Around the chunks of four and eight entries, the last width that goes in fours, and tiles.
 CLASSES = (*range(2, 19), 31, 32, 33, 47, 48, 49, 50, 51, 100, 255, 257, 9000)
@@ -55,5 +56,5 @@ def test_a_bad_entry_is_found_anywhere(name: str, classes: int) -> None:
             for value in (np.nan, -1.0, np.inf):
                 reports = {"original": p.copy(), "direct": q.copy()}
                 reports[name][row, column] = value
-                with pytest.raises(ValueError, match=f"^{name}: row {row} "):
+                with refused(name, rows=[row]):
                     cord.transform(**reports)

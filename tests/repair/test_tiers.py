@@ -1,4 +1,4 @@
-"""Which engine works when: results do not depend on it, and small work waits for nobody."""
+"""Which engine is used when: results do not depend on it, and small work never waits for one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cases import random_pair, with_zeros
 
 from cordcal.repair import CORD, engines, kernels
 from cordcal.repair.engines import engine_for
+from errors import refused
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
 BATCHES = list(zip(np.split(CASE.original, 10), np.split(CASE.direct, 10), strict=True))
@@ -25,20 +26,19 @@ class FreshProcess:
     """A process that has no kernels yet, and a cache that has them or not."""
 
     def __init__(self, *, cached: bool) -> None:
-        self.cached, self.gotten = cached, set[str]()
+        self.cached, self.prepared = cached, set[str]()
         self.engines: list[str] = []
         self._engine = kernels.engine
 
-    def engine(self, job: Any, dtypes: Any, effort: Any) -> Any:
-        wanted = effort == "compile" or (effort == "load" and self.cached)
-        if wanted:
-            self.gotten.add(job)
-        return self._engine(job, dtypes, "compile") if job in self.gotten else None
+    def engine(self, job: Any, dtypes: Any, tier: Any) -> Any:
+        if tier == "compiled" or (tier == "cached" and self.cached):
+            self.prepared.add(job)
+        return self._engine(job, dtypes, "compiled") if job in self.prepared else None
 
-    def engine_for(self, *given: Any) -> Any:
-        found = engine_for(*given)
-        self.engines.append(found.__name__.rsplit(".", 1)[-1])
-        return found
+    def engine_for(self, *arguments: Any) -> Any:
+        engine = engine_for(*arguments)
+        self.engines.append(engine.__name__.rsplit(".", 1)[-1])
+        return engine
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FreshProcess]:
     def make(*, cached: bool, load: int = 2**60, compile: int = 2**60) -> FreshProcess:
         process = FreshProcess(cached=cached)
         monkeypatch.setenv("CORDCAL_ENGINE", "auto")
-        monkeypatch.setattr(engines, "_done", engines._Work())
+        monkeypatch.setattr(engines, "_work_done", engines._WorkDone())
         monkeypatch.setattr(engines, "LOAD_WORK", load)
         monkeypatch.setattr(engines, "COMPILE_WORK", compile)
         monkeypatch.setattr(engines, "BATCH_WORK", 1000)
@@ -78,8 +78,8 @@ def test_crossing_the_tiers_changes_no_bit(
     work = 3000 * (12 + engines.ROW_WORK)
     for share in (0.55, 1.0, 2.5, 12.0):
         process = fresh(cached=cached, **{"load" if cached else "compile": int(share * work)})
-        found, rows = construct_and_stream(preserve)
-        assert found == construction
+        record, rows = construct_and_stream(preserve)
+        assert record == construction
         np.testing.assert_array_equal(rows, repaired)
         if preserve == 1 and share < 2.0:
             assert set(process.engines) == {"numpy_engine", "_engine"}
@@ -97,16 +97,16 @@ def test_requests_load_kernels_but_never_compile_them(fresh: Any) -> None:
     process = fresh(cached=False, load=100, compile=100)
     for _ in range(20):
         cord.transform(*row)
-    assert not process.gotten
+    assert not process.prepared
     process = fresh(cached=True, load=100, compile=100)
     for _ in range(20):
         cord.transform(*row)
-    assert process.gotten == {"repair"}
+    assert process.prepared == {"repair"}
 
 
 def test_a_setting_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORDCAL_ENGINE", "fast")
-    with pytest.raises(ValueError, match="CORDCAL_ENGINE is 'fast'; write array, compiled or auto"):
+    with refused("CORDCAL_ENGINE", naming="'fast'"):
         CORD().fit(CASE.original, CASE.direct)
 
 
@@ -114,15 +114,15 @@ def test_without_numba_large_work_hints_once(
     fresh: Any, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     fresh(cached=False, compile=1000)
-    monkeypatch.setattr(kernels, "_found", lambda: False)
-    engines._hint_at_numba.cache_clear()
+    monkeypatch.setattr(kernels, "_has_numba", lambda: False)
+    engines._suggest_numba.cache_clear()
     with pytest.warns(UserWarning, match="pip install numba") as seen:
         CORD().fit(CASE.original, CASE.direct)
     assert [warning.filename for warning in seen] == [__file__]
     CORD().fit(CASE.original, CASE.direct)
     assert not recwarn.list
     monkeypatch.setenv("CORDCAL_ENGINE", "compiled")
-    with pytest.raises(ValueError, match="numba is not installed; pip install numba"):
+    with refused("CORDCAL_ENGINE", naming="numba"):
         CORD().fit(CASE.original, CASE.direct)
 
 

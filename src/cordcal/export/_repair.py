@@ -42,19 +42,12 @@ def repair(
     if len(etas) > 1:
         order = ranking.kept_order(original, decision, xp=xp)
         rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
-        masses, rests, same = ranking.respond(rows, etas, level, xp=xp)
-        repaired = ranking.rebuild(rows, masses, rests, xp=xp)
-        if not any(etas):
-            repaired = xp.where(same[:, None], direct, repaired)
+        repaired = ranking.repair_rows(direct, rows, etas, level, xp=xp)
         return strictly_ordered(repaired, rows, len(etas), dtype, xp=xp)
     (eta,) = etas
     moved = xp.argmax(direct, axis=1) != decision
     state, part = rule.row_state(original, direct, decision, moved, xp=xp, row_sum=row_sum)
-    mass, rest, _ = rule.response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
-    repaired = rule.rebuild(direct, decision, part, mass, rest, xp=xp)
-    if eta == 0.0:
-        same = rule.unchanged(eta, part, state, level)
-        repaired = xp.where(same[:, None], direct, repaired)
+    repaired = rule.repair_rows(direct, state, part, eta, level, xp=xp)
     return strictly_top(repaired, decision, dtype, xp=xp)
 
 
@@ -66,9 +59,7 @@ def lift(direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *
 
     part = rule.split(direct, decision, xp=xp, row_sum=row_sum)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
-    top = part.scale * part.top + part.offset
-    lower = top / (top + part.rest) + rule.EPSILON
-    inside, left, low, _ = lift_rule.into_interval(mass, rest, lower, xp=xp)
+    inside, left, low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
     raised = strictly_top(
         rule.rebuild(direct, decision, part, inside, left, xp=xp), decision, dtype, xp=xp
     )

@@ -1,4 +1,4 @@
-"""Repair: original and direct reports in, repaired report out (Section 3 of the paper)."""
+"""Repair: from original and direct probabilities to repaired ones (Section 3 of the paper)."""
 
 from cordcal.repair.construction import ConstructionState
 from cordcal.repair.cord import CORD

@@ -15,11 +15,11 @@ from typing import IO, Any, Generic, Self, TypeVar
 import numpy as np
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight, weighted
+from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight
 from cordcal._numeric.types import Array, Decisions, Vector
 from cordcal._validation.labels import check_decisions, check_weights, zero_weight_error
 from cordcal.repair import foreign, numpy_engine, ranking, rule
-from cordcal.repair.engines import PROBE_WORK, engine_for, row_work
+from cordcal.repair.engines import engine_for, probe_work, row_work
 from cordcal.repair.numpy_engine import Description
 from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Construction, RankingConstruction
@@ -33,8 +33,8 @@ Other = TypeVar("Other")
 class SpilledBlocks(Generic[Block]):
     """A list of blocks of which only the first ``limit`` bytes stay in memory.
 
-    The rest lies in a temporary file that has no name where the system allows it, so that
-    nobody else can read or write it; a block is read when its turn comes, and let go.
+    The others go to a temporary file, without a name where the system allows it, so that no
+    other process can open it.  Iteration reads them one at a time.
 
     Parameters
     ----------
@@ -44,49 +44,49 @@ class SpilledBlocks(Generic[Block]):
     Examples
     --------
     >>> import numpy as np
-    >>> shelf = SpilledBlocks(limit=100)
+    >>> blocks = SpilledBlocks(limit=100)
     >>> for size in (5, 10, 20):
-    ...     shelf.append(np.ones(size))
-    >>> shelf.spilled, [int(block.sum()) for block in shelf]
+    ...     blocks.append(np.ones(size))
+    >>> blocks.spilled, [int(block.sum()) for block in blocks]
     (2, [5, 10, 20])
     """
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self._held: list[Block] = []
+        self._in_memory: list[Block] = []
         self._bytes = 0
         self._file: IO[bytes] | None = None
-        self._places: list[int] = []
+        self._offsets: list[int] = []
 
     @property
     def spilled(self) -> int:
-        """How many blocks lie in the file."""
-        return len(self._places)
+        """The number of blocks in the file."""
+        return len(self._offsets)
 
     def append(self, block: Block) -> None:
         """Add a block at the end."""
         if self.limit is None:
-            self._held.append(block)
+            self._in_memory.append(block)
             return
         size = nbytes(block)
-        if not self._places and self._bytes + size <= self.limit:
-            self._held.append(block)
+        if not self._offsets and self._bytes + size <= self.limit:
+            self._in_memory.append(block)
             self._bytes += size
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="cordcal-")  # noqa: SIM115 - lives with us
+            self._file = tempfile.TemporaryFile(prefix="cordcal-")  # noqa: SIM115 - closed with self
             weakref.finalize(self, self._file.close)
-        self._places.append(self._file.seek(0, 2))
+        self._offsets.append(self._file.seek(0, 2))
         pickle.dump(block, self._file, protocol=pickle.HIGHEST_PROTOCOL)
 
     def __len__(self) -> int:
-        return len(self._held) + len(self._places)
+        return len(self._in_memory) + len(self._offsets)
 
     def __iter__(self) -> Iterator[Block]:
-        yield from self._held
-        for place in self._places:
+        yield from self._in_memory
+        for offset in self._offsets:
             assert self._file is not None
-            self._file.seek(place)
+            self._file.seek(offset)
             yield pickle.load(self._file)
 
     def __getstate__(self) -> tuple[int | None, list[Block]]:
@@ -98,12 +98,12 @@ class SpilledBlocks(Generic[Block]):
         for block in blocks:
             self.append(block)
 
-    def beside(self, blocks: Iterable[Other]) -> SpilledBlocks[Other]:
-        """Return another shelf of the same limit with these blocks."""
-        shelf: SpilledBlocks[Other] = SpilledBlocks(self.limit)
+    def with_blocks(self, blocks: Iterable[Other]) -> SpilledBlocks[Other]:
+        """Return another list with the same limit and these blocks."""
+        others: SpilledBlocks[Other] = SpilledBlocks(self.limit)
         for block in blocks:
-            shelf.append(block)
-        return shelf
+            others.append(block)
+        return others
 
 
 def nbytes(block: Any) -> int:
@@ -116,16 +116,16 @@ def nbytes(block: Any) -> int:
     return sum(map(nbytes, block)) if isinstance(block, tuple) else 0
 
 
-# Sums of n doubles that differ by more than this share of n differ truly: every summand
-# carries a rounding error of at most 2^-52.
+# Means that differ by more than this differ by more than rounding: every summand has a rounding
+# error of at most 2^-52.
 _CLEAR_MARGIN = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The exact sums of some calibration rows; those of more rows are their sum.
+    """The exact sums of some calibration rows; the totals of several blocks can be added.
 
-    ``squares`` is Σ w², or None where every row counts once.
+    ``squares`` is Σ w², or None without weights.
     """
 
     n: int
@@ -152,29 +152,29 @@ class Totals:
 
     @property
     def attainable(self) -> tuple[float, float]:
-        """The smallest and the largest mean that keep every decision."""
+        """The smallest and the largest mean that preserve every decision."""
         return self.lower.mean(self.weight), 1.0 - EPSILON
 
     @property
     def effective_n(self) -> float:
-        """(Σw)² / Σw², from exact sums so that the order of rows does not show."""
+        """(Σw)² / Σw², from exact sums, so that it does not depend on the order of rows."""
         if self.squares is None:
             return float(self.n)
         return float(self.weight) ** 2 / float(self.squares)
 
     def bounds(self, classes: int) -> Bounds:
-        """Return where the scalar of the mean constraint (Eq. 8) can lie."""
+        """Return the range of the scalar of the mean constraint (Eq. 8)."""
         low, high = self.attainable
-        wanted = self.target.mean(self.weight)
+        target = self.target.mean(self.weight)
         return Bounds(
             # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε).
             lowest=-float(classes),
             highest=1.0 / (EPSILON * (1.0 - EPSILON)),
-            surely_attainable=low + _CLEAR_MARGIN < wanted < high - _CLEAR_MARGIN,
+            surely_attainable=low + _CLEAR_MARGIN < target < high - _CLEAR_MARGIN,
         )
 
     def record(self, solution: Solution, classes: int, *, decision_given: bool) -> Construction:
-        """Say what was done."""
+        """Return the record of a construction."""
 
         def mean(excess: ExactSum) -> float:
             return (self.target + excess).mean(self.weight)
@@ -198,10 +198,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRows:
-    """Described calibration rows and their weights: all a construction needs.
+    """Calibration rows, described, with their weights: the input of a construction.
 
-    The weights are scaled by 2^-exponent, and all sums with them; a block of rows whose
-    weights are all zero has no exponent.
+    The weights and all sums are scaled by 2^-exponent; the exponent is None if all weights are
+    zero.
     """
 
     description: Description
@@ -219,7 +219,7 @@ class CalibrationRows:
         weight: Vector | None,
         threads: int,
     ) -> CalibrationRows:
-        """Check and describe the rows, where they are."""
+        """Check and describe the rows, on the device of their arrays."""
         exponent: int | None = 0
         if weight is not None:
             weight, exponent = scale_to_safe_exponent(weight)
@@ -236,35 +236,35 @@ class CalibrationRows:
         return self.exponent is not None
 
     def rescaled(self, exponent: int) -> CalibrationRows:
-        """Return the rows with their weights scaled by 2^-exponent, as larger ones need."""
+        """Return the rows with weights scaled by 2^-exponent, the exponent of larger ones."""
         if self.weight is None or self.exponent is None or self.exponent == exponent:
             return self
-        by = self.exponent - exponent
-        found = self.description
+        shift = self.exponent - exponent
+        rows = self.description
         return replace(
             self,
-            weight=np.ldexp(self.weight, by),
+            weight=np.ldexp(self.weight, shift),
             exponent=exponent,
             description=replace(
-                found,
-                direct_sum=found.direct_sum.scaled(by),
-                lower_sum=found.lower_sum.scaled(by),
-                target_sum=found.target_sum.scaled(by),
-                reference_shift=found.reference_shift.scaled(by),
+                rows,
+                direct_sum=rows.direct_sum.scaled(shift),
+                lower_sum=rows.lower_sum.scaled(shift),
+                target_sum=rows.target_sum.scaled(shift),
+                reference_shift=rows.reference_shift.scaled(shift),
             ),
         )
 
     def tally(self) -> Totals:
         """Return the rows' sums."""
-        found, weight = self.description, self.weight
+        description, weight = self.description, self.weight
         return Totals(
             len(self),
-            found.n_changed,
+            description.n_changed,
             total_weight(len(self), weight),
             None if weight is None else ExactSum.of_products(weight, weight),
-            found.direct_sum,
-            found.lower_sum,
-            found.target_sum,
+            description.direct_sum,
+            description.lower_sum,
+            description.target_sum,
         )
 
     def __len__(self) -> int:
@@ -272,28 +272,28 @@ class CalibrationRows:
 
     def probes(self, etas: Sequence[float]) -> list[ConstraintValue]:
         """Evaluate Σ w (s(η) − τ), its derivative, and the rows at each bound, at candidates."""
-        engine = engine_for("probes", PROBE_WORK * len(etas) * len(self))
-        found = engine.probes(etas, *self._vectors(), self.threads)
+        engine = engine_for("probes", probe_work(len(self), len(etas)))
+        values = engine.probes(etas, *self._vectors(), self.threads)
         shift = self.description.reference_shift
         return [
             ConstraintValue(probe.excess + shift, probe.slope, probe.at_lower, probe.at_upper)
-            for probe in found
+            for probe in values
         ]
 
     def search(self) -> float:
-        """Return about the scalar of these rows alone, or zero if that is not known."""
-        engine = engine_for("probes", PROBE_WORK * len(self))
+        """Return an approximate scalar of these rows alone, or zero if the search fails."""
+        engine = engine_for("probes", probe_work(len(self)))
         return engine.search(float(self.description.reference_shift), *self._vectors())
 
     def _vectors(self) -> tuple[Vector, Vector, Vector, Vector | None]:
-        found = self.description
-        return found.reference, found.reference_rest, found.lower, self.weight
+        description = self.description
+        return description.reference, description.reference_rest, description.lower, self.weight
 
     def next_edge(self, eta: float, upwards: bool) -> float | None:
         """Return the nearest scalar beyond ``eta`` at which some row enters or leaves a bound."""
-        found = self.description
-        lower = rule.multiplier(found.lower, 1.0 - found.lower, found.reference)
-        upper = (found.reference_rest - EPSILON) / (EPSILON * (1.0 - EPSILON))
+        description = self.description
+        lower = rule.multiplier(description.lower, 1.0 - description.lower, description.reference)
+        upper = (description.reference_rest - EPSILON) / (EPSILON * (1.0 - EPSILON))
         edges = np.concatenate([lower, upper])
         if self.weight is not None:
             edges = edges[np.tile(self.weight > 0.0, 2)]
@@ -315,7 +315,7 @@ def construct(
 ) -> Construction:
     """Find the shared scalar (Eq. 8) of all blocks' rows, and record what was done.
 
-    The result does not depend on how the rows are cut into blocks.  With ``free`` the mean
+    The result does not depend on how the rows are split into blocks.  With ``free`` the mean
     is not constrained: the scalar is zero.
     """
     shared = common_exponent(block.exponent for block in blocks)
@@ -346,19 +346,19 @@ def construct(
 
 def common_exponent(exponents: Iterable[int | None]) -> int:
     """Return the exponent that brings the weights of all blocks below one."""
-    return max((each for each in exponents if each is not None), default=0)
+    return max((exponent for exponent in exponents if exponent is not None), default=0)
 
 
 Summand = TypeVar("Summand", Totals, ConstraintValue)
 
 
 def sum_of(parts: Iterable[Summand]) -> Summand:
-    """Add up the tallies or the probes of one or more blocks."""
+    """Return the sum of the totals or constraint values of one or more blocks."""
     return reduce(operator.add, parts)
 
 
 def sum_of_each(parts: Iterable[list[ConstraintValue]]) -> list[ConstraintValue]:
-    """Add up the probes of one or more blocks, candidate by candidate."""
+    """Return the sum of the constraint values of one or more blocks, per candidate."""
     return [sum_of(probes) for probes in zip(*parts, strict=True)]
 
 
@@ -368,7 +368,7 @@ Inside = tuple[Vector, Vector]
 
 @dataclass(frozen=True, slots=True)
 class RankedBlock:
-    """Calibration rows seen along the kept order, with their weights."""
+    """Calibration rows in the original order of their classes, with their weights."""
 
     rows: RankedRows
     weight: Vector | None
@@ -395,7 +395,7 @@ class RankedBlock:
         return self.weight is None or bool(self.weight.any())
 
     def level(self, level: int, inside: Inside | None) -> LevelBlock:
-        """Look at one level, given the repaired masses of the next one inside."""
+        """Return one level, given the repaired masses of the next one."""
         state = ranking.level_state(self.rows, level, inside)
         mass = state.weight if self.weight is None else state.weight * self.weight
         return LevelBlock(state, mass, self.classes, self.threads)
@@ -403,7 +403,7 @@ class RankedBlock:
 
 @dataclass(frozen=True, slots=True)
 class LevelBlock:
-    """One level of a block, with the mass that weighs its rows."""
+    """One level of a block, with the mass that weights its rows."""
 
     state: Level
     mass: Vector
@@ -412,25 +412,14 @@ class LevelBlock:
 
     @property
     def constrains(self) -> bool:
-        """Whether the calibrator leaves any mass to the level."""
+        """Whether any row has direct mass at this level."""
         return bool(self.mass.any())
 
     def calibration(self, *, free: bool) -> CalibrationRows:
         """Return the rows of a construction; a level that constrains nothing is ``free``."""
         state = self.state
         w, exponent = (np.ones_like(self.mass), 0) if free else scale_to_safe_exponent(self.mass)
-        direct_sum = weighted(state.direct_mass, w)
-        gap = rule.gap(state.reference, state.reference_rest, state.direct_mass, state.direct_rest)
-        description = Description(
-            state.reference,
-            state.reference_rest,
-            state.lower,
-            direct_sum,
-            weighted(state.lower, w),
-            direct_sum,
-            weighted(gap, w),
-            int(np.count_nonzero(state.changed)),
-        )
+        description = Description.from_state(state, w, int(np.count_nonzero(state.changed)))
         return CalibrationRows(description, w, self.classes, self.threads, exponent)
 
     def inside(self, eta: float) -> Inside:
@@ -443,31 +432,31 @@ class LevelBlock:
 def construct_ranking(
     blocks: SpilledBlocks[RankedBlock], levels: int, *, decision_given: bool
 ) -> RankingConstruction:
-    """Find one shared scalar a level; the inner ones first, since they bound the outer."""
+    """Find one shared scalar per level, the last first, because it bounds the one before."""
     records: list[Construction] = []
     insides: SpilledBlocks[Inside] | None = None
     for level in range(levels - 1, -1, -1):
-        found = blocks.beside(
+        level_blocks = blocks.with_blocks(
             block.level(level, inside)
             for block, inside in zip(blocks, insides or repeat(None), strict=False)
         )
-        free = not any(block.constrains for block in found)
-        rows = found.beside(block.calibration(free=free) for block in found)
+        free = not any(block.constrains for block in level_blocks)
+        rows = level_blocks.with_blocks(block.calibration(free=free) for block in level_blocks)
         records.insert(0, construct(rows, decision_given=decision_given, free=free))
-        insides = found.beside(block.inside(records[0].eta) for block in found)
+        insides = level_blocks.with_blocks(block.inside(records[0].eta) for block in level_blocks)
     return RankingConstruction(tuple(records))
 
 
 def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: int) -> RankedRows:
-    """Check all rows and look at them along the kept order, as NumPy vectors."""
+    """Check all rows and arrange them in the original order, as NumPy vectors."""
     blocks: Iterable[numpy_engine.CheckedBlock]
     if not isinstance(direct, np.ndarray):
         blocks = [foreign.checked_block(original, direct, decision)]
     else:
         blocks = numpy_engine.checked_blocks(original, direct, decision)
     parts = [numpy_engine.rank_block(block, levels) for block in blocks]
-    # The tail itself serves a repair only; the levels need its sum and its largest entry,
-    # and of the order the kept ranks and the one behind them.
+    # Only a repair needs the tail itself; a construction needs its sum and its largest entry,
+    # and of the order the preserved ranks and the next one.
     joined = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in RankedRows.__dataclass_fields__
@@ -483,7 +472,7 @@ SPILL_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class RowSummary:
-    """A batch of calibration rows, reduced to the few numbers a row that matter."""
+    """A batch of calibration rows, reduced to a few numbers per row."""
 
     rows_of: CalibrationRows | RankedBlock
     rows: int
@@ -493,19 +482,19 @@ class RowSummary:
 
 
 class ConstructionState:
-    """Calibration rows on their way to a shared scalar: three numbers each and some sums.
+    """Accumulates calibration rows for a construction: three numbers per row and some sums.
 
     States of other batches, threads or machines can be merged; the scalar does not depend on
-    how the rows were cut.
+    how the rows were split.
 
     Parameters
     ----------
     levels : int
-        How many ranks are kept.
+        How many ranks to preserve.
     threads : int
         Cores to use.
     spill_bytes : int, optional
-        Bytes to keep in memory; what is more goes to a temporary file.
+        Bytes to keep in memory; more go to a temporary file.
     """
 
     def __init__(self, levels: int, threads: int, spill_bytes: int | None = SPILL_BYTES) -> None:
@@ -519,7 +508,7 @@ class ConstructionState:
     def add(
         self, original: Any, direct: Any, decision: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Add a batch of rows, whose reports are arrays of one shape."""
+        """Add a batch of rows, as arrays of one shape."""
         self._check_like_before(direct.shape[1], decision is not None, sample_weight is not None)
         with renumber_rows(self.rows):
             block = self.describe(original, direct, decision, sample_weight)
@@ -527,7 +516,7 @@ class ConstructionState:
         return self
 
     def describe(self, original: Any, direct: Any, decision: Any, sample_weight: Any) -> RowSummary:
-        """Check a batch and reduce it to a block; on any thread, without touching the state."""
+        """Check a batch and reduce it to a block, without changing the state (thread-safe)."""
         rows, classes = direct.shape
         keep = None if decision is None else check_decisions(decision, rows, classes)
         weight = None
@@ -538,7 +527,7 @@ class ConstructionState:
     def reduced(
         self, original: Any, direct: Any, keep: Decisions | None, weight: Vector | None
     ) -> RowSummary:
-        """Reduce a batch whose decisions and weights were checked already."""
+        """Reduce a batch with checked decisions and weights."""
         rows, classes = direct.shape
         if self.levels > 1:
             block: CalibrationRows | RankedBlock = RankedBlock.of(
@@ -549,7 +538,7 @@ class ConstructionState:
         return RowSummary(block, rows, classes, keep is not None, weight is not None)
 
     def append(self, block: RowSummary) -> None:
-        """Add a block that was described already."""
+        """Add a block from `describe`."""
         self._check_like_before(block.classes, block.decision_given, block.weighted)
         self.classes, self.decision_given = block.classes, block.decision_given
         self.weighted = block.weighted
@@ -563,19 +552,19 @@ class ConstructionState:
                 f"has {classes} classes but earlier batches had {self.classes}",
                 "pass the same columns in every batch",
             )
-        for name, given, before in (
+        for name, passed, before in (
             ("decision", decision, self.decision_given),
             ("sample_weight", weight, self.weighted),
         ):
-            if before not in (None, given):
+            if before not in (None, passed):
                 raise InputError(
                     name,
-                    f"is {'given' if given else 'missing'} from row {self.rows} on",
+                    f"is {'given' if passed else 'missing'} from row {self.rows} on",
                     "pass it with every batch or with none",
                 )
 
     def merge(self, other: Self) -> Self:
-        """Add what another state has seen; return this state."""
+        """Add the rows of another state; return this state."""
         if not self.rows:
             self.classes, self.decision_given = other.classes, other.decision_given
             self.weighted = other.weighted
@@ -596,7 +585,7 @@ class ConstructionState:
         return self
 
     def construct(self) -> Construction | RankingConstruction:
-        """Find the shared scalar of all rows seen."""
+        """Find the shared scalar of all rows."""
         if not self.rows or self.decision_given is None:
             raise InputError("batches", "have no calibration rows", "pass at least one")
         if self.weighted and not any(block.has_weight for block in self._blocks):

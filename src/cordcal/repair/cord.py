@@ -1,4 +1,4 @@
-"""CORD: keep the decision, retain the mean mass, leave the rest of the report alone."""
+"""CORD: preserve the decision and the mean mass on it, and the other classes' direct ratios."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from cordcal._numeric.parallel import default_threads
 from cordcal._numeric.types import Decisions, Vector
 from cordcal.repair import dispatch, fitted, foreign
 from cordcal.repair.construction import SPILL_BYTES, ConstructionState
-from cordcal.repair.engines import RANKED_WORK, engine_for, row_work
+from cordcal.repair.engines import engine_for, row_work
 from cordcal.repair.fitted import FittedRepair
 from cordcal.repair.inputs import check_fitted
+from cordcal.repair.kernels import Job
 from cordcal.repair.results import Construction, Explanation, RankingConstruction
 
 
 class CORD(FittedRepair):
-    """Repair a calibrator's reports so that the classifier's decisions are kept.
+    """Repair a calibrator's probabilities so that no prediction changes.
 
-    `fit` reads the original and the direct reports of the calibration rows and finds
-    one number, the shared scalar; `transform` repairs any report with it.  The
-    repaired vector's own argmax is the original decision in every row, the direct
-    distribution over the other classes is untouched, and the mean mass on the original
-    decisions is retained on the calibration rows.  No labels are needed.
+    `fit` reads the original and the direct probabilities of the calibration rows and finds
+    one number, the shared scalar; `transform` repairs any rows with it.  The argmax of every
+    repaired row is the original prediction, the other classes keep their relative direct
+    probabilities, and on the calibration rows the mean probability of the predictions stays
+    that of the calibrator.  No labels are needed.
 
     Parameters
     ----------
     preserve : int or "ranking"
-        How many of the original's first ranks to keep: 1 keeps the decision (the paper's
-        CORD), k keeps the order of the first k classes, ``"ranking"`` the whole order.
+        How many of the original's first ranks to preserve: 1 preserves the prediction (the
+        paper's CORD), k the order of the first k classes, ``"ranking"`` the whole order.
     threads : int, optional
         Cores to use.  By default all of them, but one inside a worker process or thread.
-        A model file keeps a number that was set; ``model.set_params(threads=None)`` lifts it.
+        A model file stores a number that was set; ``model.set_params(threads=None)`` resets it.
 
     Attributes
     ----------
-    eta_ : float, or ndarray of shape (k,) when more than one rank is kept
-        The shared scalar η*, one a level.
+    eta_ : float, or ndarray of shape (k,) if more than one rank is preserved
+        The shared scalar η*, one per level.
     construction_ : Construction or RankingConstruction
-        What `fit` did.
+        The record of `fit`.
     n_classes_ : int
         Number of classes seen by `fit`.
 
@@ -89,16 +90,16 @@ class CORD(FittedRepair):
         original : array_like of shape (n, K)
             The classifier's own probabilities.
         direct : array_like of shape (n, K)
-            The calibrator's probabilities for the same rows; those of pandas objects are matched
+            The calibrator's probabilities for the same rows; rows of pandas objects are matched
             by index.
         decision : array_like of int, optional
-            The class to keep in each row, where it is not the argmax of ``original``
-            (ties go to the smallest index).
+            The class to preserve per row; by default the argmax of ``original`` (ties go to
+            the smallest index).
         sample_weight : array_like, optional
             Weights of the rows, on both sides of the mean constraint.
         axis : int, optional
-            The dimension of the classes, for dense reports such as (B, K, H, W); by default
-            reports have shape (n, K).
+            The dimension of the classes, for dense arrays such as (B, K, H, W); by default
+            arrays have shape (n, K).
 
         Returns
         -------
@@ -107,11 +108,11 @@ class CORD(FittedRepair):
 
         Notes
         -----
-        Dask arrays and data frames are constructed where their blocks are: see
+        Dask arrays and data frames are read on the workers that hold their blocks: see
         `cordcal.dask`.
         """
-        found = dispatch.construct(self, original, direct, decision, sample_weight, axis)
-        return self._constructed(found)
+        construction = dispatch.construct(self, original, direct, decision, sample_weight, axis)
+        return self._constructed(construction)
 
     def construct(
         self,
@@ -121,17 +122,17 @@ class CORD(FittedRepair):
     ) -> Self:
         """Find the shared scalar on calibration rows that come in batches.
 
-        The scalar is the one `fit` finds on all rows together, bit for bit.  Of every row
-        three numbers are kept (a few for each rank with ``preserve``), not the reports.
+        The scalar is bit for bit the one that `fit` finds on all rows together.  Only three
+        numbers per row (a few per rank with ``preserve``) stay in memory.
 
         Parameters
         ----------
         batches : iterable of (original, direct) or mapping
-            The arguments of `fit` for some rows at a time: pairs of reports, or mappings
-            with the keys ``original``, ``direct`` and, if wanted, ``decision`` and
+            The arguments of `fit` for some rows at a time: pairs of arrays, or mappings
+            with the keys ``original``, ``direct`` and optionally ``decision`` and
             ``sample_weight``.
         spill_bytes : int, optional
-            How much of these numbers to keep in memory; more goes to a temporary file.
+            How many bytes of these numbers to keep in memory; more go to a temporary file.
 
         Returns
         -------
@@ -155,7 +156,7 @@ class CORD(FittedRepair):
         Parameters
         ----------
         states : iterable of ConstructionState
-            What other processes or machines made of their rows.
+            The states of other processes or machines.
 
         Returns
         -------
@@ -196,7 +197,7 @@ class CORD(FittedRepair):
         decision: Decisions,
         weight: Vector | None,
     ) -> Self:
-        """Fit on a pair of matrices whose decisions and weights were checked already."""
+        """Fit on a pair of matrices with checked decisions and weights."""
         if weight is not None:
             weight, _ = scale_to_safe_exponent(weight)
         state = self._new_state(direct.shape[1], None)
@@ -204,7 +205,7 @@ class CORD(FittedRepair):
         return self._constructed(state.construct())
 
     def _constructed(self, construction: Construction | RankingConstruction) -> Self:
-        # In one step: a fit that is interrupted leaves the one before whole.
+        # In one step, so that an interrupted fit leaves the previous one intact.
         self.__dict__.update(
             construction_=construction, eta_=construction.eta, n_classes_=construction.n_classes
         )
@@ -214,7 +215,7 @@ class CORD(FittedRepair):
         return ConstructionState(self._levels(classes), self._cores(), spill_bytes)
 
     def _levels(self, classes: int) -> int:
-        """Return how many ranks to keep; the last one follows from the others."""
+        """Return how many ranks to preserve; the last one follows from the others."""
         if self.preserve == "ranking":
             return classes - 1
         if not arrays.is_count(self.preserve):
@@ -243,26 +244,28 @@ class CORD(FittedRepair):
         decision: Decisions | None,
         out: npt.NDArray[Any],
     ) -> None:
-        given = (original, direct, decision, self.eta_, out, self._cores())
-        work, reports = row_work(direct), (original, direct, out)
-        if isinstance(self.eta_, np.ndarray):  # one scalar a level
-            engine_for("repair_ranked", RANKED_WORK * work, *reports).repair_ranked(*given)
+        arguments = (original, direct, decision, self.eta_, out, self._cores())
+        ranked = isinstance(self.eta_, np.ndarray)  # one scalar per level
+        job: Job = "repair_ranked" if ranked else "repair"
+        engine = engine_for(job, row_work(direct, ranked=ranked), original, direct, out)
+        if ranked:
+            engine.repair_ranked(*arguments)
         else:
-            engine_for("repair", work, *reports).repair(*given)
+            engine.repair(*arguments)
 
     def _repair_foreign(
         self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
     ) -> Any:
         if isinstance(self.eta_, np.ndarray):
             scalars = self.eta_.tolist()
-            return foreign.repair_foreign(original, direct, decision, scalars, dtype)
+            return foreign.repair_ranked(original, direct, decision, scalars, dtype)
         return foreign.repair(original, direct, decision, self.eta_, dtype)
 
     def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
         return fitted.explain(original, direct, decision, self.eta_)
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Return what a model file holds: the shared scalar, and how it was found."""
+        """Return the content of a model file: the shared scalar and the construction."""
         check_fitted(self)
         threads = {} if self.threads is None else {"threads": int(self.threads)}
         return {"eta": np.atleast_1d(self.eta_)}, {
@@ -272,13 +275,13 @@ class CORD(FittedRepair):
         }
 
     @classmethod
-    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
-        """Rebuild a fitted repair from what `_state` returned."""
+    def _from_state(cls, tensors: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted repair from the content of a model file."""
         cord = cls(meta["preserve"], threads=meta.get("threads"))
         record = meta["construction"]
         nested = "levels" in record
         cord.construction_ = (RankingConstruction if nested else Construction).from_dict(record)
-        cord.eta_ = held["eta"] if nested else float(held["eta"][0])
+        cord.eta_ = tensors["eta"] if nested else float(tensors["eta"][0])
         cord.n_classes_ = cord.construction_.n_classes
         return cord
 

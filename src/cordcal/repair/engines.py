@@ -1,7 +1,9 @@
-"""Which engine does the work: the array one at once, the compiled one when it pays.
+"""Choose the engine: the array engine for small work, the compiled one when it pays.
 
-Both engines give the same bits, so this is a matter of seconds only, and the whole policy
-is `engine_for`.
+Both engines give the same bits; only the time differs.  `engine_for` is the whole policy.  It
+adds up the work of this process and compares it with two thresholds: `LOAD_WORK`, from which
+loading compiled kernels from numba's cache pays, and `COMPILE_WORK`, from which compiling them
+pays.  `row_work` and `probe_work` estimate the work of a call.
 """
 
 from __future__ import annotations
@@ -17,34 +19,47 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Decisions, Vector
 from cordcal._validation.warn import warn
 from cordcal.repair import kernels, numpy_engine
-from cordcal.repair.kernels import Effort, Job
+from cordcal.repair.kernels import Job, Tier
 from cordcal.repair.numpy_engine import Description
 from cordcal.repair.solve import ConstraintValue
 
 SETTING = "CORDCAL_ENGINE"
 
-# Work is counted in entries of long rows, of which the array engine does about 30 million a
-# second and the compiled one 500 million (measured at K = 1000, one core).
-# Importing numba and loading kernels from its cache takes half a second: the array engine does
-# this much in that time.
+# The unit of work is one entry of a long row.  The array engine does about 30 million per
+# second, the compiled one 500 million (measured at K = 1000, one core).
+
+# Importing numba and loading kernels from its cache takes half a second, in which the array
+# engine does this much.
 LOAD_WORK = 2**24
 # Compiling the kernels of a construction and a repair takes five to ten seconds.  The array
-# engine does this much in two; the kernels serve every later process, too.
+# engine does this much in two, but later processes use the kernels, too.
 COMPILE_WORK = 2**26
-# Smaller calls are requests, which add up to work worth loading, but never to a compilation:
-# whoever waits for one row must not wait for a compiler.
+# Smaller calls count towards loading, never towards compiling: a request for one row must not
+# wait for a compiler.
 BATCH_WORK = 2**18
-# What a call and a row cost beside their entries (measured at one row, and at K = 10).
+
+# The cost of a call and of a row besides its entries (measured at one row, and at K = 10), the
+# factor for preserved rankings, which are sorted (measured from K = 10 to 1000), and the cost of
+# one row of the constraint at one candidate.
 CALL_WORK = 2**13
 ROW_WORK = 32
-# What an entry costs where all ranks are sorted and kept (measured from K = 10 to 1000).
 RANKED_WORK = 8
-# A row of a constraint at one candidate.
 PROBE_WORK = 10
 
 
+def row_work(direct: npt.NDArray[Any], *, ranked: bool = False) -> int:
+    """Return the work of one pass over all rows."""
+    work = direct.size + ROW_WORK * len(direct)
+    return RANKED_WORK * work if ranked else work
+
+
+def probe_work(rows: int, candidates: int = 1) -> int:
+    """Return the work of evaluating the constraint."""
+    return PROBE_WORK * candidates * rows
+
+
 class Engine(Protocol):
-    """The row rule on NumPy arrays: describe rows, probe the constraint, repair rows."""
+    """The row rule on NumPy arrays: describe rows, evaluate the constraint, repair rows."""
 
     def describe(
         self,
@@ -75,7 +90,7 @@ class Engine(Protocol):
         lower: Vector,
         weight: Vector | None,
     ) -> float:
-        """Return about the scalar at which Σ w (s − g) + shift vanishes, or zero."""
+        """Return an approximate root η of Σ w (s(η) − g) + shift, or zero."""
 
     def repair(
         self,
@@ -86,7 +101,7 @@ class Engine(Protocol):
         out: npt.NDArray[Any],
         threads: int,
     ) -> None:
-        """Write the repaired rows to ``out``, in its dtype, the decision strictly on top."""
+        """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
 
     def repair_ranked(
         self,
@@ -100,8 +115,8 @@ class Engine(Protocol):
         """Write the rows repaired by the nested rule to ``out``."""
 
 
-class _Work:
-    """What this process has done on the array engine."""
+class _WorkDone:
+    """The work that this process has done on the array engine."""
 
     def __init__(self) -> None:
         self.total = self.in_batches = 0
@@ -112,64 +127,59 @@ class _Work:
         if work >= BATCH_WORK:
             self.in_batches += work
 
-    @property
-    def worth(self) -> Effort:
-        """How much effort to get kernels the work so far, and that at hand, is worth."""
+    def choose_tier(self) -> Tier:
+        """Return which kernels this much work is worth."""
         if self.in_batches >= COMPILE_WORK:
-            return "compile"
-        return "load" if self.total >= LOAD_WORK else "have"
+            return "compiled"
+        return "cached" if self.total >= LOAD_WORK else "ready"
 
 
-_done = _Work()
-
-
-def row_work(reports: npt.NDArray[Any]) -> int:
-    """Return the work of going through the rows of a pair of reports."""
-    return reports.size + ROW_WORK * len(reports)
+_work_done = _WorkDone()
 
 
 def engine_for(job: Job, work: int, *arrays: npt.NDArray[Any]) -> Engine:
     """Return the engine for this much work on these arrays (both inputs, then the output).
 
-    Kernels that this process has are used.  Else kernels in numba's cache are loaded once the
-    work of this process is worth that, and kernels that are nowhere are compiled once its
-    batches are worth that; until then, and wherever numba is not, the array engine works.
+    1. Kernels that this process has loaded are used.
+    2. Kernels in numba's cache are loaded once the work of this process reaches `LOAD_WORK`.
+    3. Other kernels are compiled once the work of its batches reaches `COMPILE_WORK`.
+    4. Otherwise, and without numba, the array engine does the work.
     """
     setting = engine_setting()
     if setting == "array":
         return numpy_engine
     if not kernels.installed():
-        _done.add(work)
-        _hint(setting)
+        _work_done.add(work)
+        _check_numba_missing(setting)
         return numpy_engine
     dtypes = tuple([array.dtype for array in arrays])
     if setting == "compiled":
-        return kernels.engine(job, dtypes, "compile") or numpy_engine
-    compiled = kernels.engine(job, dtypes, "have")
+        return kernels.engine(job, dtypes, "compiled") or numpy_engine
+    compiled = kernels.engine(job, dtypes, "ready")
     if compiled is None:
-        _done.add(work)
-        compiled = kernels.engine(job, dtypes, _done.worth)
+        _work_done.add(work)
+        compiled = kernels.engine(job, dtypes, _work_done.choose_tier())
     return compiled or numpy_engine
 
 
 def engine_setting() -> str:
-    """Return what the environment says: ``array``, ``compiled`` or, by default, ``auto``."""
+    """Return the environment's setting: ``array``, ``compiled`` or, by default, ``auto``."""
     setting = os.environ.get(SETTING, "auto")
     if setting not in ("array", "compiled", "auto"):
         raise InputError(SETTING, f"is {setting!r}", "write array, compiled or auto, or unset it")
     return setting
 
 
-def _hint(setting: str) -> None:
-    """Say once that numba would help, where it would, or that it was asked for in vain."""
+def _check_numba_missing(setting: str) -> None:
+    """Raise an error if the setting requires numba; warn once if numba would save time."""
     if setting == "compiled" and not kernels.disabled():
         raise InputError(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
-    if _done.worth == "compile" and not kernels.disabled():
-        _hint_at_numba()
+    if _work_done.choose_tier() == "compiled" and not kernels.disabled():
+        _suggest_numba()
 
 
 @functools.cache
-def _hint_at_numba() -> None:
+def _suggest_numba() -> None:
     warn(
         "work of this size is several times faster with numba; pip install numba, or set "
         f"{SETTING}=array to silence this hint"

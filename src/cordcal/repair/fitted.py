@@ -1,4 +1,4 @@
-"""What CORD and Lift share once fitted: transform, and an explanation of each row."""
+"""The methods CORD and Lift share once fitted: `transform` and `explain`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cordcal._validation import layouts
 from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import Estimator
 from cordcal.repair import dispatch, foreign, numpy_engine, ranking, rule
-from cordcal.repair.inputs import check_against_fit, check_fitted, output_array, report_pair
+from cordcal.repair.inputs import check_against_fit, check_fitted, check_pair, output_array
 from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Explanation
 
@@ -25,7 +25,7 @@ Columns = tuple[npt.NDArray[Any], ...]
 
 
 def explain(original: Array, direct: Array, decision: Decisions | None, eta: Any) -> Explanation:
-    """Describe the rows and say what the repair with these scalars makes of each."""
+    """Describe each row and its repair with these scalars."""
     if np.ndim(eta):
         parts = _ranks(original, direct, decision, eta.tolist())
     else:
@@ -43,8 +43,8 @@ def _first_rank(
     else:
         states = [foreign.describe_rows(original, direct, decision)[0]]
     for state in states:
-        found = rule.response(eta, state.reference, state.reference_rest, state.lower)
-        yield _columns(state.decision, state, found)
+        responses = rule.response(eta, state.reference, state.reference_rest, state.lower)
+        yield _columns(state.decision, state, responses)
 
 
 def _ranks(
@@ -52,10 +52,10 @@ def _ranks(
 ) -> Iterator[Columns]:
     for rows in _ranked_blocks(original, direct, decision, len(etas)):
         levels = [
-            _columns(rows.order[:, level], state, found)
-            for level, state, found in ranking.respond_levels(rows, etas)
+            _columns(rows.order[:, level], state, responses)
+            for level, state, responses in ranking.respond_levels(rows, etas)
         ]
-        # The levels come from the inside out; their columns stand from the first rank on.
+        # The levels come from the last to the first; their columns go from the first to the last.
         yield tuple(np.stack(field[::-1], axis=1) for field in zip(*levels, strict=True))
 
 
@@ -66,20 +66,20 @@ def _ranked_blocks(
         for block in numpy_engine.checked_blocks(original, direct, decision):
             yield numpy_engine.rank_block(block, levels)
     else:
-        yield foreign.rank_foreign(original, direct, decision, levels)[0]
+        yield foreign.rank_rows(original, direct, decision, levels)[0]
 
 
 def _columns(
-    decision: Array, state: rule.RowState | Level, found: tuple[Array, Array, Array]
+    decision: Array, state: rule.RowState | Level, responses: tuple[Array, Array, Array]
 ) -> Columns:
-    mass, rest, slope = found
-    told = (decision, state.direct_mass, state.reference, state.lower, mass, state.changed)
+    mass, rest, slope = responses
+    fields = (decision, state.direct_mass, state.reference, state.lower, mass, state.changed)
     bound = numpy_engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
-    return (*(arrays.to_numpy(field) for field in told), bound)
+    return (*(arrays.to_numpy(field) for field in fields), bound)
 
 
 class FittedRepair(Estimator, ABC):
-    """A rule for rows, and the ways in which rows come; `fit` is the subclass's own."""
+    """Base class of repairs; a subclass adds `fit` and its rule for rows."""
 
     construction_: Any
     n_classes_: int
@@ -94,7 +94,7 @@ class FittedRepair(Estimator, ABC):
         out: npt.NDArray[Any] | None = None,
         axis: int | None = None,
     ) -> Any:
-        """Repair reports with what `fit` found.
+        """Repair rows with the fitted rule.
 
         Parameters
         ----------
@@ -102,20 +102,20 @@ class FittedRepair(Estimator, ABC):
             The classifier's and the calibrator's probabilities.  Rows of pandas objects are
             matched by index; the result has the order of ``original``.
         decision : array_like of int, optional
-            The class to keep in each row; required if `fit` was given one.
+            The class to preserve per row; required if `fit` had one.
         dtype : dtype, optional
             float64, float32 or float16; by default that of ``direct``.  The decision is
             strictly the largest entry in this dtype.
         out : ndarray, optional
-            Where to write; may be ``direct`` itself.  If a row is refused, the rows
-            before it have been written.
+            Where to write; may be ``direct`` itself.  If a row is invalid, the rows before it
+            have been written.
         axis : int, optional
-            The dimension of the classes, for dense reports such as (B, K, H, W).
+            The dimension of the classes, for dense arrays such as (B, K, H, W).
 
         Returns
         -------
         repaired : ndarray
-            The repaired probabilities, ``out`` if that was given; lazy for dask collections.
+            The repaired probabilities, or ``out``; lazy for dask collections.
         """
         check_fitted(self)
         return dispatch.transform(self, original, direct, decision, dtype, out, axis)
@@ -123,20 +123,19 @@ class FittedRepair(Estimator, ABC):
     def explain(
         self, original: Any, direct: Any, *, decision: Any = None, axis: int | None = None
     ) -> Explanation:
-        """Tell each row's story: decision, masses, interval, and what the repair did.
+        """Explain the repair of each row: decision, masses, interval, and bounds reached.
 
         Parameters
         ----------
         original, direct, decision, axis
-            As for `transform`; one row alone is a table of one row, and of dense reports every
-            position is a row.
+            As for `transform`; a single row gives a table of one row, and every position of a
+            dense array is a row.
 
         Returns
         -------
         explanation : Explanation
-            Vectors with one entry a row; matrices with a column for each rank that is kept,
-            where those are more than one.  For a lift, ``reference`` is the confidence before
-            any bound.
+            Vectors with one entry per row; if several ranks are preserved, matrices with one
+            column per rank.  For a `Lift`, ``reference`` is the confidence before clipping.
 
         Examples
         --------
@@ -157,7 +156,7 @@ class FittedRepair(Estimator, ABC):
         (original, direct), (decision,) = layouts.flatten_rows(
             axis, (original, direct), (decision,)
         )
-        p, q = report_pair(original, direct, allow_row=True)
+        p, q = check_pair(original, direct, allow_row=True)
         if q.ndim == 1:
             p, q = p[None, :], q[None, :]
         return self._explain(p, q, check_against_fit(self.construction_, q, decision))
@@ -169,7 +168,7 @@ class FittedRepair(Estimator, ABC):
         decision: Decisions,
         dtype: npt.DTypeLike,
     ) -> npt.NDArray[Any]:
-        """Repair a pair of matrices whose decisions were checked already."""
+        """Repair a pair of matrices with checked decisions."""
         out = output_array(direct, dtype, None, False)
         self._repair_rows(original, direct, decision, out)
         return out
@@ -182,14 +181,14 @@ class FittedRepair(Estimator, ABC):
         decision: Decisions | None,
         out: npt.NDArray[Any],
     ) -> None:
-        """Write repaired NumPy rows to ``out``, which may be an input but overlaps none."""
+        """Write repaired NumPy rows to ``out``: one of the inputs, or no overlap with them."""
 
     @abstractmethod
     def _repair_foreign(
         self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
     ) -> Any:
-        """Return repaired rows of another library, where they live."""
+        """Return repaired rows of another library, on their device."""
 
     @abstractmethod
     def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
-        """Tell the story of rows whose decisions were checked already."""
+        """Explain rows with checked decisions."""

@@ -1,4 +1,4 @@
-"""The arguments of a repair: pairs of reports, batches of them, and arrays to write to."""
+"""Check the arguments of a repair: pairs of probabilities, batches, and output arrays."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cordcal.repair.results import Construction, LiftConstruction, RankingConstr
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
 
-def report_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
-    """Return both reports as arrays of one shape and one library."""
+def check_pair(original: Any, direct: Any, *, allow_row: bool = False) -> tuple[Any, Any]:
+    """Return original and direct probabilities as arrays of one shape and one library."""
     p = as_matrix(original, "original", allow_row=allow_row)
     direct = in_column_order(direct, "direct", column_names(original), "original")
     q = as_matrix(direct, "direct", allow_row=allow_row)
@@ -50,21 +50,21 @@ def batch_arguments(batch: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(
             "batches",
             f"has a batch with the keys {', '.join(map(repr, batch))}",
-            "pass original and direct, and if wanted decision and sample_weight",
+            "pass original and direct, and optionally decision and sample_weight",
         )
     return dict(batch)
 
 
-def wanted_dtype(direct: Array, dtype: Any) -> Any:
-    """Return the output dtype in the library of ``direct``, which need not be the dtype's own."""
+def output_dtype(direct: Array, dtype: Any) -> Any:
+    """Return the output dtype as a dtype of the library of ``direct``."""
     name = arrays.dtype_name(dtype)
     xp = arrays.namespace(direct)
-    served = [str(each) for each in _OUTPUT_DTYPES]
+    supported = [str(output) for output in _OUTPUT_DTYPES]
     if array_api_compat.is_torch_array(direct):
-        served.append("bfloat16")
-    if name not in served or not hasattr(xp, name):
-        either = f"{', '.join(served[:-1])} or {served[-1]}"
-        raise InputError("dtype", f"{name} is not served", f"use {either}")
+        supported.append("bfloat16")
+    if name not in supported or not hasattr(xp, name):
+        choices = f"{', '.join(supported[:-1])} or {supported[-1]}"
+        raise InputError("dtype", f"{name} is not supported", f"use {choices}")
     return np.dtype(name) if xp is np else getattr(xp, name)
 
 
@@ -76,16 +76,16 @@ def output_array(
 ) -> npt.NDArray[Any]:
     """Return the (n, K) array to write to, which may be a view of ``out``."""
     if dtype is not None:
-        dtype = wanted_dtype(direct, dtype)
+        dtype = output_dtype(direct, dtype)
     if out is None:
         return np.empty(direct.shape, dtype=direct.dtype if dtype is None else dtype)
     expected = direct.shape[1:] if single else direct.shape
     if not isinstance(out, np.ndarray) or out.shape != expected:
-        found = getattr(out, "shape", type(out).__name__)
-        raise InputError("out", f"has shape {found}", f"pass an ndarray of shape {expected}")
-    wanted = out.dtype if dtype is None else dtype
-    if out.dtype not in _OUTPUT_DTYPES or out.dtype != wanted:
-        matching = "" if dtype is None else f" that equals dtype={wanted}"
+        shape = getattr(out, "shape", type(out).__name__)
+        raise InputError("out", f"has shape {shape}", f"pass an ndarray of shape {expected}")
+    required = out.dtype if dtype is None else dtype
+    if out.dtype not in _OUTPUT_DTYPES or out.dtype != required:
+        matching = "" if dtype is None else f" that equals dtype={required}"
         raise InputError(
             "out",
             f"has dtype {out.dtype}",
@@ -97,14 +97,14 @@ def output_array(
 
 
 def same_array(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
-    """Whether two arrays are one and the same memory, entry for entry."""
+    """Whether two arrays are views of the same memory, entry for entry."""
     return x.__array_interface__["data"][0] == y.__array_interface__["data"][0] and (
         (x.shape, x.strides, x.dtype) == (y.shape, y.strides, y.dtype)
     )
 
 
 def check_fitted(repair: Any) -> None:
-    """Refuse a repair that has not seen calibration rows yet."""
+    """Raise an error unless the repair is fitted."""
     if not hasattr(repair, "construction_"):
         from sklearn.exceptions import NotFittedError
 
@@ -118,7 +118,7 @@ def check_against_fit(
     direct: Array,
     decision: Any,
 ) -> Decisions | None:
-    """Return the decisions to keep, checked; refuse reports unlike those of the fit."""
+    """Check rows and decisions against those of the fit; return the decisions."""
     rows, classes = direct.shape
     if classes != construction.n_classes:
         raise InputError(
@@ -130,7 +130,7 @@ def check_against_fit(
         if construction.decision_given:
             raise InputError(
                 "decision",
-                "is missing: fit was given the decisions to keep, so transform needs them too",
+                "is missing: fit had decision=, so transform needs it too",
                 "pass decision=",
             )
         return None

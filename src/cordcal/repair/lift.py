@@ -1,4 +1,4 @@
-"""Lift: keep the decision, and learn from labels how confident to be of it."""
+"""Lift: preserve the decision, and learn from labels how confident to be of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal._validation.warn import warn
 from cordcal.repair import foreign, lift_rule, numpy_engine, rule
 from cordcal.repair.fitted import FittedRepair
-from cordcal.repair.inputs import check_fitted, report_pair, wanted_dtype
+from cordcal.repair.inputs import check_fitted, check_pair, output_dtype
 from cordcal.repair.lift_fit import fit_curve
 from cordcal.repair.lift_rule import Curve, Mode
 from cordcal.repair.results import Explanation, LiftConstruction
@@ -30,29 +30,29 @@ from cordcal.repair.rule import RowState, Split
 
 @dataclass(frozen=True, slots=True)
 class Masses:
-    """What reports put on the decisions, b, and what they leave, 1 − b: a pair of vectors."""
+    """The direct masses b on the decisions, and 1 − b, as two vectors."""
 
     mass: Vector
     rest: Vector
 
 
 class Lift(FittedRepair):
-    """Repair a calibrator's reports with labels: learn how sure to be of each decision.
+    """Repair a calibrator's probabilities with labels: learn the confidence in each prediction.
 
-    Like `CORD` it keeps the classifier's decision strictly on top and the direct
-    distribution over the other classes.  The mass on the decision comes from a map of three
-    numbers, s = σ(α·log b − β·log(1 − b) + γ) with α, β ≥ 0, where b is the direct mass on
-    the decision; `fit` learns them from whether the decisions are right.  Then s is raised
-    to the smallest mass that keeps the decision.
+    Like `CORD` it keeps the classifier's prediction strictly the largest entry, and the relative
+    direct probabilities of the other classes.  The probability of the prediction is
+    s = σ(α·log b − β·log(1 − b) + γ) with α, β ≥ 0, where b is its direct probability; `fit`
+    learns the three parameters from whether the predictions are right.  Where s is too small
+    to preserve the prediction, it is raised to the smallest value that does.
 
-    The labels are used a second time.  Pass reports of rows the calibrator was not fitted on,
-    or let `PreservingCalibrator` cross-fit them: an overfitted calibrator is too confident on its
-    own rows.
+    The labels are used a second time.  Pass probabilities of rows the calibrator was not fitted
+    on, or let `PreservingCalibrator` cross-fit them: an overfitted calibrator is too confident on
+    the rows it was fitted on.
 
     Parameters
     ----------
     mode : {"raise", "cap"}
-        What happens where s is too small to keep the decision.  ``"raise"`` raises it;
+        What happens where s is too small to preserve the prediction.  ``"raise"`` raises it;
         ``"cap"`` keeps s and lowers the other classes to just below it, which changes their
         distribution but not the confidence: for classifiers that are often wrong.
 
@@ -61,7 +61,7 @@ class Lift(FittedRepair):
     curve_ : Curve
         α, β and γ.
     construction_ : LiftConstruction
-        What `fit` did: the three numbers, losses before and after, rows at a bound.
+        The record of `fit`: the parameters, losses before and after, rows at a bound.
     n_classes_ : int
         Number of classes seen by `fit`.
 
@@ -96,23 +96,23 @@ class Lift(FittedRepair):
         sample_weight: Any = None,
         axis: int | None = None,
     ) -> Self:
-        """Learn the three numbers on calibration rows.
+        """Learn the three parameters on calibration rows.
 
         Parameters
         ----------
         original : array_like of shape (n, K)
             The classifier's own probabilities.
         direct : array_like of shape (n, K)
-            The calibrator's probabilities for the same rows, best of rows it was not fitted on.
+            The calibrator's probabilities for the same rows, ideally rows it was not fitted on.
         labels : array_like of int of shape (n,)
             The true classes, as column indices.
         decision : array_like of int, optional
-            The class to keep in each row, where it is not the argmax of ``original``
-            (ties go to the smallest index).
+            The class to preserve per row; by default the argmax of ``original`` (ties go to
+            the smallest index).
         sample_weight : array_like, optional
             Weights of the rows; they are scaled to mean one.
         axis : int, optional
-            The dimension of the classes, for dense reports such as (B, K, H, W).
+            The dimension of the classes, for dense arrays such as (B, K, H, W).
 
         Returns
         -------
@@ -121,8 +121,8 @@ class Lift(FittedRepair):
 
         Notes
         -----
-        Dask arrays and data frames are described where their blocks are; a few numbers per row
-        travel to the caller.
+        Dask arrays and data frames are read on the workers that hold their blocks, which return
+        a few numbers per row.
         """
         if labels is None:
             raise InputError("labels", "is missing", "Lift learns from labels; CORD needs none")
@@ -151,8 +151,13 @@ class Lift(FittedRepair):
         if sample_weight is not None:
             whole = np.concatenate([part.weight for part in parts])
             check_weights(whole, len(whole))
-        given = {"weighted": sample_weight is not None, "decision_given": decision is not None}
-        return self._learn(parts, classes, None, **given)
+        return self._learn(
+            parts,
+            classes,
+            None,
+            weighted=sample_weight is not None,
+            decision_given=decision is not None,
+        )
 
     def _fit(
         self,
@@ -164,9 +169,9 @@ class Lift(FittedRepair):
         *,
         held_out: Masses | None = None,
     ) -> Self:
-        """Learn from rows that were checked already, or from ``held_out`` masses of them.
+        """Learn from checked rows.
 
-        These are the masses of models that had not seen the rows.
+        ``held_out`` replaces their direct masses by those of models not fitted on the rows.
         """
         parts = list(_labelled(original, direct, labels, decision, weight))
         weighted = weight is not None
@@ -191,17 +196,17 @@ class Lift(FittedRepair):
         weight = rows.weight if weighted else None
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
         right = rows.label == rows.decision
-        found = fit_curve(masses.mass, masses.rest, right, weight)
-        low, high = _at_bounds(found.curve, self.mode, rows, classes)
+        fitted = fit_curve(masses.mass, masses.rest, right, weight)
+        low, high = _at_bounds(fitted.curve, self.mode, rows, classes)
         construction = LiftConstruction(
             n=len(right),
             n_classes=classes,
             mode=self.mode,
-            **found.curve._asdict(),
-            ridge=found.ridge,
-            loss_before=found.loss_before,
-            loss_after=found.loss_after,
-            gap=found.gap,
+            **fitted.curve._asdict(),
+            ridge=fitted.ridge,
+            loss_before=fitted.loss_before,
+            loss_after=fitted.loss_after,
+            gap=fitted.gap,
             cross_fitted=held_out is not None,
             n_right=int(right.sum()),
             n_changed=int(rows.changed.sum()),
@@ -210,9 +215,9 @@ class Lift(FittedRepair):
             decision_given=decision_given,
             effective_n=_effective(rows.weight),
         )
-        # In one step: a fit that is interrupted leaves the one before whole.
+        # In one step, so that an interrupted fit leaves the previous one intact.
         self.__dict__.update(
-            construction_=construction, curve_=found.curve, n_classes_=construction.n_classes
+            construction_=construction, curve_=fitted.curve, n_classes_=construction.n_classes
         )
         return self
 
@@ -224,50 +229,50 @@ class Lift(FittedRepair):
         out: npt.NDArray[Any],
     ) -> None:
         for block in numpy_engine.described_blocks(original, direct, decision):
-            out[block.rows] = self._lifted(block.direct, block.state, block.part, out.dtype)
+            out[block.rows] = self._apply(block.direct, block.state, block.part, out.dtype)
 
     def _repair_foreign(
         self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
     ) -> Any:
         state, part, wide = foreign.describe_rows(original, direct, decision)
-        return self._lifted(wide, state, part, dtype)
+        return self._apply(wide, state, part, dtype)
 
-    def _lifted(self, direct: Array, state: RowState, part: Split, dtype: Any) -> Array:
+    def _apply(self, direct: Array, state: RowState, part: Split, dtype: Any) -> Array:
         mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
         return lift_rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
 
     def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
-        states = [arrays_of(state) for state in _states(original, direct, decision)]
-        told = {
+        states = list(_states(original, direct, decision))
+        column = {
             field.name: np.concatenate([getattr(state, field.name) for state in states])
             for field in fields(RowState)
         }
         reference, rest = lift_rule.confidence(
-            self.curve_, told["direct_mass"], told["direct_rest"]
+            self.curve_, column["direct_mass"], column["direct_rest"]
         )
-        lower = _lower(self.mode, told["lower"], direct.shape[1])
-        mass, _, low, high = lift_rule.into_interval(reference, rest, lower)
+        lower = _lower(self.mode, column["lower"], direct.shape[1])
+        mass, _, low, high = rule.clip_to_interval(reference, rest, lower)
         return Explanation(
-            told["decision"],
-            told["direct_mass"],
+            column["decision"],
+            column["direct_mass"],
             reference,
             lower,
             mass,
-            told["changed"],
+            column["changed"],
             np.where(low, -1, np.where(high, 1, 0)).astype(np.int8),
         )
 
     def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Return what a model file holds: the three numbers, and how they were found."""
+        """Return the content of a model file: the three parameters and the construction."""
         check_fitted(self)
         return {"curve": np.array(self.curve_)}, {"construction": self.construction_.to_dict()}
 
     @classmethod
-    def _from_state(cls, held: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
-        """Rebuild a fitted repair from what `_state` returned."""
+    def _from_state(cls, tensors: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+        """Rebuild a fitted repair from the content of a model file."""
         lift = cls(meta["construction"]["mode"])
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
-        lift.curve_ = Curve(*held["curve"].tolist())
+        lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
         return lift
 
@@ -275,19 +280,21 @@ class Lift(FittedRepair):
         mode = "" if self.mode == "raise" else f"mode={self.mode!r}"
         if not hasattr(self, "curve_"):
             return f"Lift({mode})"
-        told = ", ".join(f"{name}={value:.6g}" for name, value in self.curve_._asdict().items())
-        return f"Lift({mode + ', ' if mode else ''}{told})"
+        parameters = ", ".join(
+            f"{name}={value:.6g}" for name, value in self.curve_._asdict().items()
+        )
+        return f"Lift({mode + ', ' if mode else ''}{parameters})"
 
 
 def check_mode(mode: Any) -> None:
-    """Refuse anything but the two modes."""
+    """Raise an error unless the mode is one of the two."""
     if mode not in ("raise", "cap"):
         raise InputError("mode", f"is {mode!r}", 'write mode="raise" or mode="cap"')
 
 
 @dataclass(frozen=True, slots=True)
 class _LabelledRows:
-    """Calibration rows, described: vectors with one entry a row."""
+    """Calibration rows, described: vectors with one entry per row."""
 
     decision: Decisions
     label: Decisions
@@ -301,14 +308,14 @@ class _LabelledRows:
 def _described(
     axis: int | None, original: Any, direct: Any, labels: Any, decision: Any, weight: Any
 ) -> Iterator[_LabelledRows]:
-    """Check and describe the rows, view by view where the classes lie along an axis."""
+    """Check and describe the rows; dense arrays in several views."""
     if not layouts.is_dense(axis, original, direct):
         yield from _checked(original, direct, labels, decision, weight)
         return
     assert axis is not None
     check_same_shape(original, "original", direct, "direct")
-    beside = (labels, decision, weight)
-    for _, (p, q), vectors in layouts.row_views(axis, (original, direct), beside):
+    row_vectors = (labels, decision, weight)
+    for _, (p, q), vectors in layouts.row_views(axis, (original, direct), row_vectors):
         yield from _checked(p, q, *vectors)
 
 
@@ -322,7 +329,7 @@ def _described_block(
 def _checked(
     original: Any, direct: Any, labels: Any, decision: Any, weight: Any
 ) -> Iterator[_LabelledRows]:
-    p, q = report_pair(original, direct)
+    p, q = check_pair(original, direct)
     rows, classes = q.shape
     label = check_decisions(labels, rows, classes, "labels")
     keep = None if decision is None else check_decisions(decision, rows, classes)
@@ -337,10 +344,10 @@ def _labelled(
     decision: Decisions | None,
     weight: Vector | None,
 ) -> Iterator[_LabelledRows]:
-    """Describe rows that were checked already, block by block."""
+    """Describe checked rows block by block."""
     w = np.ones(len(label)) if weight is None else weight
     start = 0
-    for state in map(arrays_of, _states(original, direct, decision)):
+    for state in _states(original, direct, decision):
         at = slice(start, start + len(state.decision))
         yield _LabelledRows(
             state.decision,
@@ -359,18 +366,11 @@ def _states(original: Array, direct: Array, decision: Decisions | None) -> Itera
         for block in numpy_engine.described_blocks(original, direct, decision):
             yield block.state
     else:
-        yield foreign.describe_rows(original, direct, decision)[0]
-
-
-def arrays_of(state: RowState) -> RowState:
-    """Return a state whose vectors are NumPy's, in float64 where they are numbers."""
-    held = {field.name: arrays.to_numpy(getattr(state, field.name)) for field in fields(RowState)}
-    wide = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in held.items()}
-    return RowState(**wide)
+        yield foreign.numpy_state(foreign.describe_rows(original, direct, decision)[0])
 
 
 def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:
-    """Return the smallest confidences: those of Eq. (4), or those that leave room to cap."""
+    """Return the smallest confidences: those of Eq. (4), or the smallest that can be capped."""
     if mode == "raise":
         return lower
     return np.minimum(lower, lift_rule.min_mass(classes, np.float64))
@@ -380,7 +380,7 @@ def _at_bounds(
     curve: Curve, mode: Mode, rows: _LabelledRows, classes: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
-    _, _, low, high = lift_rule.into_interval(mass, rest, _lower(mode, rows.lower, classes))
+    _, _, low, high = rule.clip_to_interval(mass, rest, _lower(mode, rows.lower, classes))
     return low, high
 
 
@@ -390,7 +390,7 @@ def _effective(weight: Vector) -> float:
 
 
 def decision_masses(direct: Vector, decision: Decisions) -> Masses:
-    """Return b and 1 − b of reports, stabilised as in a repair, so that both are above zero."""
+    """Return b and 1 − b, stabilised as in a repair, so that both are positive."""
     mass, rest = np.empty(len(direct)), np.empty(len(direct))
     for at in row_blocks(*direct.shape):
         mass[at], rest[at] = rule.normalised(rule.split(direct[at], decision[at]))
@@ -400,39 +400,39 @@ def decision_masses(direct: Vector, decision: Decisions) -> Masses:
 def lift_confidences(
     confidence: Any, decision: Any, rest: Any, mode: Mode = "raise", *, dtype: Any = None
 ) -> npt.NDArray[Any]:
-    """Turn confidences in decisions into whole reports whose argmax is the decision.
+    """Turn confidences in predictions into probabilities whose argmax is the prediction.
 
-    Any scalar calibrator (of the largest probability, of "the decision is right") gives a
-    report over all classes this way.
+    This extends any scalar calibrator (of the largest probability, of "the prediction is
+    right") to probabilities of all classes.
 
     Parameters
     ----------
     confidence : array_like of shape (n,)
-        The probability that each decision is right, between 0 and 1.
+        The probability that each prediction is right, between 0 and 1.
     decision : array_like of int of shape (n,)
-        The class that is to be on top of each row.
+        The prediction per row, which becomes the largest entry.
     rest : array_like of shape (n, K)
-        How to share out what the confidence leaves, such as the classifier's probabilities:
-        not negative, the entry at the decision is ignored, rows need not sum to one, and a
-        row of zeros means evenly.
+        How to distribute one minus the confidence over the other classes, such as the
+        classifier's probabilities: not negative, the entry at the prediction is ignored, rows
+        need not sum to one, and a row of zeros means evenly.
     mode : {"raise", "cap"}
-        What happens where the confidence is too small to be on top.  ``"raise"`` raises it to
-        the smallest that is; ``"cap"`` keeps it and lowers the other classes to just below
-        it, filling up the smaller ones.
+        What happens where the confidence is too small to be the largest entry.  ``"raise"``
+        raises it to the smallest value that is; ``"cap"`` keeps it, lowers larger classes to
+        just below it and raises the smaller ones.
     dtype : dtype, optional
         float64, float32 or float16; by default that of ``rest``.  The decision is strictly
         the largest entry in this dtype.
 
     Returns
     -------
-    report : ndarray of shape (n, K)
-        Probabilities.
+    probabilities : ndarray of shape (n, K)
+        One distribution per row.
 
     Warns
     -----
     UserWarning
-        With ``mode="cap"``, of rows whose confidence is so near to 1/K that even K equal
-        shares would not do; it is raised just enough.
+        With ``mode="cap"``, if rows have a confidence so small (about 1/K) that the others
+        cannot all be below it; it is raised just enough.
 
     Examples
     --------
@@ -447,23 +447,25 @@ def lift_confidences(
     check_mode(mode)
     confidence, decision, rest = align_rows(confidence=confidence, decision=decision, rest=rest)
     shares = arrays.to_numpy(as_matrix(rest, "rest", allow_row=True))
-    given = np.atleast_2d(shares)
-    rows, classes = given.shape
+    matrix = np.atleast_2d(shares)
+    rows, classes = matrix.shape
     keep = check_decisions(decision, rows, classes)
     mass = _checked_confidence(confidence, rows)
-    served = given.dtype if dtype is None else wanted_dtype(given, dtype)
-    report = np.empty(given.shape, served)
+    output = matrix.dtype if dtype is None else output_dtype(matrix, dtype)
+    result = np.empty(matrix.shape, output)
     for at in row_blocks(rows, classes):
-        report[at] = _lifted(mass[at], keep[at], _checked_rest(given[at], at.start), served, mode)
+        result[at] = _lift_block(
+            mass[at], keep[at], _checked_rest(matrix[at], at.start), output, mode
+        )
     if mode == "cap":
-        _warn_about_room(mass, classes, served)
-    return report if shares.ndim == 2 else report[0]
+        _warn_if_infeasible(mass, classes, output)
+    return result if shares.ndim == 2 else result[0]
 
 
-def _lifted(
+def _lift_block(
     mass: Vector, decision: Decisions, rest: Vector, dtype: Any, mode: Mode
 ) -> npt.NDArray[Any]:
-    """Lift some rows, seen as reports with half of their mass on the decision."""
+    """Lift some rows, as distributions with half of their mass on the decision."""
     chosen = rule.chosen_entries(rest, decision, xp=np)
     others = np.where(chosen, 0.0, rest)
     # Scaled by the largest entry first, so that no sum of many large numbers overflows.
@@ -471,9 +473,9 @@ def _lifted(
     empty = largest == 0.0
     others = np.where(empty, ~chosen, others / np.where(empty, 1.0, largest))
     total = lane_sum(others)[:, None]
-    seen = np.where(chosen, 0.5, 0.5 * (others / total))
-    state, part = rule.row_state(seen, seen, decision, np.zeros(len(mass), dtype=bool))
-    return np.asarray(lift_rule.keep_decision(seen, state, part, mass, 1.0 - mass, dtype, mode))
+    half = np.where(chosen, 0.5, 0.5 * (others / total))
+    state, part = rule.row_state(half, half, decision, np.zeros(len(mass), dtype=bool))
+    return np.asarray(lift_rule.keep_decision(half, state, part, mass, 1.0 - mass, dtype, mode))
 
 
 def _checked_confidence(confidence: Any, rows: int) -> Vector:
@@ -489,7 +491,7 @@ def _checked_confidence(confidence: Any, rows: int) -> Vector:
         row = int(np.flatnonzero(bad)[0])
         raise InputError(
             "confidence",
-            "is no probability",
+            "is not a probability",
             "pass numbers between 0 and 1",
             rows=np.flatnonzero(bad),
             detail=f"is {array[row]:.6g}, not a probability",
@@ -509,7 +511,7 @@ def _checked_rest(rest: npt.NDArray[Any], first: int) -> Vector:
     return rest.astype(np.float64)
 
 
-def _warn_about_room(mass: Vector, classes: int, dtype: Any) -> None:
+def _warn_if_infeasible(mass: Vector, classes: int, dtype: Any) -> None:
     least = lift_rule.min_mass(classes, dtype)
     infeasible = int(np.count_nonzero(mass < least))
     if infeasible:

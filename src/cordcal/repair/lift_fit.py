@@ -1,8 +1,8 @@
-"""Fit the three numbers of Lift: a convex problem in three variables, solved to a certificate.
+"""Fit the three parameters of Lift: a convex problem, solved with a certificate.
 
-The loss is the weighted logistic loss of "the decision was right" in z = α·log b −
-β·log(1 − b) + γ, before any bound, with a ridge towards the identity and α, β ≥ 0.  How strong
-the ridge is, the rows decide: of four strengths the one under which they are most likely.
+The loss is the weighted logistic loss of "the decision is right" in z = α·log b −
+β·log(1 − b) + γ, before clipping, with a ridge penalty towards the identity and α, β ≥ 0.  The
+ridge is the one of four strengths under which the rows are most likely.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy.typing as npt
 from cordcal._numeric.types import Vector
 from cordcal.repair.lift_rule import IDENTITY, Curve
 
-# A ridge weighs as much as so many rows.  Five keep three numbers from following ten errors, and
-# 300 rows with errors outvote them; a mixture that is calibrated already needs to be left alone.
+# Ridge strengths, in rows.  Five rows prevent three parameters from fitting ten errors, and 300
+# rows with errors outweigh them; the larger ones leave a calibrated blend alone.
 RIDGES = (5.0, 20.0, 80.0, 320.0)
-# A squared Newton decrement below this, a row, is rounding: the step moves no digit that is kept.
+# A squared Newton decrement below this, per row, is rounding: the step changes no digit.
 _SETTLED = 1e-26
-# Below this, a row, a full step cannot overshoot, and differences of losses are mostly rounding.
+# Below this, per row, a full step cannot overshoot, and loss differences are mostly rounding.
 _NEAR = 1e-12
 _MOST_STEPS = 200
 
@@ -30,8 +30,8 @@ _MOST_STEPS = 200
 class Fitted:
     """A fitted curve, the mean losses of the identity and of the curve, and the certificate.
 
-    ``gap`` bounds, a row, how far the penalised loss is above its minimum; ``ridge`` is the
-    strength, in rows, that was chosen.
+    ``gap`` bounds how far the penalised loss per row is above its minimum; ``ridge`` is the
+    chosen strength, in rows.
     """
 
     curve: Curve
@@ -44,12 +44,12 @@ class Fitted:
 def fit_curve(
     mass: Vector, rest: Vector, right: npt.NDArray[np.bool_], weight: Vector | None
 ) -> Fitted:
-    """Return the curve that fits best whether decisions with these masses are right.
+    """Return the curve that best predicts whether decisions with these masses are right.
 
     Parameters
     ----------
     mass, rest : ndarray
-        b and 1 − b, both above zero.
+        b and 1 − b, both positive.
     right : ndarray of bool
         Whether each decision is right.
     weight : ndarray, optional
@@ -57,8 +57,8 @@ def fit_curve(
     """
     rows = _Problem.of(mass, rest, right, weight)
     problems = [replace(rows, ridge=ridge) for ridge in RIDGES]
-    found = [(problem, problem.solve()) for problem in problems]
-    problem, theta = max(found, key=lambda pair: pair[0].evidence(pair[1]))
+    solutions = [(problem, problem.solve()) for problem in problems]
+    problem, theta = max(solutions, key=lambda pair: pair[0].evidence(pair[1]))
     return Fitted(
         Curve(*theta.tolist()),
         problem.ridge,
@@ -70,7 +70,7 @@ def fit_curve(
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """Rows as columns log b, −log(1 − b) and 1, in one order whatever order they came in."""
+    """Rows as columns log b, −log(1 − b) and 1, sorted."""
 
     columns: npt.NDArray[np.float64]
     right: Vector
@@ -84,7 +84,7 @@ class _Problem:
         w = np.ones(mass.size) if weight is None else weight
         counted = w > 0.0
         mass, rest, y, w = mass[counted], rest[counted], right[counted].astype(float), w[counted]
-        # Sums round alike only in one order: blocks, threads and shuffles must not show.
+        # Sums round alike only in one order; the result must not depend on the order of rows.
         order = np.lexsort((w, y, rest, mass))
         mass, rest, y, w = mass[order], rest[order], y[order], w[order]
         w = w / w.max()
@@ -108,15 +108,15 @@ class _Problem:
     def evidence(self, theta: Vector) -> float:
         """Return the log-probability of the rows under this ridge, up to a constant.
 
-        The ridge is a normal prior of the three numbers, and they are integrated out by
-        Laplace's approximation around the best ones.
+        The ridge is a normal prior of the parameters, which are integrated out by Laplace's
+        approximation.
         """
         _, hessian = self.slopes(theta)
         volume = float(np.linalg.slogdet(hessian / self.ridge)[1])
         return -self.value(theta) - 0.5 * volume
 
     def _scores(self, theta: Vector) -> Vector:
-        # Spelled out: a library's product of matrices may add in another order.
+        # Written out, because a matrix product may add in another order.
         alpha, beta, gamma = theta.tolist()
         scores: Vector = alpha * self.columns[0] + beta * self.columns[1] + gamma
         return scores
@@ -136,14 +136,14 @@ class _Problem:
         return gradient, hessian
 
     def solve(self) -> Vector:
-        """Return the best three numbers, α and β at least zero."""
-        found = [self.solve_face(face) for face in product((True, False), repeat=2)]
-        # Strict convexity: the best of the faces' own optima that are allowed is the optimum.
-        allowed = [theta for theta in found if theta[0] >= 0.0 and theta[1] >= 0.0]
+        """Return the optimal parameters, with α and β at least zero."""
+        optima = [self.solve_face(face) for face in product((True, False), repeat=2)]
+        # By strict convexity, the best feasible optimum of a face is the optimum.
+        allowed = [theta for theta in optima if theta[0] >= 0.0 and theta[1] >= 0.0]
         return min(allowed, key=self.value)
 
     def solve_face(self, free: tuple[bool, ...]) -> Vector:
-        """Minimise over one face: α and β free, or zero where they are not."""
+        """Minimise over one face: α and β are free or fixed at zero."""
         at = np.flatnonzero((*free, True))
         theta = np.where((*free, True), IDENTITY, 0.0)
         for _ in range(_MOST_STEPS):
@@ -157,9 +157,9 @@ class _Problem:
         return theta
 
     def _shortened(self, theta: Vector, step: Vector) -> Vector:
-        """Halve a step until it lowers the loss, which a Newton step of a convex one does."""
-        here = self.value(theta)
-        while self.value(theta + step) >= here and np.abs(step).max() > 1e-300:
+        """Halve a Newton step until it lowers the loss."""
+        before = self.value(theta)
+        while self.value(theta + step) >= before and np.abs(step).max() > 1e-300:
             step = 0.5 * step
         return step
 
@@ -167,6 +167,6 @@ class _Problem:
         """Bound how far the value is above its minimum: it is ``ridge``-strongly convex."""
         gradient, _ = self.slopes(theta)
         bound = (theta == 0.0) & np.array([True, True, False])
-        # At a bound only a slope that asks for more than zero counts.
+        # At the bound zero only a negative slope counts.
         pull = np.where(bound, np.minimum(gradient, 0.0), gradient)
         return float((pull * pull).sum()) / (2.0 * self.ridge)

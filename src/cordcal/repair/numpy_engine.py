@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows
-from cordcal._numeric import arrays
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.exact import ExactSum, weighted
 from cordcal._numeric.rows import lane_sum
-from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._numeric.types import Decisions, Vector
 from cordcal._validation.probabilities import (
     are_distributions,
     probability_errors,
@@ -22,13 +21,13 @@ from cordcal._validation.probabilities import (
     warn_about_pair,
 )
 from cordcal.repair import ranking, rule
-from cordcal.repair.ranking import RankedRows
+from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.rule import EPSILON, RowState, Split
 from cordcal.repair.solve import ConstraintValue
 
-# Halley's error is the third power of the last step: from here on it is below the grid's.
+# Halley's error is the third power of the last step: below this it is finer than the grid.
 _CLOSE = 2.0**-17
-# Two or three steps suffice on most data; more than this would not pay.
+# Two or three steps suffice on most data; more than this is not worth the time.
 _STEPS = 8
 # Rows of a pass over vectors.
 _VECTOR_BLOCK = 2**16
@@ -36,7 +35,7 @@ _VECTOR_BLOCK = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of rows, described."""
+    """One block of rows with their intervals and references; see `CheckedBlock`."""
 
     rows: slice
     direct: Vector
@@ -49,7 +48,7 @@ class Block:
 class CheckedBlock:
     """One block of rows that are distributions: as supplied, and widened to float64.
 
-    The deviations are the largest of its rows' sums from one; direct rows that deviate by
+    The deviations are the largest distances of row sums from one; direct rows that deviate by
     more than ``level`` are normalised.
     """
 
@@ -74,56 +73,54 @@ def checked_blocks(
     *,
     first: int = 0,
 ) -> Iterator[CheckedBlock]:
-    """Check the rows block by block; warn once about sloppy sums at the end.
+    """Check the rows block by block; warn once about inexact sums at the end.
 
     ``first`` is the number of the first row in the caller's arrays, for error messages.
     """
     worst = np.zeros(2)
-    for block in _sound_blocks(original, direct, decision, first):
+    for block in _distribution_blocks(original, direct, decision, first):
         worst = np.maximum(worst, (block.original_deviation, block.direct_deviation))
         yield block
     warn_about_pair(worst.tolist(), original, direct)
 
 
-def _sound_blocks(
+def _distribution_blocks(
     original: npt.NDArray[Any], direct: npt.NDArray[Any], decision: Decisions | None, first: int
 ) -> Iterator[CheckedBlock]:
+    """Yield blocks whose rows are distributions; raise an error for the first other row."""
     for at in row_blocks(*direct.shape):
         p, q = original[at], direct[at]
         wide_p, wide_q = p.astype(np.float64), q.astype(np.float64)
         deviations = []
-        for report, wide in ((p, wide_p), (q, wide_q)):
-            totals = _totals(wide)
-            if not are_distributions(report, totals, report.dtype):
+        for probabilities, wide in ((p, wide_p), (q, wide_q)):
+            totals = _row_sums(wide)
+            if not are_distributions(probabilities, totals, probabilities.dtype):
                 with renumber_rows(first + at.start):
-                    raise_first(*pair_refusals(original[at.start :], direct[at.start :]))
+                    raise_first(*pair_errors(original[at.start :], direct[at.start :]))
             deviations.append(deviation(totals))
         keep = None if decision is None else decision[at]
         yield CheckedBlock(at, p, q, keep, wide_p, wide_q, *deviations)
 
 
 def deviation(totals: Vector) -> float:
-    """Return how far from one the sums lie at most."""
+    """Return the largest distance of the sums from one."""
     return float(np.abs(totals - 1.0).max())
 
 
-def pair_refusals(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[InputError]:
-    """Return a refusal for each way in which rows are no distributions, with all such rows.
-
-    Who goes on around bad rows asks for all of them here.
-    """
+def pair_errors(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[InputError]:
+    """Return one error per kind of bad row, with all such rows, for callers that skip them."""
     return merge_errors(
-        refusal.offset_rows(at.start)
+        error.offset_rows(at.start)
         for at in row_blocks(*direct.shape)
-        for name, report in (("original", original[at]), ("direct", direct[at]))
-        for refusal in probability_errors(
-            report, _totals(report.astype(np.float64)), name, report.dtype
+        for name, block in (("original", original[at]), ("direct", direct[at]))
+        for error in probability_errors(
+            block, _row_sums(block.astype(np.float64)), name, block.dtype
         )
     )
 
 
-@np.errstate(invalid="ignore")  # infinities of both signs are refused in words
-def _totals(wide: Vector) -> Vector:
+@np.errstate(invalid="ignore")  # rows with infinities of both signs get an error of their own
+def _row_sums(wide: Vector) -> Vector:
     return np.asarray(lane_sum(wide))
 
 
@@ -137,10 +134,10 @@ def described_blocks(
 ) -> Iterator[Block]:
     """Check and describe the rows block by block; see `checked_blocks`.
 
-    Here the sum of a direct row is that of its two parts, by which the kernels go.
+    The sum of a direct row is that of its two parts, as in the kernels.
     """
     worst = np.zeros(2)
-    for block in _sound_blocks(original, direct, decision, first):
+    for block in _distribution_blocks(original, direct, decision, first):
         keep = np.argmax(block.original, axis=1) if block.decision is None else block.decision
         moved = np.argmax(block.direct, axis=1) != keep
         state, part = rule.row_state(
@@ -153,11 +150,11 @@ def described_blocks(
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Calibration rows reduced to three numbers each and some exact sums.
+    """Calibration rows reduced to three numbers per row and some exact sums.
 
-    ``target_sum`` is Σ w τ for the masses τ whose mean is to be retained: the direct ones
-    (b) for CORD.  ``reference_shift`` is Σ w (g − τ): with it the constraint Σ w (s − τ)
-    needs the references only.
+    ``target_sum`` is Σ w τ for the masses τ whose mean is retained: the direct ones (b) for
+    CORD.  ``reference_shift`` is Σ w (g − τ): with it the constraint Σ w (s − τ) needs the
+    references only.
     """
 
     reference: Vector
@@ -169,9 +166,21 @@ class Description:
     reference_shift: ExactSum
     n_changed: int
 
+    @classmethod
+    def from_state(
+        cls, state: RowState | Level, weight: Vector | None, n_changed: int
+    ) -> Description:
+        """Return the description of CORD's rows from float64 vectors."""
+        b, b_rest = state.direct_mass, state.direct_rest
+        g, g_rest = state.reference, state.reference_rest
+        direct_sum = weighted(b, weight)
+        shift = weighted(rule.gap(g, g_rest, b, b_rest), weight)
+        lower_sum = weighted(state.lower, weight)
+        return cls(g, g_rest, state.lower, direct_sum, lower_sum, direct_sum, shift, n_changed)
 
-# What a mean target may follow: the direct mass, the local reference, or the direct mass
-# moved to the nearest end of its interval.
+
+# Which masses' mean is retained: the direct masses, the local references, or the direct masses
+# clipped to their intervals.
 MeanTarget = Literal["direct", "reference", "projected"]
 
 
@@ -185,7 +194,7 @@ def describe(
     reference_weight: float = 0.5,
     target: MeanTarget = "direct",
 ) -> Description:
-    """Check and describe every calibration row, on one core whatever ``threads`` allows."""
+    """Check and describe every calibration row, on one core whatever ``threads`` is."""
     rows = direct.shape[0]
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
     direct_sum = lower_sum = target_sum = shift = ExactSum()
@@ -210,7 +219,7 @@ def describe(
 
 
 def _target(state: RowState, target: MeanTarget) -> tuple[Vector, Vector]:
-    """Return the masses whose mean is to be retained, and their complements."""
+    """Return the masses whose mean is retained, and their complements."""
     if target == "direct":
         return state.direct_mass, state.direct_rest
     if target == "reference":
@@ -227,16 +236,16 @@ def probes(
     weight: Vector | None,
     threads: int = 1,
 ) -> list[ConstraintValue]:
-    """Evaluate the constraint at some candidates, on one core."""
+    """Evaluate the constraint at some candidates, on one core whatever ``threads`` is."""
     return [_probe(eta, reference, reference_rest, lower, weight) for eta in etas]
 
 
 def search(
     shift: float, reference: Vector, reference_rest: Vector, lower: Vector, weight: Vector | None
 ) -> float:
-    """Return about where Σ w (s(η) − g) + shift vanishes, or zero if steps lead nowhere.
+    """Return an approximate root of Σ w (s(η) − g) + shift, or zero if there is none nearby.
 
-    The sums are rounded, so this says where to look, not what is there.
+    The sums are rounded, so the result is a starting point only.
     """
     eta = 0.0
     for _ in range(_STEPS):
@@ -258,8 +267,8 @@ def _estimate(
     eta: float, g: Vector, g_rest: Vector, lower: Vector, weight: Vector | None
 ) -> tuple[float, float, float]:
     """Return Σ w (s(η) − g) and its first two derivatives."""
-    shift = eta + (g - g_rest)
-    inverse = 1.0 / np.sqrt(shift * shift + 4.0 * (g * g_rest))
+    shift, radius = rule.shift_and_radius(eta, g, g_rest)
+    inverse = 1.0 / radius
     mass, rest, rise = rule.response(eta, g, g_rest, lower)
     bend = rise * inverse * ((rest - mass) - shift * inverse)
     gap = mass - g
@@ -287,7 +296,7 @@ def _probe(
 
 
 def at_bound(rest: Vector, slope: Vector) -> npt.NDArray[np.int8]:
-    """Return -1 for masses at their lower bound, 1 at the upper, 0 between."""
+    """Return -1 for masses at their lower bound, 1 at the upper one, 0 otherwise."""
     clipped = np.where(rest == EPSILON, 1, -1)
     return np.where(slope == 0.0, clipped, 0).astype(np.int8)
 
@@ -303,7 +312,7 @@ def repair(
     reference_weight: float = 0.5,
     first: int = 0,
 ) -> None:
-    """Write the repaired rows to ``out``, in its dtype, the decision strictly on top."""
+    """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
     for block in described_blocks(
         original, direct, decision, reference_weight=reference_weight, first=first
     ):
@@ -311,16 +320,15 @@ def repair(
 
 
 def _write(eta: float, block: Block, out: npt.NDArray[Any]) -> None:
-    """Put the repaired mass on the decision and share the rest (Eq. 2), without temporaries.
+    """Write the rows of `rule.repair_rows`, rounded, with `rule.raise_decision` applied.
 
-    The same as `_array.rebuild` and `_array.lift_decision`, but on the tail itself, which
-    nobody reads again.
+    The same bits, but without temporaries: it overwrites the tail, which is not read again.
     """
     state, part = block.state, block.part
     mass, rest, _ = rule.response(eta, state.reference, state.reference_rest, state.lower)
     scale, factor = part.scale, rest / part.rest
     if eta == 0.0:
-        same = rule.unchanged(eta, part, state, block.level)
+        same = rule.unchanged(part, state, block.level)
         mass = np.where(same, part.entry, mass)
         scale, factor = np.where(same, 1.0, scale), np.where(same, 1.0, factor)
     shift = part.offset * factor
@@ -331,14 +339,14 @@ def _write(eta: float, block: Block, out: npt.NDArray[Any]) -> None:
     if shift.any():
         others += shift[:, None]
     out[...] = others
-    # Rounding keeps order, so the largest rival is the rounded largest entry.
+    # Rounding preserves order, so the largest rival is the rounded largest entry.
     rival = ((part.top * scale) * factor + shift).astype(out.dtype)
-    kept = mass.astype(out.dtype)
-    out[np.arange(len(out)), state.decision] = np.where(kept > rival, kept, rule.next_above(rival))
+    top = mass.astype(out.dtype)
+    out[np.arange(len(out)), state.decision] = np.where(top > rival, top, rule.next_above(rival))
 
 
 def rank_block(block: CheckedBlock, levels: int) -> RankedRows:
-    """Look at the rows of a checked block along the kept order."""
+    """Arrange the rows of a checked block in the original order."""
     order = ranking.kept_order(block.original, block.decision)
     return ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
 
@@ -357,17 +365,8 @@ def repair_ranked(
     scalars = etas.tolist()
     for block in checked_blocks(original, direct, decision, first=first):
         rows = rank_block(block, len(scalars))
-        out[block.rows] = repaired(rows, block.wide_direct, scalars, block.level, out.dtype)
-
-
-def repaired(rows: RankedRows, direct: Array, etas: list[float], level: float, dtype: Any) -> Array:
-    """Return the repaired rows of one block in ``dtype``; ``direct`` is its widened report."""
-    xp = arrays.namespace(direct)
-    masses, rests, same = ranking.respond(rows, etas, level)
-    rebuilt = ranking.rebuild(rows, masses, rests)
-    rebuilt = xp.astype(xp.where(same[:, None], direct, rebuilt), dtype)
-    strict = ranking.strict_dtype(dtype)
-    return ranking.lift_order(rebuilt, rows, len(etas), strict=strict)
+        wide = ranking.repair_rows(block.wide_direct, rows, scalars, block.level)
+        out[block.rows] = ranking.raise_order(wide.astype(out.dtype), rows, len(scalars))
 
 
 __all__ = ["describe", "probes", "repair", "repair_ranked", "search"]

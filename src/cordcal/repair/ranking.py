@@ -1,9 +1,10 @@
-"""The nested rule: CORD at every rank, from the inside out, written against the array API.
+"""The nested rule: CORD at every preserved rank, written against the array API.
 
-Order the classes of a row by the original report: a₁ … a_K.  Level l splits the mass of
-the classes not yet placed, {a_l, …, a_K}, between a_l and the rest; with the rest already
-repaired, that is a one-dimensional repair like CORD's own, with the same interval, the
-same reference and the same response.  One level is CORD itself.
+Order the classes of a row by the original probabilities: a₁ … a_K.  Level l splits the mass of
+the classes {a_l, …, a_K} between a_l and the later ones.  With the later ones already
+repaired, that is a one-dimensional repair like that of ``rule.py``, with the same interval,
+reference and response.  So the levels are computed from the last preserved rank to the first.
+One level is CORD itself.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from cordcal._numeric.arrays import dtype_name, first_argmax, namespace
 from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Array
 from cordcal.repair import rule
-from cordcal.repair.rule import DELTA, EPSILON, TIED, RowSum
+from cordcal.repair.rule import TIED, RowSum
 
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
-    """Rows seen along the kept order, for the first ``k`` ranks.
+    """Rows in the original order of their classes, for the first ``k`` ranks.
 
     Attributes
     ----------
@@ -32,17 +33,17 @@ class RankedRows:
     rank : array of int of shape (n, K)
         The rank of each class, its inverse.
     entry : array of shape (n, k)
-        The direct mass of each kept rank (in the stabilised copy).
+        The direct mass of each preserved rank (in the stabilised copy).
     left : array of shape (n, k)
         The direct mass of all later ranks together: suffix sums from the last rank.
     original, original_rest : array of shape (n, k)
-        The original's conditional mass of each kept rank, and its complement.
+        The original's conditional mass of each preserved rank, and its complement.
     tail : array of shape (n, K)
         The direct masses of the classes below rank k, by class, zero elsewhere.
     tail_top : array of shape (n,)
         The largest of them.
     tail_ahead : array of bool of shape (n,)
-        Whether that largest beats the entry at rank k in the supplied report.
+        Whether that largest beats the entry at rank k in the supplied probabilities.
     inner : array of bool of shape (n,)
         Rows without an exact zero.
     total : array of shape (n,)
@@ -64,9 +65,9 @@ class RankedRows:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of the nested rule, ready for a construction or a response.
+    """One level of the nested rule, with the fields of `rule.RowState`.
 
-    ``weight`` is the mass the calibrator itself leaves to the level.
+    ``weight`` is the direct mass of the level: that of its rank and all later ones.
     """
 
     direct_mass: Array
@@ -81,15 +82,15 @@ class Level:
 def kept_order(original: Array, decision: Array | None, *, xp: Any = None) -> Array:
     """Return the classes of each row from first to last, ties to the smallest index.
 
-    A given decision comes first, the rest follow the original report.
+    With ``decision``, that class comes first and the others follow in original order.
     """
     xp = namespace(original) if xp is None else xp
     keys = original
     if decision is not None:
         chosen = rule.chosen_entries(original, decision, xp=xp)
-        # Two is above any probability.
+        # Two is larger than any probability.
         keys = xp.where(chosen, xp.ones_like(original) * 2, original)
-    if xp is np:  # NumPy has no descending sort; negation is exact
+    if xp is np:  # NumPy has no descending sort, and negation is exact
         return np.argsort(-keys, axis=1, kind="stable")
     return xp.argsort(keys, axis=1, descending=True, stable=True)
 
@@ -103,7 +104,7 @@ def rank_rows(
     xp: Any = None,
     row_sum: RowSum = lane_sum,
 ) -> RankedRows:
-    """Look at wide copies of both reports along the kept order."""
+    """Arrange wide copies of both probabilities in the original order."""
     xp = namespace(direct) if xp is None else xp
     rank = xp.argsort(order, axis=1)
     below = rank >= levels
@@ -111,13 +112,13 @@ def rank_rows(
     p, _, _ = _inner_copy(original, xp, row_sum)
 
     tail = xp.where(below, q, xp.zeros_like(q))
-    kept = xp.take_along_axis(q, order[:, :levels], axis=1)
-    left = _suffix_sums(kept, row_sum(tail), xp)
+    q_entry = xp.take_along_axis(q, order[:, :levels], axis=1)
+    q_left = _suffix_sums(q_entry, row_sum(tail), xp)
 
-    p_kept = xp.take_along_axis(p, order[:, :levels], axis=1)
-    p_left = _suffix_sums(p_kept, row_sum(xp.where(below, p, xp.zeros_like(p))), xp)
+    p_entry = xp.take_along_axis(p, order[:, :levels], axis=1)
+    p_left = _suffix_sums(p_entry, row_sum(xp.where(below, p, xp.zeros_like(p))), xp)
 
-    # At rank k the supplied entries themselves are compared: isotonic reports tie exactly.
+    # At rank k the supplied entries themselves are compared: isotonic outputs tie exactly.
     supplied = xp.where(below, direct, xp.zeros_like(direct) - 1.0)
     last = order[:, levels - 1]
     entry = xp.take_along_axis(direct, last[:, None], axis=1)[:, 0]
@@ -126,10 +127,10 @@ def rank_rows(
     return RankedRows(
         order=order,
         rank=rank,
-        entry=kept,
-        left=left,
-        original=p_kept / (p_kept + p_left),
-        original_rest=p_left / (p_kept + p_left),
+        entry=q_entry,
+        left=q_left,
+        original=p_entry / (p_entry + p_left),
+        original_rest=p_left / (p_entry + p_left),
         tail=tail,
         tail_top=xp.max(tail, axis=1),
         tail_ahead=ahead,
@@ -139,46 +140,47 @@ def rank_rows(
 
 
 def _inner_copy(values: Array, xp: Any, row_sum: RowSum) -> tuple[Array, Array, Array]:
-    """Return the rows in the interior of the simplex, which were there, and all their sums."""
+    """Return stabilised rows, which of them have no zero entry, and the sums as supplied."""
     inner = xp.all(values != 0, axis=1)
     total = row_sum(values)
-    scale = xp.ones_like(total) * (1.0 - DELTA) / total
-    mixed = values * scale[:, None] + DELTA / values.shape[1]
+    scale, offset = rule.stabilisation(total, values.shape[1], xp=xp)
+    mixed = values * scale[:, None] + offset
     return xp.where(inner[:, None], values, mixed), inner, total
 
 
-def _suffix_sums(kept: Array, last: Array, xp: Any) -> Array:
-    """Return, for each kept rank, the sum of all later ranks, from the last one up."""
+def _suffix_sums(entries: Array, last: Array, xp: Any) -> Array:
+    """Return, for each preserved rank, the sum of all later ranks, added from the last one."""
     sums = [last]
-    for level in range(kept.shape[1] - 1, 0, -1):
-        sums.append(sums[-1] + kept[:, level])
+    for level in range(entries.shape[1] - 1, 0, -1):
+        sums.append(sums[-1] + entries[:, level])
     return xp.stack(sums[::-1], axis=1)
 
 
 def level_state(
     rows: RankedRows, level: int, inside: tuple[Array, Array] | None, *, xp: Any = None
 ) -> Level:
-    """Describe one level, counted from 0, given the repaired masses of the next one inside.
+    """Compute interval and reference of one level, counted from 0.
 
-    ``inside`` is None at the innermost level, whose tail is the direct one.
+    ``inside`` holds the repaired masses of the next level and their complements; it is None
+    at the last level, whose tail is the direct one.
     """
     xp = namespace(rows.entry) if xp is None else xp
     entry, left = rows.entry[:, level], rows.left[:, level]
     whole = entry + left
     b, b_rest = entry / whole, left / whole
     if inside is None:
-        lower = rows.tail_top / (rows.tail_top + left) + EPSILON
+        lower = rule.lower_bound(rows.tail_top, left)
         changed = rows.tail_ahead
     else:
         top = inside[0]
-        lower = top / (top + 1.0) + EPSILON
+        lower = rule.lower_bound(top, 1.0)
         rival = b_rest * top
-        # Two products of rounded numbers: in which of them equal entries come out larger is
-        # chance, and other libraries add in another order.
+        # Both are rounded products: equal entries may come out larger on either side, and
+        # other libraries add in another order.
         behind = rows.order[:, level + 1] < rows.order[:, level]
         changed = (rival > b + TIED * b) | ((rival >= b - TIED * b) & behind)
-    g = 0.5 * b + 0.5 * rows.original[:, level]
-    g_rest = 0.5 * b_rest + 0.5 * rows.original_rest[:, level]
+    g = rule.mix(b, rows.original[:, level])
+    g_rest = rule.mix(b_rest, rows.original_rest[:, level])
     everything = rows.entry[:, 0] + rows.left[:, 0]
     return Level(
         direct_mass=b,
@@ -194,39 +196,40 @@ def level_state(
 def respond_levels(
     rows: RankedRows, etas: Sequence[float], *, xp: Any = None
 ) -> Iterator[tuple[int, Level, tuple[Array, Array, Array]]]:
-    """Yield each level, from the inside out, with its repaired mass, complement and slope."""
+    """Yield each level, from the last to the first, with its response (see `rule.response`)."""
     inside = None
     for level in range(len(etas) - 1, -1, -1):
         state = level_state(rows, level, inside, xp=xp)
-        found = rule.response(
+        mass, rest, slope = rule.response(
             etas[level], state.reference, state.reference_rest, state.lower, xp=xp
         )
-        yield level, state, found
-        inside = found[:2]
+        yield level, state, (mass, rest, slope)
+        inside = mass, rest
 
 
-def respond(
-    rows: RankedRows, etas: Sequence[float], level: float, *, xp: Any = None
-) -> tuple[list[Array], list[Array], Array]:
-    """Return each level's repaired mass and complement, and which rows come back unchanged.
+def repair_rows(
+    direct: Array, rows: RankedRows, etas: Sequence[float], level: float, *, xp: Any = None
+) -> Array:
+    """Return the repaired rows in the wide dtype, before they are rounded.
 
-    ``level`` is that of `_array.unchanged`.
+    As `rule.repair_rows`, with one shared scalar per preserved rank.
     """
-    levels = respond_levels(rows, etas, xp=xp)
-    xp = namespace(rows.entry) if xp is None else xp
     masses: list[Array] = []
     rests: list[Array] = []
     same = rows.inner & rule.sums_to_one(rows.total, level)
-    same = same & (xp.ones_like(rows.inner) if not any(etas) else xp.zeros_like(rows.inner))
-    for _, state, (mass, rest, _) in levels:
-        same = same & (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
+    for _, state, (mass, rest, _) in respond_levels(rows, etas, xp=xp):
+        same = same & rule.inside_interval(state.direct_mass, state.direct_rest, state.lower)
         masses.insert(0, mass)
         rests.insert(0, rest)
-    return masses, rests, same
+    repaired = rebuild(rows, masses, rests, xp=xp)
+    if not any(etas):
+        xp = namespace(direct) if xp is None else xp
+        repaired = xp.where(same[:, None], direct, repaired)
+    return repaired
 
 
 def rebuild(rows: RankedRows, masses: list[Array], rests: list[Array], *, xp: Any = None) -> Array:
-    """Multiply the levels out; return the rows by class, in the wide dtype."""
+    """Multiply the levels; return the rows by class, in the wide dtype."""
     xp = namespace(rows.entry) if xp is None else xp
     levels = len(masses)
     remaining = xp.ones_like(masses[0])
@@ -234,11 +237,8 @@ def rebuild(rows: RankedRows, masses: list[Array], rests: list[Array], *, xp: An
     for mass, rest in zip(masses, rests, strict=True):
         ranked.append(remaining * mass)
         remaining = remaining * rest
-    # A tiny tail is scaled up before it is divided by: its inverse would overflow.
     left = rows.left[:, levels - 1]
-    ones = xp.ones_like(left)
-    tiny, lift = rule.tiny_tail(left, xp=xp)
-    scale = xp.where(left < tiny, ones * lift, ones)
+    scale = rule.tail_scale(left, xp=xp)
     factor = remaining / (left * scale)
     tail = (rows.tail * scale[:, None]) * factor[:, None]
     head = xp.stack(ranked, axis=1)
@@ -246,33 +246,35 @@ def rebuild(rows: RankedRows, masses: list[Array], rests: list[Array], *, xp: An
     return xp.where(rows.rank < levels, xp.take_along_axis(head, position, axis=1), tail)
 
 
-def lift_order(rounded: Array, rows: RankedRows, levels: int, *, strict: bool) -> Array:
-    """Restore the order after rounding: strictly, or only the first rank strictly.
+def raise_order(rounded: Array, rows: RankedRows, levels: int) -> Array:
+    """Restore the order after rounding: strictly for all preserved ranks, if the dtype allows.
 
-    Each kept rank that does not lie above the next takes the next representable number,
-    or the smallest normal one where that is larger.
+    In half precision only the first rank is strict.  A rank that is not larger than the next
+    takes the next representable number above it, or the smallest normal number where that is
+    larger.
     """
     xp = namespace(rounded)
+    strict = strict_dtype(rounded.dtype)
     smallest = xp.asarray(xp.finfo(rounded.dtype).smallest_normal, dtype=rounded.dtype)
     ranked = xp.take_along_axis(rounded, rows.order[:, :levels], axis=1)
     below = rows.rank >= levels
     bound = xp.max(xp.where(below, rounded, xp.zeros_like(rounded)), axis=1)
-    lifted: list[Array] = []
+    raised: list[Array] = []
     for level in range(levels - 1, -1, -1):
         value = ranked[:, level]
         if strict or level == 0:
-            floor = rule.next_above(bound)
-            floor = xp.where(floor < smallest, xp.zeros_like(floor) + smallest, floor)
-            value = xp.where(value > bound, value, floor)
+            above = rule.next_above(bound)
+            above = xp.where(above < smallest, xp.zeros_like(above) + smallest, above)
+            value = xp.where(value > bound, value, above)
         else:
             value = xp.where(value > bound, value, bound)
-        lifted.insert(0, value)
+        raised.insert(0, value)
         bound = value
-    head = xp.stack(lifted, axis=1)
+    head = xp.stack(raised, axis=1)
     position = xp.where(below, xp.zeros_like(rows.rank), rows.rank)
     return xp.where(below, rounded, xp.take_along_axis(head, position, axis=1))
 
 
 def strict_dtype(dtype: Any) -> bool:
-    """Whether a dtype has room for a strict order of all ranks."""
+    """Whether a dtype has enough numbers for a strict order of all ranks."""
     return dtype_name(dtype) in ("float64", "float32")

@@ -13,7 +13,7 @@ from cordcal.repair.lift_rule import Curve, Mode
 
 @dataclass(frozen=True)
 class Construction:
-    """What `CORD.fit` did with the calibration rows.
+    """The record of `CORD.fit`.
 
     Attributes
     ----------
@@ -22,25 +22,25 @@ class Construction:
     n_classes : int
         Classes (columns).
     direct_mean : float
-        Mean mass the direct reports put on the decisions (b̄).
+        Mean direct mass on the decisions (b̄).
     target : float
         The mean to retain: ``direct_mean``, or the nearest attainable mean (Eq. 6).
     attainable : tuple of float
-        The smallest and the largest mean that keep every decision.
+        The smallest and the largest mean that preserve every decision.
     attained : float
         The mean of the repaired masses.
     eta : float
         The shared scalar η*.
     n_changed : int
-        Rows whose direct report decides otherwise.
+        Rows whose direct probabilities change the prediction.
     n_at_lower, n_at_upper : int
-        Rows whose repaired mass sits at an end of its interval.
+        Rows whose repaired mass is at an end of its interval.
     decision_given : bool
         Whether the caller passed ``decision=``.
     passes : int
-        How often the rows were visited to find the scalar.
+        How many passes over the rows found the scalar.
     effective_n : float
-        (Σw)² / Σw²: how many equally weighted rows the weighted ones are worth.
+        (Σw)² / Σw², the effective sample size.
     """
 
     n: int
@@ -54,7 +54,7 @@ class Construction:
     n_at_lower: int
     n_at_upper: int
     decision_given: bool
-    # How the scalar was found is no part of what was found.
+    # The number of passes is not part of the result.
     passes: int = field(compare=False)
     effective_n: float
 
@@ -64,7 +64,7 @@ class Construction:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Construction:
-        """Rebuild a record from what `to_dict` returned, also after a trip through JSON."""
+        """Rebuild a record from the values of `to_dict`, also after a JSON round trip."""
         low, high = values["attainable"]
         return cls(**{**values, "attainable": (low, high)})
 
@@ -83,26 +83,26 @@ class Construction:
             f"  rows at a bound                     {self.n_at_lower:,} lower, "
             f"{self.n_at_upper:,} upper\n"
             f"  decisions                           "
-            f"{'given beside the reports' if self.decision_given else 'argmax of the original'}"
+            f"{'passed as decision=' if self.decision_given else 'argmax of the original'}"
         )
 
 
 @dataclass(frozen=True)
 class RankingConstruction:
-    """What `CORD.fit` did at each level, when it keeps more than the first rank.
+    """The record of `CORD.fit` if it preserves more than the first rank.
 
     Attributes
     ----------
     levels : tuple of Construction
-        One record a level, the first rank's first.  Means are weighted by the mass the
-        calibrator leaves to the level.
+        One record per level, from the first rank on.  Means are weighted by the direct mass of
+        the level.
     """
 
     levels: tuple[Construction, ...]
 
     @property
     def eta(self) -> npt.NDArray[np.float64]:
-        """The shared scalars, one a level."""
+        """The shared scalars, one per level."""
         return np.array([level.eta for level in self.levels])
 
     @property
@@ -117,7 +117,7 @@ class RankingConstruction:
 
     @property
     def n_changed(self) -> int:
-        """Rows whose direct report decides otherwise than the repaired tail lets it."""
+        """Rows whose direct mass on the decision is below a class of the repaired tail."""
         return self.levels[0].n_changed
 
     @property
@@ -131,7 +131,7 @@ class RankingConstruction:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RankingConstruction:
-        """Rebuild the records from what `to_dict` returned."""
+        """Rebuild the records from the values of `to_dict`."""
         return cls(tuple(Construction.from_dict(level) for level in values["levels"]))
 
     def __repr__(self) -> str:
@@ -150,27 +150,27 @@ class RankingConstruction:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The per-row story of a repair; every field is a vector with one entry a row.
+    """The repair of each row; every field is a vector with one entry per row.
 
-    Where more than the first rank is kept, every field is a matrix with a column for each
-    rank, and masses are shares of what the earlier ranks leave.
+    If more than the first rank is preserved, every field is a matrix with one column per rank,
+    and masses are shares of the mass that the earlier ranks leave.
 
     Attributes
     ----------
     decision : ndarray of int
-        The class that is kept.
+        The class that is preserved.
     direct_mass : ndarray
-        b, the mass the direct report puts on it.
+        b, its direct mass.
     reference : ndarray
         g, the mass the repair starts from (Eq. 5).
     lower : ndarray
-        The smallest mass that keeps the decision (Eq. 4).
+        The smallest mass that preserves the decision (Eq. 4).
     repaired_mass : ndarray
-        s, the mass the repaired report puts on it, before rounding to the output dtype.
+        s, its repaired mass, before rounding to the output dtype.
     changed : ndarray of bool
-        Whether the direct report decides otherwise.
+        Whether the direct probabilities change the prediction.
     at_bound : ndarray of int
-        -1 where s sits at the lower end of its interval, 1 at the upper, else 0.
+        -1 where s is at the lower end of its interval, 1 at the upper end, otherwise 0.
     """
 
     decision: npt.NDArray[np.intp]
@@ -185,12 +185,12 @@ class Explanation:
         return int(self.decision.shape[0])
 
     def to_dict(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the vectors by name, ready for a data frame; ``lower_2`` is that of rank 2."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the vectors by name, for a data frame; ``lower_2`` is that of rank 2."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.decision.ndim == 1:
-            return held
+            return columns
         ranks = range(self.decision.shape[1])
-        return {f"{name}_{r + 1}": matrix[:, r] for name, matrix in held.items() for r in ranks}
+        return {f"{name}_{r + 1}": matrix[:, r] for name, matrix in columns.items() for r in ranks}
 
     def __repr__(self) -> str:
         changed, bound = (x.reshape(len(self), -1)[:, 0] for x in (self.changed, self.at_bound))
@@ -202,7 +202,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class LiftConstruction:
-    """What `Lift.fit` did with the calibration rows.
+    """The record of `Lift.fit`.
 
     Attributes
     ----------
@@ -211,27 +211,27 @@ class LiftConstruction:
     n_classes : int
         Classes (columns).
     mode : {"raise", "cap"}
-        What happens to rows whose confidence is too small to keep the decision.
+        What happens to rows whose confidence is too small to preserve the prediction.
     alpha, beta, gamma : float
-        The three numbers of s = σ(α·log b − β·log(1 − b) + γ).
+        The parameters of s = σ(α·log b − β·log(1 − b) + γ).
     ridge : float
-        How many rows the pull towards the identity weighs; the calibration rows chose it.
+        The strength of the penalty towards the identity, in rows; chosen on the calibration rows.
     loss_before, loss_after : float
-        Mean log loss of "the decision is right" under b and under s, before any bound.
+        Mean log loss of "the prediction is right" under b and under s, before clipping.
     gap : float
-        How far the penalised loss can be above its minimum, a row.
+        A bound of how far the penalised loss per row is above its minimum.
     cross_fitted : bool
-        Whether the numbers were fitted to reports of models that had not seen their rows.
+        Whether the parameters were fitted to probabilities of models not fitted on their rows.
     n_right : int
-        Rows whose decision is right.
+        Rows whose prediction is right.
     n_changed : int
-        Rows whose direct report decides otherwise.
+        Rows whose direct probabilities change the prediction.
     n_at_lower, n_at_upper : int
         Rows whose confidence was moved to an end of its interval.
     decision_given : bool
         Whether the caller passed ``decision=``.
     effective_n : float
-        (Σw)² / Σw²: how many equally weighted rows the weighted ones are worth.
+        (Σw)² / Σw², the effective sample size.
     """
 
     n: int
@@ -254,7 +254,7 @@ class LiftConstruction:
 
     @property
     def curve(self) -> Curve:
-        """The three numbers together."""
+        """The three parameters."""
         return Curve(self.alpha, self.beta, self.gamma)
 
     def to_dict(self) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class LiftConstruction:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LiftConstruction:
-        """Rebuild a record from what `to_dict` returned."""
+        """Rebuild a record from the values of `to_dict`."""
         return cls(**values)
 
     def __repr__(self) -> str:

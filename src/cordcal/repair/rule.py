@@ -1,12 +1,16 @@
-"""The row rule of CORD, written against the array API: the readable specification.
+"""The row rule of CORD, written against the array API: the specification.
 
-Section 3 of the paper, one function a step.  Any array library can run it; for
-NumPy arrays the compiled kernel in ``kernels/`` computes the same bits.
-Names ending in ``_rest`` are complements (``1 - x``) carried on their own, because
-confident rows would lose them to cancellation.
+Section 3 of the paper, one function per step: `split` a row between the decision and the
+other classes, compute its interval and reference (`row_state`), the `response` to the shared
+scalar, `rebuild` the row.  `repair_rows` is all of it.  Interval, response, clipping and
+stabilisation are written here once; every other module calls them, except the compiled
+kernels in ``kernels/``, which compute the same bits.
 
-What traces instead of computing (compiled torch modules, ONNX graphs) runs the same
-functions: it names its namespace, since it cannot be asked, and its own row sum.
+Names ending in ``_rest`` are complements (``1 - x``).  They are carried separately, because
+subtraction would lose the digits of confident rows.
+
+Every array library runs these functions.  Compiled torch modules and ONNX graphs trace them:
+they pass ``xp``, because a tracer cannot be asked for its namespace, and their own row sum.
 """
 
 from __future__ import annotations
@@ -24,9 +28,9 @@ from cordcal._numeric.types import Array
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
-# Masses that come from equal entries differ by a few roundings: nearer ones are tied.
+# Masses computed from equal entries differ by a few roundings: closer ones count as tied.
 TIED = 2.0**-50
-# δ_stab of Appendix A: how much uniform mass a row with an exact zero is mixed with.
+# δ_stab of Appendix A: the share of uniform mass mixed into a row with an exact zero.
 DELTA = 1e-10
 
 # A tail below this is scaled up by a power of two before it is divided by, since
@@ -39,18 +43,19 @@ TINY_TAIL_SCALE_32 = 2.0**100
 
 
 RowSum = Callable[[Array], Array]
-"""Adds up each row of a matrix."""
+"""A function that sums each row of a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A distribution seen from one class: its entry there, and the tail of all other entries.
+    """A distribution split between one class and all others.
 
-    ``tail`` is the row with zero in that place, ``top`` its largest entry and ``total`` the
-    sum of both parts, as supplied.
-    The copy that serves arithmetic is ``scale * entry + offset``, of which ``mass`` and
-    ``rest`` are the two parts; only ratios of its entries are ever used, so it need not sum
-    to one.
+    ``entry`` is the supplied entry of that class, ``tail`` the supplied row with zero in its
+    place, ``top`` the largest entry of the tail and ``total`` the sum of the supplied row.
+    ``boundary`` marks rows with an exact zero.
+    Arithmetic uses the stabilised copy ``scale * row + offset``: ``mass`` is its entry,
+    ``rest`` the sum of its tail.  Only ratios of its entries are used, so it need not sum to
+    one.
     """
 
     entry: Array
@@ -66,11 +71,11 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class RowState:
-    """What the shared scalar and the repair need to know of each row.
+    """What the shared scalar and the repair depend on, per row.
 
-    ``reference`` and ``reference_rest`` are g and 1 − g of Eq. (5), ``lower`` the left
-    end of the interval in Eq. (4), ``direct_mass`` b, ``changed`` whether the direct
-    report moved the decision.
+    ``reference`` and ``reference_rest`` are g and 1 − g of Eq. (5), ``lower`` is the left
+    end of the interval in Eq. (4), ``direct_mass`` is b, and ``changed`` is whether the direct
+    probabilities change the decision.
     """
 
     decision: Array
@@ -83,46 +88,59 @@ class RowState:
 
 
 def tiny_tail(values: Array, *, xp: Any = None) -> tuple[float, float]:
-    """Return below which size a tail needs scaling in this dtype, and by how much."""
+    """Return the size below which a tail of this dtype is scaled up, and the factor."""
     xp = namespace(values) if xp is None else xp
     if values.dtype == xp.float32:
         return TINY_TAIL_32, TINY_TAIL_SCALE_32
     return TINY_TAIL, TINY_TAIL_SCALE
 
 
+def tail_scale(rest: Array, *, xp: Any) -> Array:
+    """Return one per row, or the factor that scales up a tiny tail."""
+    tiny, factor = tiny_tail(rest, xp=xp)
+    one = xp.ones_like(rest)
+    return xp.where(rest < tiny, one * factor, one)
+
+
+def stabilisation(total: Array, classes: int, *, xp: Any) -> tuple[Array, float]:
+    """Return scale and offset that move rows with these sums into the interior.
+
+    The order-preserving stabilisation of Appendix A, on the normalised row.
+    """
+    return xp.ones_like(total) * (1.0 - DELTA) / total, DELTA / classes
+
+
 def chosen_entries(values: Array, decision: Array, *, xp: Any) -> Array:
-    """Return where each row's decision is."""
+    """Return a mask of the entries at the decisions."""
     columns = xp.arange(values.shape[1], device=values.device)
     return columns[None, :] == decision[:, None]
 
 
 def take_out(values: Array, decision: Array, *, xp: Any) -> tuple[Array, Array]:
-    """Return each row's entry at its decision, and the row with zero in that place."""
-    if xp is np:  # NumPy picks entries faster than it compares all places
-        at, tail = np.arange(len(values)), values.copy()
-        entry = tail[at, decision]
-        tail[at, decision] = 0.0
+    """Return each row's entry at its decision, and the row with zero in its place."""
+    if xp is np:  # indexing is faster than a mask over all entries
+        row, tail = np.arange(len(values)), values.copy()
+        entry = tail[row, decision]
+        tail[row, decision] = 0.0
         return entry, tail
     chosen = chosen_entries(values, decision, xp=xp)
     tail = xp.where(chosen, xp.zeros_like(values), values)
-    # Exactly one entry of each row is chosen, so this sum reads it without rounding.
+    # Exactly one entry per row is chosen, so this sum does not round.
     return xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1), tail
 
 
 def split(values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = lane_sum) -> Split:
-    """Split each row between its decision and the rest."""
+    """Split each row between its decision and the other classes."""
     xp = namespace(values) if xp is None else xp
     entry, tail = take_out(values, decision, xp=xp)
     mass, rest = entry, row_sum(tail)
     total = mass + rest
     boundary = xp.min(values, axis=1) == 0
 
-    tiny, lift = tiny_tail(values, xp=xp)
-    one, zero = xp.ones_like(mass), xp.zeros_like(mass)
-    scale = xp.where(rest < tiny, one * lift, one)
-    # The order-preserving stabilisation of Appendix A, on the normalised row.
-    scale = xp.where(boundary, one * (1.0 - DELTA) / total, scale)
-    offset = xp.where(boundary, zero + DELTA / values.shape[1], zero)
+    inner_scale, inner_offset = stabilisation(total, values.shape[1], xp=xp)
+    zero = xp.zeros_like(mass)
+    scale = xp.where(boundary, inner_scale, tail_scale(rest, xp=xp))
+    offset = xp.where(boundary, zero + inner_offset, zero)
     mass = scale * mass + offset
     rest = scale * rest + offset * (values.shape[1] - 1)
     return Split(entry, tail, xp.max(tail, axis=1), total, mass, rest, scale, offset, boundary)
@@ -143,46 +161,46 @@ def row_state(
     Parameters
     ----------
     original, direct : array
-        Wide copies (float64 where the library has it) of the supplied reports.
+        The supplied probabilities, widened to float64 where the library has it.
     decision : array of int
-        The class to keep in each row.
+        The class to keep, per row.
     moved : array of bool
-        Whether the direct report, read as supplied, decides otherwise.
+        Whether the argmax of the direct probabilities, as supplied, is another class.
     reference_weight : float
         λ of Appendix B, the weight of the direct mass in a changed row's reference.
     xp, row_sum
-        The namespace and the row sum of what traces.
+        The namespace and the row sum of a tracer.
+
+    Returns
+    -------
+    state : RowState
+        Interval and reference.
+    part : Split
+        The direct rows, split at the decision.
     """
     xp = namespace(direct) if xp is None else xp
-    here = split(direct, decision, xp=xp, row_sum=row_sum)
-    own = normalised(here)
-    if xp is np:  # the original's masses are needed in changed rows only, and those are few
-        some = np.flatnonzero(moved)
-        there = split(original[some], decision[some], xp=xp, row_sum=row_sum)
-        reference, reference_rest = own[0].copy(), own[1].copy()
-        for mixed, b, p in zip((reference, reference_rest), own, normalised(there), strict=True):
-            mixed[some] = _between(reference_weight, b[some], p)
+    part = split(direct, decision, xp=xp, row_sum=row_sum)
+    b, b_rest = normalised(part)
+    if xp is np:  # only changed rows need the original's masses, and they are few
+        changed = np.flatnonzero(moved)
+        p, p_rest = normalised(split(original[changed], decision[changed], xp=xp, row_sum=row_sum))
+        reference, reference_rest = b.copy(), b_rest.copy()
+        reference[changed] = mix(b[changed], p, reference_weight)
+        reference_rest[changed] = mix(b_rest[changed], p_rest, reference_weight)
     else:
-        there = split(original, decision, xp=xp, row_sum=row_sum)
-        reference, reference_rest = (
-            xp.where(moved, _between(reference_weight, b, p), b)
-            for b, p in zip(own, normalised(there), strict=True)
-        )
-    largest = here.scale * here.top + here.offset
+        p, p_rest = normalised(split(original, decision, xp=xp, row_sum=row_sum))
+        reference = xp.where(moved, mix(b, p, reference_weight), b)
+        reference_rest = xp.where(moved, mix(b_rest, p_rest, reference_weight), b_rest)
     state = RowState(
         decision=decision,
-        direct_mass=own[0],
-        direct_rest=own[1],
+        direct_mass=b,
+        direct_rest=b_rest,
         reference=reference,
         reference_rest=reference_rest,
-        lower=largest / (largest + here.rest) + EPSILON,
+        lower=lower_of(part),
         changed=moved,
     )
-    return state, here
-
-
-def _between(weight: float, direct: Array, original: Array) -> Array:
-    return weight * direct + (1.0 - weight) * original
+    return state, part
 
 
 def normalised(part: Split) -> tuple[Array, Array]:
@@ -191,16 +209,52 @@ def normalised(part: Split) -> tuple[Array, Array]:
     return part.mass / total, part.rest / total
 
 
+def mix(direct: Array, original: Array, weight: float = 0.5) -> Array:
+    """Return the reference of a changed row (Eq. 5), between direct and original mass."""
+    return weight * direct + (1.0 - weight) * original
+
+
+def lower_bound(top: Array, rest: Array | float) -> Array:
+    """Return the left end of the interval (Eq. 4) from the tail's largest entry and its sum."""
+    return top / (top + rest) + EPSILON
+
+
+def lower_of(part: Split) -> Array:
+    """Return the left end of the interval (Eq. 4) of split rows."""
+    return lower_bound(part.scale * part.top + part.offset, part.rest)
+
+
+def inside_interval(mass: Array, rest: Array, lower: Array) -> Array:
+    """Return which masses lie inside their interval (Eq. 4)."""
+    return (mass >= lower) & (rest >= EPSILON)
+
+
+def clip_to_interval(
+    mass: Array, rest: Array, lower: Array, *, xp: Any = None
+) -> tuple[Array, Array, Array, Array]:
+    """Clip masses to their interval (Eq. 4).
+
+    Returns the mass, its complement, and masks of the rows clipped at the lower and at the
+    upper end.
+    """
+    xp = namespace(mass) if xp is None else xp
+    low, high = mass < lower, rest < EPSILON
+    one = xp.ones_like(mass)
+    mass = xp.where(low, lower, xp.where(high, one * (1.0 - EPSILON), mass))
+    rest = xp.where(low, 1.0 - lower, xp.where(high, one * EPSILON, rest))
+    return mass, rest, low, high
+
+
 def response(
     eta: float, reference: Array, reference_rest: Array, lower: Array, *, xp: Any = None
 ) -> tuple[Array, Array, Array]:
     """Return the repaired mass s, its complement 1 − s, and the derivative ds/dη.
 
-    The closed form of Appendix A, in the shape that never subtracts close numbers, with
-    the complement from the mirror ``1 − H(g, η) = H(1 − g, −η)``, clipped to the interval
+    The closed form of Appendix A, arranged so that close numbers are never subtracted, with
+    the complement from the symmetry ``1 − H(g, η) = H(1 − g, −η)``, clipped to the interval
     of Eq. (4).
     """
-    # What traces has row sums of its own, and no use for the last bit.
+    # A tracer's row sums differ in the last bit anyway, so it takes the plain root.
     root = _root if xp is None else xp.sqrt
     xp = namespace(reference) if xp is None else xp
     g, g_rest = reference, reference_rest
@@ -208,11 +262,10 @@ def response(
         mass, rest = g, g_rest
         radius = xp.ones_like(g)
     else:
-        # Quotients of arrays only: torch turns those with a number into products with its
-        # reciprocal, which round differently.
+        # Divide arrays by arrays only: torch multiplies by a scalar's reciprocal instead of
+        # dividing by it, which rounds differently.
         one = xp.ones_like(g)
-        shift = eta + (g - g_rest)
-        radius = root(shift * shift + 4.0 * (g * g_rest))
+        _, radius = shift_and_radius(eta, g, g_rest, root)
         mass = (
             2.0 * g / ((1.0 - eta) + radius)
             if eta <= 1.0
@@ -223,24 +276,30 @@ def response(
             if eta >= -1.0
             else ((-eta - 1.0) + radius) / (one * (-2.0 * eta))
         )
-    low, high = mass < lower, rest < EPSILON
-    slope = xp.where(low | high, xp.zeros_like(mass), mass * rest / radius)
-    mass = xp.where(low, lower, xp.where(high, xp.ones_like(mass) * (1.0 - EPSILON), mass))
-    rest = xp.where(low, 1.0 - lower, xp.where(high, xp.ones_like(rest) * EPSILON, rest))
-    return mass, rest, slope
+    slope = mass * rest / radius
+    mass, rest, low, high = clip_to_interval(mass, rest, lower, xp=xp)
+    return mass, rest, xp.where(low | high, xp.zeros_like(mass), slope)
+
+
+def shift_and_radius(
+    eta: float, g: Array, g_rest: Array, root: Callable[[Array], Array] = np.sqrt
+) -> tuple[Array, Array]:
+    """Return η + 2g − 1 and √((η + 2g − 1)² + 4g(1 − g)), the terms of the closed form."""
+    shift = eta + (g - g_rest)
+    return shift, root(shift * shift + 4.0 * (g * g_rest))
 
 
 def _root(square: Array) -> Array:
-    """Return the square root, rounded to nearest also by torch.
+    """Return the square root, rounded to nearest also in torch.
 
-    On CPUs torch's own is off by one unit in the last place in one of a hundred numbers, and
-    each rank that is kept multiplies that into the next.
+    On CPUs torch.sqrt is off by one unit in the last place in one of a hundred numbers, and
+    each preserved rank multiplies that into the next.
     """
     xp = namespace(square)
     root = xp.sqrt(square)
     if not array_api_compat.is_torch_namespace(xp):
         return root
-    # Newton's step with the exact remainder: the root in two halves, whose products are exact.
+    # Newton's step with the exact remainder, from two halves of the root with exact products.
     bits = 27 if square.dtype == xp.float64 else 12
     split = root * (2.0**bits + 1.0)
     high = split - (split - root)
@@ -255,7 +314,7 @@ def multiplier(mass: Array, rest: Array, reference: Array) -> Array:
 
 
 def gap(mass: Array, rest: Array, reference: Array, reference_rest: Array) -> Array:
-    """Return s − g, from the complements where those are the smaller numbers."""
+    """Return s − g, computed from the complements where those are smaller."""
     xp = namespace(mass)
     return xp.where(rest < mass, reference_rest - rest, mass - reference)
 
@@ -263,7 +322,7 @@ def gap(mass: Array, rest: Array, reference: Array, reference_rest: Array) -> Ar
 def rebuild(
     direct: Array, decision: Array, part: Split, mass: Array, rest: Array, *, xp: Any = None
 ) -> Array:
-    """Put the repaired mass on the decision, share the rest as the direct report does (Eq. 2)."""
+    """Put the mass on the decision, and the rest on the other classes in direct ratios (Eq. 2)."""
     xp = namespace(direct) if xp is None else xp
     factor = rest / part.rest
     chosen = chosen_entries(direct, decision, xp=xp)
@@ -272,24 +331,50 @@ def rebuild(
     return xp.where(chosen, mass[:, None], others)
 
 
-def unchanged(eta: float, part: Split, state: RowState, level: float) -> Any:
-    """Return which rows come back bit for bit: η* = 0, an inner row, b inside its interval.
+def unchanged(part: Split, state: RowState, level: float) -> Any:
+    """Return which rows η* = 0 leaves as they are: no zero entry, b inside its interval.
 
     ``level`` is how far from one a sum may be by rounding; other rows are normalised.
     """
-    inside = (state.direct_mass >= state.lower) & (state.direct_rest >= EPSILON)
-    return inside & ~part.boundary & sums_to_one(part.total, level) & (eta == 0.0)
+    inside = inside_interval(state.direct_mass, state.direct_rest, state.lower)
+    return inside & ~part.boundary & sums_to_one(part.total, level)
 
 
 def sums_to_one(total: Array, level: float) -> Array:
-    """Return which sums are one but for rounding."""
+    """Return which sums are one except for rounding."""
     return (total - 1.0 <= level) & (1.0 - total <= level)
+
+
+def repair_rows(
+    direct: Array, state: RowState, part: Split, eta: float, level: float, *, xp: Any = None
+) -> Array:
+    """Return the repaired rows in the wide dtype, before they are rounded.
+
+    Parameters
+    ----------
+    direct : array
+        The direct probabilities, widened.
+    state, part : RowState, Split
+        What `row_state` returns for them.
+    eta : float
+        The shared scalar.
+    level : float
+        See `unchanged`.
+    xp
+        The namespace of a tracer.
+    """
+    mass, rest, _ = response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
+    repaired = rebuild(direct, state.decision, part, mass, rest, xp=xp)
+    if eta == 0.0:
+        xp = namespace(direct) if xp is None else xp
+        repaired = xp.where(unchanged(part, state, level)[:, None], direct, repaired)
+    return repaired
 
 
 def raise_decision(rounded: Array, decision: Array) -> Array:
     """Make the decision strictly the largest entry after rounding to a narrow dtype.
 
-    Rounding keeps order but may create a tie; the decision then takes the next
+    Rounding preserves order but can create a tie; the decision then takes the next
     representable number.
     """
     xp = namespace(rounded)
@@ -299,8 +384,8 @@ def raise_decision(rounded: Array, decision: Array) -> Array:
     tied = mass <= rival
     if not bool(xp.any(tied)):
         return rounded
-    lifted = xp.where(tied, next_above(rival), mass)
-    return xp.where(chosen, lifted[:, None], rounded)
+    raised = xp.where(tied, next_above(rival), mass)
+    return xp.where(chosen, raised[:, None], rounded)
 
 
 def next_above(values: Array) -> Array:

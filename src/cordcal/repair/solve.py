@@ -34,16 +34,16 @@ class ConstraintValue:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where the scalar can lie.
+    """The range of the scalar.
 
     Attributes
     ----------
     lowest, highest : float
-        A finite bracket (Appendix A): every row sits at its lower bound at ``lowest`` and
-        at its upper bound at ``highest``.
+        A finite bracket (Appendix A): every row is at its lower bound at ``lowest`` and at its
+        upper bound at ``highest``.
     surely_attainable : bool
-        Whether the direct mean lies well inside the attainable interval, so that the ends
-        need not be visited.
+        Whether the direct mean lies well inside the attainable interval, so that the ends need
+        no evaluation.
     """
 
     lowest: float
@@ -57,7 +57,7 @@ ProbeMany = Callable[[Sequence[float]], Sequence[ConstraintValue]]
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Everything the search asks of the calibration rows.
+    """The mean constraint, as the search for the scalar needs it.
 
     Attributes
     ----------
@@ -67,9 +67,9 @@ class Constraint:
         ``next_edge(eta, upwards)`` returns the nearest scalar beyond ``eta`` at which a
         row enters or leaves a bound, or None.
     bounds : Bounds
-        Where the scalar can lie.
-    seek : callable
-        ``seek()`` returns a good guess, or zero.
+        The range of the scalar.
+    search : callable
+        ``search()`` returns an approximate solution, or zero.
     """
 
     probes: ProbeMany
@@ -80,7 +80,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The shared scalar, the excess aimed at and reached, and how many passes it took."""
+    """The shared scalar, the target excess and the value reached, and the number of passes."""
 
     eta: float
     target: ExactSum
@@ -125,8 +125,8 @@ def solve(constraint: Constraint) -> Solution:
     if guess:
         search = _Search(constraint, 1 if guess > 0.0 else -1)
         index = min(grid_index(abs(guess)), search.high - 1)
-        # If the guess is good, these two prove it.
-        search.ask(index - 1, index)
+        # If the guess is exact, these two candidates prove it.
+        search.evaluate(index - 1, index)
         solution = search.run(index if search.low == index else index - 1)
         if solution is not None:
             return solution
@@ -138,7 +138,7 @@ def solve(constraint: Constraint) -> Solution:
     search.known[0] = start
     if not bounds.surely_attainable:
         end = search.high
-        search.ask(end)
+        search.evaluate(end)
         # The target is zero, or the nearest attainable excess (Eq. 6).
         search.target = search.sign * min(0, search.sign * search.known[end].excess.units)
         search.low, search.high = 0, end
@@ -150,7 +150,7 @@ def solve(constraint: Constraint) -> Solution:
 
 
 class _Search:
-    """A bracket of grid indices on one side of zero, and the probes taken there."""
+    """A bracket of grid indices on one side of zero, and the constraint values in it."""
 
     def __init__(self, constraint: Constraint, sign: int) -> None:
         self.constraint, self.sign = constraint, sign
@@ -161,7 +161,7 @@ class _Search:
         self.low = 0
         self.high = grid_index(bounds.highest if sign > 0 else -bounds.lowest) + 2
 
-    def ask(self, *indices: int) -> None:
+    def evaluate(self, *indices: int) -> None:
         """Evaluate the constraint and narrow the bracket."""
         probes = self.constraint.probes([grid_value(self.sign * index) for index in indices])
         for index, probe in zip(indices, probes, strict=True):
@@ -171,71 +171,71 @@ class _Search:
             else:
                 self.low = max(self.low, index)
 
-    def run(self, here: int) -> Solution | None:
-        """Search from a probed index; there is nothing to find if zero is beyond the target.
+    def run(self, index: int) -> Solution | None:
+        """Search from an evaluated index; return None if zero is beyond the target.
 
-        Newton steps propose candidates, the bracket disposes, and flat stretches are crossed
-        by their edges.
+        Newton steps propose candidates, the bracket limits them, and the edges of flat stretches
+        lead across those.
         """
         widths = [self.high - self.low]
         while self.high - self.low > 1:
-            here = self._propose(here)
+            index = self._propose(index)
             if len(widths) > 3 and 2 * widths[-1] > widths[-4]:
-                # Three proposals have not halved the bracket: bisect once.
-                here, widths = (self.low + self.high) // 2, widths[-1:]
-            here = min(max(here, self.low + 1), self.high - 1)
-            self.ask(here)
+                # Three candidates have not halved the bracket: bisect once.
+                index, widths = (self.low + self.high) // 2, widths[-1:]
+            index = min(max(index, self.low + 1), self.high - 1)
+            self.evaluate(index)
             widths.append(self.high - self.low)
         for end in (self.low, self.high):
             if end not in self.known:
-                self.ask(end)
+                self.evaluate(end)
         if self.high == 0:
             return None
         eta = grid_value(self.sign * self.high)
         return Solution(eta, ExactSum(self.target), self.known[self.high], len(self.known))
 
-    def _propose(self, here: int) -> int:
-        """Return the next candidate's index, as if the bracket were infinite."""
-        eta, probe = grid_value(self.sign * here), self.known[here]
+    def _propose(self, index: int) -> int:
+        """Return the next candidate's index, without regard to the bracket."""
+        eta, probe = grid_value(self.sign * index), self.known[index]
         short = self.sign * (self.target - probe.excess.units) / (1 << UNIT_BITS)
         if probe.slope > 0.0:
             step = self.sign * eta + short / probe.slope
             return grid_index(step) if 0.0 <= step < math.inf else (0 if step < 0.0 else 1 << 62)
         # Every row is clipped: the edge ahead starts the next rise, the edge behind ended the last.
         edge = self.constraint.next_edge(eta, (self.sign > 0) == (short > 0.0))
-        return here if edge is None else grid_index(max(self.sign * edge, 0.0))
+        return index if edge is None else grid_index(max(self.sign * edge, 0.0))
 
 
 ROUNDS = 10
 
-# Rounds that trust the slopes alone; from there on sections guarantee the rest.
-_TRUSTING = 4
-# Even cuts of the bracket in those rounds, for constraints that defy their slopes.
+# Rounds that follow the slopes; later rounds cut the bracket, which guarantees the end.
+_SLOPE_ROUNDS = 4
+# Even cuts of the bracket in the first rounds, for constraints that do not follow their slopes.
 _CUTS = 8
-# The first look: powers of two up to the largest scalar there can be, denser around one.
+# The first candidates: powers of two up to the largest possible scalar, denser around one.
 _LADDER = [2.0**e for e in (-12, -8, -5, -3, -2, -1, 0, 1, 2, 3, 5, 8, 12, 18, 25, 33)]
 
 
 def solve_in_rounds(bounds: Bounds, probe: ProbeMany, *, free: bool = False) -> Solution:
     """Return the scalar closest to zero at which the constraint meets its target.
 
-    ``passes`` of the solution counts rounds, of which there are ten at the most.  With
-    ``free`` the mean is not constrained: the scalar is zero.
+    ``passes`` of the solution counts rounds, at most ten.  With ``free`` the mean is not
+    constrained: the scalar is zero.
     """
     if free:
         (at_zero,) = probe([0.0])
         return Solution(0.0, at_zero.excess, at_zero, 1)
     known: dict[int, ConstraintValue] = {}
 
-    def ask(indices: set[int]) -> None:
-        wanted = sorted(indices - known.keys())
-        answers = probe([grid_value(index) for index in wanted])
-        known.update(zip(wanted, answers, strict=True))
+    def evaluate(indices: set[int]) -> None:
+        unknown = sorted(indices - known.keys())
+        answers = probe([grid_value(index) for index in unknown])
+        known.update(zip(unknown, answers, strict=True))
 
     ends = {1: grid_index(bounds.highest) + 2, -1: -(grid_index(-bounds.lowest) + 2)}
     ladder = {sign * grid_index(x) for x in _LADDER for sign in (1, -1)}
     first = {0} | {index for index in ladder if ends[-1] < index < ends[1]}
-    ask(first if bounds.surely_attainable else first | set(ends.values()))
+    evaluate(first if bounds.surely_attainable else first | set(ends.values()))
     rounds = 1
     start = known[0]
     if start.excess.units == 0:
@@ -251,7 +251,7 @@ def solve_in_rounds(bounds: Bounds, probe: ProbeMany, *, free: bool = False) -> 
     low, high = 0, sign * ends[sign]
     while True:
         # Invariant: the excess has not reached the target at `low`; at `high` it has.
-        for index in sorted(sign * each for each in known):
+        for index in sorted(sign * position for position in known):
             if low < index < high:
                 if sign * (known[sign * index].excess.units - target) >= 0:
                     high = index
@@ -259,13 +259,15 @@ def solve_in_rounds(bounds: Bounds, probe: ProbeMany, *, free: bool = False) -> 
                     low = index
         if high - low == 1 and sign * high in known:
             return Solution(grid_value(sign * high), ExactSum(target), known[sign * high], rounds)
-        cuts = _CUTS if rounds < _TRUSTING else _cuts_needed(high - low, ROUNDS - rounds)
-        ask({sign * each for each in _candidates(low, high, known, sign, target, cuts)})
+        cuts = _CUTS if rounds < _SLOPE_ROUNDS else _cuts_needed(high - low, ROUNDS - rounds)
+        evaluate(
+            {sign * position for position in _candidates(low, high, known, sign, target, cuts)}
+        )
         rounds += 1
 
 
 def _cuts_needed(width: int, rounds: int) -> int:
-    """Return how many equal parts bring a bracket down to one in this many rounds."""
+    """Return how many equal parts reduce a bracket to width one in this many rounds."""
     parts = max(2, int(width ** (1.0 / rounds)))
     while parts**rounds < width:
         parts += 1
@@ -275,10 +277,10 @@ def _cuts_needed(width: int, rounds: int) -> int:
 def _candidates(
     low: int, high: int, known: dict[int, ConstraintValue], sign: int, target: int, cuts: int
 ) -> set[int]:
-    """Return even cuts of the bracket, and a cluster around where the slopes point."""
+    """Return even cuts of the bracket, and candidates around the Newton steps."""
     width = high - low
-    found = {low + -(-width * part // cuts) for part in range(1, cuts)}
-    found.add(high)
+    candidates = {low + -(-width * part // cuts) for part in range(1, cuts)}
+    candidates.add(high)
     for index in (low, high):
         probe = known.get(sign * index)
         if probe is None or not probe.slope > 0.0:
@@ -288,10 +290,10 @@ def _candidates(
         if not 0.0 <= step < grid_value(high) + 1.0:
             continue
         centre = grid_index(step)
-        # Steps of one sixteenth of the last: however good the guess, the bracket shrinks to it.
+        # Distances shrink by sixteen: the better the guess, the smaller the next bracket.
         size = width
         while size:
             size //= 16
-            found |= {centre - size, centre + size}
-        found |= {centre - 1, centre + 1}
-    return {index for index in found if low < index <= high}
+            candidates |= {centre - size, centre + size}
+        candidates |= {centre - 1, centre + 1}
+    return {index for index in candidates if low < index <= high}

@@ -1,6 +1,6 @@
 """The paper's other repairs, for comparison: minimal repairs, other mean targets, other weights.
 
-They share every step with CORD but the one that is being varied, and return NumPy arrays.
+They share every step with CORD except the varied one, and return NumPy arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal.repair import numpy_engine, ranking, rule
 from cordcal.repair.construction import CalibrationRows
-from cordcal.repair.inputs import check_against_fit, check_fitted, output_array, report_pair
+from cordcal.repair.inputs import check_against_fit, check_fitted, check_pair, output_array
 from cordcal.repair.numpy_engine import MeanTarget
 from cordcal.repair.results import Construction
 
@@ -34,9 +34,9 @@ class VariantCORD(Estimator):
     Parameters
     ----------
     target : {"direct", "reference", "projected", "none"}
-        Whose mean the repaired masses retain: the direct masses' (CORD), the local
-        references', the direct masses' after projection to their intervals, or nobody's
-        (every row is projected on its own).
+        Which mean the repaired masses retain: that of the direct masses (CORD), of the local
+        references, of the direct masses clipped to their intervals, or none (every reference
+        is clipped to its interval).
     reference_weight : float
         λ of Appendix B: the direct mass's weight in a changed row's reference.
 
@@ -45,7 +45,7 @@ class VariantCORD(Estimator):
     eta_ : float
         The shared scalar η*.
     construction_ : Construction
-        What `fit` did.
+        The record of `fit`.
 
     Examples
     --------
@@ -102,14 +102,16 @@ class VariantCORD(Estimator):
             target="direct" if self.target == "none" else self.target,
         )
         rows = CalibrationRows(description, weight, q.shape[1], 1)
-        found = rows.construct(decision_given=decision is not None, free=self.target == "none")
-        self.__dict__.update(construction_=found, eta_=found.eta)
+        construction = rows.construct(
+            decision_given=decision is not None, free=self.target == "none"
+        )
+        self.__dict__.update(construction_=construction, eta_=construction.eta)
         return self
 
     def transform(
         self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
-        """Repair reports with the fitted scalar; see `CORD.transform`."""
+        """Repair rows with the fitted scalar; see `CORD.transform`."""
         check_fitted(self)
         original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
         p, q = _numpy_pair(original, direct)
@@ -123,8 +125,8 @@ class VariantCORD(Estimator):
 
 
 def _numpy_pair(original: Any, direct: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return both reports as NumPy arrays, which is all that these comparisons are made for."""
-    p, q = report_pair(original, direct)
+    """Return both arrays as NumPy arrays."""
+    p, q = check_pair(original, direct)
     return arrays.to_numpy(p), arrays.to_numpy(q)
 
 
@@ -134,13 +136,13 @@ class _Fixed(Estimator):
     def fit(
         self, original: Any, direct: Any, *, decision: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Do nothing; there to be called like `CORD.fit`."""
+        """Do nothing; for the same interface as `CORD.fit`."""
         return self
 
     def transform(
         self, original: Any, direct: Any, *, decision: Any = None, dtype: Any = None
     ) -> npt.NDArray[Any]:
-        """Repair reports; see `CORD.transform`."""
+        """Repair rows; see `CORD.transform`."""
         original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
         p, q = _numpy_pair(original, direct)
         keep = None if decision is None else check_decisions(decision, *q.shape)
@@ -154,10 +156,9 @@ class _Fixed(Estimator):
 
 
 class MinimalRepair(_Fixed):
-    """The smallest change that keeps each decision: changed rows go to their lower bound.
+    """The smallest change that preserves each decision: changed rows go to their lower bound.
 
-    Rows whose direct report keeps the decision are returned as they are; there is nothing
-    to fit.
+    Rows whose direct argmax is the decision are returned as they are; there is nothing to fit.
 
     Examples
     --------
@@ -174,18 +175,18 @@ class MinimalRepair(_Fixed):
             rebuilt = rule.rebuild(
                 block.direct, state.decision, block.part, state.lower, 1.0 - state.lower
             )
-            kept = normalised_rows(block.direct, block.part.total, block.level)
-            repaired = np.where(state.changed[:, None], rebuilt, kept)
-            # Rows that keep their decision may tie, by themselves or once they are rounded.
+            unchanged = normalised_rows(block.direct, block.part.total, block.level)
+            repaired = np.where(state.changed[:, None], rebuilt, unchanged)
+            # Unchanged rows may tie, as supplied or after rounding.
             out[block.rows] = rule.raise_decision(repaired.astype(out.dtype), state.decision)
 
 
 class RankingProjection(_Fixed):
-    """The smallest change that keeps the whole ranking: the KL projection onto the order.
+    """The smallest change that preserves the whole ranking: the KL projection onto the order.
 
-    Each row goes to the distribution u in the original's order that minimises KL(direct‖u):
-    runs of classes that come in the wrong order share their mean (pool adjacent violators),
-    and are then told apart by the smallest steps that the dtype has.  There is nothing to fit.
+    Each row becomes the distribution u in the original's order that minimises KL(direct‖u):
+    runs of classes in the wrong order share their mean (pool adjacent violators), and are then
+    separated by the smallest steps of the dtype.  There is nothing to fit.
 
     Examples
     --------
@@ -205,19 +206,16 @@ class RankingProjection(_Fixed):
             projected = np.empty_like(ranked)
             np.put_along_axis(projected, order, _nonincreasing(ranked), axis=1)
             rows = ranking.rank_rows(block.wide_original, block.wide_direct, order, levels)
-            strict = ranking.strict_dtype(out.dtype)
-            out[block.rows] = ranking.lift_order(
-                projected.astype(out.dtype), rows, levels, strict=strict
-            )
+            out[block.rows] = ranking.raise_order(projected.astype(out.dtype), rows, levels)
 
 
 def normalised_rows(rows: Vector, total: Vector, level: float) -> Vector:
-    """Return the rows, those divided by their sums that are off by more than ``level``."""
+    """Return the rows; those whose sums deviate from one by more than ``level`` normalised."""
     return rows / np.where(rule.sums_to_one(total, level), 1.0, total)[:, None]
 
 
 def _nonincreasing(rows: Vector) -> Vector:
-    """Return each row's nearest nonincreasing row in the mean of squares, which is KL's too."""
+    """Return each row's nearest nonincreasing row in least squares, which is that in KL, too."""
     from scipy.optimize import isotonic_regression
 
     fitted = rows.copy()

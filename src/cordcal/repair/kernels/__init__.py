@@ -1,35 +1,35 @@
-"""The compiled engine: the row rule in LLVM vectors, behind a handful of functions.
+"""The compiled engine: the row rule as LLVM vector code.
 
-`installed` says whether there can be kernels, `engine` returns those of a job if they can be
-had with a given effort, `warmup` gets the usual ones ahead of time.  Nothing else is used from
-outside, and nothing here is imported, numba least of all, before work is worth it.
+`installed` is whether kernels are possible, `engine` returns the kernels of a job, `warmup`
+prepares the usual ones, `Stopwatch` excludes that time.  Other modules use nothing else.  numba
+and the kernels are imported only when the work is worth it.
 
-What the vectors buy
---------------------
-Row reductions (sum, largest, smallest, first largest entry) are spelled out as LLVM vector
-code (`_simd`, `_scan`, `_scan_short`).  Plain numba loops over the same rows, measured in one
-run on AVX2, take about 1.3 times as long at K = 1000, 3 times near K = 100 and 4 times near
-K = 16: LLVM does not reorder floating sums by itself, and short rows drown in the ends of
-loops.  Up to 48 classes four rows go through at a time, a row a lane; longer rows go through in
-eight lanes each.
+Why vector code
+---------------
+Row reductions (sum, largest, smallest, first largest entry) are written as LLVM vector code
+(`_simd`, `_scan`, `_scan_short`).  Plain numba loops over the same rows, measured in one run on
+AVX2, take about 1.3 times as long at K = 1000, 3 times near K = 100 and 4 times near K = 16:
+LLVM does not reorder floating-point sums by itself, and in short rows the loop ends dominate.
+Up to 48 classes four rows are reduced at a time, one row per lane; longer rows are reduced one
+by one in eight lanes.
 
-How they are kept right
------------------------
+How they stay correct
+---------------------
 * The order of a row's sum is defined, not left to a compiler: eight interleaved lanes, folded
   by halves, which is `lane_sum` of the array engine.  So both engines give the same bits, and
   every numeric test of ``tests/repair`` runs on both and compares them.
 * A kernel reads whole vectors but nothing beyond an array's last entry; a test puts arrays at
-  the very end of a page (``tests/repair/test_page_edge.py``).
-* A kernel never raises.  It returns the first row of a tile that must be refused, and the
-  array engine says what is wrong with it: there is one place for messages.
-* Kernels are single-threaded and release the GIL; threads share out blocks of rows
+  the end of a memory page (``tests/repair/test_page_edge.py``).
+* A kernel never raises.  It returns the first row of a tile with an invalid row, and the array
+  engine raises the error: messages are written in one place.
+* Kernels are single-threaded and release the GIL; threads work on separate blocks of rows
   (`cordcal._numeric.parallel`).
-* numba's cache looks at one file; kernels carry a digest of all kernel files in their names,
-  and a cache that cannot be read is rebuilt (`_jit`).
+* numba's cache checks only one file for changes; so kernels have a digest of all kernel files
+  in their names, and a cache that cannot be read is rebuilt (`_jit`).
 
 ========================  ==================================================================
-`_engine`                 layouts, dtypes, threads and refused rows: the engine itself
-`_passes`, `_phases`      describe or repair rows in tiles, phase by phase; probe, seek
+`_engine`                 layouts, dtypes, threads and invalid rows: the engine itself
+`_passes`, `_phases`      describe or repair rows in tiles, phase by phase; probe, search
 `_ranked`                 the nested rule
 `_sums`                   exact sums
 `_scan`, `_scan_short`    row reductions: one row in eight lanes, four short rows at a time
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class _Preparation(threading.local):
-    """What this thread has spent on getting kernels, which the work at hand is not to blame for."""
+    """The time this thread has spent on preparing kernels."""
 
     seconds = 0.0
     nested = False
@@ -80,7 +80,7 @@ def preparing() -> Iterator[None]:
 
 
 class Stopwatch:
-    """Seconds since it was made, but for those that this thread spent preparing kernels.
+    """Seconds since its creation, except those that this thread spent preparing kernels.
 
     Examples
     --------
@@ -100,49 +100,49 @@ class Stopwatch:
 
 
 Job = Literal["describe", "probes", "repair", "repair_ranked"]
-"""What kernels are for; to seek a scalar belongs to ``probes``."""
+"""The jobs that kernels do; the search for a scalar belongs to ``probes``."""
 
-Effort = Literal["have", "load", "compile"]
-"""How far to go for kernels: those this process has, those in numba's cache, all."""
+Tier = Literal["ready", "cached", "compiled"]
+"""Which kernels to use: those already loaded, those in numba's cache too, or compile any."""
 
 _ENGINE = "cordcal.repair.kernels._engine"
 
 
 @functools.cache
 def disabled() -> bool:
-    """Whether numba was told not to compile, which it asks once, too."""
+    """Whether numba's compiler is disabled; numba, too, reads the variable only once."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def installed() -> bool:
-    """Whether there can be kernels: numba is there, and may compile."""
-    return not disabled() and _found()
+    """Whether kernels are possible: numba is installed and may compile."""
+    return not disabled() and _has_numba()
 
 
 @functools.cache
-def _found() -> bool:
+def _has_numba() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-def engine(job: Job, dtypes: tuple[np.dtype[Any], ...], effort: Effort) -> Engine | None:
-    """Return the compiled engine if it has, or gets, the kernels for a job with this effort."""
-    if effort == "have" and _ENGINE not in sys.modules:
+def engine(job: Job, dtypes: tuple[np.dtype[Any], ...], tier: Tier) -> Engine | None:
+    """Return the compiled engine if this tier has all kernels of a job, else None."""
+    if tier == "ready" and _ENGINE not in sys.modules:
         return None
-    found = _module()
-    if found is None:
+    module = _import_engine()
+    if module is None:
         return None
-    for kernel in found.kernels_of(job, dtypes):
+    for kernel in module.kernels_of(job, dtypes):
         if kernel.ready is None:
-            if effort == "compile":
+            if tier == "compiled":
                 kernel.get()
-            elif effort == "have" or not kernel.load():
+            elif tier == "ready" or not kernel.load():
                 return None
-    return cast("Engine", found)
+    return cast("Engine", module)
 
 
 @functools.cache
-def _module() -> Any:
-    """Import numba and the kernels' sources; None where numba does not work after all."""
+def _import_engine() -> Any:
+    """Import numba and the kernels' sources; return None if numba does not work."""
     with preparing():
         try:
             from cordcal.repair.kernels import _engine
@@ -154,8 +154,9 @@ def _module() -> Any:
 def warmup() -> None:
     """Compile the kernels ahead of the first call, or load them from the cache.
 
-    Until then, work runs on the array engine, which needs no preparation; large work gets
-    its kernels by itself.  Where numba is missing, or told not to compile, nothing happens.
+    Without it, small work runs on the array engine, which needs no preparation, and large work
+    prepares its kernels by itself.  Without numba, or with its compiler disabled, this does
+    nothing.
 
     Examples
     --------
@@ -164,4 +165,4 @@ def warmup() -> None:
     for dtype in (np.dtype(np.float64), np.dtype(np.float32)):
         for job in ("describe", "probes", "repair"):
             if installed():
-                engine(job, (dtype, dtype, dtype), "compile")
+                engine(job, (dtype, dtype, dtype), "compiled")

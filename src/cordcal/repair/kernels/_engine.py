@@ -1,4 +1,4 @@
-"""Feed NumPy arrays to the compiled kernels: layouts, dtypes, threads, and refused rows."""
+"""Run the compiled kernels on NumPy arrays: layouts, dtypes, threads, and invalid rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cordcal.repair.solve import ConstraintValue
 
 # A block that must be copied (another layout, half precision) is about 1 MB.
 _COPY_ENTRIES = 2**17
-# A row of a constraint is as much arithmetic as this many entries of a report.
+# One row of a constraint costs as much arithmetic as this many entries of a matrix.
 _ROW_ENTRIES = 10
 _NO_DECISIONS = np.empty(0, dtype=np.intp)
 _NO_KEYS = np.empty((0, 0), dtype=np.int64)
@@ -43,10 +43,10 @@ def _kernel_dtype(original: np.dtype[Any], direct: np.dtype[Any]) -> np.dtype[An
 
 @functools.cache
 def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vector:
-    """Return the tolerated and the unremarkable deviations of both reports' row sums.
+    """Return which deviations of both inputs' row sums are tolerated, and which need no warning.
 
-    The array engine adds rows up in another order: what lies within rounding of a tolerance
-    is left to it, so that both accept the same rows.
+    The array engine adds in another order: it decides about rows within rounding of a
+    tolerance, so that both engines accept the same rows.
     """
     both, rounding = (original, direct), (classes + 8) * UNIT_ROUNDOFF["float64"]
     return np.array(
@@ -57,7 +57,7 @@ def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vec
 
 @functools.cache
 def kernels_of(job: Job, dtypes: tuple[np.dtype[Any], ...]) -> tuple[Kernel, ...]:
-    """Return what a job runs on arrays of these dtypes: both inputs', and the output's."""
+    """Return the kernels of a job for these dtypes: those of both inputs, and the output's."""
     if job == "probes":
         return (_passes.probe(), _passes.search(), _sums.add_levels(), _sums.add_bins())
     read = arrays.dtype_name(_kernel_dtype(*dtypes[:2]))
@@ -69,7 +69,7 @@ def kernels_of(job: Job, dtypes: tuple[np.dtype[Any], ...]) -> tuple[Kernel, ...
 
 
 class _Inputs:
-    """Two input arrays that hand out blocks of rows as the kernels want them."""
+    """Two input arrays, in blocks of rows with the layout and dtype of the kernels."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ def describe(
     weight: Vector | None,
     threads: int,
 ) -> Description:
-    """Check and describe every calibration row; see `_rows.describe`."""
+    """Check and describe every calibration row; see `numpy_engine.describe`."""
     inputs = _Inputs(original, direct, decision)
     rows, classes = direct.shape
     name = arrays.dtype_name(inputs.dtype)
@@ -114,9 +114,9 @@ def describe(
         summed = np.empty((3, at.stop - at.start))
         worst, changed = np.zeros(2), np.zeros(1, dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at])
-        reports = inputs.block(at)
-        refused = kernel(*reports, 0.0, inputs.limits, nothing, *vectors, summed, worst, changed)
-        if refused >= 0:
+        block = inputs.block(at)
+        invalid = kernel(*block, 0.0, inputs.limits, nothing, *vectors, summed, worst, changed)
+        if invalid >= 0:
             return None
         return exact_sums(summed, _at(weight, at)), worst.tolist(), int(changed[0])
 
@@ -124,7 +124,7 @@ def describe(
     worst, n_changed = [0.0, 0.0], 0
     for part in run_blocks(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
         if part is None:
-            # Let the array version name the row, or accept it at the edge of a tolerance.
+            # The array engine raises the error, or accepts a row at the edge of a tolerance.
             return numpy_engine.describe(original, direct, decision, weight)
         totals = list(map(add, totals, part[0]))
         worst = list(map(max, worst, part[1]))
@@ -142,12 +142,12 @@ def _at(weight: Vector | None, rows: slice) -> Vector:
 
 
 def exact_sums(vectors: npt.NDArray[np.float64], weight: Vector) -> list[ExactSum]:
-    """Add up each of some vectors, at most `SUM_ROWS` long, exactly; weighted if not empty."""
+    """Return the exact sum of each vector, at most `SUM_ROWS` long, weighted if not empty."""
     sums = [ExactSum()] * len(vectors)
     if not weight.size:
         levels = np.empty((len(vectors), 3), dtype=np.int64)
         left = _sums.add_levels().get()(vectors, levels)
-        sums = [ExactSum.of_levels(*each) for each in levels.tolist()]
+        sums = [ExactSum.of_levels(*row_levels) for row_levels in levels.tolist()]
         if not left:
             return sums
     bins = np.zeros((len(vectors), 2048, 2), dtype=np.int64)
@@ -163,7 +163,7 @@ def probes(
     weight: Vector | None,
     threads: int,
 ) -> list[ConstraintValue]:
-    """Evaluate the constraint at some candidates; see `_rows.probe`."""
+    """Evaluate the constraint at some candidates; see `numpy_engine.probes`."""
     kernel, candidates = _passes.probe().get(), np.array(etas)
 
     def work(at: slice) -> list[ConstraintValue]:
@@ -175,7 +175,7 @@ def probes(
         return list(map(ConstraintValue, sums, slopes.tolist(), *counts.T.tolist()))
 
     parts = run_blocks(work, reference.shape[0], _ROW_ENTRIES, threads, SUM_ROWS)
-    return [reduce(add, each) for each in zip(*parts, strict=True)]
+    return [reduce(add, values) for values in zip(*parts, strict=True)]
 
 
 def search(
@@ -185,7 +185,7 @@ def search(
     lower: Vector,
     weight: Vector | None,
 ) -> float:
-    """Return about the scalar at which Σ w (s − g) + shift vanishes, or zero."""
+    """Return an approximate root η of Σ w (s(η) − g) + shift, or zero."""
     w = _NO_WEIGHTS if weight is None else weight
     return float(_passes.search().get()(shift, reference, reference_rest, lower, w))
 
@@ -198,13 +198,13 @@ def repair(
     out: npt.NDArray[Any],
     threads: int,
 ) -> None:
-    """Write the repaired rows to ``out``; see `_rows.repair`."""
+    """Write the repaired rows to ``out``; see `numpy_engine.repair`."""
     inputs = _Inputs(original, direct, decision)
     kernel = _passes.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
 
     def run(at: slice, target: npt.NDArray[Any], worst: Vector) -> int:
-        reports, changed = inputs.block(at), np.zeros(1, dtype=np.int64)
-        return int(kernel(*reports, eta, inputs.limits, target, *_NO_DESCRIPTION, worst, changed))
+        block, changed = inputs.block(at), np.zeros(1, dtype=np.int64)
+        return int(kernel(*block, eta, inputs.limits, target, *_NO_DESCRIPTION, worst, changed))
 
     def take_over(at: slice, target: npt.NDArray[Any]) -> None:
         keep = None if decision is None else decision[at]
@@ -221,7 +221,7 @@ def repair_ranked(
     out: npt.NDArray[Any],
     threads: int,
 ) -> None:
-    """Write the rows repaired by the nested rule to ``out``; see `_ranked_rows.repair`."""
+    """Write the rows repaired by the nested rule to ``out``."""
     inputs = _Inputs(original, direct, decision)
     kernel = _ranked.repair(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
     sort = len(etas) > _ranked.PICKED_LEVELS
@@ -236,7 +236,7 @@ def repair_ranked(
         keep = None if decision is None else decision[at]
         numpy_engine.repair_ranked(original[at], direct[at], keep, etas, target, first=at.start)
 
-    # The keys of a block are an array of their own; keep it as small as a copied block.
+    # The keys of a block are a separate array, to be no larger than a copied block.
     most = min(inputs.most, max(1, _COPY_ENTRIES // direct.shape[1])) if sort else inputs.most
     _repair_blocks(inputs, out, threads, most, run, take_over)
 
@@ -251,12 +251,13 @@ def _repair_blocks(
 ) -> None:
     """Run a repair kernel over all rows.
 
-    ``run(rows, target, worst)`` returns a row it refuses, or -1; from there on
-    ``take_over(rows, target)`` runs the array version, which says what is wrong with which rows
-    of the block.  The other blocks are repaired too, so that all bad rows are known at the end.
+    ``run(rows, target, worst)`` returns the first row of a tile with an invalid row, or -1; from
+    there on ``take_over(rows, target)`` runs the array engine, which raises an error with all
+    invalid rows of the block.  The other blocks are repaired too, so that the final error names
+    all invalid rows.
     """
     rows, classes = inputs.direct.shape
-    refused: list[InputError] = []
+    errors: list[InputError] = []
     contiguous = out.flags.c_contiguous and out.dtype.isnative
     if not contiguous:
         most = min(most, max(1, _COPY_ENTRIES // classes))
@@ -270,16 +271,16 @@ def _repair_blocks(
         if first >= 0:
             try:
                 take_over(slice(at.start + first, at.stop), target[first:])
-            except InputError as refusal:
-                refused.append(refusal)
+            except InputError as error:
+                errors.append(error)
         if not contiguous:
             out[at] = target
-        found: list[float] = worst.tolist()
-        return found
+        deviations: list[float] = worst.tolist()
+        return deviations
 
     worst = [
-        max(each) for each in zip(*run_blocks(work, rows, classes, threads, most), strict=True)
+        max(column) for column in zip(*run_blocks(work, rows, classes, threads, most), strict=True)
     ]
-    raise_first(*merge_errors(refused))
+    raise_first(*merge_errors(errors))
     if any(worst):
         warn_about_pair(worst, inputs.original, inputs.direct)

@@ -20,7 +20,7 @@ from cordcal.repair.rule import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
 
 # NumPy's error model: a division by zero gives an infinity, not a check and an exception,
 # which would keep the loops from being vectorised.
-# What only other kernels call needs no wrappers, whose compilation takes longer than its own.
+# Functions called only by kernels need no wrappers, which take longer to compile than they do.
 compiled = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 # For sums whose order does not matter: LLVM may then vectorise them.
 reassociated = njit(
@@ -45,14 +45,14 @@ def output_array(kind: Any, ndim: int) -> Any:
 
 
 class Kernel:
-    """A function for one signature, loaded or compiled when it is wanted.
+    """A function for one signature, loaded or compiled on demand.
 
     Parameters
     ----------
     function : callable
-        What to compile.
+        The function to compile.
     signature : numba signature
-        For which types.
+        Its argument types.
     """
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
@@ -63,7 +63,7 @@ class Kernel:
     def load(self) -> bool:
         """Load the kernel if numba's cache has it; return whether it is there.
 
-        The cache is looked at once: whoever fills it later serves the next process.
+        The cache is read once; later additions serve the next process.
         """
         if self.ready is None and not self._looked:
             with _lock, preparing():
@@ -123,8 +123,8 @@ def _in_cache(dispatcher: Any, signature: Any) -> bool:
 def _compile(dispatcher: Any, signature: Any) -> Callable[..., Any]:
     dispatcher.compile(signature)
     dispatcher.disable_compile()
-    found: Callable[..., Any] = dispatcher
-    return found
+    function: Callable[..., Any] = dispatcher
+    return function
 
 
 @functools.cache
@@ -138,7 +138,7 @@ def _digest() -> str:
 
 
 def rounded(value, out):
-    """Round a double to the dtype of ``out``; half precision is held as its bits."""
+    """Round a double to the dtype of ``out``; half precision is stored as its bits."""
 
 
 def above(value, out):

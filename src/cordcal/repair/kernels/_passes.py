@@ -1,11 +1,10 @@
 """The compiled kernels: the row rule of CORD without (n, K) temporaries, and the search.
 
-Rows go through in tiles, and each tile in phases (``_phases.py``).  Nothing here raises: a
-kernel that meets a row it must refuse returns its index, and the caller lets the array
-version say what is wrong.
+Rows are processed in tiles, and each tile in phases (``_phases.py``).  Kernels never raise: at
+an invalid row they return the first row of its tile, and the array engine raises the error.
 
-Kernels are single-threaded and release the GIL.  They are compiled for the dtypes that
-are used, once, and kept in numba's cache where that can be written.
+Kernels are single-threaded and release the GIL.  They are compiled once for the dtypes in use
+and stored in numba's cache if that is writeable.
 """
 
 from __future__ import annotations
@@ -57,19 +56,19 @@ __all__ = ["add_bins", "add_levels", "probe", "row_pass", "search"]
 
 _U = np.uintp
 
-# Halley's error is the third power of the last step: from here on it is below the grid's.
+# Halley's error is the third power of the last step: below this it is finer than the grid.
 _CLOSE = 2.0**-17
-# Two or three steps suffice on most data; more than this would not pay.
+# Two or three steps suffice on most data; more than this is not worth the time.
 _STEPS = 8
 
 
 def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, worst, changed):
     """Go through all rows once: repair them into ``out``, or describe them if it has no rows.
 
-    A description is the vectors of a construction and, in ``summed``, what is to be summed
-    up: b, lower and g − b.  ``worst`` receives the largest deviations of original and direct
-    sums that are worth a warning, ``changed`` how many decisions changed.  Returns the first
-    row of a tile with a refused one, or -1.
+    A description is the vectors of a construction and, in ``summed``, the summands b, lower and
+    g − b.  ``worst`` receives the largest deviations of original and direct sums that need a
+    warning, ``changed`` how many decisions changed.  Returns the first row of a tile with an
+    invalid row, or -1.
     """
     rows, classes = _U(q.shape[0]), _U(q.shape[1])
     size = tile_rows(classes)
@@ -149,10 +148,10 @@ def _probe(etas, g, g_rest, lower, weight, gaps, slopes, counts):
             start += count
 
 
-def _seek(shift, g, g_rest, lower, weight):
-    """Return about where Σ w (s(η) − g) + shift vanishes, or zero if steps lead nowhere.
+def _search(shift, g, g_rest, lower, weight):
+    """Return an approximate root of Σ w (s(η) − g) + shift, or zero if there is none nearby.
 
-    The sums are rounded, so this says where to look, not what is there.
+    The sums are rounded, so the result is a starting point only.
     """
     eta = 0.0
     for _ in range(_STEPS):
@@ -171,7 +170,7 @@ def _seek(shift, g, g_rest, lower, weight):
 @reassociated
 def _estimate(eta, g, g_rest, lower, weight):
     """Return Σ w (s(η) − g) and its first two derivatives."""
-    # The two closed forms of the response (see ``_array.response``) as one.
+    # The two closed forms of the response (see `rule.response`) as one.
     near = eta <= 1.0
     up_0, up_g, up_radius = (0.0, 2.0, 0.0) if near else (eta - 1.0, 0.0, 1.0)
     down_0, down_radius = (1.0 - eta, 1.0) if near else (2.0 * eta, 0.0)
@@ -180,7 +179,7 @@ def _estimate(eta, g, g_rest, lower, weight):
     for r in range(_U(g.shape[0])):
         shift = eta + (g[r] - g_rest[r])
         radius = np.sqrt(shift * shift + 4.0 * (g[r] * g_rest[r]))
-        # One quotient for two: divisions are what this loop waits for.
+        # One division instead of two: divisions limit this loop.
         below = down_0 + down_radius * radius
         quotient = 1.0 / (radius * below)
         inverse = below * quotient
@@ -237,4 +236,4 @@ def probe() -> Kernel:
 def search() -> Kernel:
     """Return the compiled search for about the shared scalar."""
     vector = input_array(F64, 1)
-    return Kernel(_seek, F64(F64, vector, vector, vector, vector))
+    return Kernel(_search, F64(F64, vector, vector, vector, vector))

@@ -47,7 +47,7 @@ _U = np.uintp
 # were reduced are read again to be rebuilt.
 _TILE_ENTRIES = 2**14
 
-# Up to here four rows at a time are faster than one (measured with AVX2, both dtypes).
+# Up to this many classes four rows at a time are faster than one (AVX2, both dtypes).
 _SHORT_CLASSES = 48
 
 
@@ -68,30 +68,30 @@ def reduce_tile(p, q, keep, start, stop, tile, decision):
 
 @compiled
 def _reduce_by_four(p, q, keep, start, stop, tile, decision):
-    """Reduce as many short rows as there are whole fours of; return the first one left."""
-    given = keep.shape[0] > 0
+    """Reduce short rows four at a time; return the first of the remaining rows."""
+    has_decision = keep.shape[0] > 0
     i = start
     while i + _U(FOUR) <= stop:
         r = i - start
         scan_four_decisions(p, i, tile, r, decision)
-        if given:
-            for each in range(_U(FOUR)):
-                decision[r + each] = _U(keep[i + each])
+        if has_decision:
+            for lane in range(_U(FOUR)):
+                decision[r + lane] = _U(keep[i + lane])
         scan_four_without(q, i, tile, r, decision)
-        for each in range(_U(FOUR)):
-            tile[MASS + r + each] = np.float64(q[i + each, decision[r + each]])
+        for lane in range(_U(FOUR)):
+            tile[MASS + r + lane] = np.float64(q[i + lane, decision[r + lane]])
         i += _U(FOUR)
     return i
 
 
 @compiled
 def _reduce_one_by_one(p, q, keep, start, first, stop, tile, decision):
-    """Reduce the rows from ``first`` on: each direct row beside the next original one."""
-    given = keep.shape[0] > 0
+    """Reduce the rows from ``first`` on: each direct row together with the next original one."""
+    has_decision = keep.shape[0] > 0
     p_sum, a, p_least = scan_decision(p, first)
     for i in range(first, stop):
         r = i - start
-        if given:
+        if has_decision:
             a = _U(keep[i])
         decision[r] = a
         tile[P_SUM + r] = p_sum
@@ -108,12 +108,12 @@ def _reduce_one_by_one(p, q, keep, start, first, stop, tile, decision):
 
 @compiled
 def check_tile(tile, rows, limits, worst):
-    """Phase 2: return how many rows must be refused; note the worst of those worth a warning.
+    """Phase 2: return how many rows are invalid; record the largest deviations to warn about.
 
-    ``limits`` holds the tolerated and the unremarkable deviation of a sum from one, for
-    the original and for the direct rows.
+    ``limits`` holds the tolerated deviations of a sum from one, for the original and for the
+    direct rows, and those that need no warning.
     """
-    refused = sloppy_p = sloppy_q = 0
+    invalid = inexact_p = inexact_q = 0
     tol_p, tol_q, fair_p, fair_q = limits[0], limits[1], limits[2], limits[3]
     for r in range(rows):
         p_off = abs(tile[P_SUM + r] - 1.0)
@@ -121,21 +121,21 @@ def check_tile(tile, rows, limits, worst):
         # Written so that a NaN or an infinity, which spoils the sum, fails the comparison.
         fine = (p_off <= tol_p) & (q_off <= tol_q)
         fine &= (tile[P_LEAST + r] >= 0.0) & (tile[LEAST + r] >= 0.0)
-        refused += not fine
-        sloppy_p += p_off > fair_p
-        sloppy_q += q_off > fair_q
-    if sloppy_p + sloppy_q > 0:  # a maximum is no vector loop, so it is left to the few who need it
+        invalid += not fine
+        inexact_p += p_off > fair_p
+        inexact_q += q_off > fair_q
+    if inexact_p + inexact_q > 0:  # a maximum does not vectorise, so it runs only if needed
         for r in range(rows):
             worst[0] = max(worst[0], abs(tile[P_SUM + r] - 1.0))
             worst[1] = max(worst[1], abs(tile[MASS + r] + tile[REST + r] - 1.0))
-    return refused
+    return invalid
 
 
 @compiled
 def mark_changed(p, q, start, rows, tile, decision):
-    """Phase 3: find the rows whose direct report decides otherwise; return how many.
+    """Phase 3: find the rows whose direct argmax is another class; return how many.
 
-    They get the original's normalised mass on the decision; the others a mark of -1.
+    P_MASS is the original's normalised mass on the decision there, and -1 in the other rows.
     """
     classes = _U(q.shape[1])
     changed = 0
@@ -177,9 +177,9 @@ def describe_tile(tile, rows, classes):
         top = scale * top + offset
         total = mass + rest
         b, b_rest = mass / total, rest / total
-        kept = tile[P_MASS + r] < 0.0
-        tile[G + r] = b if kept else 0.5 * b + 0.5 * tile[P_MASS + r]
-        tile[G_REST + r] = b_rest if kept else 0.5 * b_rest + 0.5 * tile[P_REST + r]
+        same = tile[P_MASS + r] < 0.0
+        tile[G + r] = b if same else 0.5 * b + 0.5 * tile[P_MASS + r]
+        tile[G_REST + r] = b_rest if same else 0.5 * b_rest + 0.5 * tile[P_REST + r]
         tile[LOWER + r] = top / (top + rest) + EPSILON
         tile[B + r] = b
         tile[B_REST + r] = b_rest
@@ -190,7 +190,7 @@ def describe_tile(tile, rows, classes):
 
 @compiled
 def response_tile(eta, tile, rows, sloped):
-    """Phase 5: the clipped response and, if ``sloped``, its slope (see ``_array.response``)."""
+    """Phase 5: the clipped response and, if ``sloped``, its slope (see `rule.response`)."""
     if eta == 0.0:
         for r in range(rows):
             tile[S + r] = tile[G + r]
@@ -226,7 +226,7 @@ def response_tile(eta, tile, rows, sloped):
 
 @compiled
 def factor_tile(eta, tile, rows, limits):
-    """Find the factor that turns the internal copy's tail into the repaired one."""
+    """Compute the factor from the tail of the stabilised copy to the repaired one."""
     fair = limits[3]
     for r in range(rows):
         factor = tile[S_REST + r] / tile[REST + r]
@@ -243,12 +243,12 @@ def factor_tile(eta, tile, rows, limits):
 
 @compiled
 def write_row(q, i, scale, factor, offset, mass, top, a, out):
-    """Phase 6: rebuild one row in the output dtype, the decision strictly on top.
+    """Phase 6: rebuild one row in the output dtype, the decision strictly the largest.
 
-    Takes numbers, not the tile, which LLVM would read again after each store to ``out``.
+    The arguments are numbers, not the tile, which LLVM would reload after each store to ``out``.
     """
     write_row_scaled(q, i, scale, factor, offset, out, i)
-    # Rounding keeps order, so the largest rival is the rounded largest entry.
+    # Rounding preserves order, so the largest rival is the rounded largest entry.
     rival = rounded((top * scale) * factor + offset, out)
-    kept = rounded(mass, out)
-    out[i, a] = kept if kept > rival else above(rival, out)
+    decided = rounded(mass, out)
+    out[i, a] = decided if decided > rival else above(rival, out)

@@ -1,8 +1,8 @@
-"""The nested rule of ``ranking.py``, compiled: a row at a time, the same bits.
+"""The nested rule of ``ranking.py``, compiled: one row at a time, the same bits.
 
-A row's levels form a chain (each one's bound is the mass of the next one inside), but
-almost all arithmetic of a level does not depend on it: that part runs over all levels in
-vector loops, for the kept and for the changed case, and the chain only chooses and clips.
+A row's levels form a chain (the bound of a level is the mass of the next one), but almost all
+arithmetic of a level does not depend on it.  That part runs over all levels in vector loops, for
+the unchanged and for the changed case; the chain only selects and clips.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _pick_top(p, i, keep, levels, limit, values, chosen):
 
 @compiled
 def _read_order(p, i, keep, keys, bits, chosen):
-    """Read the kept order off a row's sorted keys (see `sort_keys`), a given decision first."""
+    """Read the order from a row's sorted keys (see `sort_keys`), with a decision first."""
     classes = _U(p.shape[1])
     last = classes - _U(1)
     mask = (np.int64(1) << bits) - np.int64(1)
@@ -170,7 +170,7 @@ def _spread_row(values, i, scale, offset, chosen, levels, entry, left, row):
 
 @compiled
 def _tail_wins_tie(q, i, chosen, levels, seen):
-    """Whether a class below the kept ranks beats the last of them in the supplied report.
+    """Whether a class below the preserved ranks beats the last of them, as supplied.
 
     Asked only where the stabilised copies tie: the supplied entries decide, then the index.
     """
@@ -199,9 +199,9 @@ def _normalise(entry, left, share, rest):
 
 @compiled
 def _respond(etas, g, g_rest, mass, rest, tame):
-    """Evaluate the free response of all levels (see ``_array.response``).
+    """Evaluate the response of all levels before clipping (see `rule.response`).
 
-    ``tame`` says that all scalars lie in [-1, 1], where one form serves.
+    ``tame`` is whether all scalars lie in [-1, 1], where one closed form suffices.
     """
     for r in range(_U(etas.shape[0])):
         eta = etas[r]
@@ -253,7 +253,7 @@ def _move(p, i, least, total, chosen, b, b_rest, entry, left, row, g, g_rest):
 
 
 def _repair(p, q, keep, keys, bits, etas, limits, out, worst):
-    """Repair every row into ``out``; return the first refused row, or -1.
+    """Repair every row into ``out``; return the first invalid row, or -1.
 
     ``keys`` are those of `sort_keys`, or empty: then the ranks are picked out.  ``worst``
     receives the largest deviations of sums that are worth a warning.

