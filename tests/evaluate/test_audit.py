@@ -151,8 +151,8 @@ def test_the_order_of_the_first_classes_is_compared() -> None:
         assert found.topk_changes[name] == metrics.topk_changes(original, report, 5)
     assert "preserve=5 keeps it" in found.interpret()
     decision = direct.argmax(axis=1)
-    given = {"decision": decision, "cord": CORD(6).fit(original, direct, decision=decision)}
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
+    given = {"decision": decision, "repair": CORD(6).fit(original, direct, decision=decision)}
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
         kept = audit(original, direct, **given)
     assert kept.topk_changes["repaired"].n_order_changed == 0
     assert "It is kept in the repaired report" in kept.interpret()
@@ -162,13 +162,13 @@ def test_the_order_of_the_first_classes_is_compared() -> None:
 def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
     original, direct, labels = pair()
     cord = CORD().fit(original[:300], direct[:300])
-    found = audit(original[300:], direct[300:], labels[300:], cord=cord, resamples=20)
+    found = audit(original[300:], direct[300:], labels[300:], repair=cord, resamples=20)
     assert found.eta == cord.eta_
     assert not found.fitted_here
     assert found.warnings == ()
     shuffled = np.random.default_rng(0).permutation(300)
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
-        seen = audit(original[shuffled], direct[shuffled], cord=cord)
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
+        seen = audit(original[shuffled], direct[shuffled], repair=cord)
     assert "fitted on" in seen.interpret()
 
 
@@ -177,12 +177,12 @@ def test_a_repair_comes_from_a_model_too() -> None:
     model = PreservingCalibrator("ts", input="probabilities").fit(original[:300], labels[:300])
     decision = original[300:].argmax(axis=1)
     given = (original[300:], direct[300:], labels[300:])
-    found = audit(*given, cord=model, decision=decision, resamples=20)
+    found = audit(*given, repair=model, decision=decision, resamples=20)
     assert found.eta == model.repair_.eta_
     with pytest.raises(ValueError, match=r"decision is missing: .*scores.argmax\(axis=1\)"):
-        audit(*given, cord=model.repair_)
+        audit(*given, repair=model.repair_)
     with pytest.raises(NotFittedError, match="this CORD is not fitted yet"):
-        audit(*given, cord=CORD())
+        audit(*given, repair=CORD())
 
 
 def test_rounding_is_no_improvement() -> None:
@@ -233,10 +233,10 @@ def test_a_repair_that_was_fitted_with_these_weights_is_recognised() -> None:
     original, direct, _ = pair()
     weight = np.random.default_rng(1).random(600)
     weighted = CORD().fit(original, direct, sample_weight=weight)
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
-        audit(original, direct, sample_weight=weight, cord=weighted)
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
-        audit(original, direct, sample_weight=weight, cord=CORD().fit(original, direct))
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
+        audit(original, direct, sample_weight=weight, repair=weighted)
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
+        audit(original, direct, sample_weight=weight, repair=CORD().fit(original, direct))
 
 
 def test_the_seed_fixes_the_intervals() -> None:
@@ -299,7 +299,7 @@ def test_a_lift_is_audited_like_any_repair() -> None:
     original, direct = rng.dirichlet(np.ones(4), (2, 200))
     labels = rng.integers(4, size=200)
     lift = Lift().fit(original, direct, labels)
-    found = audit(original, direct, labels, cord=lift, resamples=10)
+    found = audit(original, direct, labels, repair=lift, resamples=10)
     repaired = lift.transform(original, direct)
     nll = next(each for each in found.measures if each.measure == "nll")
     assert nll.repaired == pytest.approx(metrics.nll(repaired, labels), abs=1e-12)

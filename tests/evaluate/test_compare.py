@@ -418,8 +418,8 @@ def test_the_price_stands_beside_what_the_repairs_reach() -> None:
 
 
 def test_networks_are_tried_only_with_every() -> None:
-    assert "adats" not in choose("all", "logits").maps
-    assert set(choose("every", "logits").maps) == set(available())
+    assert "adats" not in choose("default", "logits").maps
+    assert set(choose("all", "logits").maps) == set(available())
 
 
 def test_a_map_that_ties_all_classes_does_not_keep_decisions_by_itself(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import cordcal
 from cordcal import InputError, metrics
 from cordcal.evaluate import pictures
-from cordcal.evaluate.groups import FEWEST_ROWS
+from cordcal.evaluate.groups import MIN_ROWS_PER_GROUP
 from cordcal.metrics.risk import aurc_influence, curve_of
 from cordcal.metrics.rows import Report
 
@@ -112,7 +112,7 @@ def test_groups_are_measured_the_worst_first(comparison, reports, rows) -> None:
     found = comparison["irova"].pictures.groups
     assert found[-1].name == "rare"
     assert found[-1].small
-    assert found[-1].n < FEWEST_ROWS
+    assert found[-1].n < MIN_ROWS_PER_GROUP
     values = [group.measures["repaired"]["nll"] for group in found[:-1]]
     assert values == sorted(values, reverse=True)
     for group in found:

@@ -11,8 +11,8 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal.evaluate import tables
+from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.terminal import Column, FittingTable
-from cordcal.evaluate.trust import Caveat
 from cordcal.metrics import MEASURES, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
@@ -330,9 +330,9 @@ class Audit:
         from rich.console import Group
         from rich.text import Text
 
-        from cordcal.evaluate.terminal import concerns_text
+        from cordcal.evaluate.terminal import caveats_text
 
-        loud = concerns_text(each.sentence for each in self.concerns)
+        loud = caveats_text(each.sentence for each in self.concerns)
         parts: list[RenderableType] = [*loud, Text("\n".join(self._reading()))]
         if self.measures:
             parts += ["", self._measures_table()]

@@ -35,15 +35,15 @@ from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.registry import is_network, takes_features
+from cordcal.evaluate.caveats import Caveat, overlap, split_caveats
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
-from cordcal.evaluate.constraint_cost import ConstraintCost, price_of_keeping, share_at_end
+from cordcal.evaluate.constraint_cost import ConstraintCost, measure_constraint_cost, share_at_end
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 from cordcal.evaluate.groups import Groups, few_groups
-from cordcal.evaluate.needed import calibration_tests
+from cordcal.evaluate.likelihood_ratio import calibration_tests
 from cordcal.evaluate.pictures import Pictures
 from cordcal.evaluate.precomputed import PrecomputedProbabilities, in_order_of
 from cordcal.evaluate.statistics import ORIGINAL, Evidence, Replicates
-from cordcal.evaluate.trust import Caveat, overlap, split_concerns
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics.rows import LabelledRows, Report
 from cordcal.metrics.summary import MeasuredReport, measure_report
@@ -68,8 +68,8 @@ class _Chosen:
 
 def choose(calibrators: Any, input: Kind) -> _Chosen:
     """Return the calibrators to compare, by name."""
-    if isinstance(calibrators, str) and calibrators in ("all", "every"):
-        keys = [key for key in available() if calibrators == "every" or not is_network(key)]
+    if isinstance(calibrators, str) and calibrators in ("default", "all"):
+        keys = [key for key in available() if calibrators == "all" or not is_network(key)]
         return _Chosen({key: key for key in keys}, explicit=False)
     maps: dict[str, Any] = {}
     for name, each in _named(calibrators):
@@ -92,7 +92,7 @@ def _named(calibrators: Any) -> list[tuple[str, Any]]:
         wanted = [calibrators] if single else list(calibrators)
         pairs = [each if _is_pair(each) else ("", each) for each in wanted]
     if not pairs:
-        raise InputError("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
+        raise InputError("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "default"')
     counts = Counter(_own_name(each) for name, each in pairs if not name)
     numbers: Counter[str] = Counter()
     named = []
@@ -414,7 +414,7 @@ def _price(
 ) -> ConstraintCost | None:
     """Return what keeping the decisions costs."""
     nll = {name: float(found.measures.values["nll"]) for name, found in measured.items()}
-    return price_of_keeping(
+    return measure_constraint_cost(
         reports.direct, reports.decision, split.labels, cord=nll["repaired"], lift=nll.get("lift")
     )
 
@@ -450,7 +450,7 @@ def means(measured: Sequence[MeasuredReport]) -> dict[str, float]:
 def compare(
     scores: Any,
     labels: Any,
-    calibrators: Any = "all",
+    calibrators: Any = "default",
     *,
     input: Kind = "logits",
     evaluation: float | tuple[Any, Any] = 0.5,
@@ -473,13 +473,13 @@ def compare(
         The classifier's logits or probabilities, as ``input`` says.
     labels : array_like of int of shape (n,)
         The true classes, as column indices, or as names where ``class_names`` are given.
-    calibrators : "all", "every", str, object, mapping or sequence
+    calibrators : "default", "all", str, object, mapping or sequence
         Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
         netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
         scores)`` that return probabilities, torch modules, or `PrecomputedProbabilities`.  A
-        mapping ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"all"`` are
-        those of cordcal but networks, ``"every"`` is all of them; both leave out what the data
-        do not allow, and say so in ``left_out``.
+        mapping ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"default"``
+        runs those of cordcal except networks, ``"all"`` runs every one; both omit calibrators
+        that the data do not allow and give the reason in ``left_out``.
     input : {"logits", "probabilities"}
         What the scores are.
     evaluation : float or tuple of arrays
@@ -653,7 +653,7 @@ def _checks(
     split: Split, doubted: Sequence[Caveat], names: Sequence[str] | None
 ) -> tuple[Caveat, ...]:
     """Return what the rows of a split give reason to doubt."""
-    numbers = split_concerns(
+    numbers = split_caveats(
         split.fit_labels, split.labels, classes=split.original.classes, names=names
     )
     # How many rows there are is said of both parts.

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal.evaluate import recommendation, tables
+from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.constraint_cost import ConstraintCost
-from cordcal.evaluate.needed import LikelihoodRatio, reading
+from cordcal.evaluate.likelihood_ratio import LikelihoodRatio, reading
 from cordcal.evaluate.pictures import Pictures, lists_that_fit
 from cordcal.evaluate.recommendation import SuggestedCommand, next_step
 from cordcal.evaluate.statistics import ORIGINAL, Evidence, Report, percentile_interval
-from cordcal.evaluate.trust import Caveat
 from cordcal.metrics import MEASURES, DecisionChanges
 
 Measures = Mapping[str, float]
@@ -444,12 +444,10 @@ class Comparison:
     def __rich__(self) -> Any:
         from rich.console import Group
 
-        from cordcal.evaluate.terminal import comparison_table, concerns_text
+        from cordcal.evaluate.terminal import caveats_text, comparison_table
 
         data = self.to_dict()
-        return Group(
-            *concerns_text(each.sentence for each in self.concerns), comparison_table(data)
-        )
+        return Group(*caveats_text(each.sentence for each in self.concerns), comparison_table(data))
 
     def __repr__(self) -> str:
         return (

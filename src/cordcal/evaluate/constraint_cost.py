@@ -83,7 +83,7 @@ def at_end(direct: Floats, repaired: Floats, decision: Classes) -> npt.NDArray[n
     return np.asarray(mass <= end + _AT_END)
 
 
-def price_of_keeping(
+def measure_constraint_cost(
     direct: Floats,
     decision: Classes,
     labels: Classes,
@@ -142,7 +142,7 @@ def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end
     return float(best.min()) / len(mass)
 
 
-def unlabelled_price(mass: Vector, end: Vector, weight: Vector | None = None) -> float:
+def cost_without_labels(mass: Vector, end: Vector, weight: Vector | None = None) -> float:
     """Return the mean KL of Bernoulli(b) from Bernoulli(max(b, end)): the price without labels.
 
     It is what a user who believes the direct report pays for keeping the decisions.
@@ -157,7 +157,7 @@ def unlabelled_price(mass: Vector, end: Vector, weight: Vector | None = None) ->
     Examples
     --------
     >>> import numpy as np
-    >>> round(unlabelled_price(np.array([0.4, 0.9]), np.array([0.5, 0.5])), 6)
+    >>> round(cost_without_labels(np.array([0.4, 0.9]), np.array([0.5, 0.5])), 6)
     0.010068
     """
     raised = np.maximum(mass, end)

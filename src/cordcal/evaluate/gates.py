@@ -20,7 +20,7 @@ from cordcal._validation.alignment import same_rows
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import as_columns
 from cordcal._validation.names import column_names, in_column_order, whole_headings
-from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
+from cordcal.evaluate.groups import MIN_ROWS_PER_GROUP, as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import MEASURES, decision_changes
 from cordcal.metrics.rows import LabelledRows, Report
@@ -321,9 +321,9 @@ class _Evaluated:
     def _worst(self, gate: Gate) -> tuple[float, str]:
         """Return the worst part's value and its name."""
         parts = list(self._parts(gate))
-        large = [(name, chosen) for name, chosen in parts if len(chosen) >= FEWEST_ROWS]
+        large = [(name, chosen) for name, chosen in parts if len(chosen) >= MIN_ROWS_PER_GROUP]
         if not large:
-            raise _NotThere(f"a {gate.over} of at least {FEWEST_ROWS} rows")
+            raise _NotThere(f"a {gate.over} of at least {MIN_ROWS_PER_GROUP} rows")
         found = [(self._of(gate, chosen), name, len(chosen)) for name, chosen in large]
         pick = max if gate.bound == "max" else min
         # What is no number is smaller and larger than nothing: it must not hide behind others.

@@ -19,7 +19,7 @@ from cordcal.metrics.rows import LabelledRows
 Groups = npt.NDArray[np.str_]
 
 # A measure of fewer rows says more about chance than about a group.
-FEWEST_ROWS = 30
+MIN_ROWS_PER_GROUP = 30
 # More than a table can tell; a column of so many values names rows, not groups.
 _MOST_GROUPS = 200
 
@@ -48,7 +48,7 @@ class GroupReport:
     @property
     def small(self) -> bool:
         """Whether the group has too few rows to say much."""
-        return self.n < FEWEST_ROWS
+        return self.n < MIN_ROWS_PER_GROUP
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""

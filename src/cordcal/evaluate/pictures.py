@@ -60,7 +60,7 @@ class ClassTable:
     @classmethod
     def of(cls, changed: ChangedRows, bins: Mapping[str, ClassBins]) -> ClassTable:
         """Count the classes of rows."""
-        moved = changed.moved_to != changed.kept
+        moved = changed.direct_decision != changed.decision
 
         def count(classes: Classes) -> Classes:
             return np.bincount(classes, minlength=len(changed.names))
@@ -68,9 +68,9 @@ class ClassTable:
         return cls(
             changed.names,
             None if changed.labels is None else count(changed.labels),
-            count(changed.kept),
-            count(changed.kept[moved]),
-            count(changed.moved_to[moved]),
+            count(changed.decision),
+            count(changed.decision[moved]),
+            count(changed.direct_decision[moved]),
             bins,
         )
 
@@ -157,7 +157,7 @@ class Move:
 def moves_of(changed: ChangedRows) -> tuple[Move, ...]:
     """Return the moves between classes, the most frequent first; all if the classes are few."""
     names = changed.names
-    flows = flows_between(changed.kept, changed.moved_to, len(names))
+    flows = flows_between(changed.decision, changed.direct_decision, len(names))
     most = len(flows.count) if len(names) <= MOST_SQUARES else MOST_MOVES
     found = []
     for source, target, count in zip(
@@ -165,7 +165,9 @@ def moves_of(changed: ChangedRows) -> tuple[Move, ...]:
     ):
         gained = lost = None
         if changed.labels is not None:
-            true = changed.labels[(changed.kept == source) & (changed.moved_to == target)]
+            true = changed.labels[
+                (changed.decision == source) & (changed.direct_decision == target)
+            ]
             gained, lost = int(np.sum(true == target)), int(np.sum(true == source))
         found.append(Move(names[source], names[target], int(count), gained, lost))
     return tuple(found)
@@ -251,7 +253,7 @@ class Pictures:
             histogram=_histogram(confidences),
             classes=ClassTable.of(changed, bins),
             moves=moves_of(changed),
-            groups=() if groups is None else by_group(groups, rows, changed.kept),
+            groups=() if groups is None else by_group(groups, rows, changed.decision),
             rows=changed.spread(masses, confidences["direct"], MOST_ROWS, row_numbers),
         )
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from cordcal._numeric.types import Vector
 from cordcal.calibrators import available
+from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.statistics import ORIGINAL, Report, percentile_interval
-from cordcal.evaluate.trust import Caveat
 from cordcal.metrics import MEASURES
 
 if TYPE_CHECKING:

@@ -174,7 +174,7 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     return table
 
 
-def concerns_text(sentences: Iterable[str]) -> list[Any]:
+def caveats_text(sentences: Iterable[str]) -> list[Any]:
     """Return what to check before any advice, one line each, loud."""
     from rich.text import Text
 

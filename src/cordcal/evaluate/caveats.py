@@ -10,15 +10,15 @@ import numpy.typing as npt
 from cordcal._numeric.types import Classes, Floats, Vector
 from cordcal._validation.sanity import Caveat, label_doubt
 
-__all__ = ["Caveat", "audit_concerns", "overlap", "split_concerns"]
+__all__ = ["Caveat", "audit_caveats", "overlap", "split_caveats"]
 
 # Below this an interval of the accuracy spans up to twenty points, and advice is a guess.
-FEWEST_ROWS = 100
+MIN_ROWS_FOR_ADVICE = 100
 # Rows of continuous scores never coincide; those of coarse ones do, within a set as across.
 _SHARED, _TIMES_OWN = 0.01, 3.0
 
 
-def audit_concerns(
+def audit_caveats(
     decision: Classes,
     labels: Classes,
     *,
@@ -47,7 +47,7 @@ def audit_concerns(
     ]
 
 
-def split_concerns(
+def split_caveats(
     calibration: Classes, evaluation: Classes, *, classes: int, names: Sequence[str] | None
 ) -> list[Caveat]:
     """Return what the numbers of calibration and evaluation rows give reason to doubt.
@@ -69,22 +69,22 @@ def split_concerns(
 
 
 def _few(calibration: int, evaluation: int) -> Iterator[Caveat]:
-    if min(calibration, evaluation) < FEWEST_ROWS:
+    if min(calibration, evaluation) < MIN_ROWS_FOR_ADVICE:
         yield Caveat(
             "rows",
             f"too few rows for advice: {calibration:,} to calibrate on and {evaluation:,} to "
-            f"evaluate on, where at least {FEWEST_ROWS} of each are needed",
-            {"calibration": calibration, "evaluation": evaluation, "needed": FEWEST_ROWS},
+            f"evaluate on, where at least {MIN_ROWS_FOR_ADVICE} of each are needed",
+            {"calibration": calibration, "evaluation": evaluation, "needed": MIN_ROWS_FOR_ADVICE},
             blocks_advice=True,
         )
 
 
 def _few_audited(rows: int) -> Iterator[Caveat]:
-    if rows < FEWEST_ROWS:
+    if rows < MIN_ROWS_FOR_ADVICE:
         yield Caveat(
             "rows",
-            f"too few rows to judge a report by: {rows:,}, where at least {FEWEST_ROWS} are needed",
-            {"evaluation": rows, "needed": FEWEST_ROWS},
+            f"too few rows to judge by: {rows:,}, where at least {MIN_ROWS_FOR_ADVICE} are needed",
+            {"evaluation": rows, "needed": MIN_ROWS_FOR_ADVICE},
             blocks_advice=True,
         )
 

@@ -9,7 +9,7 @@ from scipy import optimize, stats
 import cordcal
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
-from cordcal.evaluate.needed import calibration_tests, reading
+from cordcal.evaluate.likelihood_ratio import calibration_tests, reading
 
 
 def fit_cache(logits: np.ndarray, labels: np.ndarray) -> FitCache:
