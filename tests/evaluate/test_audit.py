@@ -92,13 +92,13 @@ def test_forms(found) -> None:
     text = console.export_text()
     assert "smECE" in text
     assert "[eel]" in text
-    assert f"{found.changes.n_changed:,} of 600 decisions" in text
+    assert f"{found.changes.n_changed:,} of 600 predictions" in text
     assert repr(found).startswith("Audit(600 rows × 5 classes: ")
 
 
 def test_words(found) -> None:
     text = found.interpret()
-    assert f"changes {found.changes.n_changed} of 600 decisions" in text
+    assert f"changes {found.changes.n_changed} of 600 predictions" in text
     assert "become right" in text
     assert "fitted on these same rows" in text
 
@@ -109,9 +109,7 @@ def test_identical_reports_change_nothing() -> None:
     assert found.identical
     assert found.changes.n_changed == 0
     assert found.rows == ()
-    assert found.interpret() == (
-        "The direct report equals the original one in every entry: nothing changes."
-    )
+    assert found.interpret() == ("The direct probabilities equal the original ones in every entry.")
     assert {each.verdict for each in found.measures} == {"same"}
 
 
@@ -121,7 +119,7 @@ def test_no_decision_changed_though_the_reports_differ() -> None:
     assert (
         audit(original, sharper)
         .interpret()
-        .startswith("The calibrator changes none of the 600 decisions.")
+        .startswith("The calibrator changes none of the 600 predictions.")
     )
 
 
@@ -155,7 +153,7 @@ def test_the_order_of_the_first_classes_is_compared() -> None:
     with pytest.warns(UserWarning, match="rows that repair was fitted on"):
         kept = audit(original, direct, **given)
     assert kept.topk_changes["repaired"].n_order_changed == 0
-    assert "It is kept in the repaired report" in kept.interpret()
+    assert "The repaired probabilities keep it" in kept.interpret()
     assert len(json.loads(json.dumps(kept.to_dict()))["eta"]) == 6
 
 

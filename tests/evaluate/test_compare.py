@@ -14,7 +14,7 @@ from cordcal import PreservingCalibrator, compare, metrics
 from cordcal._numeric.rows import softmax
 from cordcal.calibrators import available, make
 from cordcal.calibrators.temperature import TemperatureScaling
-from cordcal.evaluate.compare import choose
+from cordcal.evaluate.compare import choose_calibrators
 from cordcal.report import write_html
 
 
@@ -167,7 +167,7 @@ def test_features_go_only_to_those_that_take_them(data) -> None:
 def test_it_says_when_changes_are_worth_having() -> None:
     found = cordcal.compare(*rows(3000, bias=2.0), ["ts", "vs"])
     assert found.recommendation.changes_pay == "vs"
-    assert found.recommendation.headline.endswith(", if decisions must stay")
+    assert found.recommendation.headline.endswith(", if predictions must not change")
     reading = found.interpret()
     assert "The changes that vs makes are worth having" in reading
     assert found["vs"].gain["accuracy"].low > 0
@@ -181,9 +181,7 @@ def test_it_says_when_a_plain_scaler_wins() -> None:
     found = cordcal.compare(2.0 * logits, labels, ["ts", "irova"])
     assert found.recommendation.key == "ts"
     assert found.recommendation.report == "direct"
-    assert "ts, which keeps decisions by itself, beats every repaired calibrator" in (
-        found.interpret()
-    )
+    assert "ts, which needs no repair, beats every repaired calibrator" in (found.interpret())
 
 
 def test_it_says_when_nothing_is_gained() -> None:
@@ -417,9 +415,9 @@ def test_the_price_stands_beside_what_the_repairs_reach() -> None:
     assert f"lift is {price.lift - price.kept:.4f}" in words
 
 
-def test_networks_are_tried_only_with_every() -> None:
-    assert "adats" not in choose("default", "logits").maps
-    assert set(choose("all", "logits").maps) == set(available())
+def test_networks_are_tried_only_with_all() -> None:
+    assert "adats" not in choose_calibrators("default", "logits").by_name
+    assert set(choose_calibrators("all", "logits").by_name) == set(available())
 
 
 def test_a_map_that_ties_all_classes_does_not_keep_decisions_by_itself(tmp_path: Path) -> None:

@@ -111,4 +111,4 @@ def test_an_audit_tells_it_without_labels() -> None:
     kept = 5 / 11
     expected = (0.4 * np.log(0.4 / kept) + 0.6 * np.log(0.6 / (1 - kept))) / 2
     assert found.price == pytest.approx(expected, rel=1e-12)
-    assert f"costs {expected:.4f} nats a row" in found.interpret()
+    assert f"costs {expected:.4f} nats per row" in found.interpret()

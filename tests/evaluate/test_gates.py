@@ -84,7 +84,7 @@ def test_a_change_against_a_baseline(rows) -> None:
         ("nll.group", {"labels": True}, "needs groups"),
         ("nll.increase", {"labels": True}, "needs a baseline"),
         ("tpcr.class", {}, "needs the original"),
-        ("tpcr.increase", {}, "TPCR compares with decisions"),
+        ("tpcr.increase", {}, "TPCR compares with predictions"),
     ],
 )
 def test_what_could_not_run_never_passes(rows, gate: str, given: dict, words: str) -> None:
@@ -129,7 +129,7 @@ def test_junit_is_xml_whatever_a_group_is_called(rows, name: str, written: str) 
 @pytest.mark.parametrize(
     ("name", "limit", "words"),
     [
-        ("auc", 1.0, "names 'auc', which is no measure; use one of tpcr, accuracy"),
+        ("auc", 1.0, "names 'auc', which is not a metric; use one of tpcr, accuracy"),
         ("nll.row", 1.0, "write nll, nll.class, nll.group or nll.increase"),
         ("nll", "much", "has the limit 'much'; write a number"),
     ],
@@ -188,6 +188,4 @@ def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> No
 def test_groups_that_are_too_small_are_counted_aloud(rows) -> None:
     groups = np.array(["many"] * 580 + ["few"] * 20)
     found = check(*rows, gates=[Gate("nll", 9.0, over="group")], groups=groups)
-    assert "for the group many (580 rows; 1 smaller not held against it)" in (
-        found.verdicts[0].reading
-    )
+    assert "for the group many (580 rows; 1 smaller ignored)" in (found.verdicts[0].reading)

@@ -142,7 +142,7 @@ def test_many_classes_are_whole_for_the_best_while_there_is_room(monkeypatch) ->
     assert all(len(entry["classes"]) == 40 for entry in data["calibrators"])
     assert all(entry["classes"][0]["bins"] for entry in data["calibrators"])
     # With room for two, the first looked at and the best of the others by NLL are whole.
-    monkeypatch.setattr(pictures, "_MOST_LINES", 7 * 100 + 4 * 40)
+    monkeypatch.setattr(pictures, "_MAX_LINES", 7 * 100 + 4 * 40)
     other = found.to_dict()
     best = sorted(
         {entry.key: (entry.lift or entry.repaired)["nll"] for entry in found}.items(),

@@ -1,4 +1,4 @@
-"""Whether a comparison or an audit can be trusted: what to look at before any advice."""
+"""Reasons to doubt a comparison or an audit, such as too few rows or shared rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cordcal._validation.sanity import Caveat, label_doubt
 
 __all__ = ["Caveat", "audit_caveats", "overlap", "split_caveats"]
 
-# Below this an interval of the accuracy spans up to twenty points, and advice is a guess.
+# With fewer rows, an interval of the accuracy spans up to twenty points.
 MIN_ROWS_FOR_ADVICE = 100
-# Rows of continuous scores never coincide; those of coarse ones do, within a set as across.
-_SHARED, _TIMES_OWN = 0.01, 3.0
+# Continuous scores never coincide; coarse ones do, within the calibration rows as across.
+_MAX_SHARED, _TIMES_DUPLICATES = 0.01, 3.0
 
 
 def audit_caveats(
@@ -26,7 +26,7 @@ def audit_caveats(
     names: Sequence[str] | None,
     weight: Vector | None = None,
 ) -> list[Caveat]:
-    """Return what audited rows give reason to doubt.
+    """Return the reasons to doubt an audit.
 
     Parameters
     ----------
@@ -39,18 +39,18 @@ def audit_caveats(
     weight : ndarray, optional
         Weights of the rows.
     """
-    doubt = label_doubt(decision, labels, classes, names=names, weight=weight)
+    mislabelled = label_doubt(decision, labels, classes, names=names, weight=weight)
     return [
-        *([] if doubt is None else [doubt]),
-        *_few_audited(len(labels)),
-        *_absent(labels, "audited", classes, names),
+        *([] if mislabelled is None else [mislabelled]),
+        *_few_audited_rows(len(labels)),
+        *_absent_classes(labels, "audited", classes, names),
     ]
 
 
 def split_caveats(
     calibration: Classes, evaluation: Classes, *, classes: int, names: Sequence[str] | None
 ) -> list[Caveat]:
-    """Return what the numbers of calibration and evaluation rows give reason to doubt.
+    """Return the caveats from the numbers of calibration and evaluation rows.
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ def split_caveats(
         The columns' names.
     """
     return [
-        *_few(len(calibration), len(evaluation)),
-        *_absent(calibration, "calibration", classes, names),
-        *_absent(evaluation, "evaluation", classes, names),
+        *_few_rows(len(calibration), len(evaluation)),
+        *_absent_classes(calibration, "calibration", classes, names),
+        *_absent_classes(evaluation, "evaluation", classes, names),
     ]
 
 
-def _few(calibration: int, evaluation: int) -> Iterator[Caveat]:
+def _few_rows(calibration: int, evaluation: int) -> Iterator[Caveat]:
     if min(calibration, evaluation) < MIN_ROWS_FOR_ADVICE:
         yield Caveat(
             "rows",
@@ -79,7 +79,7 @@ def _few(calibration: int, evaluation: int) -> Iterator[Caveat]:
         )
 
 
-def _few_audited(rows: int) -> Iterator[Caveat]:
+def _few_audited_rows(rows: int) -> Iterator[Caveat]:
     if rows < MIN_ROWS_FOR_ADVICE:
         yield Caveat(
             "rows",
@@ -89,8 +89,8 @@ def _few_audited(rows: int) -> Iterator[Caveat]:
         )
 
 
-def _absent(
-    labels: Classes, where: str, classes: int, names: Sequence[str] | None
+def _absent_classes(
+    labels: Classes, role: str, classes: int, names: Sequence[str] | None
 ) -> Iterator[Caveat]:
     absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
     if not absent.size:
@@ -100,34 +100,35 @@ def _absent(
     have = "has" if absent.size == 1 else "have"
     yield Caveat(
         "classes",
-        f"{absent.size:,} of {classes:,} classes {have} no {where} row ({', '.join(shown)}{more})",
+        f"{absent.size:,} of {classes:,} classes {have} no {role} row ({', '.join(shown)}{more})",
         {"absent": int(absent.size), "classes": classes},
     )
 
 
 def overlap(calibration: Floats, evaluation: Floats) -> list[Caveat]:
-    """Find rows that were calibrated on and are evaluated on again.
+    """Return a caveat if evaluation rows are also calibration rows.
 
-    Scores of a coarse classifier coincide by chance: as many rows then have twins within the
-    calibration rows as across.
+    Scores of a coarse classifier coincide by chance: the calibration rows then contain about as
+    many duplicates among themselves.
     """
-    fitted, tested = _keys(calibration), _keys(evaluation)
+    fitted, tested = _row_keys(calibration), _row_keys(evaluation)
     shared = float(np.isin(tested, fitted).mean())
-    own = 1.0 - len(np.unique(fitted)) / len(fitted)
-    if shared <= _SHARED + _TIMES_OWN * own:
+    duplicates = 1.0 - len(np.unique(fitted)) / len(fitted)
+    if shared <= _MAX_SHARED + _TIMES_DUPLICATES * duplicates:
         return []
     return [
         Caveat(
             "overlap",
-            f"{shared:.1%} of the evaluation rows are among the calibration rows: what is measured "
-            f"on them flatters; pass rows that no map was fitted on",
+            f"{shared:.1%} of the evaluation rows are also calibration rows: their metrics are too "
+            f"optimistic; pass rows that were not used for fitting",
             {"shared": shared},
             blocks_advice=True,
         )
     ]
 
 
-def _keys(scores: Floats) -> npt.NDArray[np.void]:
+def _row_keys(scores: Floats) -> npt.NDArray[np.void]:
+    """Return one opaque value per row, equal for equal rows."""
     # Adding zero turns −0.0 into 0.0, which is the same number.
     wide = np.ascontiguousarray(scores, dtype=np.float64) + 0.0
     return wide.view(np.dtype((np.void, wide.dtype.itemsize * wide.shape[1]))).ravel()

@@ -1,8 +1,8 @@
 """Is calibration needed at all?  Likelihood-ratio tests of the classifier's own probabilities.
 
-A map that contains the identity, fitted by maximum likelihood, is never less likely on its
-own rows.  If the identity is true, twice the gain in log-likelihood is about chi-squared,
-with as many degrees of freedom as the map has numbers to choose.
+A calibrator that contains the identity, fitted by maximum likelihood, never lowers the likelihood
+of its calibration rows.  If no calibration is needed, twice the gain in log-likelihood is about
+chi-squared, with one degree of freedom per parameter.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from cordcal._numeric.types import Labels, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores
 from cordcal.calibrators.crossfit import FitCache
 
-# A p-value below this is called evidence.
+# A p-value below this counts as evidence.
 LEVEL = 0.05
-# The chi-squared law is an asymptotic one: with fewer rows a number it is not relied on.
-_ROWS_A_NUMBER = 10
+# The chi-squared distribution is asymptotic: with fewer rows per parameter there is no test.
+_ROWS_PER_PARAMETER = 10
 
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """A test of the classifier's own probabilities against a map that contains them.
+    """A test of the classifier's own probabilities against a calibrator that contains them.
 
-    The rows must be independent, and not those that the classifier was trained on.
+    The rows must be independent, and not training rows of the classifier.
 
     Attributes
     ----------
     key : str
-        The map: ``"ts"``, one temperature, or ``"vs"``, a scale and a bias a class.
+        The calibrator: ``"ts"``, one temperature, or ``"vs"``, a scale and a bias per class.
     statistic : float
         Twice the gain in log-likelihood on the calibration rows.
     freedom : int
-        Degrees of freedom of its chi-squared law.
+        Degrees of freedom of its chi-squared distribution.
     p_value : float
-        The chance of so much where no calibration is needed.
+        The probability of such a gain if no calibration is needed.
     n : int
-        The calibration rows.
+        Number of calibration rows.
     """
 
     key: str
@@ -60,58 +60,57 @@ class LikelihoodRatio:
         return {**asdict(self), "needed": self.needed}
 
 
-def calibration_tests(fit_cache: FitCache, tried: Collection[str]) -> tuple[LikelihoodRatio, ...]:
-    """Test the identity against one temperature, and against vector scaling where it is tried.
+def calibration_tests(
+    fit_cache: FitCache, compared: Collection[str]
+) -> tuple[LikelihoodRatio, ...]:
+    """Test the identity against one temperature, and against vector scaling if it is compared.
 
-    A fit that warns has no maximum inside its range, and is not tested against.
+    A fit that warns has no maximum inside its range, and there is no test against it.
 
     Parameters
     ----------
-    workshop : Workshop
-        The calibration rows, and what was fitted on them.
-    tried : collection of str
+    fit_cache : FitCache
+        The calibration rows, and the fits so far.
+    compared : collection of str
         The calibrators that are compared anyway.
     """
+    from scipy.special import chdtrc
+
     rows, classes = len(fit_cache.labels), fit_cache.original.classes
-    # Biases are free up to a shift; one of a class that no label names has no maximum.
-    wide = 2 * classes - 1
+    # Biases are free up to a shift; the bias of a class without labels has no maximum.
     freedoms = {"ts": 1}
-    if "vs" in tried and len(np.unique(fit_cache.labels)) == classes:
-        freedoms["vs"] = wide
+    if "vs" in compared and len(np.unique(fit_cache.labels)) == classes:
+        freedoms["vs"] = 2 * classes - 1
     before = float(np.mean(_log_loss(fit_cache.original, fit_cache.labels)))
-    found = []
+    tests = []
     for key, freedom in freedoms.items():
-        if rows < _ROWS_A_NUMBER * freedom:
+        if rows < _ROWS_PER_PARAMETER * freedom:
             continue
         fit = fit_cache.fit(key)
         after = float(fit.model.objective_)  # type: ignore[attr-defined]
         if not fit.warnings and math.isfinite(before - after):
-            found.append(_ratio(key, 2.0 * rows * max(before - after, 0.0), freedom, rows))
-    return tuple(found)
-
-
-def _ratio(key: str, statistic: float, freedom: int, rows: int) -> LikelihoodRatio:
-    from scipy.special import chdtrc
-
-    return LikelihoodRatio(key, statistic, freedom, float(chdtrc(freedom, statistic)), rows)
+            statistic = 2.0 * rows * max(before - after, 0.0)
+            p_value = float(chdtrc(freedom, statistic))
+            tests.append(LikelihoodRatio(key, statistic, freedom, p_value, rows))
+    return tuple(tests)
 
 
 def _log_loss(original: CheckedScores, labels: Labels) -> Vector:
-    """Return −log p of the true classes, as calibrators read the scores."""
+    """Return −log p of the true classes, with scores converted as calibrators do."""
     from scipy.special import log_softmax
 
-    wide = np.asarray(original.raw, dtype=np.float64)
+    logits = np.asarray(original.raw, dtype=np.float64)
     if original.kind == "probabilities":
-        wide = np.log(np.maximum(wide, LOG_FLOOR))
-    return np.asarray(-log_softmax(wide, axis=1)[np.arange(len(labels)), labels])
+        logits = np.log(np.maximum(logits, LOG_FLOOR))
+    return np.asarray(-log_softmax(logits, axis=1)[np.arange(len(labels)), labels])
 
 
-def reading(tests: Collection[LikelihoodRatio]) -> list[str]:
-    """Return what the tests say, a sentence each."""
+def describe_tests(tests: Collection[LikelihoodRatio]) -> list[str]:
+    """Return one sentence per test."""
     return [_sentence(test) for test in tests]
 
 
-_MAPS = {"ts": "one temperature", "vs": "a scale and a bias for each class"}
+_MODELS = {"ts": "one temperature", "vs": "a scale and a bias for each class"}
 
 
 def _sentence(test: LikelihoodRatio) -> str:
@@ -122,8 +121,8 @@ def _sentence(test: LikelihoodRatio) -> str:
         f"{test.n:,} calibration rows"
     )
     if test.needed:
-        return f"Calibration is needed: {_MAPS[test.key]} fits clearly better ({figures})."
+        return f"Calibration is needed: {_MODELS[test.key]} fits clearly better ({figures})."
     return (
-        f"Against {_MAPS[test.key]} there is no sign that calibration is needed ({figures}); "
-        f"that is no proof that none is."
+        f"Against {_MODELS[test.key]} there is no sign that calibration is needed ({figures}); "
+        f"this does not prove that none is needed."
     )

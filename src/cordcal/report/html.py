@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
 from cordcal._version import __version__
-from cordcal.evaluate.pictures import MOST_DIAGRAMS, MOST_SQUARES
+from cordcal.evaluate.pictures import MAX_DIAGRAMS, MAX_HEAT_MAP
 from cordcal.files import replacing
 from cordcal.metrics import MEASURES
 from cordcal.metrics.registry import leading
@@ -50,10 +50,10 @@ def helpers(data: Mapping[str, Any]) -> dict[str, Any]:
         "keepers": [entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
         "rows_shown": max(_FEWEST, _ROWS // max(len(entries), 1)),
         "classes_shown": max(_FEWEST, _CLASSES // max(len(entries), 1)),
-        "few_classes": data["n_classes"] <= MOST_DIAGRAMS,
+        "few_classes": data["n_classes"] <= MAX_DIAGRAMS,
         "listed": [entry["key"] for entry in entries if all_listed(entry)],
         "first_list": next((e["classes"] for e in entries if e["key"] == data["focus"]), []),
-        "squares": data["n_classes"] <= MOST_SQUARES,
+        "squares": data["n_classes"] <= MAX_HEAT_MAP,
         "change_kinds": CHANGE_KINDS,
         "change_kind": change_kind,
         "kind_sign": {kind: sign for kind, sign, _ in CHANGE_KINDS},
@@ -249,7 +249,7 @@ def audit_data(
         "shares": {},
         **pictures.to_dict(),
     }
-    reading = audit._reading()
+    reading = audit._sentences()
     return {
         "n_calibration": None,
         "n_evaluation": audit.n,
