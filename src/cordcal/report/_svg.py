@@ -141,7 +141,7 @@ class Drawing:
             self._axis_below()
         else:
             self.reuse(below)
-        self._axis_beside()
+        self._axis_left()
 
     @classmethod
     def below(cls, x: Axis, name: str, *, height: int) -> Markup:
@@ -165,7 +165,7 @@ class Drawing:
             self._text(at, floor + 15, text, "middle")
         self._text((_LEFT + wall) / 2, self.height - 6, self.x.title, "title middle")
 
-    def _axis_beside(self) -> None:
+    def _axis_left(self) -> None:
         wall = self.width - _RIGHT
         ticks = [(self.at(self.x.low, tick)[1], self.y.write(tick)) for tick in self.y.ticks()]
         self._lines([f"M{_LEFT} {at:g}H{wall}" for at, _ in ticks])
