@@ -23,6 +23,7 @@ _EXPORTS: dict[str, str | None] = {
     "Outputs": "cordcal.preserving",
     "audit": "cordcal.evaluate.audit",
     "calibrators": None,
+    "check": "cordcal.evaluate.gates",
     "compare": "cordcal.evaluate.compare",
     "files": None,
     "lift_confidences": "cordcal.repair",
@@ -49,6 +50,7 @@ __all__ = [
     "__version__",
     "audit",
     "calibrators",
+    "check",
     "compare",
     "files",
     "lift_confidences",
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.audit import Audit, audit
     from cordcal.evaluate.compare import compare
     from cordcal.evaluate.comparison import Comparison
+    from cordcal.evaluate.gates import check
     from cordcal.evaluate.precomputed import PrecomputedProbabilities
     from cordcal.files._models import load, save
     from cordcal.preserving import Outputs, PreservingCalibrator

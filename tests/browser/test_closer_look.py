@@ -170,7 +170,7 @@ def test_every_class_has_its_diagram_and_counts(page: Any, named: Any) -> None:
     for panel, each in zip(panels.all(), classes, strict=True):
         text = panel.locator("figcaption").inner_text()
         assert each["name"] in text
-        assert f"{each['rows']:,} rows, {each['decided']:,} decided for it" in text
+        assert f"{each['rows']:,} rows, {each['decided']:,} predicted" in text
         assert panel.locator("path.line").count() == len(each["bins"])
     panels.first.locator("svg").focus()
     assert "ECE of the class: original" in page.inner_text("#tip")

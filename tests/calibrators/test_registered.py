@@ -80,7 +80,7 @@ def test_a_comparison_and_its_report_show_it(rows: Any) -> None:
 
 def test_a_comparison_of_all_runs_it(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordcal.evaluate.compare.available", lambda: ("ts", "tilt", "adats"))
-    comparison = cordcal.compare(*rows, "every")
+    comparison = cordcal.compare(*rows, "all")
     assert [entry.key for entry in comparison] == ["ts", "tilt"]
     assert list(comparison.left_out) == ["adats"]
 

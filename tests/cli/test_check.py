@@ -33,7 +33,7 @@ def test_decisions_of_a_new_version(folder: Path, call: Call) -> None:
 def test_what_cannot_be_evaluated_is_code_two(folder: Path, call: Call) -> None:
     code, out, _ = call("check", "new.npz", "--max", "tpcr=1")
     assert code == 2
-    assert out == "? tpcr needs the original scores or decisions\n"
+    assert out == "? tpcr needs the original scores or predictions\n"
 
 
 def test_a_file_of_gates(folder: Path, call: Call) -> None:
@@ -90,7 +90,7 @@ def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -
     [
         ((), "gates are missing; write --max NAME=VALUE"),
         (("--max", "nll"), "gate is 'nll'; write a measure and a number"),
-        (("--max", "auc=1"), "no measure; use one of tpcr"),
+        (("--max", "auc=1"), "not a metric; use one of tpcr"),
         (("--gates", "bad.toml"), "is not valid TOML"),
         (("--gates", "other.toml"), r"has 'limits'; write tables \[max\] and \[min\]"),
         (("--max", "nll=1", "--baseline", "old.npz"), "old.npz is no baseline"),

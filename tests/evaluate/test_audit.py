@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 import cordcal
 from cordcal import CORD, Lift, PreservingCalibrator, audit, metrics
+from errors import refused
 
 
 def pair(seed: int = 0, rows: int = 600, classes: int = 5):
@@ -85,20 +86,20 @@ def test_forms(found) -> None:
     assert notebook.count("<tr>") == 1 + len(found.measures)
     assert found.to_frame("by_class")["n"].sum() == 600
     assert len(found.to_frame("rows")) == 10
-    with pytest.raises(ValueError, match="use one of measures, by_class"):
+    with refused("table", naming=("'classes'", "measures", "by_class")):
         found.to_frame("classes")
     console = rich.Console(width=100, record=True, file=io.StringIO())
     console.print(found)
     text = console.export_text()
     assert "smECE" in text
     assert "[eel]" in text
-    assert f"{found.changes.n_changed:,} of 600 decisions" in text
+    assert f"{found.changes.n_changed:,} of 600 predictions" in text
     assert repr(found).startswith("Audit(600 rows × 5 classes: ")
 
 
 def test_words(found) -> None:
     text = found.interpret()
-    assert f"changes {found.changes.n_changed} of 600 decisions" in text
+    assert f"changes {found.changes.n_changed} of 600 predictions" in text
     assert "become right" in text
     assert "fitted on these same rows" in text
 
@@ -109,9 +110,7 @@ def test_identical_reports_change_nothing() -> None:
     assert found.identical
     assert found.changes.n_changed == 0
     assert found.rows == ()
-    assert found.interpret() == (
-        "The direct report equals the original one in every entry: nothing changes."
-    )
+    assert found.interpret() == ("The direct probabilities equal the original ones in every entry.")
     assert {each.verdict for each in found.measures} == {"same"}
 
 
@@ -121,7 +120,7 @@ def test_no_decision_changed_though_the_reports_differ() -> None:
     assert (
         audit(original, sharper)
         .interpret()
-        .startswith("The calibrator changes none of the 600 decisions.")
+        .startswith("The calibrator changes none of the 600 predictions.")
     )
 
 
@@ -151,24 +150,24 @@ def test_the_order_of_the_first_classes_is_compared() -> None:
         assert found.topk_changes[name] == metrics.topk_changes(original, report, 5)
     assert "preserve=5 keeps it" in found.interpret()
     decision = direct.argmax(axis=1)
-    given = {"decision": decision, "cord": CORD(6).fit(original, direct, decision=decision)}
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
+    given = {"decision": decision, "repair": CORD(6).fit(original, direct, decision=decision)}
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
         kept = audit(original, direct, **given)
     assert kept.topk_changes["repaired"].n_order_changed == 0
-    assert "It is kept in the repaired report" in kept.interpret()
+    assert "The repaired probabilities keep it" in kept.interpret()
     assert len(json.loads(json.dumps(kept.to_dict()))["eta"]) == 6
 
 
 def test_a_fitted_repair_is_used_and_its_rows_are_recognised() -> None:
     original, direct, labels = pair()
     cord = CORD().fit(original[:300], direct[:300])
-    found = audit(original[300:], direct[300:], labels[300:], cord=cord, resamples=20)
+    found = audit(original[300:], direct[300:], labels[300:], repair=cord, resamples=20)
     assert found.eta == cord.eta_
     assert not found.fitted_here
     assert found.warnings == ()
     shuffled = np.random.default_rng(0).permutation(300)
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
-        seen = audit(original[shuffled], direct[shuffled], cord=cord)
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
+        seen = audit(original[shuffled], direct[shuffled], repair=cord)
     assert "fitted on" in seen.interpret()
 
 
@@ -177,12 +176,12 @@ def test_a_repair_comes_from_a_model_too() -> None:
     model = PreservingCalibrator("ts", input="probabilities").fit(original[:300], labels[:300])
     decision = original[300:].argmax(axis=1)
     given = (original[300:], direct[300:], labels[300:])
-    found = audit(*given, cord=model, decision=decision, resamples=20)
+    found = audit(*given, repair=model, decision=decision, resamples=20)
     assert found.eta == model.repair_.eta_
-    with pytest.raises(ValueError, match=r"decision is missing: .*scores.argmax\(axis=1\)"):
-        audit(*given, cord=model.repair_)
+    with refused("decision", naming="scores.argmax(axis=1)"):
+        audit(*given, repair=model.repair_)
     with pytest.raises(NotFittedError, match="this CORD is not fitted yet"):
-        audit(*given, cord=CORD())
+        audit(*given, repair=CORD())
 
 
 def test_rounding_is_no_improvement() -> None:
@@ -233,10 +232,10 @@ def test_a_repair_that_was_fitted_with_these_weights_is_recognised() -> None:
     original, direct, _ = pair()
     weight = np.random.default_rng(1).random(600)
     weighted = CORD().fit(original, direct, sample_weight=weight)
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
-        audit(original, direct, sample_weight=weight, cord=weighted)
-    with pytest.warns(UserWarning, match="rows that cord was fitted on"):
-        audit(original, direct, sample_weight=weight, cord=CORD().fit(original, direct))
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
+        audit(original, direct, sample_weight=weight, repair=weighted)
+    with pytest.warns(UserWarning, match="rows that repair was fitted on"):
+        audit(original, direct, sample_weight=weight, repair=CORD().fit(original, direct))
 
 
 def test_the_seed_fixes_the_intervals() -> None:
@@ -267,7 +266,7 @@ def test_bad_input(change, message) -> None:
 
 def test_logits_are_told_what_to_pass() -> None:
     logits = np.array([[3.0, -1.0], [0.5, 2.0]])
-    with pytest.raises(ValueError, match="apply a softmax first"):
+    with refused("original", naming="softmax"):
         audit(logits, np.array([[0.5, 0.5], [0.5, 0.5]]))
 
 
@@ -299,7 +298,7 @@ def test_a_lift_is_audited_like_any_repair() -> None:
     original, direct = rng.dirichlet(np.ones(4), (2, 200))
     labels = rng.integers(4, size=200)
     lift = Lift().fit(original, direct, labels)
-    found = audit(original, direct, labels, cord=lift, resamples=10)
+    found = audit(original, direct, labels, repair=lift, resamples=10)
     repaired = lift.transform(original, direct)
     nll = next(each for each in found.measures if each.measure == "nll")
     assert nll.repaired == pytest.approx(metrics.nll(repaired, labels), abs=1e-12)

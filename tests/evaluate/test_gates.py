@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cordcal import InputError, metrics
+from cordcal import metrics
 from cordcal.evaluate.gates import Gate, check
 from cordcal.metrics import METRICS
+from errors import refused
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_a_change_against_a_baseline(rows) -> None:
         ("nll.group", {"labels": True}, "needs groups"),
         ("nll.increase", {"labels": True}, "needs a baseline"),
         ("tpcr.class", {}, "needs the original"),
-        ("tpcr.increase", {}, "TPCR compares with decisions"),
+        ("tpcr.increase", {}, "TPCR compares with predictions"),
     ],
 )
 def test_what_could_not_run_never_passes(rows, gate: str, given: dict, words: str) -> None:
@@ -127,15 +128,15 @@ def test_junit_is_xml_whatever_a_group_is_called(rows, name: str, written: str) 
 
 
 @pytest.mark.parametrize(
-    ("name", "limit", "words"),
+    ("name", "limit", "facts"),
     [
-        ("auc", 1.0, "names 'auc', which is no measure; use one of tpcr, accuracy"),
-        ("nll.row", 1.0, "write nll, nll.class, nll.group or nll.increase"),
-        ("nll", "much", "has the limit 'much'; write a number"),
+        ("auc", 1.0, ("'auc'", "tpcr, accuracy")),
+        ("nll.row", 1.0, ("nll.class", "nll.group", "nll.increase")),
+        ("nll", "much", ("'much'",)),
     ],
 )
-def test_mistakes(name: str, limit: object, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_mistakes(name: str, limit: object, facts: tuple[str, ...]) -> None:
+    with refused("gate", naming=facts):
         Gate.parse(name, limit)
 
 
@@ -148,16 +149,15 @@ def test_mistakes(name: str, limit: object, words: str) -> None:
     ],
 )
 def test_a_gate_is_checked_when_it_is_made(fields: dict, argument: str, allowed: str) -> None:
-    with pytest.raises(InputError) as refused:
+    with refused(argument) as caught:
         Gate(**{"measure": "nll", "limit": 1.0, **fields})
-    assert refused.value.argument == argument
-    assert allowed in refused.value.hint
+    assert allowed in caught.value.hint
 
 
 def test_an_original_of_other_rows_is_no_success(rows) -> None:
     report, _ = rows
     for original in (report[:-1], np.r_[report.argmax(axis=1), 0], np.vstack([report, report])):
-        with pytest.raises(ValueError, match=r"original has shape .* but report has 600 rows"):
+        with refused("original", naming=("shape", "600 rows")):
             check(report, original=original, gates=[Gate("tpcr", 1.0)])
 
 
@@ -165,7 +165,7 @@ def test_labels_are_checked_and_lists_will_do(rows) -> None:
     report, labels = rows
     assert check(report.tolist(), labels.tolist(), gates=[Gate("nll", 9.0)]).outcome == "passed"
     assert check([[0.7, 0.3]], [0], gates=[Gate("nll", 9.0)]).outcome == "passed"
-    with pytest.raises(ValueError, match=r"outside 0..2"):
+    with refused("labels", naming="0..2"):
         check(report, labels + 1, gates=[Gate("nll", 9.0)])
 
 
@@ -188,6 +188,4 @@ def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> No
 def test_groups_that_are_too_small_are_counted_aloud(rows) -> None:
     groups = np.array(["many"] * 580 + ["few"] * 20)
     found = check(*rows, gates=[Gate("nll", 9.0, over="group")], groups=groups)
-    assert "for the group many (580 rows; 1 smaller not held against it)" in (
-        found.verdicts[0].reading
-    )
+    assert "for the group many (580 rows; 1 smaller ignored)" in (found.verdicts[0].reading)

@@ -72,7 +72,7 @@ def test_a_moved_interval_stays_in_the_measures_range() -> None:
             return self.drawn
 
     def ends(value: float, drawn: list[float]) -> tuple[float, float]:
-        found = tables._ends(Compared(value, drawn), "ts", "direct", "m")
+        found = tables._interval(Compared(value, drawn), ("ts", "direct"), "m")
         assert found is not None
         return found
 

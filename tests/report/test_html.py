@@ -114,7 +114,7 @@ def test_an_audit(audited: dict) -> None:
     assert "Every calibrator" not in text
     assert "Choose a heading" not in text
     changed = bool(audited["calibrators"][0]["changes"]["n_changed"])
-    assert ("keeps decisions by itself" in text) == (audited["has_labels"] and not changed)
+    assert ("needs no repair" in text) == (audited["has_labels"] and not changed)
     if audited["has_labels"] and changed:
         assert re.search(r"uncalibrated \d+\.\d+\u00a0%", text)
 
@@ -133,7 +133,7 @@ def test_many_classes_and_calibrators_stay_small(comparison: dict) -> None:
     text = render({**comparison, **changes}, title="Many")
     check(text)
     # Where a reader looks for the classes of the others, the page says why they are not there.
-    said = "every class with its diagram is here only for focus."
+    said = "every class with its diagram is shown only for focus."
     assert text.count(said) == len(crowd) - 1
 
 

@@ -120,7 +120,7 @@ def test_a_repair_fitted_on_these_rows_is_noticed(
     first, second = opened(tmp_path)
     cord = cordcal.CORD()
     construct_from_files(cord, first, second)  # type: ignore[arg-type]
-    with pytest.warns(UserWarning, match="the rows that cord was fitted on"):
+    with pytest.warns(UserWarning, match="the rows that repair was fitted on"):
         audit_files(first, second, cord=cord, resamples=2)  # type: ignore[arg-type]
 
 

@@ -101,7 +101,7 @@ def compare(
         comparison = run(
             found.values,
             truth,
-            chosen or "all",
+            chosen or "default",
             input=found.kind,
             evaluation=held_out,
             splits=splits,

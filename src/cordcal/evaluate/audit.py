@@ -1,9 +1,9 @@
-"""Audit one pair of reports: what the calibrator changes, and what the repair makes of it."""
+"""Audit one calibrator: which predictions it changes, and what the repair does about it."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,11 +25,11 @@ from cordcal._validation.names import (
 )
 from cordcal._validation.probabilities import as_matrix, check_same_shape
 from cordcal.evaluate.audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
-from cordcal.evaluate.constraint_cost import lower_end, unlabelled_price
+from cordcal.evaluate.caveats import Caveat, audit_caveats
+from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.statistics import Replicates, percentile_interval, resampled
-from cordcal.evaluate.trust import Caveat, audit_concerns
-from cordcal.metrics import METRICS, TopkChangesStream, decision_changes
+from cordcal.metrics import METRICS, DecisionChanges, TopkChangesStream, decision_changes
 from cordcal.metrics.changes import read_decisions
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.rows import ProbabilityMatrix
@@ -41,47 +41,209 @@ from cordcal.repair.inputs import check_fitted
 if TYPE_CHECKING:
     from cordcal.evaluate.pictures import Pictures
 
-# Bands of the original confidence, finer where calibrators seldom dare.
+__all__ = ["Audit", "ChangedRow", "GroupChanges", "MeasureComparison", "audit"]
+
+# Bands of the original confidence, finer near 1, where changes are rare.
 _BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
-# How many of the changed rows are told one by one.
-_ROWS = 10
-# How far down the list the order of classes is compared: what a list of suggestions shows.
-_TOP = 5
+# How many changed rows are listed individually.
+_MAX_ROWS = 10
+# How many of the top classes are compared by order, as a list of suggestions shows them.
+_TOP_CLASSES = 5
 
-_REPORTS = ("original", "direct", "repaired")
+_OUTPUTS = ("original", "direct", "repaired")
 
 
-class AuditStream:
-    """`audit` of blocks of rows, with one fitted repair.
+def audit(
+    original: Any,
+    direct: Any,
+    labels: Any = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    decision: Any = None,
+    sample_weight: Any = None,
+    repair: CORD | Lift | None = None,
+    axis: int | None = None,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int | np.random.Generator = 0,
+) -> Audit:
+    """Measure what a calibrator does to a classifier's predictions, and what the repair does.
 
-    About 170 bytes a row are kept, whatever the number of classes: enough for every count,
-    measure and resample, which are those of the rows together.
+    The repaired probabilities come from ``repair``, fitted on calibration rows.  By default
+    a CORD is fitted on the audited rows themselves: it needs no labels and learns a single
+    number, but its retained mean is then exact by construction, and the audit mentions it.
 
     Parameters
     ----------
-    cord : CORD or Lift
+    original, direct : array_like of shape (n, K)
+        The classifier's and the calibrator's probabilities for the same rows.  Rows of pandas
+        objects are matched by index, those of the other arguments as well.
+    labels : array_like of int, optional
+        The true class of each row, as column indices, or as names where ``class_names`` are
+        given; without labels only predictions are compared.
+    class_names : sequence of str, optional
+        Names of the columns, for tables and text.
+    decision : array_like of int, optional
+        The classifier's predictions, if they are not the argmax of ``original``.
+    sample_weight : array_like, optional
+        Weights of the rows.
+    repair : CORD, Lift or PreservingCalibrator, optional
+        A fitted repair, or a model that contains one.
+    axis : int, optional
+        The dimension of the classes, for dense outputs such as (B, K, H, W); every position is
+        then a row.
+    level : float
+        Level of the paired bootstrap intervals.
+    resamples : int
+        Bootstrap resamples.
+    seed : int or numpy.random.Generator
+        Seed of the resampling; one is drawn from a generator.
+
+    Returns
+    -------
+    audit : Audit
+        Counts, tables, intervals and an interpretation in plain words.
+
+    Warns
+    -----
+    UserWarning
+        If a dtype cannot represent probabilities that the log loss distinguishes from zero, or
+        if ``repair`` was fitted on these same rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> original = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.5, 0.4, 0.1]])
+    >>> direct = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.4, 0.5, 0.1]])
+    >>> audit(original, direct)
+    Audit(3 rows × 3 classes: 1 prediction changed, 33.33%)
+    >>> print(audit(original, direct, class_names=["cat", "dog", "owl"]).interpret())
+    The calibrator changes 1 of 3 predictions (33.33%); the repaired probabilities change none.
+    Most changes are among predictions of class cat: 1 of 2 (50.00%).
+    Most changes are among rows with original confidence (0, 0.5]: 1 of 2 (50.00%).
+    The order of the top 2 classes changes in 66.67% of the rows.
+    The repaired probabilities change it in 33.33%; preserve=2 keeps it.
+    Keeping the predictions costs 0.0020 nats per row if the direct probabilities are correct.
+    Without labels, nothing can be said about accuracy or calibration.
+    """
+    if not 0.0 < level < 1.0:
+        raise InputError("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
+    if resamples < 1:
+        raise InputError("resamples", f"is {resamples}", "pass at least 1")
+    seed = as_seed(seed)
+    fitted = None if repair is None else _fitted_repair(repair, decision)
+    original, direct, labels, decision, sample_weight = align_rows(
+        original=original,
+        direct=direct,
+        labels=labels,
+        decision=decision,
+        sample_weight=sample_weight,
+    )
+    (original, direct), (labels, decision, sample_weight) = layouts.flatten_rows(
+        axis, (original, direct), (labels, decision, sample_weight)
+    )
+    names: Sequence[Any] | None = class_names
+    columns: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
+    collection = layouts.lazy_handler(original, direct)
+    if collection is None:
+        if class_names is None:
+            names = integer_column_names(original) or integer_column_names(direct)
+        direct = in_column_order(direct, "direct", column_names(original), "original")
+        original, direct = (
+            as_matrix(original, "original"),
+            as_matrix(direct, "direct"),
+        )
+        check_same_shape(original, "original", direct, "direct")
+        names_or_numbers(names, direct.shape[1])
+        labels = names_to_indices(labels, direct.shape, names)
+    model = CORD().fit(original, direct, **columns) if fitted is None else fitted
+    if collection is None:
+        stream = AuditStream(model).update(original, direct, labels, **columns)
+    else:
+        stream = collection.audited(model, original, direct, labels, **columns)
+    messages: list[str] = []
+    if isinstance(fitted, CORD) and stream.rows == fitted.construction_.n:
+        # A repair fitted with weights is recognised only with the same weights.
+        for weight in [None] if sample_weight is None else [None, sample_weight]:
+            refitted = CORD(fitted.preserve)
+            refitted.fit(original, direct, decision=decision, sample_weight=weight)
+            messages = messages or seen_before(fitted, refitted)
+    return stream.result(
+        class_names=None if names is None else [str(name) for name in names],
+        fitted_here=fitted is None,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+        noticed=messages,
+    )
+
+
+def _fitted_repair(model: Any, decision: Any) -> CORD | Lift:
+    """Return a fitted repair, or that of a `PreservingCalibrator`; require its decisions."""
+    repair: CORD | Lift = getattr(model, "repair_", model)
+    check_fitted(repair)
+    if decision is None and repair.construction_.decision_given:
+        raise InputError(
+            "decision",
+            "is missing: repair was fitted with explicit decisions (a PreservingCalibrator keeps "
+            "the argmax of its scores)",
+            "pass decision=, e.g. scores.argmax(axis=1)",
+        )
+    return repair
+
+
+def seen_before(repair: CORD, refitted: CORD) -> list[str]:
+    """Return a warning if a repair was fitted on the audited rows, as ``refitted`` was.
+
+    A construction's means are exact sums, the same for any order of the rows: two
+    constructions with the same numbers come from the same rows.
+    """
+    if refitted.construction_ != repair.construction_:
+        return []
+    return [
+        "These are the rows that repair was fitted on: the numbers describe the fit, not new data. "
+        "Pass evaluation rows that were not used for fitting."
+    ]
+
+
+def names_or_numbers(class_names: Sequence[Any] | None, classes: int) -> list[str]:
+    """Return one name per class: ``class_names``, or the column numbers."""
+    if class_names is None:
+        return [str(index) for index in range(classes)]
+    return list(check_class_names(class_names, classes))
+
+
+class AuditStream:
+    """`audit` in blocks of rows, with one fitted repair.
+
+    It stores about 170 bytes per row, whatever the number of classes.  Every count, metric and
+    resample is the same as for all rows at once.
+
+    Parameters
+    ----------
+    repair : CORD or Lift
         A fitted repair.
     recognise : bool
-        Digest the rows, so that they are recognised when they come again: both reports,
-        labels, weights and decisions.
+        Compute a fingerprint of the rows: original and direct probabilities, labels, weights
+        and decisions.
     """
 
-    def __init__(self, cord: CORD | Lift, *, recognise: bool = False) -> None:
-        self.cord = cord
+    def __init__(self, repair: CORD | Lift, *, recognise: bool = False) -> None:
+        self.repair = repair
         self.fingerprint = Fingerprint(0, 0) if recognise else None
         self.identical = True
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self._columns: dict[str, list[npt.NDArray[Any]]] = {}
-        self._measured = {name: MetricsStream() for name in _REPORTS}
-        self._reports: dict[str, MeasuredProbabilities] = {}
+        self._measured = {name: MetricsStream() for name in _OUTPUTS}
+        self._results: dict[str, MeasuredProbabilities] = {}
         # The order of the first K - 1 classes is the whole order.
-        shown = min(_TOP, cord.n_classes_ - 1)
-        self._topk = {name: TopkChangesStream(shown) for name in _REPORTS[1:]}
+        top = min(_TOP_CLASSES, repair.n_classes_ - 1)
+        self._topk = {name: TopkChangesStream(top) for name in _OUTPUTS[1:]}
 
     @property
     def rows(self) -> int:
         """Rows seen so far."""
-        return sum(map(len, self._columns.get("kept", [])))
+        return sum(map(len, self._columns.get("decision", [])))
 
     def update(
         self,
@@ -106,7 +268,7 @@ class AuditStream:
         sample_weight : array_like, optional
             Weights of the rows.
         rows : ndarray of int, optional
-            The numbers of the rows, where some before or between them are missing.
+            The row numbers, if rows before or between them are missing.
 
         Returns
         -------
@@ -118,47 +280,52 @@ class AuditStream:
             ProbabilityMatrix.from_array(direct, "direct"),
         )
         check_same_shape(p.values, "original", q.values, "direct")
-        repaired = self.cord.transform(p.values, q.values, decision=decision)
-        reports = dict(
-            zip(_REPORTS, (p, q, ProbabilityMatrix.from_array(repaired, "repaired")), strict=True)
+        repaired = self.repair.transform(p.values, q.values, decision=decision)
+        outputs = dict(
+            zip(_OUTPUTS, (p, q, ProbabilityMatrix.from_array(repaired, "repaired")), strict=True)
         )
-        kept = read_decisions(p.values if decision is None else decision, "decision")[0]
-        moved_to = read_decisions(q.values, "direct")[0]
-        here = np.arange(q.rows)
-        found = {
-            "kept": kept,
-            "moved_to": moved_to,
+        predictions = p.values if decision is None else decision
+        original_decision = read_decisions(predictions, "decision")[0]
+        direct_decision = read_decisions(q.values, "direct")[0]
+        index = np.arange(q.rows)
+        columns = {
+            "decision": original_decision,
+            "direct_decision": direct_decision,
             "original_confidence": p.values.max(axis=1).astype(np.float64),
-            "direct_confidence": q.values[here, moved_to].astype(np.float64),
-            "end": np.concatenate([lower_end(block, kept[at])[2] for at, block in q.blocks()]),
-            **{name: report.mass_on(kept) for name, report in reports.items()},
+            "direct_confidence": q.values[index, direct_decision].astype(np.float64),
+            "end": np.concatenate(
+                [lower_end(block, original_decision[at])[2] for at, block in q.blocks()]
+            ),
+            **{name: output.mass_on(original_decision) for name, output in outputs.items()},
         }
         if sample_weight is not None:
-            found["weight"] = check_weights(sample_weight, q.rows, some=False)
+            columns["weight"] = check_weights(sample_weight, q.rows, some=False)
         if labels is not None:
-            found["labels"] = check_decisions(labels, q.rows, q.classes, "labels")
-            for name, report in reports.items():
-                self._measured[name].update_checked(report, found["labels"], found.get("weight"))
+            columns["labels"] = check_decisions(labels, q.rows, q.classes, "labels")
+            for name, output in outputs.items():
+                self._measured[name].update_checked(
+                    output, columns["labels"], columns.get("weight")
+                )
         if rows is not None:
-            found["row"] = rows
+            columns["row"] = rows
         order = p.values
         if decision is not None:
             order = order.copy()
-            order[here, kept] = 2.0  # the kept order starts with the decision
+            order[index, original_decision] = 2.0  # the order to keep starts with the decision
         for name, topk in self._topk.items():
-            topk.update(order, reports[name].values, sample_weight=found.get("weight"))
-        for name, column in found.items():
+            topk.update(order, outputs[name].values, sample_weight=columns.get("weight"))
+        for name, column in columns.items():
             self._columns.setdefault(name, []).append(column)
-        self.dtypes = {name: report.values.dtype for name, report in reports.items()}
+        self.dtypes = {name: output.values.dtype for name, output in outputs.items()}
         self.identical = self.identical and bool(np.array_equal(p.values, q.values))
         if self.fingerprint is not None:
             missing = np.full(q.rows, -1)  # neither a label nor a weight
-            beside = [found.get(name, missing) for name in ("kept", "labels", "weight")]
-            self.fingerprint += Fingerprint.of(p.values, q.values, *beside)
+            others = [columns.get(name, missing) for name in ("decision", "labels", "weight")]
+            self.fingerprint += Fingerprint.of(p.values, q.values, *others)
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream of the same repair has seen; return this stream."""
+        """Add the rows of another stream with the same repair; return this stream."""
         for name, columns in other._columns.items():
             self._columns.setdefault(name, []).extend(columns)
         for name, stream in self._measured.items():
@@ -171,28 +338,30 @@ class AuditStream:
             self.fingerprint += other.fingerprint
         return self
 
-    def _together(
+    def _concatenate(
         self, class_names: Sequence[str] | None
     ) -> tuple[dict[str, npt.NDArray[Any]], ChangedRows]:
-        """Return the columns of all rows seen, and their decisions before and after."""
+        """Return the columns of all rows so far, and their decisions before and after."""
         columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
-        names = names_or_numbers(class_names, self.cord.n_classes_)
+        names = names_or_numbers(class_names, self.repair.n_classes_)
         labels, weight = columns.get("labels"), columns.get("weight")
-        return columns, ChangedRows(columns["kept"], columns["moved_to"], labels, weight, names)
+        return columns, ChangedRows(
+            columns["decision"], columns["direct_decision"], labels, weight, names
+        )
 
     def pictures(self, class_names: Sequence[str] | None = None) -> Pictures:
-        """Return what a report draws of the rows seen, once `result` has measured them."""
+        """Return the data of the report's figures; call `result` first."""
         from cordcal.evaluate.pictures import Pictures
 
-        columns, changed = self._together(class_names)
+        columns, changed = self._concatenate(class_names)
         confidences = {
             "original": columns["original_confidence"],
             "direct": columns["direct_confidence"],
             "repaired": columns["repaired"],
         }
-        masses = {name: columns[name] for name in _REPORTS}
+        masses = {name: columns[name] for name in _OUTPUTS}
         rows = columns.get("row")
-        return Pictures.of_rows(changed, masses, confidences, self._reports, rows)
+        return Pictures.of_rows(changed, masses, confidences, self._results, rows)
 
     def result(
         self,
@@ -204,24 +373,24 @@ class AuditStream:
         seed: int,
         noticed: Sequence[str] = (),
     ) -> Audit:
-        """Return the audit of all rows seen; ``noticed`` are warnings of the caller's."""
+        """Return the audit of all rows so far; ``noticed`` are further warnings to issue."""
         require_rows(self.rows)
-        columns, changed = self._together(class_names)
-        masses = {name: columns[name] for name in _REPORTS}
+        columns, changed = self._concatenate(class_names)
+        masses = {name: columns[name] for name in _OUTPUTS}
         measured: dict[str, MeasuredProbabilities] = {}
         comparisons: tuple[MeasureComparison, ...] = ()
         if changed.labels is not None:
             measured = {name: stream.result() for name, stream in self._measured.items()}
-            comparisons = _compare(measured, level, resamples, seed)
-        self._reports = measured
-        found = [*_underflow(self.dtypes, measured), *noticed]
-        for message in found:
+            comparisons = _compare_metrics(measured, level, resamples, seed)
+        self._results = measured
+        messages = [*_underflow(self.dtypes, measured), *noticed]
+        for message in messages:
             warnings.warn(message, UserWarning, stacklevel=arrays.stacklevel_outside_package())
         return Audit(
             n=self.rows,
             n_classes=len(changed.names),
             identical=self.identical,
-            changes=changed.among(slice(None)),
+            changes=changed.count(slice(None)),
             topk_changes={name: topk.result() for name, topk in self._topk.items()},
             by_class=changed.by_class(),
             by_confidence=changed.by_confidence(columns["original_confidence"]),
@@ -230,133 +399,18 @@ class AuditStream:
             ),
             measures=comparisons,
             reliability={name: report.reliability() for name, report in measured.items()},
-            price=unlabelled_price(masses["direct"], columns["end"], changed.weight),
-            eta=self.cord.eta_ if isinstance(self.cord, CORD) else None,
+            price=cost_without_labels(masses["direct"], columns["end"], changed.weight),
+            eta=self.repair.eta_ if isinstance(self.repair, CORD) else None,
             fitted_here=fitted_here,
             level=level,
             resamples=resamples,
             seed=seed,
-            warnings=tuple(found),
-            concerns=_concerns(changed, class_names),
+            warnings=tuple(messages),
+            concerns=_caveats(changed, class_names),
         )
 
 
-def _concerns(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Caveat, ...]:
-    """Return what labels and decisions give reason to doubt."""
-    if rows.labels is None:
-        return ()
-    return tuple(
-        audit_concerns(
-            rows.kept, rows.labels, classes=len(rows.names), names=class_names, weight=rows.weight
-        )
-    )
-
-
-class ChangedRows:
-    """Decisions before and after, and their changes within any group of rows."""
-
-    def __init__(
-        self, kept: Classes, moved_to: Classes, labels: Any, weight: Any, names: list[str]
-    ) -> None:
-        self.kept = kept
-        self.moved_to = moved_to
-        self.names = names
-        self.labels = labels
-        self.weight = None if weight is None else check_weights(weight, len(kept))
-
-    def among(self, group: slice | npt.NDArray[np.intp]) -> Any:
-        """Count the changes within some rows."""
-        return decision_changes(
-            self.kept[group],
-            self.moved_to[group],
-            None if self.labels is None else self.labels[group],
-            sample_weight=None if self.weight is None else self.weight[group],
-        )
-
-    def _grouped(self, index: Classes, names: Sequence[str]) -> tuple[GroupChanges, ...]:
-        # Rows of weight zero are no rows: a group of them has no rates.
-        counted = np.arange(len(index)) if self.weight is None else np.flatnonzero(self.weight)
-        order = counted[np.argsort(index[counted], kind="stable")]
-        values, starts = np.unique(index[order], return_index=True)
-        parts = np.split(order, starts[1:])
-        return tuple(
-            GroupChanges(names[value], self.among(part))
-            for value, part in zip(values, parts, strict=True)
-        )
-
-    def by_class(self) -> tuple[GroupChanges, ...]:
-        """Count the changes by original decision."""
-        return self._grouped(self.kept, self.names)
-
-    def by_confidence(self, confidence: Vector) -> tuple[GroupChanges, ...]:
-        """Count the changes by bands of the original confidence."""
-        bands = [f"({low:g}, {high:g}]" for low, high in pairwise(_BANDS)]
-        index = np.searchsorted(_BANDS, confidence, side="left") - 1
-        return self._grouped(np.clip(index, 0, len(bands) - 1), bands)
-
-    def largest(
-        self,
-        masses: dict[str, Vector],
-        direct_confidence: Vector,
-        most: int = _ROWS,
-        row_numbers: Classes | None = None,
-    ) -> tuple[ChangedRow, ...]:
-        """Tell the rows whose direct report prefers its own decision most."""
-        found = self._most_decided(masses, direct_confidence)[:most]
-        return self._told(found, masses, direct_confidence, row_numbers)
-
-    def spread(
-        self,
-        masses: dict[str, Vector],
-        direct_confidence: Vector,
-        most: int,
-        row_numbers: Classes | None = None,
-    ) -> tuple[ChangedRow, ...]:
-        """Tell such a row of every move from class to class, then a second one, and so on."""
-        found = self._most_decided(masses, direct_confidence)
-        move = self.kept[found] * len(self.names) + self.moved_to[found]
-        by_move = np.argsort(move, kind="stable")
-        _, starts, counts = np.unique(move[by_move], return_index=True, return_counts=True)
-        turn = np.empty(len(found), dtype=np.intp)
-        turn[by_move] = np.arange(len(found)) - np.repeat(starts, counts)
-        chosen = found[np.argsort(turn, kind="stable")[:most]]
-        return self._told(chosen, masses, direct_confidence, row_numbers)
-
-    def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
-        moved = np.flatnonzero(self.kept != self.moved_to)
-        lead = masses["direct"][moved] - direct_confidence[moved]
-        return moved[np.argsort(lead, kind="stable")]
-
-    def _told(
-        self,
-        rows: Classes,
-        masses: dict[str, Vector],
-        direct_confidence: Vector,
-        row_numbers: Classes | None,
-    ) -> tuple[ChangedRow, ...]:
-        return tuple(
-            ChangedRow(
-                row=int(row if row_numbers is None else row_numbers[row]),
-                decision=self.names[self.kept[row]],
-                direct_decision=self.names[self.moved_to[row]],
-                label=None if self.labels is None else self.names[self.labels[row]],
-                original_mass=float(masses["original"][row]),
-                direct_mass=float(masses["direct"][row]),
-                repaired_mass=float(masses["repaired"][row]),
-                direct_confidence=float(direct_confidence[row]),
-            )
-            for row in rows
-        )
-
-
-def names_or_numbers(class_names: Sequence[Any] | None, classes: int) -> list[str]:
-    """Return one name a class: those given, or the columns' numbers."""
-    if class_names is None:
-        return [str(index) for index in range(classes)]
-    return list(check_class_names(class_names, classes))
-
-
-def _compare(
+def _compare_metrics(
     measured: dict[str, MeasuredProbabilities], level: float, resamples: int, seed: int
 ) -> tuple[MeasureComparison, ...]:
     rows = measured["direct"].metrics.n
@@ -367,16 +421,16 @@ def _compare(
         resamples=resamples,
         seed=seed,
     )
-    return tuple(_compared(name, measured, replicates, level) for name in METRICS)
+    return tuple(_compare_metric(name, measured, replicates, level) for name in METRICS)
 
 
-def _compared(
+def _compare_metric(
     name: str,
     measured: dict[str, MeasuredProbabilities],
     replicates: dict[str, Replicates],
     level: float,
 ) -> MeasureComparison:
-    original, direct, repaired = (measured[report].metrics.values[name] for report in _REPORTS)
+    original, direct, repaired = (measured[output].metrics.values[name] for output in _OUTPUTS)
     low = high = None
     if name in replicates["direct"]:
         differences = replicates["repaired"][name] - replicates["direct"][name]
@@ -387,7 +441,7 @@ def _compared(
 def _underflow(
     dtypes: dict[str, np.dtype[Any]], measured: dict[str, MeasuredProbabilities]
 ) -> list[str]:
-    """Say where zeros may be probabilities that the dtype could not hold."""
+    """Return a warning if zeros may be probabilities that the dtype cannot represent."""
     zeros = {}
     for name, report in measured.items():
         smallest = np.finfo(dtypes[name]).smallest_subnormal
@@ -398,172 +452,125 @@ def _underflow(
         return []
     counts = " and ".join(f"{count:,} rows of {name}" for name, count in zeros.items())
     return [
-        f"float16 holds no positive number below 6e-8: the true class has probability 0 in "
-        f"{counts}, each of which adds {-np.log(NLL_FLOOR):.1f} to the sum behind the NLL. "
-        f"Pass float32 or float64 probabilities for a log loss that can be trusted."
+        f"float16 has no positive number below 6e-8: the true class has probability 0 in "
+        f"{counts}, each of which adds {-np.log(NLL_FLOOR):.1f} to the sum of the NLL. "
+        f"Pass float32 or float64 probabilities for a reliable log loss."
     ]
 
 
-__all__ = ["Audit", "ChangedRow", "GroupChanges", "MeasureComparison", "audit"]
-
-
-def audit(
-    original: Any,
-    direct: Any,
-    labels: Any = None,
-    *,
-    class_names: Sequence[str] | None = None,
-    decision: Any = None,
-    sample_weight: Any = None,
-    cord: CORD | Lift | None = None,
-    axis: int | None = None,
-    level: float = 0.95,
-    resamples: int = 1000,
-    seed: int | np.random.Generator = 0,
-) -> Audit:
-    """Find out what a calibrator does to a classifier's decisions, and what the repair does.
-
-    The repaired report is that of ``cord``, a repair fitted on calibration rows.  Without
-    one, a CORD is fitted on the audited rows themselves: it needs no labels and learns a
-    single number, but its retained mean is then exact by construction, and the audit says
-    that it was so.
-
-    Parameters
-    ----------
-    original, direct : array_like of shape (n, K)
-        The classifier's and the calibrator's probabilities for the same rows.  Rows of pandas
-        objects are matched by index, those of the other arguments as well.
-    labels : array_like of int, optional
-        The true class of each row, as column indices, or as names where ``class_names`` are
-        given; without them only decisions are compared.
-    class_names : sequence of str, optional
-        Names of the columns, for tables and words.
-    decision : array_like of int, optional
-        The classifier's decisions as the caller's system reads them, where they are not the
-        argmax of ``original``.
-    sample_weight : array_like, optional
-        Weights of the rows.
-    cord : CORD, Lift or PreservingCalibrator, optional
-        A fitted repair.
-    axis : int, optional
-        The dimension of the classes, for dense reports such as (B, K, H, W); every position is
-        a row then.
-    level : float
-        Level of the paired bootstrap intervals.
-    resamples : int
-        Bootstrap resamples.
-    seed : int or numpy.random.Generator
-        Seed of the resampling; a generator is asked for one.
-
-    Returns
-    -------
-    audit : Audit
-        Counts, tables, intervals and a reading in plain words.
-
-    Warns
-    -----
-    UserWarning
-        If a report's dtype cannot hold probabilities that the log loss tells from zero, or
-        if ``cord`` was fitted on these very rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> original = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.5, 0.4, 0.1]])
-    >>> direct = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.4, 0.5, 0.1]])
-    >>> audit(original, direct)
-    Audit(3 rows × 3 classes: 1 decision changed, 33.33%)
-    >>> print(audit(original, direct, class_names=["cat", "dog", "owl"]).interpret())
-    The calibrator changes 1 of 3 decisions (33.33%); the repaired report changes none.
-    Most changes are among decisions for class cat: 1 of 2 (50.00%).
-    Most changes are among rows with original confidence (0, 0.5]: 1 of 2 (50.00%).
-    The order of the first 2 classes changes in 66.67% of the rows.
-    In the repaired report: 33.33%; preserve=2 keeps it.
-    Keeping the decisions costs 0.0020 nats a row, if the direct report is believed.
-    Without labels, nothing can be said about accuracy or calibration.
-    """
-    if not 0.0 < level < 1.0:
-        raise InputError("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
-    if resamples < 1:
-        raise InputError("resamples", f"is {resamples}", "pass at least 1")
-    seed = as_seed(seed)
-    if cord is not None:
-        cord = _repair_of(cord, decision)
-    original, direct, labels, decision, sample_weight = align_rows(
-        original=original,
-        direct=direct,
-        labels=labels,
-        decision=decision,
-        sample_weight=sample_weight,
-    )
-    (original, direct), (labels, decision, sample_weight) = layouts.flatten_rows(
-        axis, (original, direct), (labels, decision, sample_weight)
-    )
-    names: Sequence[Any] | None = class_names
-    given: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
-    audited: Callable[..., AuditStream] = _audited
-    collection = layouts.lazy_handler(original, direct)
-    if collection is not None:
-        audited = collection.audited
-    else:
-        if class_names is None:
-            names = integer_column_names(original) or integer_column_names(direct)
-        direct = in_column_order(direct, "direct", column_names(original), "original")
-        original, direct = (
-            as_matrix(original, "original"),
-            as_matrix(direct, "direct"),
+def _caveats(rows: ChangedRows, class_names: Sequence[str] | None) -> tuple[Caveat, ...]:
+    """Return the caveats that labels and decisions give rise to."""
+    if rows.labels is None:
+        return ()
+    return tuple(
+        audit_caveats(
+            rows.decision,
+            rows.labels,
+            classes=len(rows.names),
+            names=class_names,
+            weight=rows.weight,
         )
-        check_same_shape(original, "original", direct, "direct")
-        names_or_numbers(names, direct.shape[1])
-        labels = names_to_indices(labels, direct.shape, names)
-    repair = CORD().fit(original, direct, **given) if cord is None else cord
-    stream = audited(repair, original, direct, labels, **given)
-    noticed: list[str] = []
-    if isinstance(cord, CORD) and stream.rows == cord.construction_.n:
-        # A repair fitted with weights is recognised by the same weights only.
-        for weight in [None] if sample_weight is None else [None, sample_weight]:
-            again = CORD(cord.preserve)
-            again.fit(original, direct, decision=decision, sample_weight=weight)
-            noticed = noticed or seen_before(cord, again)
-    return stream.result(
-        class_names=None if names is None else [str(name) for name in names],
-        fitted_here=cord is None,
-        level=level,
-        resamples=resamples,
-        seed=seed,
-        noticed=noticed,
     )
 
 
-def _repair_of(model: Any, decision: Any) -> CORD | Lift:
-    """Return a fitted repair, or that of a `PreservingCalibrator`; refuse missing decisions."""
-    cord: CORD | Lift = getattr(model, "repair_", model)
-    check_fitted(cord)
-    if decision is None and cord.construction_.decision_given:
-        raise InputError(
-            "decision",
-            "is missing: cord was fitted with decisions of its own (a Preserved keeps the argmax "
-            "of its scores)",
-            "pass decision=, e.g. scores.argmax(axis=1)",
+class ChangedRows:
+    """Decisions before and after calibration, and their changes within any group of rows."""
+
+    def __init__(
+        self,
+        decision: Classes,
+        direct_decision: Classes,
+        labels: Classes | None,
+        weight: npt.ArrayLike | None,
+        names: list[str],
+    ) -> None:
+        self.decision = decision
+        self.direct_decision = direct_decision
+        self.names = names
+        self.labels = labels
+        self.weight = None if weight is None else check_weights(weight, len(decision))
+
+    def count(self, group: slice | npt.NDArray[np.intp]) -> DecisionChanges:
+        """Count the changes within some rows."""
+        return decision_changes(
+            self.decision[group],
+            self.direct_decision[group],
+            None if self.labels is None else self.labels[group],
+            sample_weight=None if self.weight is None else self.weight[group],
         )
-    return cord
 
+    def _count_by(self, index: Classes, names: Sequence[str]) -> tuple[GroupChanges, ...]:
+        # A group that has only rows of weight zero has no rates.
+        counted = np.arange(len(index)) if self.weight is None else np.flatnonzero(self.weight)
+        order = counted[np.argsort(index[counted], kind="stable")]
+        values, starts = np.unique(index[order], return_index=True)
+        parts = np.split(order, starts[1:])
+        return tuple(
+            GroupChanges(names[value], self.count(part))
+            for value, part in zip(values, parts, strict=True)
+        )
 
-def _audited(
-    cord: CORD | Lift, original: Any, direct: Any, labels: Any, **given: Any
-) -> AuditStream:
-    return AuditStream(cord).update(original, direct, labels, **given)
+    def by_class(self) -> tuple[GroupChanges, ...]:
+        """Count the changes by original decision."""
+        return self._count_by(self.decision, self.names)
 
+    def by_confidence(self, confidence: Vector) -> tuple[GroupChanges, ...]:
+        """Count the changes by bands of the original confidence."""
+        bands = [f"({low:g}, {high:g}]" for low, high in pairwise(_BANDS)]
+        index = np.searchsorted(_BANDS, confidence, side="left") - 1
+        return self._count_by(np.clip(index, 0, len(bands) - 1), bands)
 
-def seen_before(cord: CORD, again: CORD) -> list[str]:
-    """Say if a given repair was fitted on these very rows, as ``again`` was.
+    def largest(
+        self,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        limit: int = _MAX_ROWS,
+        row_numbers: Classes | None = None,
+    ) -> tuple[ChangedRow, ...]:
+        """Return the rows whose direct probabilities favour the new decision most."""
+        changed = self._most_decided(masses, direct_confidence)[:limit]
+        return self._records(changed, masses, direct_confidence, row_numbers)
 
-    A construction's means are exact sums, the same for any order of the rows: two
-    constructions that agree in every figure saw the same rows.
-    """
-    if again.construction_ != cord.construction_:
-        return []
-    return [
-        "These are the rows that cord was fitted on: the numbers describe the fit, not new data. "
-        "Pass evaluation rows that no model has seen."
-    ]
+    def spread(
+        self,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        limit: int,
+        row_numbers: Classes | None = None,
+    ) -> tuple[ChangedRow, ...]:
+        """Return one such row per move from class to class, then a second one, and so on."""
+        changed = self._most_decided(masses, direct_confidence)
+        move = self.decision[changed] * len(self.names) + self.direct_decision[changed]
+        by_move = np.argsort(move, kind="stable")
+        _, starts, counts = np.unique(move[by_move], return_index=True, return_counts=True)
+        rank = np.empty(len(changed), dtype=np.intp)
+        rank[by_move] = np.arange(len(changed)) - np.repeat(starts, counts)
+        chosen = changed[np.argsort(rank, kind="stable")[:limit]]
+        return self._records(chosen, masses, direct_confidence, row_numbers)
+
+    def _most_decided(self, masses: dict[str, Vector], direct_confidence: Vector) -> Classes:
+        """Return the changed rows, the largest preference for the new decision first."""
+        changed = np.flatnonzero(self.decision != self.direct_decision)
+        lead = masses["direct"][changed] - direct_confidence[changed]
+        return changed[np.argsort(lead, kind="stable")]
+
+    def _records(
+        self,
+        rows: Classes,
+        masses: dict[str, Vector],
+        direct_confidence: Vector,
+        row_numbers: Classes | None,
+    ) -> tuple[ChangedRow, ...]:
+        return tuple(
+            ChangedRow(
+                row=int(row if row_numbers is None else row_numbers[row]),
+                decision=self.names[self.decision[row]],
+                direct_decision=self.names[self.direct_decision[row]],
+                label=None if self.labels is None else self.names[self.labels[row]],
+                original_mass=float(masses["original"][row]),
+                direct_mass=float(masses["direct"][row]),
+                repaired_mass=float(masses["repaired"][row]),
+                direct_confidence=float(direct_confidence[row]),
+            )
+            for row in rows
+        )

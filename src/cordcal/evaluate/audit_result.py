@@ -1,4 +1,4 @@
-"""What an audit found: frozen records, their reading in words, and their terminal form."""
+"""The result of an audit: frozen records, their interpretation, and their tables."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal.evaluate import tables
+from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.terminal import Column, FittingTable
-from cordcal.evaluate.trust import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
-# Measures of two reports that differ by less have been rounded, not improved.
+# Smaller differences between metrics are rounding.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class GroupChanges:
-    """Decision changes within one group of rows: a class, or a band of confidence.
+    """Changed predictions within one group of rows: a class, or a band of confidence.
 
     Attributes
     ----------
     group : str
-        The class that the classifier decided for, or the band of its confidence.
+        The predicted class, or the band of its confidence.
     changes : DecisionChanges
-        What the direct report does to these rows.
+        What the direct probabilities change in these rows.
     """
 
     group: str
@@ -45,18 +45,18 @@ class GroupChanges:
 
 @dataclass(frozen=True)
 class ChangedRow:
-    """A row whose decision the direct report changes.
+    """A row whose prediction the direct probabilities change.
 
     Attributes
     ----------
     row : int
         Its index.
     decision, direct_decision, label : str
-        The original decision, the direct report's, and the true class (None without labels).
+        The original prediction, the direct one, and the true class (None without labels).
     original_mass, direct_mass, repaired_mass : float
-        What the three reports put on the original decision.
+        The probabilities of the original prediction.
     direct_confidence : float
-        What the direct report puts on its own.
+        The direct probability of the direct prediction.
     """
 
     row: int
@@ -75,7 +75,7 @@ class ChangedRow:
 
 @dataclass(frozen=True)
 class MeasureComparison:
-    """One measure of the three reports.
+    """One metric of original, direct and repaired probabilities.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class MeasureComparison:
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse``, ``same`` or ``unclear``: the repaired report's."""
+        """``better``, ``worse``, ``same`` or ``unclear``: repaired compared with direct."""
         ends = (self.difference, self.low or 0.0, self.high or 0.0)
         if max(map(abs, ends)) <= _ROUNDING:
             return "same"
@@ -116,42 +116,42 @@ class MeasureComparison:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What a calibrator does to decisions and measures, and what the repair does about it.
+    """What a calibrator does to predictions and metrics, and what the repair does about it.
 
     Attributes
     ----------
     n, n_classes : int
-        Rows and classes.
+        Numbers of rows and classes.
     identical : bool
-        Whether the direct report is the original one, entry by entry.
+        Whether the direct probabilities equal the original ones, entry by entry.
     changes : DecisionChanges
-        How the direct report's decisions differ from the original ones.
+        How the direct predictions differ from the original ones.
     topk_changes : dict of str to TopkChanges
-        How the order of the first classes (five, or one less than there are) differs from the
-        original one, in the direct and in the repaired report.
+        How the order of the top classes (five, or K - 1 if fewer) differs from the original order,
+        in the direct and in the repaired probabilities.
     by_class, by_confidence : tuple of GroupChanges
-        The changed decisions among the rows of each original decision, and of each band of
-        the original confidence, the largest entry of the original report whatever ``decision``
-        was given; empty groups are left out.
+        The changed predictions per original prediction, and per band of the original confidence
+        (the largest original probability, whatever ``decision`` is); empty groups are omitted.
     rows : tuple of ChangedRow
-        The changed rows whose direct report prefers its own decision most.
+        The changed rows whose direct probabilities favour the new prediction most.
     measures : tuple of MeasureComparison
-        Every measure of the three reports; empty without labels.
+        Every metric of the three sets of probabilities; empty without labels.
     reliability : dict of str to Reliability
-        The bins of the three reports' diagrams; empty without labels.
+        The bins of the three reliability diagrams; empty without labels.
     price : float
-        What keeping the decisions costs one who believes the direct report, in nats a row: the
-        mean divergence of its mass on the decision from the least that keeps it, where higher.
+        What keeping the predictions costs if the direct probabilities are correct, in nats per
+        row: the mean divergence of the direct mass on the prediction from the lowest mass that
+        keeps it, where that is higher.
     eta : float, ndarray or None
-        The shared scalar of the repair, or one a kept rank; a `Lift` has none.
+        The shared scalar of the repair, or one per preserved rank; a `Lift` has none.
     fitted_here : bool
-        Whether the repair was fitted on the audited rows, no fitted one being given.
+        Whether the repair was fitted on the audited rows because none was passed.
     level, resamples, seed
-        How the intervals were made.
+        Settings of the bootstrap intervals.
     warnings : tuple of str
-        What makes the numbers less than they seem.
-    concerns : tuple of Concern
-        What to look at before believing any of it: labels that a shift would mend, too few rows.
+        Reasons why the numbers are unreliable.
+    concerns : tuple of Caveat
+        Reasons to doubt the audit: shifted labels, too few rows.
     """
 
     n: int
@@ -174,84 +174,91 @@ class Audit:
     concerns: tuple[Caveat, ...] = ()
 
     def interpret(self) -> str:
-        """Return a short reading in plain words, what to check first in front."""
-        doubts = [f"Check first: {concern.with_full_stop}" for concern in self.concerns]
-        return "\n".join([*doubts, *self._reading()])
+        """Return a short interpretation in plain words, caveats first."""
+        caveats = [f"Check first: {caveat.with_full_stop}" for caveat in self.concerns]
+        return "\n".join([*caveats, *self._sentences()])
 
-    def _reading(self) -> list[str]:
-        """Return the sentences of `interpret` without those about what to check first."""
-        lines = [*self._read_changes(), *self._read_order(), *self._read_measures()]
-        return [*lines, *self.warnings]
+    def _sentences(self) -> list[str]:
+        """Return the sentences of `interpret` without the caveats."""
+        return [
+            *self._describe_changes(),
+            *self._describe_order(),
+            *self._describe_measures(),
+            *self.warnings,
+        ]
 
-    def _read_changes(self) -> list[str]:
+    def _describe_changes(self) -> list[str]:
         changes = self.changes
         if self.identical:
-            return ["The direct report equals the original one in every entry: nothing changes."]
+            return ["The direct probabilities equal the original ones in every entry."]
         if changes.n_changed == 0:
-            return [f"The calibrator changes none of the {self.n:,} decisions."]
+            return [f"The calibrator changes none of the {self.n:,} predictions."]
         lines = [
-            f"The calibrator changes {changes.n_changed:,} of {self.n:,} decisions "
-            f"({changes.tpcr:.2%}); the repaired report changes none."
+            f"The calibrator changes {changes.n_changed:,} of {self.n:,} predictions "
+            f"({changes.tpcr:.2%}); the repaired probabilities change none."
         ]
         if changes.delta_accuracy is not None:
             net = changes.delta_accuracy
-            moved = "stays the same" if net == 0 else f"{'rises' if net > 0 else 'falls'} by "
-            size = "" if net == 0 else f"{abs(net) * 100:.2f} points"
+            effect = "stays the same"
+            if net != 0:
+                effect = f"{'rises' if net > 0 else 'falls'} by {abs(net) * 100:.2f} points"
             lines.append(
                 f"Of these, {changes.n_gained:,} become right, {changes.n_lost:,} become wrong and "
-                f"{changes.n_neutral:,} go from one wrong class to another; accuracy {moved}{size}."
+                f"{changes.n_neutral:,} go from one wrong class to another; accuracy {effect}."
             )
-        for groups, words in (
-            (self.by_class, "decisions for class {}"),
+        for groups, template in (
+            (self.by_class, "predictions of class {}"),
             (self.by_confidence, "rows with original confidence {}"),
         ):
             worst = max(groups, key=lambda group: (group.changes.n_changed, group.changes.tpcr))
             lines.append(
-                f"Most changes are among {words.format(worst.group)}: "
+                f"Most changes are among {template.format(worst.group)}: "
                 f"{worst.changes.n_changed:,} of {worst.changes.n:,} ({worst.changes.tpcr:.2%})."
             )
         return lines
 
-    def _read_order(self) -> list[str]:
+    def _describe_order(self) -> list[str]:
         direct, repaired = self.topk_changes["direct"], self.topk_changes["repaired"]
         if direct.k == 1 or direct.n_order_changed == 0:
             return []
-        share = f"{repaired.order_changed:.2%}"
-        left = f"In the repaired report: {share}; preserve={direct.k} keeps it."
+        after = (
+            f"The repaired probabilities change it in {repaired.order_changed:.2%}; "
+            f"preserve={direct.k} keeps it."
+        )
         if repaired.n_order_changed == 0:
-            left = "It is kept in the repaired report."
+            after = "The repaired probabilities keep it."
         return [
-            f"The order of the first {direct.k} classes changes in {direct.order_changed:.2%} of "
+            f"The order of the top {direct.k} classes changes in {direct.order_changed:.2%} of "
             f"the rows.",
-            left,
+            after,
         ]
 
-    def _read_measures(self) -> list[str]:
+    def _describe_measures(self) -> list[str]:
         if self.identical:
             return []
         if not self.measures:
             return [
-                f"Keeping the decisions costs {self.price:.4f} nats a row, if the direct report is "
-                f"believed.",
+                f"Keeping the predictions costs {self.price:.4f} nats per row if the direct "
+                f"probabilities are correct.",
                 "Without labels, nothing can be said about accuracy or calibration.",
             ]
         lines = []
-        for verdict, words in (
-            ("better", "The repaired report is better than the direct one in"),
-            ("worse", "The repaired report is worse than the direct one in"),
+        for verdict, start in (
+            ("better", "The repaired probabilities are better than the direct ones in"),
+            ("worse", "The repaired probabilities are worse than the direct ones in"),
             ("unclear", f"At {self.level:.0%} there is no clear difference in"),
         ):
-            found = [
-                _changed(each)
-                for each in self.measures
-                if each.verdict == verdict and each.low is not None
+            items = [
+                _describe_measure(measure)
+                for measure in self.measures
+                if measure.verdict == verdict and measure.low is not None
             ]
-            if found:
-                lines.append(f"{words} {_listed(found)}.")
+            if items:
+                lines.append(f"{start} {_join(items)}.")
         if self.fitted_here:
             lines.append(
-                "The repair was fitted on these same rows (one number, no labels); one that was "
-                "fitted on calibration rows can be audited instead."
+                "The repair was fitted on these same rows (one number, no labels); pass repair= to "
+                "audit one that was fitted on calibration rows."
             )
         return lines
 
@@ -262,11 +269,11 @@ class Audit:
             "n_classes": self.n_classes,
             "identical": self.identical,
             "changes": self.changes.to_dict(),
-            "topk_changes": {name: each.to_dict() for name, each in self.topk_changes.items()},
-            "by_class": [each.to_dict() for each in self.by_class],
-            "by_confidence": [each.to_dict() for each in self.by_confidence],
-            "rows": [each.to_dict() for each in self.rows],
-            "measures": [each.to_dict() for each in self.measures],
+            "topk_changes": {name: topk.to_dict() for name, topk in self.topk_changes.items()},
+            "by_class": [group.to_dict() for group in self.by_class],
+            "by_confidence": [group.to_dict() for group in self.by_confidence],
+            "rows": [row.to_dict() for row in self.rows],
+            "measures": [measure.to_dict() for measure in self.measures],
             "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
             "price": self.price,
             "eta": self.eta if np.ndim(self.eta) == 0 else self.eta.tolist(),
@@ -275,7 +282,7 @@ class Audit:
             "resamples": self.resamples,
             "seed": self.seed,
             "warnings": list(self.warnings),
-            "concerns": [each.to_dict() for each in self.concerns],
+            "concerns": [caveat.to_dict() for caveat in self.concerns],
             "interpretation": self.interpret(),
         }
 
@@ -290,37 +297,37 @@ class Audit:
         Returns
         -------
         frame : pandas.DataFrame
-            One row a measure, class, band or changed row.
+            One row per metric, class, band or changed row.
         """
         import pandas as pd
 
         tables = ("measures", "by_class", "by_confidence", "rows")
         if table not in tables:
             raise InputError("table", f"is {table!r}", f"use one of {', '.join(tables)}")
-        return pd.DataFrame([each.to_dict() for each in getattr(self, table)])
+        return pd.DataFrame([record.to_dict() for record in getattr(self, table)])
 
     def __repr__(self) -> str:
         return (
             f"Audit({self.n:,} rows × {self.n_classes} classes: "
-            f"{self.changes.n_changed:,} decision{'' if self.changes.n_changed == 1 else 's'} "
+            f"{self.changes.n_changed:,} prediction{'' if self.changes.n_changed == 1 else 's'} "
             f"changed, {self.changes.tpcr:.2%})"
         )
 
     def _repr_html_(self) -> str:
-        said = f"<p>{escape(self.interpret())}</p>"
-        return said + tables.html(self._paper_table()) if self.measures else said
+        text = f"<p>{escape(self.interpret())}</p>"
+        return text + tables.html(self._page_table()) if self.measures else text
 
-    def _paper_table(self) -> tables.Table:
-        """Return the measures as a table for a page."""
+    def _page_table(self) -> tables.Table:
+        """Return the metrics as a table for a page."""
         rows = []
-        for each in self.measures:
-            measure = METRICS[each.measure]
-            values = (each.original, each.direct, each.repaired)
-            change = measure.write(each.difference, signed=True)
-            if each.low is not None and each.high is not None:
-                low, high = (measure.write(end, signed=True) for end in (each.low, each.high))
+        for values in self.measures:
+            metric = METRICS[values.measure]
+            change = metric.write(values.difference, signed=True)
+            if values.low is not None and values.high is not None:
+                low, high = (metric.write(end, signed=True) for end in (values.low, values.high))
                 change = f"{change} [{low}, {high}]"
-            cells = [measure.axis, *map(measure.write, values), change]
+            outputs = (values.original, values.direct, values.repaired)
+            cells = [metric.axis, *map(metric.write, outputs), change]
             rows.append(tuple((tables.Part(cell),) for cell in cells))
         header = ("", "Original", "Direct", "Repaired", "Change, repaired − direct")
         caption = f"{self.n:,} rows, {self.n_classes} classes; {self.level:.0%} intervals."
@@ -330,65 +337,67 @@ class Audit:
         from rich.console import Group
         from rich.text import Text
 
-        from cordcal.evaluate.terminal import concerns_text
+        from cordcal.evaluate.terminal import caveats_text
 
-        loud = concerns_text(each.sentence for each in self.concerns)
-        parts: list[RenderableType] = [*loud, Text("\n".join(self._reading()))]
+        caveats = caveats_text(caveat.sentence for caveat in self.concerns)
+        parts: list[RenderableType] = [*caveats, Text("\n".join(self._sentences()))]
         if self.measures:
             parts += ["", self._measures_table()]
         if self.changes.n_changed:
             parts += ["", self._groups_table("original confidence", self.by_confidence)]
-            worst = sorted(self.by_class, key=lambda each: -each.changes.n_changed)[:10]
-            parts += ["", self._groups_table("original decision", worst)]
+            worst = sorted(self.by_class, key=lambda group: -group.changes.n_changed)[:10]
+            parts += ["", self._groups_table("original prediction", worst)]
         return Group(*parts)
 
     def _measures_table(self) -> FittingTable:
         table = FittingTable(
             [
-                Column("measure", words=True),
-                Column("original", goes=1),
+                Column("metric", text=True),
+                Column("original", drop=1),
                 Column("direct"),
                 Column("repaired"),
-                Column("change", goes=2),
-                Column(f"{self.level:.0%} interval", goes=3),
+                Column("change", drop=2),
+                Column(f"{self.level:.0%} interval", drop=3),
             ],
-            title="Measures (change: repaired − direct)",
+            title="Metrics (change: repaired − direct)",
         )
-        for each in self.measures:
+        for values in self.measures:
             table.add(
-                METRICS[each.measure].short,
-                *(f"{value:.5f}" for value in (each.original, each.direct, each.repaired)),
-                f"{each.difference:+z.5f}",
-                "–" if each.low is None else f"[{each.low:+z.5f}, {each.high:+z.5f}]",
+                METRICS[values.measure].short,
+                *(f"{value:.5f}" for value in (values.original, values.direct, values.repaired)),
+                f"{values.difference:+z.5f}",
+                "–" if values.low is None else f"[{values.low:+z.5f}, {values.high:+z.5f}]",
             )
         return table
 
     def _groups_table(self, heading: str, groups: Sequence[GroupChanges]) -> FittingTable:
         labelled = self.changes.delta_accuracy is not None
-        parts = [Column(name, goes=1) for name in (("C⁺", "C⁻", "C⁰") if labelled else ())]
-        counts = [Column("rows", goes=2), Column("changed"), Column("share")]
+        parts = [Column(name, drop=1) for name in (("C⁺", "C⁻", "C⁰") if labelled else ())]
+        counts = [Column("rows", drop=2), Column("changed"), Column("share")]
         table = FittingTable(
-            [Column(heading, words=True), *counts, *parts], title=f"Changes by {heading}"
+            [Column(heading, text=True), *counts, *parts], title=f"Changes by {heading}"
         )
-        for each in groups:
-            found = each.changes
-            split = (found.n_gained, found.n_lost, found.n_neutral) if labelled else ()
+        for group in groups:
+            changes = group.changes
+            kinds = (changes.n_gained, changes.n_lost, changes.n_neutral) if labelled else ()
             table.add(
-                each.group,
-                f"{found.n:,}",
-                f"{found.n_changed:,}",
-                f"{found.tpcr:.2%}",
-                *(f"{count:,}" for count in split),
+                group.group,
+                f"{changes.n:,}",
+                f"{changes.n_changed:,}",
+                f"{changes.tpcr:.2%}",
+                *(f"{count:,}" for count in kinds),
             )
         return table
 
 
-def _changed(each: MeasureComparison) -> str:
-    """Write a measure before and after, in the digits of every table."""
-    spec = METRICS[each.measure]
-    unit = f" {spec.unit}" if spec.unit else ""
-    return f"{spec.short} ({spec.write(each.direct)} to {spec.write(each.repaired)}{unit})"
+def _describe_measure(values: MeasureComparison) -> str:
+    """Return a metric before and after the repair, with the digits of the tables."""
+    metric = METRICS[values.measure]
+    unit = f" {metric.unit}" if metric.unit else ""
+    before, after = metric.write(values.direct), metric.write(values.repaired)
+    return f"{metric.short} ({before} to {after}{unit})"
 
 
-def _listed(items: Sequence[str]) -> str:
+def _join(items: Sequence[str]) -> str:
+    """Join items with commas, and the last with "and"."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -1,4 +1,4 @@
-"""Compare calibrators on one data set: each direct, repaired, and beside the plain rivals."""
+"""Compare calibrators on one data set: direct, repaired by CORD, and repaired by Lift."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.registry import is_network, takes_features
+from cordcal.evaluate.caveats import Caveat, overlap, split_caveats
 from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
-from cordcal.evaluate.constraint_cost import ConstraintCost, price_of_keeping, share_at_end
+from cordcal.evaluate.constraint_cost import ConstraintCost, measure_constraint_cost, share_at_end
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 from cordcal.evaluate.groups import Groups, few_groups
-from cordcal.evaluate.needed import calibration_tests
+from cordcal.evaluate.likelihood_ratio import calibration_tests
 from cordcal.evaluate.pictures import Pictures
-from cordcal.evaluate.precomputed import PrecomputedProbabilities, in_order_of
-from cordcal.evaluate.statistics import ORIGINAL, Evidence, Replicates
-from cordcal.evaluate.trust import Caveat, overlap, split_concerns
+from cordcal.evaluate.precomputed import PrecomputedProbabilities, match_rows
+from cordcal.evaluate.statistics import ORIGINAL, Evidence, Output, Replicates
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.summary import MeasuredProbabilities, measure_probabilities
@@ -53,77 +53,293 @@ from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 
 
+def compare(
+    scores: Any,
+    labels: Any,
+    calibrators: Any = "default",
+    *,
+    input: Kind = "logits",
+    evaluation: float | tuple[Any, Any] = 0.5,
+    splits: int = 1,
+    seed: int | np.random.Generator = 0,
+    preserve: int | Literal["ranking"] = 1,
+    class_names: Sequence[str] | None = None,
+    features: Any = None,
+    groups: Any = None,
+    progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Fit calibrators on one part of the rows and compare their probabilities on the other.
+
+    Rows of pandas objects are matched by index; arguments without an index are matched with
+    the scores by position.
+
+    Parameters
+    ----------
+    scores : array_like of shape (n, K)
+        The classifier's logits or probabilities; ``input`` states which.
+    labels : array_like of int of shape (n,)
+        The true classes, as column indices, or as names where ``class_names`` are given.
+    calibrators : "default", "all", str, object, mapping or sequence
+        Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
+        netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
+        scores)`` that return probabilities, torch modules, or `PrecomputedProbabilities`.  A
+        mapping ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"default"``
+        runs those of cordcal except networks, ``"all"`` runs every one; both omit calibrators
+        that the data do not allow and give the reason in ``left_out``.
+    input : {"logits", "probabilities"}
+        What the scores are.
+    evaluation : float or tuple of arrays
+        The share of rows to evaluate on, drawn at random; or ``(scores, labels)`` of other
+        rows, in which case all rows of ``scores`` are used for fitting.
+    splits : int
+        How many random splits to average over.
+    seed : int or numpy.random.Generator
+        Seed of the splits and of the bootstrap; one is drawn from a generator.
+    preserve : int or "ranking"
+        How many of the top classes the repair keeps in place.
+    class_names : sequence of str, optional
+        One name per column, for tables and reports.  If the names are whole numbers other than
+        0..K-1 in order, numeric labels are read as names.
+    features : array_like of shape (n, D), optional
+        Penultimate features of the rows of ``scores``, for ``adats``.
+    groups : array_like of shape (n,), optional
+        The group of each row, such as a region: metrics are then also computed per group.
+        If ``evaluation`` is a tuple, these are the groups of its rows.
+    progress : callable, optional
+        Called with a calibrator's key before it is fitted.
+
+    Returns
+    -------
+    comparison : Comparison
+        Every metric of every calibrator, and a recommendation.
+
+    Warns
+    -----
+    UserWarning
+        If scores or labels look like a mistake, as for `PreservingCalibrator.fit`; there is
+        no recommendation then.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=600)
+    >>> logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
+    >>> comparison = compare(logits, labels, ["ts", "irova"])
+    >>> comparison["irova"].repaired["accuracy"] == comparison.uncalibrated["accuracy"]
+    True
+    """
+    check_kind(input)
+    check_evaluation(evaluation)
+    scores, labels, features, evaluation, groups = _match_rows(
+        scores, labels, features, evaluation, groups
+    )
+    array = as_scores(scores)
+    rows, classes = array.shape
+    # Labels are looked up among the unconverted names: numbers among numbers.
+    raw_names = integer_column_names(scores) if class_names is None else class_names
+    names = None if raw_names is None else check_class_names(raw_names, classes)
+    truth = check_labels(names_to_indices(labels, array.shape, raw_names), rows, classes)
+    checked = CheckedScores.from_scores(array, input, fitting=True)
+    seed = as_seed(seed)
+    if isinstance(evaluation, tuple):
+        evaluation = _order_columns(scores, *evaluation)
+        evaluation = (
+            evaluation[0],
+            names_to_indices(evaluation[1], np.shape(evaluation[0]), raw_names),
+        )
+    selection = choose_calibrators(calibrators, input)
+    if not isinstance(evaluation, tuple) and selection.has_precomputed:
+        raise InputError(
+            "evaluation",
+            f"is the share {evaluation} of rows to draw at random, but PrecomputedProbabilities "
+            "belong to fixed rows",
+            "pass the rows of direct_evaluation as evaluation=(scores, labels)",
+        )
+    candidates = {
+        name: match_rows(scores, evaluation, candidate)
+        if isinstance(candidate, PrecomputedProbabilities)
+        else candidate
+        for name, candidate in selection.by_name.items()
+    }
+    left_out = {}
+    if not selection.explicit:
+        left_out = left_out_by(selection.by_name, classes, features is not None)
+    started = time.perf_counter()
+    parts, population = make_splits(checked, truth, features, evaluation, splits, seed, groups)
+    known_names = names or column_names(scores)
+    caveats = find_caveats(checked, truth, names=known_names)
+    if isinstance(evaluation, tuple) and not caveats:
+        caveats = find_caveats(parts[0].original, parts[0].labels, names=known_names)
+    warn_about(caveats)
+    original = [measure_on(part.original.probabilities, part, "original") for part in parts]
+    columns = list(names) if names is not None else [str(index) for index in range(classes)]
+    fitted: list[FittedCalibrator] = []
+    for name, candidate in candidates.items():
+        if name in left_out:
+            continue
+        if progress is not None:
+            progress(name)
+        try:
+            fitted.append(
+                fit_and_measure(name, candidate, parts, input, preserve, columns, original[0])
+            )
+        except ValueError as error:
+            if selection.explicit:
+                raise
+            left_out[name] = str(error)
+    if progress is not None:
+        progress("intervals")
+    rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
+    for result in fitted:
+        rows_by_output |= result.rows_by_output()
+    evidence = Evidence.of(rows_by_output, [part.rows for part in parts], population, seed)
+    return Comparison(
+        entries=tuple(_entry(result, evidence.replicates, classes) for result in fitted),
+        uncalibrated=means(original),
+        left_out=left_out,
+        n_calibration=len(parts[0].fit_labels),
+        n_evaluation=len(parts[0].labels),
+        n_classes=classes,
+        class_names=names,
+        input=input,
+        splits=splits,
+        seed=seed,
+        preserve=preserve,
+        fingerprint=_fingerprint(parts, input, preserve, seed),
+        seconds=time.perf_counter() - started,
+        checks=_caveats(parts[0], caveats, known_names),
+        needed=calibration_tests(parts[0].fit_cache, [result.key for result in fitted]),
+        evidence=evidence,
+    )
+
+
+def _match_rows(
+    scores: Any, labels: Any, features: Any, evaluation: float | tuple[Any, Any], groups: Any
+) -> tuple[Any, Any, Any, float | tuple[Any, Any], Any]:
+    """Match by index the arguments that belong to the scores, and those of evaluation rows."""
+    if not isinstance(evaluation, tuple):
+        scores, labels, features, groups = align_rows(
+            scores=scores, labels=labels, features=features, groups=groups
+        )
+        return scores, labels, features, evaluation, groups
+    scores, labels, features = align_rows(scores=scores, labels=labels, features=features)
+    pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
+    test, truth, groups = align_rows(**pair, groups=groups)
+    return scores, labels, features, (test, truth), groups
+
+
+def _order_columns(fit_scores: Any, scores: Any, labels: Any) -> tuple[Any, Any]:
+    """Return evaluation rows with a data frame's columns in the order of the scores to fit on."""
+    ordered = in_column_order(scores, "evaluation", column_names(fit_scores), "scores")
+    numbered = integer_column_names(fit_scores) is None and to_numpy(labels).dtype.kind in "iufb"
+    if ordered is not scores and numbered:
+        raise InputError(
+            "evaluation",
+            "has numbers for labels, but its columns come in another order than those of scores",
+            "bring the columns into the same order, or pass class names as labels",
+        )
+    return ordered, labels
+
+
 @dataclass(frozen=True)
-class _Chosen:
+class _Selection:
     """The calibrators to run by name, and whether the caller named them."""
 
-    maps: dict[str, Any]
+    by_name: dict[str, Any]
     explicit: bool
 
     @property
-    def has_given(self) -> bool:
-        """Whether some of them are reports that were computed elsewhere."""
-        return any(isinstance(each, PrecomputedProbabilities) for each in self.maps.values())
+    def has_precomputed(self) -> bool:
+        """Whether some of them are probabilities that were computed elsewhere."""
+        return any(isinstance(item, PrecomputedProbabilities) for item in self.by_name.values())
 
 
-def choose(calibrators: Any, input: Kind) -> _Chosen:
+def choose_calibrators(calibrators: Any, input: Kind) -> _Selection:
     """Return the calibrators to compare, by name."""
-    if isinstance(calibrators, str) and calibrators in ("all", "every"):
-        keys = [key for key in available() if calibrators == "every" or not is_network(key)]
-        return _Chosen({key: key for key in keys}, explicit=False)
-    maps: dict[str, Any] = {}
-    for name, each in _named(calibrators):
-        if name in maps:
+    if isinstance(calibrators, str) and calibrators in ("default", "all"):
+        keys = [key for key in available() if calibrators == "all" or not is_network(key)]
+        return _Selection({key: key for key in keys}, explicit=False)
+    by_name: dict[str, Any] = {}
+    for name, calibrator in _named(calibrators):
+        if name in by_name:
             raise InputError("calibrators", f"names {name!r} twice", "name each once")
-        if isinstance(each, str):
-            calibrator_class(each)  # refuses an unknown key before anything is fitted
-        elif not isinstance(each, PrecomputedProbabilities):
-            each = adapted(each, input, f"calibrators[{name!r}]")
-        maps[name] = each
-    return _Chosen(maps, explicit=True)
+        if isinstance(calibrator, str):
+            calibrator_class(calibrator)  # an unknown key fails before anything is fitted
+        elif not isinstance(calibrator, PrecomputedProbabilities):
+            calibrator = adapted(calibrator, input, f"calibrators[{name!r}]")
+        by_name[name] = calibrator
+    return _Selection(by_name, explicit=True)
 
 
 def _named(calibrators: Any) -> list[tuple[str, Any]]:
-    """Return the calibrators with their names; objects without one are called as their class."""
+    """Return pairs of name and calibrator; an object without a name gets its class's name."""
     if isinstance(calibrators, Mapping):
-        pairs = [(str(name), each) for name, each in calibrators.items()]
+        pairs = [(str(name), calibrator) for name, calibrator in calibrators.items()]
     else:
         single = isinstance(calibrators, str) or not isinstance(calibrators, Iterable)
-        wanted = [calibrators] if single else list(calibrators)
-        pairs = [each if _is_pair(each) else ("", each) for each in wanted]
+        items = [calibrators] if single else list(calibrators)
+        pairs = [item if _is_pair(item) else ("", item) for item in items]
     if not pairs:
-        raise InputError("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "all"')
-    counts = Counter(_own_name(each) for name, each in pairs if not name)
+        raise InputError("calibrators", "is empty", 'pass keys such as ["ts", "svs"], or "default"')
+    counts = Counter(_default_name(calibrator) for name, calibrator in pairs if not name)
     numbers: Counter[str] = Counter()
     named = []
-    for name, each in pairs:
-        own = name or _own_name(each)
-        if not name and counts[own] > 1 and not isinstance(each, str):
-            numbers[own] += 1
-            own = f"{own} {numbers[own]}"
-        named.append((own, each))
+    for name, calibrator in pairs:
+        full_name = name or _default_name(calibrator)
+        if not name and counts[full_name] > 1 and not isinstance(calibrator, str):
+            numbers[full_name] += 1
+            full_name = f"{full_name} {numbers[full_name]}"
+        named.append((full_name, calibrator))
     return named
 
 
-def _is_pair(each: Any) -> bool:
-    return isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
 
 
-def _own_name(each: Any) -> str:
-    if isinstance(each, str):
-        return each
-    return str(getattr(each, "key", getattr(each, "__name__", type(each).__name__)))
+def _default_name(calibrator: Any) -> str:
+    if isinstance(calibrator, str):
+        return calibrator
+    class_name = type(calibrator).__name__
+    return str(getattr(calibrator, "key", getattr(calibrator, "__name__", class_name)))
 
 
-def left_out_by(maps: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
+def left_out_by(keys: Iterable[str], classes: int, has_features: bool) -> dict[str, str]:
     """Return the calibrators that the data do not allow, each with the reason."""
-    reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in maps}
+    reasons = {key: calibrator_class(key).unsuited(classes, features=has_features) for key in keys}
     return {key: reason for key, reason in reasons.items() if reason is not None}
+
+
+def check_evaluation(evaluation: Any) -> None:
+    """Require a share of the rows, or a pair of scores and labels."""
+    hint = "pass a share between 0 and 1, or a tuple of scores and labels"
+    if isinstance(evaluation, tuple):
+        if len(evaluation) != 2:
+            raise InputError("evaluation", f"is a tuple of {len(evaluation)}", hint)
+    elif not isinstance(evaluation, Real):
+        raise InputError("evaluation", f"is of type {type(evaluation).__name__}", hint)
+    elif not 0.0 < float(evaluation) < 1.0:
+        raise InputError(
+            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or separate rows"
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows to fit on, rows to evaluate on, and which rows of the resamples those are."""
+    """Rows to fit on and rows to evaluate on.
+
+    Attributes
+    ----------
+    fit, fit_labels, fit_features
+        The rows to fit on.
+    original, labels, features
+        The rows to evaluate on.
+    rows : ndarray of int
+        Which rows of the population these are; resamples draw from the population.
+    groups : ndarray of str or None
+        The group of each row to evaluate on.
+    """
 
     fit: CheckedScores
     fit_labels: Labels
@@ -136,7 +352,7 @@ class Split:
 
     @functools.cached_property
     def fit_cache(self) -> FitCache:
-        """The rows to fit on, and what was fitted on them: blend and lift share it."""
+        """The rows to fit on and the fits so far, which blend and lift share."""
         folds = Folds.of(self.fit_labels, FOLDS, seed=0)
         return FitCache(self.fit, self.fit_labels, None, folds)
 
@@ -153,7 +369,7 @@ def make_splits(
     """Return the splits, and how many rows a resample draws from."""
     if splits < 1:
         raise InputError("splits", f"is {splits}", "pass 1 or more")
-    held = None if features is None else np.asarray(features)
+    matrix = None if features is None else np.asarray(features)
     if isinstance(evaluation, tuple):
         if splits > 1:
             raise InputError(
@@ -161,10 +377,10 @@ def make_splits(
                 "is above 1 but the evaluation rows are given",
                 "there is one way to split: pass 1",
             )
-        if held is not None:
+        if matrix is not None:
             raise InputError(
                 "features",
-                "cannot be used with evaluation rows of their own",
+                "cannot be used with separate evaluation rows",
                 "pass all rows together and a share as evaluation",
             )
         test = as_scores(evaluation[0])
@@ -193,10 +409,10 @@ def make_splits(
             Split(
                 scores.take(fit),
                 labels[fit],
-                None if held is None else held[fit],
+                None if matrix is None else matrix[fit],
                 scores.take(test_rows),
                 labels[test_rows],
-                None if held is None else held[test_rows],
+                None if matrix is None else matrix[test_rows],
                 test_rows,
                 None if by is None else by[test_rows],
             )
@@ -204,27 +420,8 @@ def make_splits(
     return parts, count
 
 
-def check_evaluation(evaluation: Any) -> None:
-    """Refuse what is neither a share of the rows nor a pair of scores and labels."""
-    hint = "pass a share between 0 and 1, or a tuple of scores and labels"
-    if isinstance(evaluation, tuple):
-        if len(evaluation) != 2:
-            raise InputError("evaluation", f"is a tuple of {len(evaluation)}", hint)
-    elif not isinstance(evaluation, Real):
-        raise InputError("evaluation", f"is of type {type(evaluation).__name__}", hint)
-    elif not 0.0 < float(evaluation) < 1.0:
-        raise InputError(
-            "evaluation", f"is {evaluation}", "pass a share between 0 and 1, or rows of their own"
-        )
-
-
-def checked_names(names: Sequence[Any] | None, classes: int) -> tuple[str, ...] | None:
-    """Return class names as text, one per class, or None where there are none."""
-    return None if names is None else check_class_names(names, classes)
-
-
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedCalibrator:
     """One calibrator, fitted and measured on every split."""
 
     key: str
@@ -243,8 +440,8 @@ class Fitted:
     at_bound: float
     shares: dict[str, float]
 
-    def reports(self) -> dict[tuple[str, str], list[LabelledRows]]:
-        """Return the rows to resample; a map that keeps decisions has one report, not three."""
+    def rows_by_output(self) -> dict[Output, list[LabelledRows]]:
+        """Return the rows to resample; a calibrator that keeps decisions has no repaired ones."""
         rows = {(self.key, "direct"): [measured.rows for measured in self.direct]}
         if not self.keeps_decisions:
             rows[self.key, "repaired"] = [measured.rows for measured in self.repaired]
@@ -261,8 +458,8 @@ def fit_and_measure(
     preserve: int | Literal["ranking"],
     columns: list[str],
     original: MeasuredProbabilities,
-) -> Fitted:
-    """Fit one calibrator on every split and measure its reports."""
+) -> FittedCalibrator:
+    """Fit one calibrator on every split and measure its direct and repaired probabilities."""
     changes = DecisionChangesStream()
     direct, repaired, lift = [], [], []
     first: tuple[PreservingCalibrator, Outputs] | None = None
@@ -270,41 +467,60 @@ def fit_and_measure(
     bounds: list[float] = []
     fit_seconds, apply_seconds = 0.0, 0.0
     notes: list[str] = []
-    given = candidate if isinstance(candidate, PrecomputedProbabilities) else None
-    with_features = given is None and takes_features(candidate)
+    precomputed = candidate if isinstance(candidate, PrecomputedProbabilities) else None
+    with_features = precomputed is None and takes_features(candidate)
     for split in parts:
-        if given is not None:
-            candidate, on_evaluation = given.between(split.fit.raw, split.original.raw)
+        if precomputed is not None:
+            candidate, on_evaluation = precomputed.between(split.fit.raw, split.original.raw)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model, seconds, told = _model(candidate, split, input, preserve, with_features)
-            if given is not None:
+            model, seconds, messages = _fit_model(candidate, split, input, preserve, with_features)
+            if precomputed is not None:
                 model.calibrator_ = on_evaluation
             watch = Stopwatch()
             features = split.features if with_features else None
-            reports = model._predict_checked(split.original, features)
+            outputs = model._predict_checked(split.original, features)
             fit_seconds += seconds
             apply_seconds += watch.seconds()
             lifted = None
-            kept = _keeps_decisions(model, reports, split)
-            keeps = keeps and kept
-            if preserve == 1 and given is None and not kept:
-                lifted = _lifted(candidate, model, split, reports.direct, with_features)
-        notes += [*told, *(str(warning.message) for warning in caught)]
+            keeps_here = _keeps_decisions(model, outputs, split)
+            keeps = keeps and keeps_here
+            if preserve == 1 and precomputed is None and not keeps_here:
+                lifted = _apply_lift(candidate, model, split, outputs.direct, with_features)
+        notes += [*messages, *(str(warning.message) for warning in caught)]
         if lifted is not None:
             lift.append(measure_on(lifted, split, "lift"))
-            bounds.append(share_at_end(reports.direct, lifted, reports.decision))
-        direct.append(measure_on(reports.direct, split, "direct"))
-        repaired.append(measure_on(reports.repaired, split, "repaired"))
-        changes.add(reports.decision, first_argmax(reports.direct), split.labels)
-        first = first or (model, reports)
+            bounds.append(share_at_end(outputs.direct, lifted, outputs.decision))
+        direct.append(measure_on(outputs.direct, split, "direct"))
+        repaired.append(measure_on(outputs.repaired, split, "repaired"))
+        changes.add(outputs.decision, first_argmax(outputs.direct), split.labels)
+        first = first or (model, outputs)
     assert first is not None
+    (first_model, first_outputs), first_split = first, parts[0]
     if keeps or len(lift) < len(parts):
         lift = []
     measured = {"original": original, "direct": direct[0]}
     measured |= {} if keeps else {"repaired": repaired[0]}
     measured |= {"lift": lift[0]} if lift else {}
-    return Fitted(
+    cost = None
+    if not keeps:
+        cost = measure_constraint_cost(
+            first_outputs.direct,
+            first_outputs.decision,
+            first_split.labels,
+            cord=float(measured["repaired"].metrics.values["nll"]),
+            lift=float(lift[0].metrics.values["nll"]) if lift else None,
+        )
+    pictures = Pictures.of(
+        first_split.original.probabilities,
+        first_outputs,
+        columns,
+        measured,
+        labels=first_split.labels,
+        row_numbers=first_split.rows,
+        groups=first_split.groups,
+    )
+    return FittedCalibrator(
         key=name,
         name=str(getattr(model.calibrator_, "title", name)),
         keeps_decisions=keeps,
@@ -315,365 +531,135 @@ def fit_and_measure(
         fit_seconds=fit_seconds / len(parts),
         apply_seconds=apply_seconds / len(parts),
         notes=tuple(dict.fromkeys(notes)),
-        pictures=_pictures(parts[0], first[1], columns, measured),
+        pictures=pictures,
         size=getattr(model.calibrator_, "size", None),
-        price=None if keeps else _price(first[1], parts[0], measured),
+        price=cost,
         at_bound=float(np.mean(bounds)) if bounds else 0.0,
-        shares=_shares(first[0]),
+        shares=_blend_shares(first_model),
     )
 
 
-def _model(
+def _fit_model(
     candidate: Any,
     split: Split,
     input: Kind,
     preserve: int | Literal["ranking"],
     with_features: bool,
 ) -> tuple[PreservingCalibrator, float, tuple[str, ...]]:
-    """Return a model with CORD, the seconds that fitting took, and what that told."""
+    """Return a model with CORD, the seconds that fitting took, and its warnings."""
     watch = Stopwatch()
-    told: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     if not isinstance(candidate, str) or with_features:
         model = PreservingCalibrator(candidate, input=input, preserve=preserve)
         features = split.fit_features if with_features else None
         model._fit_checked(split.fit, split.fit_labels, None, features)
-        return model, watch.seconds(), told
+        return model, watch.seconds(), messages
     fitted: Any
     if candidate == Blend.key:
         fitted = Blend(input=input)
         fitted._fit_from(split.fit_cache)
-        before = fitted.seconds_
+        fit_seconds = fitted.seconds_
     else:
-        made = split.fit_cache.fit(candidate)
-        fitted, told, before = made.model, made.warnings, made.seconds
+        fit = split.fit_cache.fit(candidate)
+        fitted, messages, fit_seconds = fit.model, fit.warnings, fit.seconds
     watch = Stopwatch()
     model = PreservingCalibrator(fitted, input=input, preserve=preserve, prefit=True)
     model._fit_checked(split.fit, split.fit_labels, None)
-    return model, before + watch.seconds(), told
+    return model, fit_seconds + watch.seconds(), messages
 
 
-def _lifted(
+def _apply_lift(
     candidate: Any,
     model: PreservingCalibrator,
     split: Split,
     direct: npt.NDArray[Any],
     with_features: bool,
 ) -> npt.NDArray[Any] | None:
-    """Return the report repaired by Lift; None where rows cannot be held out."""
+    """Return the probabilities repaired by Lift; None if rows cannot be held out."""
     features = split.fit_features if with_features else None
     masses: Masses | None
     if isinstance(candidate, str) and not with_features and candidate != Blend.key:
-        found, _ = split.fit_cache.candidate(candidate)
-        masses = None if found is None else found.held_out.masses
+        cached, _ = split.fit_cache.candidate(candidate)
+        masses = None if cached is None else cached.held_out.masses
     else:
         unfitted = PreservingCalibrator(candidate, input=split.fit.kind)
         new = functools.partial(unfitted._new_calibrator, split.fit.kind)
-        beside = (None, features)
         try:
-            masses = masses_held_out(model.calibrator_, new, split.fit, split.fit_labels, *beside)
-        except (ValueError, ArithmeticError, RuntimeError) as error:  # of one's own, anything may
+            masses = masses_held_out(
+                model.calibrator_, new, split.fit, split.fit_labels, None, features
+            )
+        # A user's own calibrator may fail in any of these ways.
+        except (ValueError, ArithmeticError, RuntimeError) as error:
             warnings.warn(f"no lift: {error}", UserWarning, stacklevel=2)
             masses = None
     if masses is None:
         return None
-    rows = (split.fit.probabilities, predict_calibrated(model.calibrator_, split.fit, features))
-    lift = Lift()._fit(*rows, split.fit_labels, split.fit.decision, None, held_out=masses)
-    at = split.original
-    return lift._transform_rows(at.probabilities, direct, at.decision, np.float64)
+    fit_direct = predict_calibrated(model.calibrator_, split.fit, features)
+    lift = Lift()._fit(
+        split.fit.probabilities,
+        fit_direct,
+        split.fit_labels,
+        split.fit.decision,
+        None,
+        held_out=masses,
+    )
+    original = split.original
+    return lift._transform_rows(original.probabilities, direct, original.decision, np.float64)
 
 
-def _keeps_decisions(model: PreservingCalibrator, reports: Outputs, split: Split) -> bool:
-    """Tell whether a map keeps decisions by itself, by its kind and on these very rows.
+def _keeps_decisions(model: PreservingCalibrator, outputs: Outputs, split: Split) -> bool:
+    """Return whether a calibrator keeps decisions without a repair, by design and on these rows.
 
-    A map that keeps every argmax may still tie classes that the scores tell apart, by rounding
-    or because it makes every row uniform; a tie is a decision only by the rule that breaks it.
+    A calibrator that keeps every argmax may still tie classes with different scores, by rounding
+    or because it makes every row uniform.  Such a tie keeps the decision only by the tie rule.
     """
     if not getattr(model.calibrator_, "keeps_argmax", False):
         return False
-    direct, decision = reports.direct, reports.decision
+    direct, decision = outputs.direct, outputs.decision
     rows = np.arange(len(decision))
     on_top = direct == direct.max(axis=1, keepdims=True)
     if not on_top[rows, decision].all():
         return False
     tied = np.flatnonzero(on_top.sum(axis=1) > 1)
     scores = split.original.raw[tied]
-    apart = scores < scores[np.arange(len(tied)), decision[tied]][:, None]
-    return not (on_top[tied] & apart).any()
+    lower = scores < scores[np.arange(len(tied)), decision[tied]][:, None]
+    return not (on_top[tied] & lower).any()
 
 
-def _shares(model: PreservingCalibrator) -> dict[str, float]:
-    """Return what a blend is made of, the largest share first."""
+def _blend_shares(model: PreservingCalibrator) -> dict[str, float]:
+    """Return the weights of a blend's members, the largest first; empty for others."""
     if not isinstance(model.calibrator_, Blend):
         return {}
     members = zip(model.calibrator_.members_, model.calibrator_.weights_.tolist(), strict=True)
     return dict(sorted(members, key=lambda member: -member[1]))
 
 
-def _price(
-    reports: Outputs, split: Split, measured: Mapping[str, MeasuredProbabilities]
-) -> ConstraintCost | None:
-    """Return what keeping the decisions costs."""
-    nll = {name: float(found.metrics.values["nll"]) for name, found in measured.items()}
-    return price_of_keeping(
-        reports.direct, reports.decision, split.labels, cord=nll["repaired"], lift=nll.get("lift")
-    )
-
-
-def _pictures(
-    split: Split,
-    reports: Outputs,
-    columns: list[str],
-    measured: Mapping[str, MeasuredProbabilities],
-) -> Pictures:
-    return Pictures.of(
-        split.original.probabilities,
-        reports,
-        columns,
-        measured,
-        labels=split.labels,
-        row_numbers=split.rows,
-        groups=split.groups,
-    )
-
-
-def measure_on(report: npt.NDArray[Any], split: Split, name: str) -> MeasuredProbabilities:
+def measure_on(probabilities: npt.NDArray[Any], split: Split, name: str) -> MeasuredProbabilities:
     """Compute every metric of some probabilities on the evaluation rows of a split."""
-    return measure_probabilities(ProbabilityMatrix.from_array(report, name), split.labels, None)
+    return measure_probabilities(
+        ProbabilityMatrix.from_array(probabilities, name), split.labels, None
+    )
 
 
 def means(measured: Sequence[MeasuredProbabilities]) -> dict[str, float]:
-    """Return each measure's mean over the splits."""
-    values = [each.metrics.values for each in measured]
-    return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
+    """Return each metric's mean over the splits."""
+    splits = [result.metrics.values for result in measured]
+    return {name: float(np.mean([values[name] for values in splits])) for name in splits[0]}
 
 
-def compare(
-    scores: Any,
-    labels: Any,
-    calibrators: Any = "all",
-    *,
-    input: Kind = "logits",
-    evaluation: float | tuple[Any, Any] = 0.5,
-    splits: int = 1,
-    seed: int | np.random.Generator = 0,
-    preserve: int | Literal["ranking"] = 1,
-    class_names: Sequence[str] | None = None,
-    features: Any = None,
-    groups: Any = None,
-    progress: Callable[[str], None] | None = None,
-) -> Comparison:
-    """Fit calibrators on one part of the rows and compare their reports on the other.
-
-    Rows of pandas objects are matched by index; what has no index goes by position with
-    the scores.
-
-    Parameters
-    ----------
-    scores : array_like of shape (n, K)
-        The classifier's logits or probabilities, as ``input`` says.
-    labels : array_like of int of shape (n,)
-        The true classes, as column indices, or as names where ``class_names`` are given.
-    calibrators : "all", "every", str, object, mapping or sequence
-        Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
-        netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
-        scores)`` that return probabilities, torch modules, or `PrecomputedProbabilities`.  A
-        mapping ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"all"`` are
-        those of cordcal but networks, ``"every"`` is all of them; both leave out what the data
-        do not allow, and say so in ``left_out``.
-    input : {"logits", "probabilities"}
-        What the scores are.
-    evaluation : float or tuple of arrays
-        The share of rows to evaluate on, drawn at random; or ``(scores, labels)`` of
-        other rows, and then all of ``scores`` are fitted on.
-    splits : int
-        How many random splits to average over.
-    seed : int or numpy.random.Generator
-        Seed of the splits and of the bootstrap; a generator is asked for one.
-    preserve : int or "ranking"
-        How many of the top classes the repair keeps in place.
-    class_names : sequence of str, optional
-        One name a column, for tables and reports.  Where names are whole numbers other than
-        0..K-1 in order, numeric labels are names, too.
-    features : array_like of shape (n, D), optional
-        Penultimate features of the rows of ``scores``, for ``adats``.
-    groups : array_like of shape (n,), optional
-        A group of each row, such as a region: reports are then also measured group by group.
-        Where ``evaluation`` are rows of their own, it is their groups.
-    progress : callable, optional
-        Called with a calibrator's key before it is fitted.
-
-    Returns
-    -------
-    comparison : Comparison
-        Every measure of every report, and a recommendation in words.
-
-    Warns
-    -----
-    UserWarning
-        If scores or labels look like a mistake, as for `PreservingCalibrator.fit`; then there
-        is no recommendation.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> labels = rng.integers(3, size=600)
-    >>> logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
-    >>> comparison = compare(logits, labels, ["ts", "irova"])
-    >>> comparison["irova"].repaired["accuracy"] == comparison.uncalibrated["accuracy"]
-    True
-    """
-    check_kind(input)
-    check_evaluation(evaluation)
-    scores, labels, features, evaluation, groups = _same_rows(
-        scores, labels, features, evaluation, groups
-    )
-    given = as_scores(scores)
-    rows, classes = given.shape
-    # Labels are looked up among the names as they came: numbers among numbers.
-    own_names = integer_column_names(scores) if class_names is None else class_names
-    names = checked_names(own_names, classes)
-    truth = check_labels(names_to_indices(labels, given.shape, own_names), rows, classes)
-    whole = CheckedScores.from_scores(given, input, fitting=True)
-    seed = as_seed(seed)
-    if isinstance(evaluation, tuple):
-        evaluation = _in_order_of(scores, *evaluation)
-        evaluation = (
-            evaluation[0],
-            names_to_indices(evaluation[1], np.shape(evaluation[0]), own_names),
-        )
-    chosen = choose(calibrators, input)
-    if not isinstance(evaluation, tuple) and chosen.has_given:
-        raise InputError(
-            "evaluation",
-            f"is the share {evaluation} of rows to draw at random, but Given reports are of rows "
-            "that are known",
-            "pass the rows of direct_evaluation as evaluation=(scores, labels)",
-        )
-    maps = {
-        name: in_order_of(scores, evaluation, each)
-        if isinstance(each, PrecomputedProbabilities)
-        else each
-        for name, each in chosen.maps.items()
-    }
-    left_out = {} if chosen.explicit else left_out_by(chosen.maps, classes, features is not None)
-    started = time.perf_counter()
-    parts, population = make_splits(whole, truth, features, evaluation, splits, seed, groups)
-    columns_of = names or column_names(scores)
-    doubted = find_caveats(whole, truth, names=columns_of)
-    if isinstance(evaluation, tuple) and not doubted:
-        doubted = find_caveats(parts[0].original, parts[0].labels, names=columns_of)
-    warn_about(doubted)
-    original = [measure_on(part.original.probabilities, part, "original") for part in parts]
-    columns = list(names) if names is not None else [str(index) for index in range(classes)]
-    fitted: list[Fitted] = []
-    for name, candidate in maps.items():
-        if name in left_out:
-            continue
-        if progress is not None:
-            progress(name)
-        try:
-            fitted.append(
-                fit_and_measure(name, candidate, parts, input, preserve, columns, original[0])
-            )
-        except ValueError as error:
-            if chosen.explicit:
-                raise
-            left_out[name] = str(error)
-    if progress is not None:
-        progress("intervals")
-    reports = {ORIGINAL: [measured.rows for measured in original]}
-    for each in fitted:
-        reports |= each.reports()
-    evidence = Evidence.of(reports, [part.rows for part in parts], population, seed)
-    return Comparison(
-        entries=tuple(_entry(each, evidence.replicates, classes) for each in fitted),
-        uncalibrated=means(original),
-        left_out=left_out,
-        n_calibration=len(parts[0].fit_labels),
-        n_evaluation=len(parts[0].labels),
-        n_classes=classes,
-        class_names=names,
-        input=input,
-        splits=splits,
-        seed=seed,
-        preserve=preserve,
-        fingerprint=_fingerprint(parts, input, preserve, seed),
-        seconds=time.perf_counter() - started,
-        checks=_checks(parts[0], doubted, columns_of),
-        needed=calibration_tests(parts[0].fit_cache, [each.key for each in fitted]),
-        evidence=evidence,
-    )
-
-
-def _in_order_of(first: Any, scores: Any, labels: Any) -> tuple[Any, Any]:
-    """Return evaluation rows with the columns of a data frame in the order of the first scores'."""
-    ordered = in_column_order(scores, "evaluation", column_names(first), "scores")
-    numbered = integer_column_names(first) is None and to_numpy(labels).dtype.kind in "iufb"
-    if ordered is not scores and numbered:
-        raise InputError(
-            "evaluation",
-            "has numbers for labels, but its columns come in another order than those of scores",
-            "bring the columns into the same order, or pass class names as labels",
-        )
-    return ordered, labels
-
-
-def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed: int) -> str:
-    """Digest the rows of every split, and the options that change what is measured on them."""
-    rows = 0
-    digest = hashlib.blake2b(f"{input} {preserve} {seed}".encode(), digest_size=16)
-    for split in splits:
-        fit = [each for each in (split.fit_labels, split.fit_features) if each is not None]
-        test = [each for each in (split.labels, split.features) if each is not None]
-        if split.groups is not None:
-            test.append(codes_of(split.groups))
-        for part in (
-            Fingerprint.of(split.fit.raw, *fit),
-            Fingerprint.of(split.original.raw, *test),
-        ):
-            rows += part.rows
-            digest.update(f" {part}".encode())
-    return f"{rows // len(splits)}:{digest.hexdigest()}"
-
-
-def _same_rows(
-    scores: Any, labels: Any, features: Any, evaluation: float | tuple[Any, Any], groups: Any
-) -> tuple[Any, Any, Any, float | tuple[Any, Any], Any]:
-    """Match the rows of what belongs to the scores, and of what belongs to evaluation rows."""
-    if not isinstance(evaluation, tuple):
-        scores, labels, features, groups = align_rows(
-            scores=scores, labels=labels, features=features, groups=groups
-        )
-        return scores, labels, features, evaluation, groups
-    scores, labels, features = align_rows(scores=scores, labels=labels, features=features)
-    pair = {"evaluation[0]": evaluation[0], "evaluation[1]": evaluation[1]}
-    test, truth, groups = align_rows(**pair, groups=groups)
-    return scores, labels, features, (test, truth), groups
-
-
-def _checks(
-    split: Split, doubted: Sequence[Caveat], names: Sequence[str] | None
-) -> tuple[Caveat, ...]:
-    """Return what the rows of a split give reason to doubt."""
-    numbers = split_concerns(
-        split.fit_labels, split.labels, classes=split.original.classes, names=names
-    )
-    # How many rows there are is said of both parts.
-    row_error = [concern for concern in doubted if concern.key != "rows"]
-    return (*row_error, *numbers, *overlap(split.fit.raw, split.original.raw))
-
-
-def _entry(fitted: Fitted, replicates: Mapping[tuple[str, str], Replicates], classes: int) -> Entry:
+def _entry(
+    fitted: FittedCalibrator, replicates: Mapping[Output, Replicates], classes: int
+) -> Entry:
+    """Average a calibrator's metrics over the splits and compare its repairs with it."""
     direct, repaired = means(fitted.direct), means(fitted.repaired)
     lift = means(fitted.lift) if fitted.lift else None
-    first = replicates[fitted.key, "direct"]
+    of_direct = replicates[fitted.key, "direct"]
 
-    def gain(report: str, measures: Mapping[str, float]) -> dict[str, Interval]:
-        second = replicates.get((fitted.key, report), first)
+    def gain(output: str, measures: Mapping[str, float]) -> dict[str, Interval]:
+        of_output = replicates.get((fitted.key, output), of_direct)
         return {
-            measure: interval_of(direct[measure] - measures[measure], values - second[measure])
-            for measure, values in first.items()
+            measure: interval_of(direct[measure] - measures[measure], values - of_output[measure])
+            for measure, values in of_direct.items()
         }
 
     return Entry(
@@ -695,3 +681,33 @@ def _entry(fitted: Fitted, replicates: Mapping[tuple[str, str], Replicates], cla
         shares=fitted.shares,
         pictures=fitted.pictures,
     )
+
+
+def _caveats(
+    split: Split, input_caveats: Sequence[Caveat], names: Sequence[str] | None
+) -> tuple[Caveat, ...]:
+    """Return the reasons to doubt a comparison on this split."""
+    counts = split_caveats(
+        split.fit_labels, split.labels, classes=split.original.classes, names=names
+    )
+    # Row counts are checked for both parts together below.
+    others = [caveat for caveat in input_caveats if caveat.key != "rows"]
+    return (*others, *counts, *overlap(split.fit.raw, split.original.raw))
+
+
+def _fingerprint(splits: Sequence[Split], input: Kind, preserve: int | str, seed: int) -> str:
+    """Hash the rows of every split, and the options that change the results on them."""
+    rows = 0
+    digest = hashlib.blake2b(f"{input} {preserve} {seed}".encode(), digest_size=16)
+    for split in splits:
+        fit = [array for array in (split.fit_labels, split.fit_features) if array is not None]
+        test = [array for array in (split.labels, split.features) if array is not None]
+        if split.groups is not None:
+            test.append(codes_of(split.groups))
+        for part in (
+            Fingerprint.of(split.fit.raw, *fit),
+            Fingerprint.of(split.original.raw, *test),
+        ):
+            rows += part.rows
+            digest.update(f" {part}".encode())
+    return f"{rows // len(splits)}:{digest.hexdigest()}"

@@ -1,4 +1,4 @@
-"""The result of a comparison: every measure of every report, and what it means in words."""
+"""The result of a comparison: every metric of every calibrator, and its interpretation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +15,21 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal.evaluate import recommendation, tables
+from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.constraint_cost import ConstraintCost
-from cordcal.evaluate.needed import LikelihoodRatio, reading
+from cordcal.evaluate.likelihood_ratio import LikelihoodRatio, describe_tests
 from cordcal.evaluate.pictures import Pictures, lists_that_fit
 from cordcal.evaluate.recommendation import SuggestedCommand, next_step
-from cordcal.evaluate.statistics import ORIGINAL, Evidence, Report, percentile_interval
-from cordcal.evaluate.trust import Caveat
+from cordcal.evaluate.statistics import ORIGINAL, Evidence, Output, percentile_interval
 from cordcal.metrics import METRICS, DecisionChanges
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import RenderableType
 
 Measures = Mapping[str, float]
 
-# Means of float64 rows agree to about this; no measure is reported as finely.
+# Means of float64 rows agree to about this; no metric is shown with more digits.
 _ROUNDING = 1e-9
 
 
@@ -39,11 +43,11 @@ class Interval:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low > 0.0 or self.high < 0.0
 
     def __post_init__(self) -> None:
-        # A repair that has nothing to do still rounds; that is no difference.
+        # A repair that changes nothing still rounds; that is not a difference.
         for name in ("estimate", "low", "high"):
             if abs(getattr(self, name)) < _ROUNDING:
                 object.__setattr__(self, name, 0.0)
@@ -62,33 +66,33 @@ class Entry:
     key, name : str
         Its short key and its title.
     keeps_decisions : bool
-        Whether the map by itself can change no decision, and on these rows ties none either
-        with a class that the scores put below it.
+        Whether the calibrator keeps every prediction without a repair; a prediction that it
+        ties with a class of a lower score is not kept.
     numbers : float
-        How many numbers it is fitted with; infinite where nobody says.
+        How many parameters it has; infinite if unknown.
     direct, repaired : mapping of str to float
-        The measures of the direct report and of CORD's.
+        The metrics of the direct probabilities and of those repaired by CORD.
     lift : mapping of str to float, or None
-        Those of the report repaired by Lift, where the map does not keep decisions by itself
-        and rows of its own could be held out.
+        The metrics of the probabilities repaired by Lift; None if the calibrator needs no
+        repair or rows could not be held out.
     changes : DecisionChanges
-        What the direct report does to the decisions.
+        Which predictions the direct probabilities change.
     gain : mapping of str to Interval
-        Direct minus repaired, paired: above zero the repair is better, but for accuracy.
+        Direct minus repaired, paired: above zero the repair is better, except for accuracy.
     lift_gain : mapping of str to Interval
-        The same for the report repaired by Lift; empty without one.
+        The same for Lift; empty without one.
     fit_seconds, apply_seconds : float
-        Time to fit calibrator and repair, and to compute both reports of the evaluation rows.
+        Time to fit calibrator and repair, and to apply both to the evaluation rows.
     notes : tuple of str
-        Warnings that fitting gave.
-    price : Price or None
-        What the constraint itself costs; None where the map keeps decisions anyway.
+        Warnings during fitting.
+    price : ConstraintCost or None
+        What the constraint itself costs; None if the calibrator needs no repair.
     at_bound : float
-        The share of rows that lift would report on less surely, did it not keep the decision.
+        The share of rows in which Lift is at the lowest confidence that keeps the prediction.
     shares : mapping of str to float
-        What a blend is made of; empty for other maps.
+        The weights of a blend's members; empty for other calibrators.
     pictures : Pictures
-        What a report draws, from the first split.
+        The data of the report's figures, from the first split.
     """
 
     key: str
@@ -110,7 +114,7 @@ class Entry:
     pictures: Pictures = field(repr=False)
 
     def to_dict(self, *, whole: bool = True) -> dict[str, Any]:
-        """Return the entry as plain Python values; of many classes all if ``whole``."""
+        """Return the entry as plain Python values; every class if ``whole``, else a selection."""
         return {
             "key": self.key,
             "name": self.name,
@@ -133,7 +137,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Best:
-    """The best report by one measure."""
+    """The best output by one metric."""
 
     key: str
     report: str
@@ -147,29 +151,29 @@ class Comparison:
     Attributes
     ----------
     entries : tuple of Entry
-        One a calibrator, in the order they were asked for.
+        One per calibrator, in the order of the arguments.
     uncalibrated : mapping of str to float
-        The measures of the classifier's own probabilities.
+        The metrics of the classifier's own probabilities.
     left_out : mapping of str to str
         Calibrators that were not run, and why.
     n_calibration, n_evaluation, n_classes : int
         Sizes of the data; rows are those of one split.
     class_names : tuple of str or None
-        One name a column.
+        One name per column.
     input, splits, seed, preserve
-        As given to `compare`.
+        The arguments of `compare`.
     fingerprint : str
-        Tells whether two comparisons measured on the same rows: it digests the scores, labels,
-        features and groups of every split, and ``input``, ``preserve`` and ``seed``.
-        Calibrators and names are not part of it.
+        Equal if two comparisons used the same rows: a hash of the scores, labels, features and
+        groups of every split, and of ``input``, ``preserve`` and ``seed``.  Calibrators and
+        names are not part of it.
     seconds : float
         Time the comparison took.
-    checks : tuple of Concern
-        What the rows and labels give reason to doubt.
+    checks : tuple of Caveat
+        Reasons to doubt the rows and labels.
     needed : tuple of LikelihoodRatio
         Tests of whether calibration is needed at all.
     evidence : Evidence
-        The rows of every report, and their resampled measures.
+        The rows of every output, and their resampled metrics.
     """
 
     entries: tuple[Entry, ...]
@@ -206,49 +210,49 @@ class Comparison:
         return [entry.key for entry in self.entries]
 
     def measures(self, key: str, report: str | None = None) -> Measures:
-        """Return the measures of a report.
+        """Return the metrics of one output.
 
         Parameters
         ----------
         key : str
             A calibrator's key, or ``"uncalibrated"``.
         report : {"direct", "repaired", "lift"}, optional
-            By default the repaired report.  ``"lift"`` exists where the entry's ``lift`` does;
-            ``"uncalibrated"`` has one report, ``"original"``.
+            By default the repaired probabilities.  ``"lift"`` exists if the entry's ``lift`` is
+            not None; ``"uncalibrated"`` has only ``"original"``.
 
         Returns
         -------
         measures : mapping of str to float
-            By the measures' names.
+            By the metrics' names.
         """
         if key == ORIGINAL[0]:
-            reports = {ORIGINAL[1]: self.uncalibrated}
+            outputs = {ORIGINAL[1]: self.uncalibrated}
         else:
             entry = self[key]
-            reports = {"repaired": entry.repaired, "direct": entry.direct}
+            outputs = {"repaired": entry.repaired, "direct": entry.direct}
             if entry.lift is not None:
-                reports["lift"] = entry.lift
+                outputs["lift"] = entry.lift
         if report is None:
-            return next(iter(reports.values()))
-        if report not in reports:
+            return next(iter(outputs.values()))
+        if report not in outputs:
             raise InputError(
                 "report",
                 f"is {report!r}, which {key!r} does not have",
-                f"use {' or '.join(map(repr, reports))}",
+                f"use {' or '.join(map(repr, outputs))}",
             )
-        return reports[report]
+        return outputs[report]
 
-    def difference(self, first: tuple[str, str], second: tuple[str, str], measure: str) -> Interval:
-        """Return how two reports differ by a measure, first minus second, paired by rows.
+    def difference(self, first: Output, second: Output, measure: str) -> Interval:
+        """Return how two outputs differ by a metric, first minus second, paired by rows.
 
         Parameters
         ----------
         first, second : tuple of str
-            Key and report, such as ``("svs", "repaired")``.
+            Key and output, such as ``("svs", "repaired")``.
         measure : str
-            One of the measures that are resampled, as all but classwise ECE are.
+            A metric that is resampled: any except classwise ECE.
         """
-        drawn = [self.replicates(*report, measure) for report in (first, second)]
+        drawn = [self.replicates(*output, measure) for output in (first, second)]
         if drawn[0] is None or drawn[1] is None:
             resampled = ", ".join(self.evidence.replicates[ORIGINAL])
             raise InputError(
@@ -258,48 +262,44 @@ class Comparison:
         return interval_of(estimate, drawn[0] - drawn[1])
 
     def replicates(self, key: str, report: str, measure: str) -> npt.NDArray[np.float64] | None:
-        """Return a measure's bootstrap replicates; None where it is not resampled."""
+        """Return a metric's bootstrap replicates; None if it is not resampled."""
         if measure not in self.measures(key, report):
             known = ", ".join(self.uncalibrated)
             raise InputError("measure", f"is {measure!r}", f"use one of {known}")
-        return self.evidence.replicates[self._only((key, report))].get(measure)
-
-    def _only(self, report: Report) -> Report:
-        """Return the report itself; a map that keeps decisions has one, not two."""
-        key = report[0]
-        if key == ORIGINAL[0]:
-            return ORIGINAL
-        return (key, "direct") if self[key].keeps_decisions else report
+        output = (key, report)
+        if key != ORIGINAL[0] and self[key].keeps_decisions:
+            output = (key, "direct")  # nothing was repaired
+        return self.evidence.replicates[output].get(measure)
 
     @property
     def best(self) -> dict[str, Best]:
-        """The best decision-keeping report by each measure.
+        """The best output by each metric, among those that keep every prediction.
 
-        Accuracy is left out: every report that keeps decisions has the classifier's.
+        Accuracy is omitted: all of these have the classifier's accuracy.
         """
-        found = {}
+        best = {}
         for measure in self.uncalibrated:
             if measure != "accuracy":
                 choose = min if METRICS[measure].lower_is_better else max
                 key, report = choose(
                     self.preserving(), key=lambda pair: self.measures(*pair)[measure]
                 )
-                found[measure] = Best(key, report, self.measures(key, report)[measure])
-        return found
+                best[measure] = Best(key, report, self.measures(key, report)[measure])
+        return best
 
-    def preserving(self) -> list[tuple[str, str]]:
-        """Return the reports that keep every decision, the uncalibrated one first."""
-        kept = [ORIGINAL]
+    def preserving(self) -> list[Output]:
+        """Return the outputs that keep every prediction, the uncalibrated one first."""
+        outputs = [ORIGINAL]
         for entry in self.entries:
-            kept.append((entry.key, "direct" if entry.keeps_decisions else "repaired"))
+            outputs.append((entry.key, "direct" if entry.keeps_decisions else "repaired"))
             if entry.lift is not None:
-                kept.append((entry.key, "lift"))
-        return kept
+                outputs.append((entry.key, "lift"))
+        return outputs
 
     @property
     def concerns(self) -> tuple[Caveat, ...]:
-        """What to look at before any advice."""
-        if any(concern.blocks_advice for concern in self.checks):
+        """Reasons to doubt the result."""
+        if any(caveat.blocks_advice for caveat in self.checks):
             return self.checks
         return (*self.checks, *self._indistinct)
 
@@ -309,15 +309,15 @@ class Comparison:
 
     @cached_property
     def recommendation(self) -> recommendation.Recommendation:
-        """Which report to deploy, and why."""
+        """Which calibrator and output to deploy, and why."""
         return recommendation.recommend(self)
 
     def interpret(self) -> str:
-        """Return what the comparison means, in a few sentences."""
-        found = self.recommendation
-        doubts = [] if found.key is None else [concern.with_full_stop for concern in self.concerns]
+        """Return an interpretation in a few sentences."""
+        advice = self.recommendation
+        caveats = [] if advice.key is None else [caveat.with_full_stop for caveat in self.concerns]
         return " ".join(
-            [*doubts, f"{found.headline}.", found.reason, *recommendation.sentences(self)]
+            [*caveats, f"{advice.headline}.", advice.reason, *recommendation.sentences(self)]
         )
 
     def next_step(
@@ -328,21 +328,21 @@ class Comparison:
         model: str = "model.safetensors",
         options: tuple[str, ...] = (),
     ) -> SuggestedCommand | None:
-        """Return the lines that fit and apply the advised report; None if there is nothing to fit.
+        """Return commands that fit and apply the recommendation; None if there is nothing to fit.
 
         Parameters
         ----------
         scores, new, model : str
-            Paths of the calibration scores, of the rows to report on, and of the model file.
+            Paths of the calibration scores, of the new rows, and of the model file.
         options : tuple of str
             Options that the command needs to read the scores.
         """
         return next_step(self, scores, new, model, options)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python values, pictures included."""
-        step, focus = self.next_step(), self._focus()
-        listed = self._listed(focus)
+        """Return everything as plain Python values, including the figures' data."""
+        command, focus = self.next_step(), self._focus()
+        listed = self._with_class_list(focus)
         return {
             "n_calibration": self.n_calibration,
             "n_evaluation": self.n_evaluation,
@@ -361,48 +361,48 @@ class Comparison:
             "calibrators": [entry.to_dict(whole=entry.key in listed) for entry in self.entries],
             "focus": focus,
             "needed": [test.to_dict() for test in self.needed],
-            "need": reading(self.needed),
+            "need": describe_tests(self.needed),
             "left_out": dict(self.left_out),
             "best": {measure: asdict(best) for measure, best in self.best.items()},
-            "concerns": [concern.to_dict() for concern in self.concerns],
+            "concerns": [caveat.to_dict() for caveat in self.concerns],
             "recommendation": self.recommendation.to_dict(),
             "reading": recommendation.sentences(self),
-            "next_step": None if step is None else step.to_dict(),
+            "next_step": None if command is None else command.to_dict(),
         }
 
     def _focus(self) -> str | None:
-        """Return the calibrator to look at first: the advised one, or the best by NLL."""
-        advised = self.recommendation.key
-        if advised in self.keys():
-            return advised
+        """Return the calibrator to show first: the recommended one, or the best by NLL."""
+        recommended = self.recommendation.key
+        if recommended in self.keys():
+            return recommended
         best = min(self.entries, key=lambda entry: entry.repaired["nll"], default=None)
         return None if best is None else best.key
 
-    def _listed(self, focus: str | None) -> list[str]:
-        """Return the calibrators whose every class is listed: the first one, the best by NLL."""
+    def _with_class_list(self, focus: str | None) -> list[str]:
+        """Return the calibrators that a page lists with every class: the first, the best by NLL."""
 
-        def kept(entry: Entry) -> list[Mapping[str, float]]:
+        def repaired(entry: Entry) -> list[Measures]:
             return [entry.repaired] if entry.lift is None else [entry.repaired, entry.lift]
 
         def rank(entry: Entry) -> tuple[bool, float]:
-            return entry.key != focus, min(report["nll"] for report in kept(entry))
+            return entry.key != focus, min(measures["nll"] for measures in repaired(entry))
 
-        reports = {
-            entry.key: 1 if entry.keeps_decisions else 1 + len(kept(entry))
+        outputs = {
+            entry.key: 1 if entry.keeps_decisions else 1 + len(repaired(entry))
             for entry in sorted(self.entries, key=rank)
         }
-        return lists_that_fit(reports, self.n_classes)
+        return lists_that_fit(outputs, self.n_classes)
 
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with one row a report.
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas data frame with one row per output.
 
-        Every measure has three columns, ``nll``, ``nll_low`` and ``nll_high``: its value and
-        its 95 % bootstrap interval, moved by the bias of the resamples (binned errors have
-        one).  A map that keeps decisions by itself is one row.
+        Every metric has three columns, ``nll``, ``nll_low`` and ``nll_high``: its value and
+        its 95 % bootstrap interval, corrected for the bias of the resamples (binned errors
+        have one).  A calibrator that needs no repair has one row.
         """
-        import pandas
+        import pandas as pd
 
-        return pandas.DataFrame(tables.frame_rows(self))
+        return pd.DataFrame(tables.frame_rows(self))
 
     def to_markdown(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a Markdown table.
@@ -410,7 +410,7 @@ class Comparison:
         Parameters
         ----------
         measures : sequence of str, optional
-            Which measures to show; by default accuracy and the leading ones.
+            Which metrics to show; by default accuracy and the leading ones.
         intervals : bool
             Show each value with its 95 % bootstrap interval.
         """
@@ -437,18 +437,18 @@ class Comparison:
         return tables.html(tables.table_of(self, measures, intervals))
 
     def _repr_html_(self) -> str:
-        said = [concern.with_full_stop for concern in self.concerns]
-        said += [f"{self.recommendation.headline}.", self.recommendation.reason]
-        return f"<p>{escape(' '.join(said))}</p>{self.to_html(intervals=False)}"
+        sentences = [caveat.with_full_stop for caveat in self.concerns]
+        sentences += [f"{self.recommendation.headline}.", self.recommendation.reason]
+        return f"<p>{escape(' '.join(sentences))}</p>{self.to_html(intervals=False)}"
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> RenderableType:
         from rich.console import Group
 
-        from cordcal.evaluate.terminal import comparison_table, concerns_text
+        from cordcal.evaluate.terminal import caveats_text, comparison_table
 
         data = self.to_dict()
         return Group(
-            *concerns_text(each.sentence for each in self.concerns), comparison_table(data)
+            *caveats_text(caveat.sentence for caveat in self.concerns), comparison_table(data)
         )
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""The price of keeping: what the constraint itself costs, whatever the repair.
+"""The cost of the constraint itself: how much likelihood any repair loses by keeping decisions.
 
-A report that keeps the decision a of a row and the direct report's proportions among the
-other classes is one number s a row, the mass on a, and s may not fall below the end where
-another class would pass it.  Among such reports with s = max(f(b), end), b the direct mass on a
-and f non-decreasing, the smallest loss on these rows says how good a repair could be; the same
-without the end, how good if decisions could change.  Both are fitted on the rows they are
-measured on, so both flatter.
+A repair that keeps a row's decision a, and the calibrator's proportions among the other classes,
+is one number s per row: the mass on a.  The lower end of s is where another class would overtake
+a.  Among repairs s = max(f(b), end), with b the direct mass on a and f non-decreasing, the
+smallest loss on these rows is the best that a repair could reach; the same without the end is the
+best if decisions could change.  Both are fitted on the rows they are measured on, so both are
+optimistic.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from cordcal._numeric.types import Classes, Floats, Vector
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.stream import WeightedMean
 
-# Values that f may take, even in the logit: neighbours differ by 0.1, so the best of them is
-# within 0.1² / 32 = 0.0003 nats a row of the best there is.
+# The values of f, evenly spaced in the logit: neighbours differ by 0.1, so the best of them is
+# within 0.1² / 32 = 0.0003 nats per row of the optimum.
 _LOGITS = np.linspace(-27.0, 27.0, 541)
 
-# A repair keeps this far from the end, where two classes would tie, and rounds.
+# Tolerance for the end: a repair stays slightly above it, where two classes would tie.
 _AT_END = 1e-9
 
 
 @dataclass(frozen=True)
 class ConstraintCost:
-    """What keeping the decisions costs one calibrator, in NLL on the rows evaluated.
+    """What keeping the decisions costs one calibrator, in NLL on the evaluated rows.
 
     Attributes
     ----------
     kept : float
         The smallest NLL of a monotone repair that keeps every decision, fitted on these rows.
     free : float
-        The same where decisions may change.
+        The same if decisions may change.
     cord, lift : float or None
-        The NLL of the two repairs on the same rows: above ``kept``, what is left to gain.
+        The NLL of the two repairs on the same rows; the excess over ``kept`` could be gained.
     """
 
     kept: float
@@ -57,17 +57,17 @@ class ConstraintCost:
 
 
 def lower_end(direct: Floats, decision: Classes) -> tuple[Vector, Vector, Vector]:
-    """Return the direct mass on the decisions, the rest, and the least that keeps each.
+    """Return the direct mass on the decisions, on the rest, and the least that keeps each.
 
     With the proportions r among the other classes, s ≥ (1 − s) max r.
     """
-    wide = np.array(direct, dtype=np.float64)
-    here = np.arange(len(wide))
-    mass = wide[here, decision]
-    wide[here, decision] = 0.0
-    rest, largest = wide.sum(axis=1), wide.max(axis=1)
-    # Where nothing is left for the others, any mass keeps the decision.
-    share = np.divide(largest, rest, out=np.zeros(len(wide)), where=rest > 0.0)
+    others = np.array(direct, dtype=np.float64)
+    rows = np.arange(len(others))
+    mass = others[rows, decision]
+    others[rows, decision] = 0.0
+    rest, largest = others.sum(axis=1), others.max(axis=1)
+    # If the other classes have no mass, any mass keeps the decision.
+    share = np.divide(largest, rest, out=np.zeros(len(others)), where=rest > 0.0)
     return mass, rest, share / (1.0 + share)
 
 
@@ -77,13 +77,13 @@ def share_at_end(direct: Floats, repaired: Floats, decision: Classes) -> float:
 
 
 def at_end(direct: Floats, repaired: Floats, decision: Classes) -> npt.NDArray[np.bool_]:
-    """Tell of each row whether its repaired mass is the least that keeps the decision."""
+    """Return for each row whether its repaired mass is the least that keeps the decision."""
     _, _, end = lower_end(direct, decision)
     mass = repaired[np.arange(len(decision)), decision]
     return np.asarray(mass <= end + _AT_END)
 
 
-def price_of_keeping(
+def measure_constraint_cost(
     direct: Floats,
     decision: Classes,
     labels: Classes,
@@ -96,16 +96,16 @@ def price_of_keeping(
     Parameters
     ----------
     direct : ndarray of shape (n, K)
-        The calibrator's report.
+        The calibrator's probabilities.
     decision, labels : ndarray of int
         The decisions to keep, and the true classes.
     cord, lift : float, optional
-        The NLL of the two repairs on these rows, to be told beside it.
+        The NLL of the two repairs on these rows, stored in the result.
     """
     mass, rest, end = lower_end(direct, decision)
     right = decision == labels
     true = np.asarray(direct[np.arange(len(labels)), labels], dtype=np.float64)
-    # Of the mass that a wrong decision leaves, the share of the true class.
+    # The share of the true class in the mass that a wrong decision leaves.
     share = np.divide(true, rest, out=np.zeros(len(rest)), where=rest > 0.0)
     share = np.where(right, 1.0, np.minimum(share, 1.0))
     kept = smallest_loss(mass, right, share, end)
@@ -116,15 +116,15 @@ def price_of_keeping(
 def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end: Vector) -> float:
     """Return the smallest mean loss over s = max(f(mass), end) with f non-decreasing.
 
-    A right row loses −log s and a wrong one −log((1 − s) share).  Because of the ends, the
-    loss of a right row is not convex in f, so that pooling neighbours would not find the
-    smallest; going through the rows by mass with the best loss so far for every last value of
-    f does.
+    The loss of a right row is −log s, that of a wrong one −log((1 − s) share).  Because of the
+    ends, the loss of a right row is not convex in f, so pooling neighbours would not find the
+    minimum.  Dynamic programming does: it visits the rows by mass and stores the best loss so
+    far for every last value of f.
     """
     order = np.argsort(mass, kind="stable")
     # log s and log(1 − s) from the logit, each without cancellation.
-    of_right, of_wrong = np.logaddexp(0.0, -_LOGITS), np.logaddexp(0.0, _LOGITS)
-    most = -np.log(NLL_FLOOR)
+    right_loss, wrong_loss = np.logaddexp(0.0, -_LOGITS), np.logaddexp(0.0, _LOGITS)
+    max_loss = -np.log(NLL_FLOOR)
     with np.errstate(divide="ignore"):
         at_end_right, at_end_wrong = -np.log(end), -np.log1p(-end)
         offset = -np.log(share)
@@ -135,17 +135,17 @@ def smallest_loss(mass: Vector, right: npt.NDArray[np.bool_], share: Vector, end
             best = np.minimum.accumulate(best)
             last = mass[row]
         if right[row]:
-            loss = np.minimum(of_right, at_end_right[row])
+            loss = np.minimum(right_loss, at_end_right[row])
         else:
-            loss = np.maximum(of_wrong, at_end_wrong[row]) + offset[row]
-        best = best + np.minimum(loss, most)
+            loss = np.maximum(wrong_loss, at_end_wrong[row]) + offset[row]
+        best = best + np.minimum(loss, max_loss)
     return float(best.min()) / len(mass)
 
 
-def unlabelled_price(mass: Vector, end: Vector, weight: Vector | None = None) -> float:
-    """Return the mean KL of Bernoulli(b) from Bernoulli(max(b, end)): the price without labels.
+def cost_without_labels(mass: Vector, end: Vector, weight: Vector | None = None) -> float:
+    """Return the mean KL divergence of Bernoulli(b) from Bernoulli(max(b, end)).
 
-    It is what a user who believes the direct report pays for keeping the decisions.
+    It is the cost of keeping the decisions if the direct probabilities are correct.
 
     Parameters
     ----------
@@ -157,16 +157,17 @@ def unlabelled_price(mass: Vector, end: Vector, weight: Vector | None = None) ->
     Examples
     --------
     >>> import numpy as np
-    >>> round(unlabelled_price(np.array([0.4, 0.9]), np.array([0.5, 0.5])), 6)
+    >>> round(cost_without_labels(np.array([0.4, 0.9]), np.array([0.5, 0.5])), 6)
     0.010068
     """
     raised = np.maximum(mass, end)
     mean = WeightedMean()
-    mean.add(_relative(mass, raised) + _relative(1.0 - mass, 1.0 - raised), weight)
+    divergence = _relative_entropy(mass, raised) + _relative_entropy(1.0 - mass, 1.0 - raised)
+    mean.add(divergence, weight)
     return mean.result()
 
 
-def _relative(part: Vector, other: Vector) -> Vector:
-    """Return part · log(part / other), zero where the part is."""
-    ratio = np.divide(part, other, out=np.ones(len(part)), where=part > 0.0)
-    return np.asarray(part * np.log(ratio))
+def _relative_entropy(p: Vector, q: Vector) -> Vector:
+    """Return p · log(p / q), zero where p is zero."""
+    ratio = np.divide(p, q, out=np.ones(len(p)), where=p > 0.0)
+    return np.asarray(p * np.log(ratio))

@@ -1,4 +1,4 @@
-"""Recognise rows seen before: a short digest of a set of rows, whatever their order."""
+"""A short hash of a set of rows that does not depend on their order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cordcal._numeric.types import Vector
 from cordcal._validation.probabilities import as_matrix
 
 _MASK = (1 << 64) - 1
-# Any other start of the mixing: the golden ratio in 64 bits.
+# A second seed for the mixing: the golden ratio in 64 bits.
 _OTHER_HALF = np.uint64(0x9E3779B97F4A7C15)
-# 4 MB of float64 a block.
+# 4 MB of float64 per block.
 _BLOCK_ENTRIES = 2**19
 
 
@@ -24,10 +24,10 @@ _BLOCK_ENTRIES = 2**19
 class Fingerprint:
     """A 128-bit digest of a multiset of rows; fingerprints of blocks merge with ``+``.
 
-    It does not depend on the rows' order or on the dtype that holds the same numbers.  A row
-    is all of its columns: scores, and what else is passed of it, such as its label.  It
-    recognises the same rows as a whole, not a part of them: single rows of a coarse
-    classifier (a small forest) coincide by chance.
+    It does not depend on the order of the rows or on the dtype of equal numbers.  A row consists
+    of all its columns: scores and others, such as its label.  A fingerprint identifies a whole
+    set of rows, not a part of it: single rows of a coarse classifier (a small forest) coincide
+    by chance.
 
     Examples
     --------
@@ -42,26 +42,26 @@ class Fingerprint:
     digest: int
 
     @classmethod
-    def of(cls, original: Any, *beside: npt.NDArray[Any]) -> Fingerprint:
-        """Digest the classifier's reports, and vectors or matrices of numbers beside them."""
+    def of(cls, original: Any, *others: npt.NDArray[Any]) -> Fingerprint:
+        """Hash the classifier's scores, and further vectors or matrices with the same rows."""
         values = arrays.to_numpy(as_matrix(original, "original"))
         rows, _ = values.shape
-        parts = [values, *(each.reshape(rows, -1) for each in beside)]
+        parts = [values, *(array.reshape(rows, -1) for array in others)]
         width = sum(part.shape[1] for part in parts)
-        # A multilinear hash: fixed random odd multipliers, one a column, modulo 2^64.
+        # A multilinear hash: fixed random odd multipliers, one per column, modulo 2^64.
         factors = np.random.default_rng(0).integers(0, 2**64, width, dtype=np.uint64)
         factors |= np.uint64(1)
         high = low = 0
         size = max(1, _BLOCK_ENTRIES // width)
         for start in range(0, rows, size):
             hashed = np.zeros(min(size, rows - start), dtype=np.uint64)
-            at = 0
+            column = 0
             for part in parts:
                 # Adding zero turns -0.0 into 0.0, which is the same number.
                 bits = (part[start : start + size].astype(np.float64) + 0.0).view(np.uint64)
-                hashed += np.einsum("ij,j->i", bits, factors[at : at + part.shape[1]])
-                at += part.shape[1]
-            # Mixed before they are added, so that rows cannot trade parts.
+                hashed += np.einsum("ij,j->i", bits, factors[column : column + part.shape[1]])
+                column += part.shape[1]
+            # Mixed before adding, so that swapping parts between rows changes the sum.
             high += int(_mix(hashed).sum(dtype=np.uint64))
             low += int(_mix(hashed ^ _OTHER_HALF).sum(dtype=np.uint64))
         return cls(rows, (high & _MASK) << 64 | (low & _MASK))
@@ -76,7 +76,7 @@ class Fingerprint:
 
 
 def codes_of(names: npt.NDArray[Any]) -> Vector:
-    """Return a number for each of some names, the same for the same name anywhere.
+    """Return a number for each name, the same for equal names in any data set.
 
     Examples
     --------
@@ -85,13 +85,13 @@ def codes_of(names: npt.NDArray[Any]) -> Vector:
     >>> bool(north == again), bool(north == south)
     (True, False)
     """
-    different, index = np.unique(names, return_inverse=True)
+    unique, index = np.unique(names, return_inverse=True)
     digests = (
         # Six bytes are an integer that float64 holds exactly.
         hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=6).digest()
-        for name in different.tolist()
+        for name in unique.tolist()
     )
-    codes = np.array([int.from_bytes(each) for each in digests], dtype=np.float64)
+    codes = np.array([int.from_bytes(digest) for digest in digests], dtype=np.float64)
     return np.asarray(codes[index])
 
 

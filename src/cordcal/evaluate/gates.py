@@ -1,4 +1,4 @@
-"""Gates: limits that a report must keep before it is released, and whether it does.
+"""Gates: limits that probabilities must meet before a release.
 
 A gate that could not be evaluated never passes.
 """
@@ -20,7 +20,7 @@ from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import names_to_indices
 from cordcal._validation.names import column_names, in_column_order, integer_column_names
-from cordcal.evaluate.groups import FEWEST_ROWS, as_groups, parts_of
+from cordcal.evaluate.groups import MIN_ROWS_PER_GROUP, as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
@@ -43,14 +43,14 @@ class Gate:
     Parameters
     ----------
     measure : str
-        ``"tpcr"``, the share of decisions that differ from the original ones, or a measure.
+        ``"tpcr"``, the share of predictions changed, or a metric.
     limit : float
-        The value that must not be passed.
+        The largest or smallest value allowed.
     bound : {"max", "min"}
         Whether the limit is the largest or the smallest value allowed.
     over : {"all", "class", "group", "increase"}
-        All rows; the worst of the decided classes; the worst of the groups; or how much worse
-        than the baseline, by the upper end of its 95 % interval.
+        All rows; the worst predicted class; the worst group; or the increase over the baseline,
+        by the upper end of its 95 % interval.
     """
 
     measure: str
@@ -62,7 +62,7 @@ class Gate:
         if self.measure != TPCR and self.measure not in METRICS:
             known = ", ".join((TPCR, *METRICS))
             raise InputError(
-                "gate", f"names {self.measure!r}, which is no measure", f"use one of {known}"
+                "gate", f"names {self.measure!r}, which is not a metric", f"use one of {known}"
             )
         for name, allowed in (
             ("bound", ("max", "min")),
@@ -74,7 +74,7 @@ class Gate:
 
     @classmethod
     def parse(cls, name: str, limit: Any, bound: Literal["max", "min"] = "max") -> Gate:
-        """Make a gate of a name such as ``"nll"`` or ``"ece.group"``, and its limit.
+        """Create a gate from a name such as ``"nll"`` or ``"ece.group"``, and its limit.
 
         Examples
         --------
@@ -94,7 +94,7 @@ class Gate:
 
     @property
     def name(self) -> str:
-        """The gate's name, as `parse` reads it."""
+        """The gate's name, in the form that `parse` accepts."""
         return self.measure if self.over == "all" else f"{self.measure}.{self.over}"
 
     def keeps(self, value: float) -> bool:
@@ -104,18 +104,18 @@ class Gate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate found.
+    """The result of one gate.
 
     Attributes
     ----------
     gate : Gate
         The limit.
     outcome : {"passed", "failed", "not evaluated"}
-        Whether it is kept.
+        Whether it is met.
     value : float or None
-        What was measured.
+        The measured value.
     reading : str
-        The same in a sentence.
+        The result as a sentence.
     """
 
     gate: Gate
@@ -130,16 +130,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts of all gates, and the measures that a later check can compare with.
+    """The verdicts of all gates, and the metrics for a later check to compare with.
 
     Attributes
     ----------
     verdicts : tuple of Verdict
-        One a gate.
+        One per gate.
     n : int
-        Rows of the report.
+        Number of rows.
     measures : mapping of str to (value, standard error)
-        Every measure of the report; empty without labels.
+        Every resampled metric; empty without labels.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -149,10 +149,10 @@ class Checked:
     @property
     def outcome(self) -> Outcome:
         """``"failed"`` if one gate failed, else ``"not evaluated"`` if one could not run."""
-        found = {verdict.outcome for verdict in self.verdicts}
-        if "failed" in found:
+        outcomes = {verdict.outcome for verdict in self.verdicts}
+        if "failed" in outcomes:
             return "failed"
-        return "not evaluated" if "not evaluated" in found or not found else "passed"
+        return "not evaluated" if "not evaluated" in outcomes or not outcomes else "passed"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain Python values; it serves as a baseline."""
@@ -168,7 +168,7 @@ class Checked:
         }
 
     def to_junit(self) -> str:
-        """Return the verdicts as a JUnit document, which every CI system shows."""
+        """Return the verdicts as a JUnit document, which CI systems display."""
         from xml.etree import ElementTree
 
         outcomes = [verdict.outcome for verdict in self.verdicts]
@@ -200,28 +200,27 @@ def check(
     class_names: Sequence[str] | None = None,
     seed: int | np.random.Generator = 0,
 ) -> Checked:
-    """Check a report against gates.
+    """Check probabilities against gates.
 
     Parameters
     ----------
     report : array_like of shape (n, K)
-        Probabilities.  Rows of pandas objects are matched by index, those of the other arguments
-        as well.
+        Probabilities.  Rows of pandas objects are matched by index, also in other arguments.
     labels : array_like of int, optional
-        The true class of each row; every measure but TPCR needs them.
+        The true class of each row; every metric except TPCR needs them.
     gates : sequence of Gate
         The limits.
     original : array_like of shape (n, K) or (n,), optional
-        The scores, or the decisions, that TPCR compares with: the classifier's own, or those
-        of the version before.
+        The scores, or the predictions, that TPCR compares with: the classifier's own, or those
+        of a previous version.
     groups : array_like of shape (n,), optional
         The group of each row, for gates over groups.
     baseline : mapping, optional
-        What `Checked.to_dict` returned for an earlier report.
+        What `Checked.to_dict` returned for earlier probabilities.
     class_names : sequence of str, optional
         Names of the columns; labels may then be names.
     seed : int or numpy.random.Generator
-        Seed of the resampling; a generator is asked for one.
+        Seed of the resampling; one is drawn from a generator.
 
     Returns
     -------
@@ -237,19 +236,19 @@ def check(
     report, labels, original, groups = align_rows(
         report=report, labels=labels, original=original, groups=groups
     )
-    read = ProbabilityMatrix.from_array(report, "report")
+    checked = ProbabilityMatrix.from_array(report, "report")
     names = integer_column_names(report) if class_names is None else class_names
-    labels = names_to_indices(labels, read.values.shape, names)
-    truth = None if labels is None else read.check_labels(labels, None)[0]
-    measures = {} if truth is None else _measured(read.reduce(truth), as_seed(seed))
+    labels = names_to_indices(labels, checked.values.shape, names)
+    truth = None if labels is None else checked.check_labels(labels, None)[0]
+    measures = {} if truth is None else _measure(checked.reduce(truth), as_seed(seed))
     original = in_column_order(original, "original", column_names(report), "report")
-    before = None if original is None else _same_rows(original, read.rows)
-    evaluated = _Evaluated(read.values, truth, measures, before, groups, baseline)
-    verdicts = tuple(evaluated.verdict(gate) for gate in gates)
-    return Checked(verdicts, read.rows, measures)
+    before = None if original is None else _check_original(original, checked.rows)
+    evaluator = _Evaluator(checked.values, truth, measures, before, groups, baseline)
+    verdicts = tuple(evaluator.verdict(gate) for gate in gates)
+    return Checked(verdicts, checked.rows, measures)
 
 
-def _same_rows(original: Any, rows: int) -> npt.NDArray[Any]:
+def _check_original(original: Any, rows: int) -> npt.NDArray[Any]:
     before = to_numpy(original, "original")
     if not before.ndim or len(before) != rows:
         raise InputError(
@@ -260,23 +259,23 @@ def _same_rows(original: Any, rows: int) -> npt.NDArray[Any]:
     return before
 
 
-def _measured(rows: LabelledRows, seed: int) -> dict[str, tuple[float, float]]:
-    """Return each measure that can be resampled, with its standard error."""
-    here = np.arange(len(rows))
-    replicates = resampled({"report": [rows]}, [here], len(rows), seed=seed)["report"]
+def _measure(rows: LabelledRows, seed: int) -> dict[str, tuple[float, float]]:
+    """Return each metric that can be resampled, with its standard error."""
+    index = np.arange(len(rows))
+    replicates = resampled({"report": [rows]}, [index], len(rows), seed=seed)["report"]
     return {
         name: (METRICS[name].value(rows), float(values.std(ddof=1)))
         for name, values in replicates.items()
     }
 
 
-class _NotThere(Exception):
-    """What a gate needs and was not given."""
+class _MissingInput(Exception):
+    """A gate needs an argument that was not passed."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Evaluated:
-    """All that gates read."""
+class _Evaluator:
+    """The inputs of all gates, and how each gate is evaluated."""
 
     report: npt.NDArray[Any]
     labels: npt.NDArray[np.intp] | None
@@ -288,72 +287,70 @@ class _Evaluated:
     def verdict(self, gate: Gate) -> Verdict:
         try:
             value, where = self._value(gate)
-        except _NotThere as missing:
+        except _MissingInput as missing:
             return Verdict(gate, "not evaluated", None, f"{gate.name} needs {missing}")
         if not math.isfinite(value):
             return Verdict(gate, "not evaluated", None, f"{gate.name} is not a number")
-        kept = gate.keeps(value)
+        passed = gate.keeps(value)
         side = "above" if gate.bound == "max" else "below"
-        limit = f"within {gate.limit:g}" if kept else f"{side} {gate.limit:g}"
+        limit = f"within {gate.limit:g}" if passed else f"{side} {gate.limit:g}"
         reading = f"{gate.name} is {value:.6g}{where}, {limit}"
-        return Verdict(gate, "passed" if kept else "failed", value, reading)
+        return Verdict(gate, "passed" if passed else "failed", value, reading)
 
     def _value(self, gate: Gate) -> tuple[float, str]:
-        """Return the value that is held against the limit, and where it was found."""
+        """Return the value to compare with the limit, and which rows it describes."""
         if gate.over in ("class", "group"):
             return self._worst(gate)
         if gate.over == "increase":
             return self._increase(gate)
-        return self._of(gate, np.arange(len(self.report))), ""
+        return self._value_on(gate, np.arange(len(self.report))), ""
 
-    def _of(self, gate: Gate, chosen: npt.NDArray[np.intp]) -> float:
+    def _value_on(self, gate: Gate, rows: npt.NDArray[np.intp]) -> float:
+        """Return the gate's metric on some rows."""
         if gate.measure == TPCR:
-            return self._tpcr(chosen)
+            if self.original is None:
+                raise _MissingInput("the original scores or predictions")
+            return decision_changes(self.original[rows], self.report[rows]).tpcr
         if self.labels is None:
-            raise _NotThere("labels")
-        return METRICS[gate.measure].function(self.report[chosen], self.labels[chosen])
-
-    def _tpcr(self, chosen: npt.NDArray[np.intp]) -> float:
-        if self.original is None:
-            raise _NotThere("the original scores or decisions")
-        return decision_changes(self.original[chosen], self.report[chosen]).tpcr
+            raise _MissingInput("labels")
+        return METRICS[gate.measure].function(self.report[rows], self.labels[rows])
 
     def _worst(self, gate: Gate) -> tuple[float, str]:
         """Return the worst part's value and its name."""
         parts = list(self._parts(gate))
-        large = [(name, chosen) for name, chosen in parts if len(chosen) >= FEWEST_ROWS]
+        large = [(name, rows) for name, rows in parts if len(rows) >= MIN_ROWS_PER_GROUP]
         if not large:
-            raise _NotThere(f"a {gate.over} of at least {FEWEST_ROWS} rows")
-        found = [(self._of(gate, chosen), name, len(chosen)) for name, chosen in large]
-        pick = max if gate.bound == "max" else min
-        # What is no number is smaller and larger than nothing: it must not hide behind others.
-        unknown = [each for each in found if not math.isfinite(each[0])]
-        value, name, count = unknown[0] if unknown else pick(found)
+            raise _MissingInput(f"a {gate.over} of at least {MIN_ROWS_PER_GROUP} rows")
+        values = [(self._value_on(gate, rows), name, len(rows)) for name, rows in large]
+        worst = max if gate.bound == "max" else min
+        # NaN compares as neither smaller nor larger, so look for it first.
+        undefined = [item for item in values if not math.isfinite(item[0])]
+        value, name, count = undefined[0] if undefined else worst(values)
         small = len(parts) - len(large)
-        beside = f"; {small:,} smaller not held against it" if small else ""
-        return value, f" for the {gate.over} {name} ({count:,} rows{beside})"
+        ignored = f"; {small:,} smaller ignored" if small else ""
+        return value, f" for the {gate.over} {name} ({count:,} rows{ignored})"
 
     def _parts(self, gate: Gate) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
         if gate.over == "group":
             if self.groups is None:
-                raise _NotThere("groups")
+                raise _MissingInput("groups")
             yield from parts_of(as_groups(self.groups, len(self.report)))
         else:
             yield from parts_of(self.report.argmax(axis=1))
 
     def _increase(self, gate: Gate) -> tuple[float, str]:
-        """Return the upper end of how much worse the report is than the baseline."""
+        """Return the upper end of the increase over the baseline."""
         if gate.measure == TPCR:
-            raise _NotThere("a measure that a baseline holds; TPCR compares with decisions")
+            raise _MissingInput("a metric of the baseline; TPCR compares with predictions")
         if self.labels is None or self.baseline is None:
-            raise _NotThere("labels" if self.labels is None else "a baseline")
+            raise _MissingInput("labels" if self.labels is None else "a baseline")
         before = self.baseline.get("measures", {}).get(gate.measure)
         now = self.measures.get(gate.measure)
         if not isinstance(before, Mapping) or now is None:
-            raise _NotThere(f"a baseline that holds {gate.measure}")
+            raise _MissingInput(f"a baseline with {gate.measure}")
         value, error = now
         change = value - float(before["value"])
         if not METRICS[gate.measure].lower_is_better:
             change = -change
-        reach = _NORMAL * math.hypot(error, float(before["standard_error"]))
-        return change + reach, f" at most ({change:+.6g} ± {reach:.2g})"
+        margin = _NORMAL * math.hypot(error, float(before["standard_error"]))
+        return change + margin, f" at most ({change:+.6g} ± {margin:.2g})"

@@ -1,4 +1,4 @@
-"""Reports measured group by group, the worst first."""
+"""Metrics per group of rows, the worst group first."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from cordcal.metrics.rows import LabelledRows
 
 Groups = npt.NDArray[np.str_]
 
-# A measure of fewer rows says more about chance than about a group.
-FEWEST_ROWS = 30
-# More than a table can tell; a column of so many values names rows, not groups.
-_MOST_GROUPS = 200
+# With fewer rows, a metric is mostly noise.
+MIN_ROWS_PER_GROUP = 30
+# A column with more values identifies rows, not groups, and does not fit a table.
+_MAX_GROUPS = 200
 
 
 @dataclass(frozen=True)
 class GroupReport:
-    """One group of the evaluated rows, in every report of a calibrator.
+    """The metrics of one group of evaluated rows, for every output of a calibrator.
 
     Attributes
     ----------
     name : str
-        The group.
+        The group's name.
     n : int
-        Its rows.
+        Number of rows.
     tpcr : float
-        The share of them whose decision the direct report changes.
+        The share of predictions that the direct probabilities change.
     measures : mapping of str to mapping of str to float
-        By report, accuracy and the leading measures on these rows.
+        By output, accuracy and the leading metrics on these rows.
     """
 
     name: str
@@ -47,8 +47,8 @@ class GroupReport:
 
     @property
     def small(self) -> bool:
-        """Whether the group has too few rows to say much."""
-        return self.n < FEWEST_ROWS
+        """Whether the group has too few rows for reliable metrics."""
+        return self.n < MIN_ROWS_PER_GROUP
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
@@ -57,12 +57,12 @@ class GroupReport:
             "n": self.n,
             "small": self.small,
             "tpcr": self.tpcr,
-            "measures": {name: dict(each) for name, each in self.measures.items()},
+            "measures": {name: dict(values) for name, values in self.measures.items()},
         }
 
 
 def as_groups(groups: Any, rows: int) -> npt.NDArray[Any]:
-    """Return one group a row, checked.
+    """Return one group per row, checked.
 
     Examples
     --------
@@ -70,65 +70,65 @@ def as_groups(groups: Any, rows: int) -> npt.NDArray[Any]:
     ['north', 'south']
     """
     refuse_masked(groups, "groups")
-    by = np.asarray(groups)
-    if by.shape != (rows,):
+    values = np.asarray(groups)
+    if values.shape != (rows,):
         raise InputError(
             "groups",
-            f"has shape {by.shape} but there are {rows} rows",
+            f"has shape {values.shape} but there are {rows} rows",
             "pass one group for each row",
         )
-    if by.dtype.kind == "f" and np.all(by == np.rint(by)):
-        by = by.astype(np.int64)  # whole numbers of a table of floats: region 1, not 1.0
-    return by
+    if values.dtype.kind == "f" and np.all(values == np.rint(values)):
+        values = values.astype(np.int64)  # integers read as floats: region 1, not 1.0
+    return values
 
 
 def few_groups(groups: Any, rows: int) -> Groups:
-    """Return the groups' names, one a row, if there are few enough to be told one by one."""
-    by = as_groups(groups, rows).astype(str)
-    found = len(np.unique(by))
-    if found > _MOST_GROUPS:
+    """Return the group names, one per row; raise if there are too many for a table."""
+    names = as_groups(groups, rows).astype(str)
+    count = len(np.unique(names))
+    if count > _MAX_GROUPS:
         raise InputError(
             "groups",
-            f"has {found:,} different values",
-            f"pass a column of at most {_MOST_GROUPS}, such as a region or a source",
+            f"has {count:,} different values",
+            f"pass a column of at most {_MAX_GROUPS}, such as a region or a source",
         )
-    return by
+    return names
 
 
-def parts_of(by: npt.NDArray[Any]) -> Iterator[tuple[str, Classes]]:
+def parts_of(groups: npt.NDArray[Any]) -> Iterator[tuple[str, Classes]]:
     """Yield each group's name and rows."""
-    for name in np.unique(by).tolist():
-        yield str(name), np.flatnonzero(by == name)
+    for name in np.unique(groups).tolist():
+        yield str(name), np.flatnonzero(groups == name)
 
 
 def by_group(
-    groups: Groups, reports: Mapping[str, LabelledRows], decision: Classes
+    groups: Groups, outputs: Mapping[str, LabelledRows], decision: Classes
 ) -> tuple[GroupReport, ...]:
-    """Measure the reports on each group: by NLL the worst first, but small groups last.
+    """Compute metrics per group: the worst by NLL first, small groups last.
 
     Parameters
     ----------
     groups : ndarray of str
         The group of each row.
-    reports : mapping of str to LabelledRows
-        The reports of one calibrator, the direct one among them.
+    outputs : mapping of str to LabelledRows
+        The outputs of one calibrator, including ``"direct"``.
     decision : ndarray of int
         The decisions to keep.
     """
-    moved = reports["direct"].prediction != decision
+    changed = outputs["direct"].prediction != decision
     keys = ("accuracy", *leading_metrics())
-    found = [
+    reports = [
         GroupReport(
             name,
-            len(chosen),
-            float(moved[chosen].mean()),
+            len(members),
+            float(changed[members].mean()),
             {
-                report: {key: METRICS[key].value(rows.take(chosen)) for key in keys}
-                for report, rows in reports.items()
+                output: {key: METRICS[key].value(rows.take(members)) for key in keys}
+                for output, rows in outputs.items()
             },
         )
-        for name, chosen in parts_of(groups)
+        for name, members in parts_of(groups)
     ]
-    shown = "repaired" if "repaired" in reports else "direct"
-    found.sort(key=lambda group: (group.small, -group.measures[shown]["nll"]))
-    return tuple(found)
+    output = "repaired" if "repaired" in outputs else "direct"
+    reports.sort(key=lambda group: (group.small, -group.measures[output]["nll"]))
+    return tuple(reports)

@@ -1,4 +1,4 @@
-"""What a model is worth on rows that it was not fitted on, before it is used on others."""
+"""Metrics of a model on held-out rows, before it is used on new ones."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
 from cordcal.metrics import measure_all
 
-# From this many entries on, one fold has rows enough and five more fits take too long.
+# From this many entries on, one fold has enough rows and five more fits take too long.
 _MANY_ENTRIES = 1_000_000
 
 
 @dataclass(frozen=True)
 class HeldOutMeasures:
-    """Measures of the original and the repaired report on rows held out.
+    """Metrics of the original and the repaired probabilities on held-out rows.
 
     Attributes
     ----------
     n : int
-        Rows that were held out.
+        Number of held-out rows.
     fits : int
-        Models that were fitted, each without a fifth of the rows, which it then reported on.
+        Number of models, each fitted without a fifth of the rows and applied to it.
     original, repaired : mapping of str to float
-        The measures of both reports, over all rows held out.
+        The metrics of both, over all held-out rows.
     """
 
     n: int
@@ -59,13 +59,13 @@ def measure_held_out(
     *,
     input: Kind,
     one_fold: bool = False,
-    **beside: npt.NDArray[Any] | None,
+    **columns: npt.NDArray[Any] | None,
 ) -> HeldOutMeasures:
-    """Measure reports of rows that their models were not fitted on.
+    """Measure a model on rows that it was not fitted on.
 
-    The rows are dealt out into five folds, class by class.  For each fold a model is fitted on
-    the other rows and reports on the fold; with ``one_fold``, or from a million entries on,
-    for the first fold only.
+    The rows are divided into five stratified folds.  For each fold a model is fitted on the other
+    rows and applied to the fold; with ``one_fold``, or from a million entries on, only for the
+    first fold.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def measure_held_out(
     input : {"logits", "probabilities"}
         What the scores are.
     one_fold : bool
-        Whether one fold is enough: for models that cross-fit by themselves.
-    **beside : ndarray or None
-        What ``fit`` takes a row of each: ``sample_weight``, ``features``.
+        Whether to use one fold only, as for models that cross-fit themselves.
+    **columns : ndarray or None
+        Further arguments of ``fit`` with one entry per row: ``sample_weight``, ``features``.
 
     Returns
     -------
     measures : HeldOutMeasures
-        Of the original and the repaired report.
+        For the original and the repaired probabilities.
 
     Examples
     --------
@@ -93,40 +93,46 @@ def measure_held_out(
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=500)
     >>> scores = 6 * np.eye(3)[labels] + 4 * rng.normal(size=(500, 3))
-    >>> found = measure_held_out(lambda: PreservingCalibrator("ts"), scores, labels, input="logits")
-    >>> found.n, found.fits, found.repaired["nll"] < found.original["nll"]
+    >>> new = lambda: PreservingCalibrator("ts")
+    >>> result = measure_held_out(new, scores, labels, input="logits")
+    >>> result.n, result.fits, result.repaired["nll"] < result.original["nll"]
     (500, 5, True)
     """
     truth = check_labels(labels, *scores.shape)
     folds = Folds.of(truth, FOLDS, seed=0)
     fits = 1 if one_fold or scores.size >= _MANY_ENTRIES else folds.count
-    held = [np.flatnonzero(folds.number == number) for number in range(fits)]
+    fold_rows = [np.flatnonzero(folds.number == number) for number in range(fits)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit on all rows has said what there is to say
-        repaired = [_reported(new(), scores, truth, rows, beside) for rows in held]
-    rows = np.concatenate(held)
-    weight = beside.get("sample_weight")
-    own = None if weight is None else weight[rows]
-    original, report = original_probabilities(scores[rows], input), np.concatenate(repaired)
+        warnings.simplefilter("ignore")  # the fit on all rows has warned already
+        repaired = [_predict_fold(new(), scores, truth, rows, columns) for rows in fold_rows]
+    rows = np.concatenate(fold_rows)
+    weight = columns.get("sample_weight")
+    row_weight = None if weight is None else weight[rows]
     measured = (
-        measure_all(each, truth[rows], sample_weight=own).values for each in (original, report)
+        measure_all(probabilities, truth[rows], sample_weight=row_weight).values
+        for probabilities in (
+            original_probabilities(scores[rows], input),
+            np.concatenate(repaired),
+        )
     )
     return HeldOutMeasures(len(rows), fits, *measured)
 
 
-def _reported(
+def _predict_fold(
     model: Any,
     scores: npt.NDArray[Any],
     labels: Labels,
     rows: npt.NDArray[np.intp],
-    beside: Mapping[str, npt.NDArray[Any] | None],
+    columns: Mapping[str, npt.NDArray[Any] | None],
 ) -> npt.NDArray[Any]:
-    """Fit on the other rows; return the repaired report of these."""
+    """Fit on the other rows; return the repaired probabilities of these."""
     others = np.ones(len(labels), dtype=bool)
     others[rows] = False
-    seen = {name: None if each is None else each[others] for name, each in beside.items()}
-    model.fit(scores[others], labels[others], **seen)
-    features = beside.get("features")
-    here = None if features is None else features[rows]
-    report: npt.NDArray[Any] = model.predict_proba(scores[rows], features=here)
-    return report
+    fit_columns = {
+        name: None if column is None else column[others] for name, column in columns.items()
+    }
+    model.fit(scores[others], labels[others], **fit_columns)
+    features = columns.get("features")
+    fold_features = None if features is None else features[rows]
+    probabilities: npt.NDArray[Any] = model.predict_proba(scores[rows], features=fold_features)
+    return probabilities

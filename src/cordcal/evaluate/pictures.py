@@ -1,4 +1,4 @@
-"""The numbers behind the report's pictures and class tables."""
+"""The data of the report's figures and class tables."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from cordcal.metrics.changes import flows_between
 from cordcal.metrics.summary import MeasuredProbabilities
 from cordcal.preserving import Outputs
 
-# Up to so many classes every one has its own diagram in every comparison.
-MOST_DIAGRAMS = 12
-# What a page can show of many classes, where it shows a few of them.
-MOST_CLASSES = 40
-# Lines of numbers, one a class and report, that a page of 700 KB can hold; the other pictures of
-# a report take the room of so many of them.
-_MOST_LINES, _OTHER_PICTURES = 6500, 100
-# Up to so many classes all moves make a picture; beyond, the largest make a list.
-MOST_SQUARES = 30
-MOST_MOVES = 40
-# Bins of the diagrams: a class has few rows beyond the first, and more bins show chance.
-_COARSE = 5
+# Up to this many classes, each has its own diagram for every calibrator.
+MAX_DIAGRAMS = 12
+# How many of many classes a page shows if it does not list all of them.
+MAX_CLASSES = 40
+# Lines of numbers, one per class and output, that a page of 700 KB can hold; the other figures of
+# an output take as much space as this many lines.
+_MAX_LINES, _OTHER_FIGURES = 6500, 100
+# Up to this many classes, all moves are a heat map; beyond, the largest are a list.
+MAX_HEAT_MAP = 30
+MAX_MOVES = 40
+# Bins per class diagram: few rows lie beyond the first bin, and more bins would show noise.
+_CLASS_BINS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class ClassTable:
-    """The classes of one calibrator's reports; vectors have one entry a class.
+    """The classes of one calibrator's outputs; vectors have one entry per class.
 
     Attributes
     ----------
     names : list of str
-        Their names.
+        Class names.
     rows : ndarray of int or None
         Rows of the class; None without labels.
     decided, left, joined : ndarray of int
-        Rows decided for it by the classifier, and those that the direct report moves.
+        Rows that the classifier predicts as the class, and those that the direct probabilities
+        move away from it and to it.
     bins : mapping of str to ClassBins
-        Each report's probabilities of the classes; empty without labels.
+        Binned class probabilities of each output; empty without labels.
     """
 
     names: Sequence[str]
@@ -59,8 +60,8 @@ class ClassTable:
 
     @classmethod
     def of(cls, changed: ChangedRows, bins: Mapping[str, ClassBins]) -> ClassTable:
-        """Count the classes of rows."""
-        moved = changed.moved_to != changed.kept
+        """Count the rows of each class."""
+        moved = changed.direct_decision != changed.decision
 
         def count(classes: Classes) -> Classes:
             return np.bincount(classes, minlength=len(changed.names))
@@ -68,54 +69,54 @@ class ClassTable:
         return cls(
             changed.names,
             None if changed.labels is None else count(changed.labels),
-            count(changed.kept),
-            count(changed.kept[moved]),
-            count(changed.moved_to[moved]),
+            count(changed.decision),
+            count(changed.decision[moved]),
+            count(changed.direct_decision[moved]),
             bins,
         )
 
     def to_list(self, *, whole: bool) -> list[dict[str, Any]]:
-        """Return the classes as plain Python values: a dozen in their order, more by their changes.
+        """Return the classes as plain Python values: a dozen in order, more sorted by changes.
 
-        Where there are many and not the ``whole`` is wanted, a few that change, and no diagrams.
+        Of many classes, without ``whole``, only some that change, and no diagrams.
         """
-        busy = self.left + self.joined
-        few = len(self.names) <= MOST_DIAGRAMS
-        # Of classes that change as much, those with most decisions first.
-        order = np.arange(len(busy)) if few else np.lexsort((-self.decided, -busy))
+        changes = self.left + self.joined
+        few = len(self.names) <= MAX_DIAGRAMS
+        # Ties: classes with the most predictions first.
+        order = np.arange(len(changes)) if few else np.lexsort((-self.decided, -changes))
         if not (whole or few):
-            order = order[busy[order] > 0][:MOST_CLASSES]
-        gaps = {report: bins.ece for report, bins in self.bins.items()}
-        drawn = {report: _coarse(bins) for report, bins in self.bins.items()}
-        found = []
+            order = order[changes[order] > 0][:MAX_CLASSES]
+        errors = {output: bins.ece for output, bins in self.bins.items()}
+        drawn = {output: _merge_bins(bins) for output, bins in self.bins.items()}
+        records = []
         for index in order.tolist():
-            each = {
+            record = {
                 "name": self.names[index],
                 "rows": None if self.rows is None else int(self.rows[index]),
                 "decided": int(self.decided[index]),
                 "left": int(self.left[index]),
                 "joined": int(self.joined[index]),
-                "ece": {report: float(gap[index]) for report, gap in gaps.items()},
+                "ece": {output: float(error[index]) for output, error in errors.items()},
                 "bins": {},
             }
             if whole or few:
-                each["bins"] = {
-                    report: [
+                record["bins"] = {
+                    output: [
                         (round(p, 4), round(share, 4), rows) for p, share, rows in bins.of(index)
                     ]
-                    for report, bins in drawn.items()
+                    for output, bins in drawn.items()
                 }
-            found.append(each)
-        return found
+            records.append(record)
+        return records
 
 
-def lists_that_fit(reports: Mapping[str, int], classes: int) -> list[str]:
-    """Return for which calibrators a page has room to list every class, the first at least.
+def lists_that_fit(outputs: Mapping[str, int], classes: int) -> list[str]:
+    """Return the calibrators whose every class fits on a page, the first one in any case.
 
     Parameters
     ----------
-    reports : mapping of str to int
-        How many reports each calibrator has, those to be listed first at the front.
+    outputs : mapping of str to int
+        How many outputs each calibrator has, in order of priority.
     classes : int
         The number of classes.
 
@@ -124,28 +125,28 @@ def lists_that_fit(reports: Mapping[str, int], classes: int) -> list[str]:
     >>> lists_that_fit({"svs": 3, "ts": 1}, 100), lists_that_fit({"svs": 3, "ms": 3}, 1000)
     (['svs', 'ts'], ['svs'])
     """
-    room = _MOST_LINES - _OTHER_PICTURES * sum(reports.values())
-    found: list[str] = []
-    for key, each in reports.items():
-        room -= classes * each
-        if found and room < 0:
+    space = _MAX_LINES - _OTHER_FIGURES * sum(outputs.values())
+    keys: list[str] = []
+    for key, count in outputs.items():
+        space -= classes * count
+        if keys and space < 0:
             break
-        found.append(key)
-    return found
+        keys.append(key)
+    return keys
 
 
-def _coarse(bins: ClassBins) -> ClassBins:
-    """Join neighbouring bins."""
+def _merge_bins(bins: ClassBins) -> ClassBins:
+    """Merge neighbouring bins."""
 
-    def joined(sums: Any) -> Any:
-        return sums.reshape(_COARSE, BINS // _COARSE, -1).sum(axis=1)
+    def merge(sums: Any) -> Any:
+        return sums.reshape(_CLASS_BINS, BINS // _CLASS_BINS, -1).sum(axis=1)
 
-    return ClassBins(joined(bins.weight), joined(bins.mass), joined(bins.hits))
+    return ClassBins(merge(bins.weight), merge(bins.mass), merge(bins.hits))
 
 
 @dataclass(frozen=True)
 class Move:
-    """Rows whose decision goes from one class to another, and what that makes of them."""
+    """Rows whose prediction changes from one class to another; how many become right or wrong."""
 
     source: str
     target: str
@@ -155,47 +156,49 @@ class Move:
 
 
 def moves_of(changed: ChangedRows) -> tuple[Move, ...]:
-    """Return the moves between classes, the most frequent first; all if the classes are few."""
+    """Return the moves between classes, the most frequent first; all if there are few classes."""
     names = changed.names
-    flows = flows_between(changed.kept, changed.moved_to, len(names))
-    most = len(flows.count) if len(names) <= MOST_SQUARES else MOST_MOVES
-    found = []
+    flows = flows_between(changed.decision, changed.direct_decision, len(names))
+    limit = len(flows.count) if len(names) <= MAX_HEAT_MAP else MAX_MOVES
+    moves = []
     for source, target, count in zip(
-        flows.source[:most], flows.target[:most], flows.count[:most], strict=True
+        flows.source[:limit], flows.target[:limit], flows.count[:limit], strict=True
     ):
         gained = lost = None
         if changed.labels is not None:
-            true = changed.labels[(changed.kept == source) & (changed.moved_to == target)]
+            true = changed.labels[
+                (changed.decision == source) & (changed.direct_decision == target)
+            ]
             gained, lost = int(np.sum(true == target)), int(np.sum(true == source))
-        found.append(Move(names[source], names[target], int(count), gained, lost))
-    return tuple(found)
+        moves.append(Move(names[source], names[target], int(count), gained, lost))
+    return tuple(moves)
 
 
-# What a page can show; the counts of everything are in the decision changes.
-MOST_ROWS = 100
+# Changed rows that a page lists; `DecisionChanges` counts all of them.
+MAX_ROWS = 100
 HISTOGRAM_BINS = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Everything a report draws of one calibrator.
+    """The data of all figures of one calibrator.
 
     Attributes
     ----------
     reliability : dict of str to Reliability
-        The bins of the diagrams of every report, the original's first; empty without labels.
+        The reliability diagram of every output, the original first; empty without labels.
     selection : Selection or None
-        Risk against coverage of every report; None without labels.
+        Risk against coverage of every output; None without labels.
     histogram : dict
         Edges, and the counts of confidences: original, direct and repaired.
     classes : ClassTable
-        How each class fares.
+        Counts and errors of each class.
     moves : tuple of Move
-        Where changed decisions go, the most frequent first.
+        Changes from class to class, the most frequent first.
     groups : tuple of GroupReport
-        Groups of rows, the worst first; empty where none are given.
+        Groups of rows, the worst first; empty without groups.
     rows : tuple of ChangedRow
-        Changed rows: the most decided one of every move between classes, then the second ones.
+        Changed rows: the clearest one of every move between classes, then the second ones.
     """
 
     reliability: dict[str, Reliability]
@@ -210,7 +213,7 @@ class Pictures:
     def of(
         cls,
         original: npt.NDArray[Any],
-        reports: Outputs,
+        outputs: Outputs,
         names: list[str],
         measured: Mapping[str, MeasuredProbabilities],
         *,
@@ -218,15 +221,15 @@ class Pictures:
         row_numbers: Classes | None = None,
         groups: Groups | None = None,
     ) -> Pictures:
-        """Gather the pictures' numbers; ``row_numbers`` are the rows' places in the file."""
-        all_reports = {"original": original, "direct": reports.direct, "repaired": reports.repaired}
-        here = np.arange(len(reports.decision))
+        """Collect the data of the figures; ``row_numbers`` are the positions in the file."""
+        arrays = {"original": original, "direct": outputs.direct, "repaired": outputs.repaired}
+        index = np.arange(len(outputs.decision))
         return cls.of_rows(
             ChangedRows(
-                reports.decision, reports.direct.argmax(axis=1), labels, weight=None, names=names
+                outputs.decision, outputs.direct.argmax(axis=1), labels, weight=None, names=names
             ),
-            {name: report[here, reports.decision] for name, report in all_reports.items()},
-            {name: report.max(axis=1) for name, report in all_reports.items()},
+            {name: array[index, outputs.decision] for name, array in arrays.items()},
+            {name: array.max(axis=1) for name, array in arrays.items()},
             measured,
             row_numbers,
             groups,
@@ -242,37 +245,39 @@ class Pictures:
         row_numbers: Classes | None = None,
         groups: Groups | None = None,
     ) -> Pictures:
-        """Gather them from what each report puts on the decision, and on its own first class."""
-        rows = {name: each.rows for name, each in measured.items()}
-        bins = {name: each.classes for name, each in measured.items() if each.classes is not None}
+        """Collect them from each output's mass on the decision, and on its own top class."""
+        rows = {name: output.rows for name, output in measured.items()}
+        bins = {
+            name: output.classes for name, output in measured.items() if output.classes is not None
+        }
         return cls(
-            reliability={name: each.reliability() for name, each in measured.items()},
+            reliability={name: output.reliability() for name, output in measured.items()},
             selection=Selection.of(rows) if rows else None,
             histogram=_histogram(confidences),
             classes=ClassTable.of(changed, bins),
             moves=moves_of(changed),
-            groups=() if groups is None else by_group(groups, rows, changed.kept),
-            rows=changed.spread(masses, confidences["direct"], MOST_ROWS, row_numbers),
+            groups=() if groups is None else by_group(groups, rows, changed.decision),
+            rows=changed.spread(masses, confidences["direct"], MAX_ROWS, row_numbers),
         )
 
     def to_dict(self, *, whole: bool = True) -> dict[str, Any]:
-        """Return everything as plain Python values; of many classes all if ``whole``."""
+        """Return everything as plain Python values; every class if ``whole``, else a selection."""
         return {
             "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
             "selection": None if self.selection is None else self.selection.to_dict(),
             "histogram": self.histogram,
             "classes": self.classes.to_list(whole=whole),
-            "moves": [asdict(each) for each in self.moves],
-            "groups": [each.to_dict() for each in self.groups],
-            "rows": [each.to_dict() for each in self.rows],
+            "moves": [asdict(move) for move in self.moves],
+            "groups": [group.to_dict() for group in self.groups],
+            "rows": [row.to_dict() for row in self.rows],
         }
 
 
 def _histogram(confidences: dict[str, npt.NDArray[Any]]) -> dict[str, list[float]]:
     edges = np.linspace(0.0, 1.0, HISTOGRAM_BINS + 1)
     counts = {
-        # Rounding may lift a confidence a hair above one; it belongs to the last bin.
-        name: np.histogram(np.minimum(each, 1.0), edges)[0].tolist()
-        for name, each in confidences.items()
+        # Rounding may make a confidence slightly larger than one; it belongs to the last bin.
+        name: np.histogram(np.minimum(values, 1.0), edges)[0].tolist()
+        for name, values in confidences.items()
     }
     return {"edges": edges.tolist(), **counts}

@@ -1,4 +1,4 @@
-"""Reports that were computed elsewhere, in place of a calibrator."""
+"""Probabilities that were computed elsewhere, in place of a calibrator."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cordcal._validation.alignment import align_rows
 
 @dataclass(frozen=True, eq=False)
 class PrecomputedProbabilities:
-    """The direct reports of a calibrator that ran elsewhere, for `compare`.
+    """The direct probabilities of a calibrator that ran elsewhere, for `compare`.
 
     Parameters
     ----------
     direct_calibration : array_like of shape (n, K)
-        Its report of the calibration rows, in their order.
+        Its probabilities for the calibration rows, in their order.
     direct_evaluation : array_like of shape (m, K)
-        Its report of the evaluation rows; `compare` must be given these rows as
+        Its probabilities for the evaluation rows; pass these rows to `compare` as
         ``evaluation=(scores, labels)``.
 
     Examples
@@ -30,10 +30,10 @@ class PrecomputedProbabilities:
     >>> import cordcal
     >>> p = np.tile([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]], (50, 1))
     >>> labels = np.tile([0, 1, 1, 1], 50)
-    >>> given = PrecomputedProbabilities(p, p)
-    >>> rows = cordcal.compare(p, labels, {"mine": given}, input="probabilities",
-    ...                        evaluation=(p, labels))
-    >>> rows["mine"].repaired["accuracy"]
+    >>> mine = PrecomputedProbabilities(p, p)
+    >>> result = cordcal.compare(p, labels, {"mine": mine}, input="probabilities",
+    ...                          evaluation=(p, labels))
+    >>> result["mine"].repaired["accuracy"]
     0.75
     """
 
@@ -42,46 +42,46 @@ class PrecomputedProbabilities:
 
     def between(
         self, fit_scores: npt.NDArray[Any], scores: npt.NDArray[Any]
-    ) -> tuple[GivenRows, GivenRows]:
-        """Return a calibrator that reports on each of the two sets of rows; refuse other shapes.
+    ) -> tuple[FixedProbabilities, FixedProbabilities]:
+        """Return a calibrator for each of the two sets of rows, after checking the shapes.
 
-        There are two because the same scores can occur in both sets with other reports.
+        There are two because the same scores may have other probabilities in the other set.
         """
         pairs = (
             ("direct_calibration", self.direct_calibration, fit_scores),
             ("direct_evaluation", self.direct_evaluation, scores),
         )
-        for name, report, rows in pairs:
-            if np.shape(report) != rows.shape:
+        for name, probabilities, rows in pairs:
+            if np.shape(probabilities) != rows.shape:
                 raise InputError(
                     name,
-                    f"has shape {np.shape(report)} but its scores have shape {rows.shape}",
-                    "pass the report of these rows, in their order",
+                    f"has shape {np.shape(probabilities)} but its scores have shape {rows.shape}",
+                    "pass the probabilities of these rows, in their order",
                 )
-        calibration, evaluation = (np.asarray(report) for _, report, _ in pairs)
-        return GivenRows(calibration), GivenRows(evaluation)
+        calibration, evaluation = (np.asarray(array) for _, array, _ in pairs)
+        return FixedProbabilities(calibration), FixedProbabilities(evaluation)
 
 
-def in_order_of(
-    scores: Any, evaluation: Any, given: PrecomputedProbabilities
+def match_rows(
+    scores: Any, evaluation: Any, precomputed: PrecomputedProbabilities
 ) -> PrecomputedProbabilities:
-    """Return the reports with their rows in the order of the scores' rows."""
-    _, calibration = align_rows(scores=scores, direct_calibration=given.direct_calibration)
+    """Return the probabilities with their rows in the order of the scores' rows."""
+    _, calibration = align_rows(scores=scores, direct_calibration=precomputed.direct_calibration)
     rows = evaluation[0] if isinstance(evaluation, tuple) else None
-    matched = {"evaluation[0]": rows, "direct_evaluation": given.direct_evaluation}
+    matched = {"evaluation[0]": rows, "direct_evaluation": precomputed.direct_evaluation}
     return PrecomputedProbabilities(calibration, align_rows(**matched)[1])
 
 
-class GivenRows:
-    """Answers with the report of one set of rows."""
+class FixedProbabilities:
+    """A calibrator that returns the probabilities of one set of rows."""
 
-    def __init__(self, report: npt.NDArray[Any]) -> None:
-        self.report = report
+    def __init__(self, probabilities: npt.NDArray[Any]) -> None:
+        self.probabilities = probabilities
 
     def fit(self, scores: Any, labels: Any) -> Self:
-        """Do nothing: the report is there."""
+        """Do nothing: the probabilities exist."""
         return self
 
     def predict_proba(self, scores: Any) -> npt.NDArray[Any]:
-        """Return the report, whose rows are those of the scores."""
-        return self.report
+        """Return the probabilities, whose rows are those of the scores."""
+        return self.probabilities

@@ -1,4 +1,4 @@
-"""What is left to whoever abstains below some confidence: risk, coverage, accuracy."""
+"""Selective prediction: risk, coverage and accuracy when abstaining below a confidence."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cordcal._numeric.types import Vector
 from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
 from cordcal.metrics.rows import LabelledRows
 
-# Confidences that people abstain below.
+# Common thresholds for abstaining.
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
-# Points of a curve that a picture can tell apart.
+# Points that a figure draws per curve.
 _POINTS = 25
 # Half the width of a 95 % interval in standard errors.
 _NORMAL = 1.959964
@@ -23,16 +23,16 @@ _NORMAL = 1.959964
 
 @dataclass(frozen=True)
 class Selective:
-    """One report's risk against coverage, for a picture and a table.
+    """The risk-coverage curve of one output, for a figure and a table.
 
     Attributes
     ----------
     coverage, risk : tuple of float
-        The curve, thinned to what a picture shows.
+        The curve, thinned to what a figure shows.
     aurc, low, high : float
-        The area under the whole curve with its 95 % interval, from the rows' influence on it.
+        The area under the full curve with its 95 % interval, from the rows' influence on it.
     at : tuple of (confidence, coverage, accuracy)
-        What is left at or above chosen confidences; the accuracy is None where nothing is.
+        Coverage and accuracy at or above chosen confidences; the accuracy is None if no row is.
     """
 
     coverage: tuple[float, ...]
@@ -49,14 +49,14 @@ class Selective:
 
 @dataclass(frozen=True)
 class Selection:
-    """The curves of all reports of a calibrator.
+    """The curves of all outputs of a calibrator.
 
     Attributes
     ----------
     reports : mapping of str to Selective
-        One a report.
+        One per output.
     change : mapping of str to (estimate, low, high)
-        How far each repaired report's area is from the direct one's, paired by rows.
+        How much each repair changes the area of the direct probabilities, paired by rows.
     """
 
     reports: Mapping[str, Selective]
@@ -64,35 +64,35 @@ class Selection:
 
     @classmethod
     def of(cls, rows: Mapping[str, LabelledRows]) -> Selection:
-        """Compute the curves of reports on the same rows."""
-        curves = {name: risk_curve(each) for name, each in rows.items()}
-        moves = {name: aurc_influence(each) for name, each in rows.items()}
-        share = {name: each.weights / each.weights.sum() for name, each in rows.items()}
+        """Compute the curves of several outputs on the same rows."""
+        curves = {name: risk_curve(output) for name, output in rows.items()}
+        influence = {name: aurc_influence(output) for name, output in rows.items()}
+        share = {name: output.weights / output.weights.sum() for name, output in rows.items()}
         reports = {
-            name: _selective(curve, _NORMAL * _error(moves[name], share[name]))
+            name: _selective(curve, _NORMAL * _standard_error(influence[name], share[name]))
             for name, curve in curves.items()
         }
         change = {}
         for name in curves.keys() - {"original", "direct"}:
             estimate = curves[name].aurc - curves["direct"].aurc
-            reach = _NORMAL * _error(moves[name] - moves["direct"], share[name])
-            change[name] = (estimate, estimate - reach, estimate + reach)
+            margin = _NORMAL * _standard_error(influence[name] - influence["direct"], share[name])
+            change[name] = (estimate, estimate - margin, estimate + margin)
         return cls(reports, dict(sorted(change.items(), reverse=True)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python values."""
         return {
-            "reports": {name: each.to_dict() for name, each in self.reports.items()},
-            "change": {name: list(each) for name, each in self.change.items()},
+            "reports": {name: output.to_dict() for name, output in self.reports.items()},
+            "change": {name: list(interval) for name, interval in self.change.items()},
         }
 
 
-def _error(influence: Vector, share: Vector) -> float:
+def _standard_error(influence: Vector, share: Vector) -> float:
     """Return the standard error of a mean of influences."""
     return math.sqrt(float(np.square(share * influence).sum()))
 
 
-def _selective(curve: RiskCoverage, reach: float) -> Selective:
+def _selective(curve: RiskCoverage, margin: float) -> Selective:
     grid = np.arange(1, _POINTS + 1) / _POINTS
     last = len(curve.coverage) - 1
     shown = np.unique(np.minimum(np.searchsorted(curve.coverage, grid - 1e-12), last))
@@ -104,7 +104,7 @@ def _selective(curve: RiskCoverage, reach: float) -> Selective:
         tuple(curve.coverage[shown].tolist()),
         tuple(curve.risk[shown].tolist()),
         curve.aurc,
-        max(curve.aurc - reach, 0.0),
-        min(curve.aurc + reach, 1.0),
+        max(curve.aurc - margin, 0.0),
+        min(curve.aurc + margin, 1.0),
         tuple(at),
     )

@@ -17,30 +17,32 @@ from cordcal.metrics.rows import LabelledRows
 
 Name = TypeVar("Name", bound=Hashable)
 Replicates = Mapping[str, Vector]
-"""By measure, its value in each resample."""
+"""By metric, its value in each resample."""
 
 RESAMPLES = 1000
 # 8 MB of float64 counts at a time: within the last cache, and enough that calls cost little.
 _BLOCK_ENTRIES = 2**20
 
 
-class _Resampled:
-    """One report's measures as functions of how often each row is counted."""
+class _ResampledMetrics:
+    """The metrics of some probabilities as functions of how often each row is counted."""
 
     def __init__(self, rows: LabelledRows, measures: Collection[str]) -> None:
         self.weight = rows.weight
         prepared = {key: METRICS[key].resampled(rows) for key in measures}
-        self.measures = {key: each for key, each in prepared.items() if each is not None}
+        self.measures = {
+            key: function for key, function in prepared.items() if function is not None
+        }
 
     def values(self, counts: Matrix) -> dict[str, Vector]:
-        """Return the measures, one value for each column of counts."""
+        """Return the metrics, one value for each column of counts."""
         weight = counts if self.weight is None else counts * self.weight[:, None]
         total = weight.sum(axis=0)
         return {key: measure(weight, total) for key, measure in self.measures.items()}
 
 
 def resampled(
-    reports: Mapping[Name, Sequence[LabelledRows]],
+    outputs: Mapping[Name, Sequence[LabelledRows]],
     splits: Sequence[npt.NDArray[np.intp]],
     population: int,
     *,
@@ -48,15 +50,15 @@ def resampled(
     seed: int = 0,
     measures: Collection[str] | None = None,
 ) -> dict[Name, Replicates]:
-    """Measure every report on the same resamples of the rows, averaged over splits.
+    """Compute metrics on the same resamples for all outputs, averaged over splits.
 
-    Rows are drawn from the whole population, so that splits, which overlap, are resampled
-    together and not as if they were independent.
+    Rows are drawn from the whole population: splits overlap, so they are not resampled as if
+    they were independent.
 
     Parameters
     ----------
-    reports : mapping
-        Each report's rows, one entry a split.
+    outputs : mapping
+        The rows of each output, one entry per split.
     splits : sequence of ndarray of int
         Which rows of the population each split evaluates on.
     population : int
@@ -66,44 +68,47 @@ def resampled(
     seed : int
         Seed of the draws.
     measures : collection of str, optional
-        Those to resample; all that can be where left out.
+        The metrics to resample; by default all that can be.
 
     Returns
     -------
     replicates : dict
-        By report, the values of every measure that can be resampled.
+        By output, the values of every metric that can be resampled.
     """
     rng = np.random.default_rng(seed)
-    wanted = METRICS if measures is None else measures
+    keys = METRICS if measures is None else measures
     prepared = {
-        name: [_Resampled(rows, wanted) for rows in split] for name, split in reports.items()
+        name: [_ResampledMetrics(rows, keys) for rows in by_split]
+        for name, by_split in outputs.items()
     }
-    found: dict[Name, dict[str, list[Vector]]] = {name: {} for name in reports}
+    blocks: dict[Name, dict[str, list[Vector]]] = {name: {} for name in outputs}
     size = max(1, _BLOCK_ENTRIES // population)
     for start in range(0, resamples, size):
-        drawn = _drawn(rng, population, min(size, resamples - start))
-        chosen = [_counted(drawn[rows]) for rows in splits]
-        for name, own in prepared.items():
-            parts = [each.values(counts) for each, counts in zip(own, chosen, strict=True)]
+        drawn = _draw_counts(rng, population, min(size, resamples - start))
+        split_counts = [_fill_empty(drawn[rows]) for rows in splits]
+        for name, metrics in prepared.items():
+            parts = [
+                metric.values(counts) for metric, counts in zip(metrics, split_counts, strict=True)
+            ]
             for key in parts[0]:
                 mean = np.mean([part[key] for part in parts], axis=0)
-                found[name].setdefault(key, []).append(mean)
+                blocks[name].setdefault(key, []).append(mean)
     return {
         name: {key: np.concatenate(parts) for key, parts in values.items()}
-        for name, values in found.items()
+        for name, values in blocks.items()
     }
 
 
-def _drawn(rng: np.random.Generator, population: int, resamples: int) -> Matrix:
-    """Draw resamples: how often each row is counted, one column a resample."""
+def _draw_counts(rng: np.random.Generator, population: int, resamples: int) -> Matrix:
+    """Draw resamples: how often each row is counted, one column per resample."""
     counts = np.empty((population, resamples))
     for column in counts.T:
         column[:] = np.bincount(rng.integers(0, population, population), minlength=population)
     return counts
 
 
-def _counted(counts: Matrix) -> Matrix:
-    """Count every row once where, of a handful of rows, none was drawn."""
+def _fill_empty(counts: Matrix) -> Matrix:
+    """Count every row once in resamples that drew none of a small split's rows."""
     counts[:, counts.sum(axis=0) == 0.0] = 1.0
     return counts
 
@@ -115,66 +120,66 @@ def percentile_interval(values: Vector, level: float = 0.95) -> tuple[Vector, Ve
     return low, high
 
 
-Report = tuple[str, str]
-"""Key and report, such as ``("svs", "repaired")``."""
+Output = tuple[str, str]
+"""A calibrator's key and one of its outputs, such as ``("svs", "repaired")``."""
 
-ORIGINAL: Report = ("uncalibrated", "original")
+ORIGINAL: Output = ("uncalibrated", "original")
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The rows of every report, a few numbers each, and their resampled measures.
+    """The rows of every output, a few numbers each, and their resampled metrics.
 
     Attributes
     ----------
-    rows : mapping of report to sequence of LabelledRows
-        One entry a split.
+    rows : mapping of output to sequence of LabelledRows
+        One entry per split.
     splits : sequence of ndarray of int
         Which rows of the population each split evaluates on.
     population : int
         Rows that resamples draw from.
     seed : int
         Seed of the draws.
-    replicates : mapping of report to mapping of str to ndarray
-        Each measure's value in every resample.
+    replicates : mapping of output to mapping of str to ndarray
+        Each metric's value in every resample.
     """
 
-    rows: Mapping[Report, Sequence[LabelledRows]]
+    rows: Mapping[Output, Sequence[LabelledRows]]
     splits: Sequence[Classes]
     population: int
     seed: int
-    replicates: Mapping[Report, Replicates]
+    replicates: Mapping[Output, Replicates]
 
     @classmethod
     def of(
         cls,
-        rows: Mapping[Report, Sequence[LabelledRows]],
+        rows: Mapping[Output, Sequence[LabelledRows]],
         splits: Sequence[Classes],
         population: int,
         seed: int,
     ) -> Evidence:
-        """Resample the measures of all reports together."""
+        """Resample the metrics of all outputs together."""
         replicates = resampled(rows, splits, population, seed=seed)
         return cls(rows, splits, population, seed, replicates)
 
-    def at_floor(self, report: Report) -> Classes:
-        """Return the rows whose true class the report gives so little that NLL is floored."""
-        found = [
+    def at_floor(self, output: Output) -> Classes:
+        """Return the rows whose true class has so little probability that the NLL is clipped."""
+        rows = [
             split[part.true_mass <= NLL_FLOOR]
-            for split, part in zip(self.splits, self.rows[report], strict=True)
+            for split, part in zip(self.splits, self.rows[output], strict=True)
         ]
-        return np.unique(np.concatenate(found))
+        return np.unique(np.concatenate(rows))
 
     def nll_without(
-        self, left_out: Classes, reports: Sequence[Report]
-    ) -> tuple[dict[Report, float], dict[Report, Vector]]:
-        """Return reports' NLL, and its replicates, on the other rows alone."""
-        kept = [~np.isin(split, left_out) for split in self.splits]
+        self, left_out: Classes, outputs: Sequence[Output]
+    ) -> tuple[dict[Output, float], dict[Output, Vector]]:
+        """Return the NLL of outputs, and its replicates, without some rows."""
+        masks = [~np.isin(split, left_out) for split in self.splits]
         rows = {
-            name: [part.take(keep) for part, keep in zip(self.rows[name], kept, strict=True)]
-            for name in reports
+            name: [part.take(mask) for part, mask in zip(self.rows[name], masks, strict=True)]
+            for name in outputs
         }
-        splits = [split[keep] for split, keep in zip(self.splits, kept, strict=True)]
+        splits = [split[mask] for split, mask in zip(self.splits, masks, strict=True)]
         drawn = resampled(rows, splits, self.population, seed=self.seed, measures=("nll",))
         estimates = {
             name: float(np.mean([NLLStream.of_rows(part).mean() for part in parts]))
@@ -183,13 +188,13 @@ class Evidence:
         return estimates, {name: values["nll"] for name, values in drawn.items()}
 
 
-# Resamples per block: bounds the gathered values to some megabytes.
+# Resamples per block, which limits the gathered values to some megabytes.
 _BLOCK = 1000
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean of one measure over the conditions of one group, with its interval.
+    """The mean of one metric over the conditions of one group, with its interval.
 
     Attributes
     ----------
@@ -220,7 +225,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Test:
-    """One cell of a table of tests of whether differences centre at zero.
+    """One cell of a table that tests whether differences are centred at zero.
 
     Attributes
     ----------
@@ -264,12 +269,12 @@ def simultaneous_intervals(
 ) -> list[Effect]:
     """Bootstrap conditions within each group; the intervals hold jointly.
 
-    Every measure of a group sees the same resamples, so that measures stay paired.
+    Every metric of a group uses the same resamples, so that metrics stay paired.
 
     Parameters
     ----------
     differences : mapping of str to array_like
-        By measure, one paired difference a condition, splits already averaged.
+        By metric, one paired difference per condition, splits already averaged.
     groups : sequence of str
         The group (data set) of each condition.
     level : float
@@ -313,15 +318,15 @@ def simultaneous_intervals(
         inside = table[np.array([group == name for group in groups])]
         means = bootstrap_means(inside, resamples, np.random.default_rng(stream))
         low, high = np.quantile(means, [tail, 1.0 - tail], axis=0)
-        for place, measure in enumerate(columns):
+        for column, measure in enumerate(columns):
             effects.append(
                 Effect(
                     group=name,
                     measure=measure,
                     n=len(inside),
-                    mean=float(inside[:, place].mean()),
-                    low=float(low[place]),
-                    high=float(high[place]),
+                    mean=float(inside[:, column].mean()),
+                    low=float(low[column]),
+                    high=float(high[column]),
                     level=level,
                 )
             )
@@ -329,7 +334,7 @@ def simultaneous_intervals(
 
 
 def bootstrap_means(values: Vector, resamples: int, rng: np.random.Generator) -> Vector:
-    """Return the column means of resampled rows, one row a resample."""
+    """Return the column means of resampled rows, one row per resample."""
     rows = len(values)
     means = np.empty((resamples, values.shape[1]))
     for start in range(0, resamples, _BLOCK):
@@ -376,7 +381,7 @@ def wilcoxon_table(cells: Mapping[str, npt.ArrayLike]) -> list[Test]:
     Parameters
     ----------
     cells : mapping of str to array_like
-        By cell, one paired difference a condition, splits already averaged.
+        By cell, one paired difference per condition, splits already averaged.
 
     Returns
     -------
@@ -395,7 +400,7 @@ def wilcoxon_table(cells: Mapping[str, npt.ArrayLike]) -> list[Test]:
     if not cells:
         raise InputError("cells", "is empty", "pass at least one")
     columns = {name: _finite(values, name) for name, values in cells.items()}
-    # scipy has no answer where nothing differs; there is no evidence of a difference then.
+    # scipy fails if all differences are zero; there is no evidence of a difference then.
     p_values = [
         float(wilcoxon(values).pvalue) if np.any(values) else 1.0 for values in columns.values()
     ]

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from cordcal._errors import InputError
-from cordcal.evaluate.statistics import ORIGINAL, Report, percentile_interval
+from cordcal.evaluate.statistics import ORIGINAL, Output, percentile_interval
 from cordcal.metrics import METRICS, DecisionChanges
 from cordcal.metrics.registry import leading_metrics
 
@@ -21,7 +21,7 @@ _LATEX_SIGNS = {
     "better": r"\,$\blacktriangledown$",
     "worse": r"\,$\blacktriangle$",
 }
-# What LaTeX reads otherwise, and what its plain fonts lack; longer pieces first.
+# Characters that LaTeX interprets or its plain fonts lack; longer sequences first.
 _LATEX = {
     "\\": r"\textbackslash{}",
     "s̄": r"$\bar{s}$",
@@ -59,13 +59,13 @@ class Part:
     Attributes
     ----------
     text : str
-        The number as it is printed.
+        The formatted number.
     strong : bool
-        Whether it is printed in bold.
+        Whether to print it in bold.
     mark : {"", "better", "worse"}
         A triangle: the repair lowers or raises the value.
     stars : str
-        Asterisks of a test, or a dagger for one that goes the other way.
+        Asterisks of a test, or a dagger for one in the opposite direction.
     """
 
     text: str
@@ -75,12 +75,12 @@ class Part:
 
 
 Entry = tuple[Part, ...]
-"""One place of a table; several parts are printed with slashes between them."""
+"""One cell of a table; several parts are separated by slashes."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table in the paper's form."""
+    """A table in the form of the paper."""
 
     name: str
     caption: str
@@ -100,22 +100,22 @@ def markdown(table: Table) -> str:
     <BLANKLINE>
     A caption.
     """
-    lines = [_line(_escaped(name) for name in table.header)]
-    lines.append(_line("---" for _ in table.header))
-    lines += [_line(_markdown_entry(entry) for entry in row) for row in table.rows]
-    return "\n".join([*lines, "", _plain(table.caption)])
+    lines = [_markdown_row(_escape_cell(name) for name in table.header)]
+    lines.append(_markdown_row("---" for _ in table.header))
+    lines += [_markdown_row(_markdown_entry(entry) for entry in row) for row in table.rows]
+    return "\n".join([*lines, "", _escape_text(table.caption)])
 
 
-def _line(cells: Iterable[str]) -> str:
+def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escaped(text: str) -> str:
-    return _plain(text).replace("|", r"\|")
+def _escape_cell(text: str) -> str:
+    return _escape_text(text).replace("|", r"\|")
 
 
-def _plain(text: str) -> str:
-    # Markdown lets HTML through, and names come from other people's files.
+def _escape_text(text: str) -> str:
+    # Markdown passes HTML through, and names come from users' files.
     return " ".join(text.split()).replace("<", "&lt;").replace("*", r"\*")
 
 
@@ -124,11 +124,11 @@ def _markdown_entry(entry: Entry) -> str:
 
 
 def _markdown_part(part: Part) -> str:
-    body = _escaped(part.text)
+    body = _escape_cell(part.text)
     if part.strong:
         body = f"**{body}**"
     sign = SIGNS[part.mark]
-    return f"{body}{_escaped(part.stars)}{' ' + sign if sign else ''}"
+    return f"{body}{_escape_cell(part.stars)}{' ' + sign if sign else ''}"
 
 
 def latex(table: Table) -> str:
@@ -148,11 +148,11 @@ def latex(table: Table) -> str:
         rf"{' & '.join(_latex_text(name) for name in table.header)} \\ \midrule",
     ]
     previous = None
-    for first, *rest in table.rows:
+    for first, *others in table.rows:
         name = _latex_entry(first)
         if previous is not None and name != previous:
             lines.append(r"\addlinespace")
-        cells = ["" if name == previous else name, *(_latex_entry(entry) for entry in rest)]
+        cells = ["" if name == previous else name, *(_latex_entry(entry) for entry in others)]
         lines.append(rf"{' & '.join(cells)} \\")
         previous = name
     lines += [r"\bottomrule", r"\end{tabular}"]
@@ -173,16 +173,17 @@ def _latex_part(part: Part) -> str:
 
 
 def _latex_text(text: str) -> str:
-    done, rest = "", text
-    while rest:
-        piece = next((each for each in _LATEX if rest.startswith(each)), rest[0])
-        done += _LATEX.get(piece, piece)
-        rest = rest[len(piece) :]
-    return done
+    escaped, position = "", 0
+    while position < len(text):
+        matches = (piece for piece in _LATEX if text.startswith(piece, position))
+        piece = next(matches, text[position])
+        escaped += _LATEX.get(piece, piece)
+        position += len(piece)
+    return escaped
 
 
 def html(table: Table) -> str:
-    """Return a table as HTML without scripts or classes, for notebooks and pages of one's own.
+    """Return a table as HTML without scripts or classes, for notebooks and other pages.
 
     Examples
     --------
@@ -213,10 +214,10 @@ def _html_part(part: Part) -> str:
     return f"{body}{stars}{' ' + sign if sign else ''}"
 
 
-def reports_of(comparison: Comparison) -> Iterator[tuple[Report, DecisionChanges | None]]:
-    """Yield every report with the changes it makes, None for those that keep decisions.
+def outputs_of(comparison: Comparison) -> Iterator[tuple[Output, DecisionChanges | None]]:
+    """Yield every output with the changes it makes, None if it keeps every prediction.
 
-    A map that keeps decisions by itself has one report.
+    A calibrator that needs no repair has one output.
     """
     yield ORIGINAL, None
     for entry in comparison:
@@ -228,15 +229,15 @@ def reports_of(comparison: Comparison) -> Iterator[tuple[Report, DecisionChanges
 
 
 def frame_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return one mapping a report: its measures, their intervals, and what it changes."""
+    """Return one mapping per output: its metrics, their intervals, and its changes."""
     rows = []
-    for (key, report), changes in reports_of(comparison):
+    for (key, report), changes in outputs_of(comparison):
         row: dict[str, Any] = {"calibrator": key, "report": report}
         for measure, value in comparison.measures(key, report).items():
             row[measure] = value
-            ends = _ends(comparison, key, report, measure)
-            if ends is not None:
-                row[f"{measure}_low"], row[f"{measure}_high"] = ends
+            interval = _interval(comparison, (key, report), measure)
+            if interval is not None:
+                row[f"{measure}_low"], row[f"{measure}_high"] = interval
         for name in ("tpcr", "gained", "lost", "neutral"):
             row[name] = 0.0 if changes is None else getattr(changes, name)
         rows.append(row)
@@ -244,30 +245,31 @@ def frame_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def table_of(comparison: Comparison, measures: Sequence[str] | None, intervals: bool) -> Table:
-    """Return the comparison as a table; in bold the best of the reports that keep decisions."""
-    chosen = _checked(comparison, measures)
-    header = ["Calibrator", "Report", "TPCR (%)", *(METRICS[name].axis for name in chosen)]
-    best = {name: (found.key, found.report) for name, found in comparison.best.items()}
+    """Return the comparison as a table, the best prediction-preserving values in bold."""
+    shown = _check_measures(comparison, measures)
+    headings = (METRICS[name].axis for name in shown)
+    header = ("Calibrator", "Output", "Predictions changed (%)", *headings)
+    best = {name: (record.key, record.report) for name, record in comparison.best.items()}
     rows = []
-    for (key, report), changes in reports_of(comparison):
+    for output, changes in outputs_of(comparison):
         cells = [Part(f"{0.0 if changes is None else 100.0 * changes.tpcr:.2f}")]
-        for name in chosen:
+        for name in shown:
             write = METRICS[name].write
-            shown = write(comparison.measures(key, report)[name])
-            ends = _ends(comparison, key, report, name) if intervals else None
-            if ends is not None:
-                shown = f"{shown} [{', '.join(map(write, ends))}]"
-            cells.append(Part(shown, strong=best.get(name) == (key, report)))
-        rows.append(((Part(key),), (Part(report),), *((cell,) for cell in cells)))
+            text = write(comparison.measures(*output)[name])
+            interval = _interval(comparison, output, name) if intervals else None
+            if interval is not None:
+                text = f"{text} [{', '.join(map(write, interval))}]"
+            cells.append(Part(text, strong=best.get(name) == output))
+        rows.append(tuple((cell,) for cell in (*map(Part, output), *cells)))
     caption = (
         f"{comparison.n_evaluation:,} evaluation rows, {comparison.n_classes} classes"
-        f"{'; 95 % bootstrap intervals' if intervals else ''}. TPCR: decisions changed. Bold: the "
-        "best report that keeps every decision."
+        f"{'; 95 % bootstrap intervals' if intervals else ''}. Bold: the best that changes no "
+        "prediction."
     )
-    return Table("comparison", caption, tuple(header), tuple(rows))
+    return Table("comparison", caption, header, tuple(rows))
 
 
-def _checked(comparison: Comparison, measures: Sequence[str] | None) -> Sequence[str]:
+def _check_measures(comparison: Comparison, measures: Sequence[str] | None) -> Sequence[str]:
     known = list(comparison.uncalibrated)
     if measures is None:
         return ["accuracy", *leading_metrics()]
@@ -278,18 +280,16 @@ def _checked(comparison: Comparison, measures: Sequence[str] | None) -> Sequence
     return names
 
 
-def _ends(
-    comparison: Comparison, key: str, report: str, measure: str
-) -> tuple[float, float] | None:
-    """Return the ends of a measure's interval; None where it is not resampled."""
-    drawn = comparison.replicates(key, report, measure)
+def _interval(comparison: Comparison, output: Output, measure: str) -> tuple[float, float] | None:
+    """Return the 95 % interval of a metric; None if it is not resampled."""
+    drawn = comparison.replicates(*output, measure)
     if drawn is None:
         return None
-    # Binned errors of resamples are larger than the sample's, whose rows they draw twice: the
-    # replicates are moved by that bias, or an ECE would lie below its own interval.
-    value = comparison.measures(key, report)[measure]
+    # Resamples repeat rows, which inflates binned errors.  Without this shift by the bias, an ECE
+    # would lie below its own interval.
+    value = comparison.measures(*output)[measure]
     low, high = map(float, percentile_interval(drawn - drawn.mean() + value))
-    # Moved, an interval must not leave the measure's range: no accuracy above one, and nothing
-    # below zero that never is.
+    # The shifted interval must stay in the metric's range: no accuracy above one, and no negative
+    # value of a non-negative metric.
     low = max(low, 0.0) if drawn.min() >= 0.0 else low
     return low, min(high, max(float(drawn.max()), value))

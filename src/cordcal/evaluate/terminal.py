@@ -1,4 +1,4 @@
-"""Tables for a terminal: whole columns are left out where it is too narrow; no number is cut."""
+"""Tables for a terminal: if it is too narrow, whole columns are omitted, never parts of numbers."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
-# No terminal is as wide: what a table needs is measured against it.
+# Wider than any terminal, to measure the full width of a table.
 _ANY_WIDTH = 10_000
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, whether it holds words, and when it goes.
+    """A column: its heading, whether it contains text, and when it is dropped.
 
     Parameters
     ----------
     heading : str
-        What stands above it.
-    words : bool
-        Whether its entries are words, set to the left, and may be broken into lines.
-    goes : int
-        The columns of 1 are left out first, then those of 2, and so on; those of 0 never.
+        The heading.
+    text : bool
+        Whether its entries are text: left-aligned, and wrapped if needed.
+    drop : int
+        Columns with 1 are dropped first, then those with 2, and so on; those with 0 never.
     """
 
     heading: str
-    words: bool = False
-    goes: int = 0
+    text: bool = False
+    drop: int = 0
 
 
 @dataclass
 class FittingTable:
-    """Rows under columns; rich prints as many columns as there is room for.
+    """A table that rich prints with as many columns as fit.
 
     Parameters
     ----------
     columns : sequence of Column
         All columns.
     title, caption : str
-        What stands above and below.
+        Text above and below.
 
     Examples
     --------
     >>> from rich.console import Console
-    >>> table = FittingTable([Column("map", words=True), Column("NLL"), Column("seconds", goes=1)])
+    >>> table = FittingTable([Column("map", text=True), Column("NLL"), Column("seconds", drop=1)])
     >>> table.add("ts", "0.2500", "0.01")
     >>> Console(width=24).print(table)
     ┏━━━━━┳━━━━━━━━┓
@@ -70,7 +70,7 @@ class FittingTable:
     _sections: set[int] = field(default_factory=set)
 
     def add(self, *cells: Any) -> None:
-        """Add a row: text, or what rich prints, one entry a column."""
+        """Add a row of text or rich renderables, one per column."""
         self._rows.append(cells)
 
     def add_section(self) -> None:
@@ -78,9 +78,9 @@ class FittingTable:
         self._sections.add(len(self._rows) - 1)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        chosen = self._chosen(console, options)
+        chosen = self._columns_that_fit(console, options)
         yield self._table(chosen)
-        left_out = [each.heading for each in self.columns if each not in chosen]
+        left_out = [column.heading for column in self.columns if column not in chosen]
         lines = [self.caption] if self.caption else []
         if left_out:
             them = "it" if len(left_out) == 1 else "them"
@@ -91,12 +91,12 @@ class FittingTable:
         for line in lines:
             yield Text(line, style="italic")
 
-    def _chosen(self, console: Console, options: ConsoleOptions) -> list[Column]:
-        """Return the columns that there is room for."""
-        free = options.update(max_width=_ANY_WIDTH)
-        for stage in range(max(column.goes for column in self.columns) + 1):
-            chosen = [column for column in self.columns if not 0 < column.goes <= stage]
-            if console.measure(self._table(chosen), options=free).maximum <= options.max_width:
+    def _columns_that_fit(self, console: Console, options: ConsoleOptions) -> list[Column]:
+        """Return the columns that fit."""
+        unlimited = options.update(max_width=_ANY_WIDTH)
+        for stage in range(max(column.drop for column in self.columns) + 1):
+            chosen = [column for column in self.columns if not 0 < column.drop <= stage]
+            if console.measure(self._table(chosen), options=unlimited).maximum <= options.max_width:
                 break
         return chosen
 
@@ -108,28 +108,28 @@ class FittingTable:
         for column in chosen:
             table.add_column(
                 Text(column.heading),
-                justify="left" if column.words else "right",
-                no_wrap=not column.words,
+                justify="left" if column.text else "right",
+                no_wrap=not column.text,
                 overflow="fold",
             )
-        places = [place for place, column in enumerate(self.columns) if column in chosen]
+        shown = [index for index, column in enumerate(self.columns) if column in chosen]
         for number, cells in enumerate(self._rows):
-            shown = (cells[place] for place in places)
-            # Text: a class called [red] is a word, not a wish for colour.
+            row = (cells[index] for index in shown)
+            # Text: a class named [red] must not be read as markup.
             table.add_row(
-                *(Text(cell) if isinstance(cell, str) else cell for cell in shown),
+                *(Text(cell) if isinstance(cell, str) else cell for cell in row),
                 end_section=number in self._sections,
             )
         return table
 
 
-_PARTS = ("gained", "lost", "neutral")
-# On a narrow terminal NLL stays and ECE goes last; other measures go before accuracy.
-_MEASURES_GO = {"nll": 0, "ece": 5}
+_CHANGE_KINDS = ("gained", "lost", "neutral")
+# On a narrow terminal NLL stays and ECE is dropped last; other metrics go before accuracy.
+_MEASURES_DROP = {"nll": 0, "ece": 5}
 
 
 def comparison_table(data: Mapping[str, Any]) -> Any:
-    """Return a rich table: each report's accuracy, changes and main measures.
+    """Return a rich table: accuracy, changes and main metrics of each output.
 
     Parameters
     ----------
@@ -138,29 +138,34 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     """
     from rich.text import Text
 
-    # What fits beside the changes on a terminal; the HTML report has all measures.
+    # These fit a terminal next to the changes; the HTML report has all metrics.
     main = leading_metrics()
     table = FittingTable(
         [
-            Column("calibrator", words=True),
-            Column("report", words=True),
-            Column("accuracy", goes=4),
-            Column("TPCR"),
-            *(Column(name, goes=2) for name in ("C+", "C−", "C0")),
-            *(Column(METRICS[name].short, goes=_MEASURES_GO.get(name, 3)) for name in main),
-            Column("fit, s", goes=1),
+            Column("calibrator", text=True),
+            Column("output", text=True),
+            Column("accuracy", drop=4),
+            Column("changed"),
+            *(Column(name, drop=2) for name in ("C+", "C−", "C0")),
+            *(Column(METRICS[name].short, drop=_MEASURES_DROP.get(name, 3)) for name in main),
+            Column("fit, s", drop=1),
         ],
-        caption="percent, but for NLL and Brier; green: best that keeps every decision",
+        caption=(
+            "accuracy, predictions changed (TPCR) and ECE in %; "
+            "green: best among those that change no prediction"
+        ),
     )
 
-    def add(key: str, report: str, measures: Mapping[str, float], changes: Any, fit: str) -> None:
-        parts = [0.0] * 4 if changes is None else [changes[name] for name in ("tpcr", *_PARTS)]
-        cells = [Text(f"{100 * part:.2f}") for part in (measures["accuracy"], *parts)]
+    def add(key: str, output: str, measures: Mapping[str, float], changes: Any, fit: str) -> None:
+        shares = (
+            [0.0] * 4 if changes is None else [changes[name] for name in ("tpcr", *_CHANGE_KINDS)]
+        )
+        cells = [Text(f"{100 * share:.2f}") for share in (measures["accuracy"], *shares)]
         for name in main:
             best = data["best"][name]
-            style = "bold green" if (best["key"], best["report"]) == (key, report) else ""
+            style = "bold green" if (best["key"], best["report"]) == (key, output) else ""
             cells.append(Text(METRICS[name].write(measures[name]), style=style))
-        table.add(key, report, *cells, fit)
+        table.add(key, output, *cells, fit)
 
     add("uncalibrated", "original", data["uncalibrated"], None, "")
     for entry in data["calibrators"]:
@@ -174,8 +179,8 @@ def comparison_table(data: Mapping[str, Any]) -> Any:
     return table
 
 
-def concerns_text(sentences: Iterable[str]) -> list[Any]:
-    """Return what to check before any advice, one line each, loud."""
+def caveats_text(sentences: Iterable[str]) -> list[Any]:
+    """Return caveats in bold red, one per line."""
     from rich.text import Text
 
     return [Text(f"! {sentence}", style="bold red") for sentence in sentences]

@@ -1,4 +1,4 @@
-"""A small drawing board for the report's pictures: axes, marks and their hover texts as SVG.
+"""SVG drawing for the report's figures: axes, marks and their hover texts.
 
 Colours are CSS classes, so that the same drawing serves light, dark and print.
 """
@@ -12,19 +12,19 @@ from itertools import pairwise
 
 from markupsafe import Markup, escape
 
-# Room for tick labels and axis titles, in the drawing's own units.
+# Margins for tick labels and axis titles, in the drawing's units.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
 # Above this ratio of largest to smallest, a linear axis hides everything but the largest.
 _LOG_RATIO = 8.0
 # Values further than this many interquartile ranges from the quartiles would stretch an axis.
 _FENCE = 3.0
-# About the width of a letter and the height of a line in a label.
-_LETTER, _LINE = 6.5, 12
+# Approximate width of a character and height of a line in a label.
+_CHARACTER, _LINE = 6.5, 12
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: its title, its range, and how its ticks are written."""
+    """One axis: its title, its range, and its ticks."""
 
     title: str
     low: float
@@ -33,22 +33,22 @@ class Axis:
 
     @classmethod
     def around(cls, title: str, values: Sequence[float], *, log: bool = False) -> Axis:
-        """Return an axis that holds the values with a little air."""
+        """Return an axis that contains the values with some padding."""
         low, high = min(values), max(values)
         if log:
             return cls(title, low / 1.15, high * 1.15, log=True)
-        air = 0.08 * (high - low) or 0.05 * abs(high) or 0.5
-        return cls(title, low - air, high + air)
+        padding = 0.08 * (high - low) or 0.05 * abs(high) or 0.5
+        return cls(title, low - padding, high + padding)
 
     @classmethod
     def robust(cls, title: str, values: Sequence[float]) -> Axis:
-        """Return an axis for the bulk of the values; what lies beyond is pinned to its edge."""
+        """Return an axis for most of the values; outliers are pinned to its edges."""
         inside = _bulk(values)
         log = min(inside) > 0 and max(inside) > _LOG_RATIO * min(inside)
         return cls.around(title + (", log scale" if log else ""), inside, log=log)
 
     def pinned(self, value: float) -> float:
-        """Return a value, or the end of the axis where it lies beyond."""
+        """Return a value, limited to the range of the axis."""
         return min(max(value, self.low), self.high)
 
     def place(self, value: float) -> float:
@@ -57,25 +57,25 @@ class Axis:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def ticks(self, wanted: int = 5) -> list[float]:
+    def ticks(self, count: int = 5) -> list[float]:
         """Return round values inside the range."""
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [step * 10.0**power for power in decades for step in (1, 2, 5)]
             return [mark for mark in marks if self.low <= mark <= self.high]
-        step = self._step(wanted)
+        step = self._step(count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
 
-    def _step(self, wanted: int) -> float:
-        raw = (self.high - self.low) / wanted
+    def _step(self, count: int) -> float:
+        raw = (self.high - self.low) / count
         power = 10.0 ** math.floor(math.log10(raw))
         return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
 
-    def write(self, value: float, wanted: int = 5) -> str:
-        """Return a tick's label, with as many digits as tell it from its neighbours."""
-        step = value if self.log else self._step(wanted)
+    def write(self, value: float, count: int = 5) -> str:
+        """Return a tick's label, with enough digits to distinguish it from its neighbours."""
+        step = value if self.log else self._step(count)
         digits = max(0, -math.floor(math.log10(step)))
         return f"{value:,.{digits}f}".replace("-", "−")
 
@@ -97,7 +97,7 @@ Box = tuple[float, float, float, float]
 def _bulk(values: Sequence[float]) -> list[float]:
     """Return the values within the fences of their quartiles, and those near them.
 
-    What would no more than double the range stays inside.
+    Values that would at most double the range are included.
     """
     ordered = sorted(values)
     low, high = ordered[len(ordered) // 4], ordered[(3 * len(ordered)) // 4]
@@ -108,7 +108,7 @@ def _bulk(values: Sequence[float]) -> list[float]:
 
 
 def _around(across: float, down: float, wide: float) -> Iterator[tuple[float, float]]:
-    """Yield places for a text around a point, the nearest first: its left end and its middle."""
+    """Yield positions for a text around a point, the nearest first: its left end and its middle."""
     for step in (0, 1, -1, 2, -2, 3, -3):
         yield across + 9, down + step * _LINE
         yield across - 9 - wide, down + step * _LINE
@@ -117,7 +117,7 @@ def _around(across: float, down: float, wide: float) -> Iterator[tuple[float, fl
 
 
 def _through(places: Sequence[tuple[float, float]]) -> str:
-    """Return a path through places; from the second on by steps, which are shorter to write."""
+    """Return a path through places; relative steps after the first point, which are shorter."""
     steps = [f"{x - left:.4g} {y - top:.4g}" for (left, top), (x, y) in pairwise(places)]
     start = "M{:g} {:g}".format(*places[0])
     return (start + ("l" + " ".join(steps) if steps else "")).replace(" -", "-")
@@ -141,11 +141,11 @@ class Drawing:
             self._axis_below()
         else:
             self.reuse(below)
-        self._axis_beside()
+        self._axis_left()
 
     @classmethod
     def below(cls, x: Axis, name: str, *, height: int) -> Markup:
-        """Return an axis below drawings, to be given to them by its name."""
+        """Return an x axis that several drawings reuse by name."""
         drawing = cls(x, Axis("", 0.0, 1.0), height=height)
         drawing._parts.clear()
         drawing._axis_below()
@@ -165,7 +165,7 @@ class Drawing:
             self._text(at, floor + 15, text, "middle")
         self._text((_LEFT + wall) / 2, self.height - 6, self.x.title, "title middle")
 
-    def _axis_beside(self) -> None:
+    def _axis_left(self) -> None:
         wall = self.width - _RIGHT
         ticks = [(self.at(self.x.low, tick)[1], self.y.write(tick)) for tick in self.y.ticks()]
         self._lines([f"M{_LEFT} {at:g}H{wall}" for at, _ in ticks])
@@ -192,14 +192,14 @@ class Drawing:
         self._line(self.at(*start), self.at(*end), kind)
 
     def labels(self, texts: Sequence[tuple[float, float, str]]) -> None:
-        """Write beside points of the data, where neither a text nor a mark is in the way.
+        """Write labels next to points of the data, without covering other labels or marks.
 
-        A text that finds no room is left out: its mark still tells it.
+        A label that does not fit is omitted; the hover text of its mark still has it.
         """
         taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in self._marks]
         for x, y, text in sorted(texts, key=lambda label: -label[1]):
             across, down = self.at(x, y)
-            wide = _LETTER * len(text)
+            wide = _CHARACTER * len(text)
             for left, middle in _around(across, down, wide):
                 box = (left, middle - _LINE / 2, left + wide, middle + _LINE / 2)
                 if self._holds(box) and not any(_meet(box, other) for other in taken):
@@ -253,37 +253,37 @@ class Drawing:
         """
         across, down = self.at(x, y)
         self._marks.append((across, down))
-        told = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
-        self._parts.append(Markup(_SHAPES[shape]).format(kind, across, down, told))
+        attribute = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
+        self._parts.append(Markup(_SHAPES[shape]).format(kind, across, down, attribute))
 
     def slots(self, words: str, values: Mapping[str, Sequence[str]]) -> None:
-        """Tell values of several lines at even steps of x; the script makes the hover texts.
+        """Add values of several lines at even steps of x; the script creates the hover texts.
 
-        ``words`` is what is said of a step, with {} for its ends.
+        ``words`` describes a step, with {} for its ends.
         """
         box = (_LEFT, _TOP, self.width - _LEFT - _RIGHT, self.height - _TOP - _BOTTOM)
-        told = ";".join(f"{name}:{','.join(each)}" for name, each in values.items())
+        text = ";".join(f"{name}:{','.join(steps)}" for name, steps in values.items())
         shape = Markup('<g class="slots" data-box="{}" data-words="{}" data-values="{}"></g>')
-        self._parts.append(shape.format(" ".join(map(str, box)), words, told))
+        self._parts.append(shape.format(" ".join(map(str, box)), words, text))
 
     def shared(self, name: str) -> Markup:
-        """Return what was drawn so far for other drawings to `reuse`, and no more."""
+        """Return the parts so far as a hidden element that other drawings `reuse`."""
         drawn = Markup(
             '<svg class="shared" aria-hidden="true"><g id="{}" class="reused">{}</g></svg>'
         )
         return drawn.format(name, Markup("").join(self._parts))
 
     def reuse(self, name: str) -> None:
-        """Draw what another drawing shared, grid and all, instead of an own grid."""
+        """Replace the parts so far by those that another drawing shared."""
         self._parts = [Markup('<use href="#{}"/>').format(name)]
 
     def markup(self, description: str) -> Markup:
-        """Return the SVG element; ``description`` is what a screen reader says."""
+        """Return the SVG element; ``description`` is for screen readers."""
         frame = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}" tabindex="0">{}</svg>')
         return frame.format(self.width, self.height, description, Markup("").join(self._parts))
 
 
-# Side of a small diagram, in its own units: the script draws in the same.
+# Side of a small diagram, in units that the script uses too.
 PANEL = 100
 
 
@@ -291,7 +291,7 @@ def panel(
     lines: Mapping[str, Sequence[tuple[float, float]]], description: str, tip: str | None = None
 ) -> Markup:
     """Return a small square diagram from 0 to 1 with a diagonal and lines through points."""
-    told = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
+    attribute = Markup("") if tip is None else Markup(' data-tip="{}"').format(tip)
     paths = Markup("").join(
         Markup('<path class="line {}" d="{}"/>').format(
             kind, _through([(round(PANEL * x, 1), round(PANEL * (1 - y), 1)) for x, y in points])
@@ -301,12 +301,14 @@ def panel(
     )
     frame = Markup(
         '<svg class="panel" viewBox="-2 -2 {edge} {edge}" data-size="{size}" role="img" '
-        'aria-label="{description}" tabindex="0"{told}>'
+        'aria-label="{description}" tabindex="0"{attribute}>'
         '<path class="frame" d="M0 0H{size}V{size}H0Z"/>'
         '<path class="diagonal" d="M0 {size}L{size} 0"/>'
         '<g class="lines">{paths}</g></svg>'
     )
-    return frame.format(edge=PANEL + 4, size=PANEL, description=description, told=told, paths=paths)
+    return frame.format(
+        edge=PANEL + 4, size=PANEL, description=description, attribute=attribute, paths=paths
+    )
 
 
 __all__ = ["Axis", "Drawing", "Markup", "escape", "panel"]

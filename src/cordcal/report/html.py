@@ -1,4 +1,4 @@
-"""Render the plain dict of a result as one HTML file that needs nothing else."""
+"""Render the plain dict of a result as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
 from cordcal._version import __version__
-from cordcal.evaluate.pictures import MOST_DIAGRAMS, MOST_SQUARES
+from cordcal.evaluate.pictures import MAX_DIAGRAMS, MAX_HEAT_MAP
 from cordcal.files import replacing
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
@@ -26,60 +26,60 @@ if TYPE_CHECKING:
     from cordcal.evaluate.audit_result import Audit
     from cordcal.evaluate.pictures import Pictures
 
-# Changed rows and classes that a page holds in all, shared by its calibrators; each has a few.
-_ROWS, _CLASSES, _FEWEST = 700, 300, 12
-# The measures that a narrow screen shows first.
+# Changed rows and classes of a whole page, divided among its calibrators; each has a minimum.
+_MAX_ROWS, _MAX_CLASSES, _MIN_EACH = 700, 300, 12
+# The metrics that a narrow screen shows first.
 _FIRST = ("nll", "ece")
 
 
 def helpers(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the small functions and choices that templates call by name."""
+    """Return the functions and values that templates use by name."""
     entries = data["calibrators"]
     widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
     measures = [name for name in METRICS if name in (data["uncalibrated"] or ())]
     first = [name for name in _FIRST if name in measures]
 
-    def written(measure: str, value: float | None, *, signed: bool = False) -> str:
+    def format_value(measure: str, value: float | None, *, signed: bool = False) -> str:
         return number(measure, value, signed=signed, classes=data["n_classes"])
 
     return {
         "first": first,
         "others": [name for name in measures if name not in first],
         "timed": all(entry["seconds"] for entry in entries),
-        "movers": [entry for entry in entries if entry["changes"]["n_changed"]],
-        "keepers": [entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
-        "rows_shown": max(_FEWEST, _ROWS // max(len(entries), 1)),
-        "classes_shown": max(_FEWEST, _CLASSES // max(len(entries), 1)),
-        "few_classes": data["n_classes"] <= MOST_DIAGRAMS,
-        "listed": [entry["key"] for entry in entries if all_listed(entry)],
+        "changing": [entry for entry in entries if entry["changes"]["n_changed"]],
+        "preserving": [entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
+        "rows_shown": max(_MIN_EACH, _MAX_ROWS // max(len(entries), 1)),
+        "classes_shown": max(_MIN_EACH, _MAX_CLASSES // max(len(entries), 1)),
+        "few_classes": data["n_classes"] <= MAX_DIAGRAMS,
+        "listed": [entry["key"] for entry in entries if lists_every_class(entry)],
         "first_list": next((e["classes"] for e in entries if e["key"] == data["focus"]), []),
-        "squares": data["n_classes"] <= MOST_SQUARES,
+        "draw_heat_map": data["n_classes"] <= MAX_HEAT_MAP,
         "change_kinds": CHANGE_KINDS,
         "change_kind": change_kind,
         "kind_sign": {kind: sign for kind, sign, _ in CHANGE_KINDS},
-        "number": written,
-        "bare": lambda measure, value: written(measure, value).split(" ")[0],
+        "number": format_value,
+        "bare": lambda measure, value: format_value(measure, value).split(" ")[0],
         "signed": lambda value: f"{value:+d}".replace("-", "−") if value else "0",
         "share": lambda part: f"{100 * part / widest:.3f}",
         "verdict": verdict,
-        "is_best": lambda *report: is_best(data, *report),
+        "is_best": lambda *output: is_best(data, *output),
         "sort_value": sort_value,
-        "kept_reports": kept_reports,
+        "preserving_outputs": preserving_outputs,
     }
 
 
 def facts(data: Mapping[str, Any], source: str | None) -> list[str]:
-    """Return what the page is about, for its head."""
-    found = [] if source is None else [source]
+    """Return the sizes of the data, for the page's header."""
+    items = [] if source is None else [source]
     if data["n_calibration"] is not None:
-        found.append(f"{data['n_calibration']:,} rows to calibrate on")
-    found.append(f"{data['n_evaluation']:,} rows evaluated")
-    found.append(f"{data['n_classes']:,} classes")
-    return found
+        items.append(f"{data['n_calibration']:,} rows to calibrate on")
+    items.append(f"{data['n_evaluation']:,} rows evaluated")
+    items.append(f"{data['n_classes']:,} classes")
+    return items
 
 
 def tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the numbers of what is recommended; of an audit, of the audited pair."""
+    """Return the main numbers of the recommendation, or of an audit."""
     if data["recommendation"] is None:
         return _audit_tiles(data)
     before = data["uncalibrated"]
@@ -87,7 +87,7 @@ def tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
     fitted = {entry["key"]: entry for entry in data["calibrators"]}.get(key)
     after = before if fitted is None else fitted[report]
     return [
-        {"label": "Decisions changed", "value": "0", "note": "every decision is kept"},
+        {"label": "Predictions changed", "value": "0", "note": "every prediction is kept"},
         {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"},
         *_measure_tiles(before, after, "" if fitted is None else f", {key}"),
     ]
@@ -96,27 +96,27 @@ def tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
 def _audit_tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
     (entry,) = data["calibrators"]
     changed = f"{100 * entry['changes']['tpcr']:.2f} %"
-    found = [
-        {"label": "Decisions changed, direct", "value": changed, "note": entry["key"]},
-        {"label": "Decisions changed, repaired", "value": "0", "note": "by construction"},
+    items = [
+        {"label": "Predictions changed, direct", "value": changed, "note": entry["key"]},
+        {"label": "Predictions changed, repaired", "value": "0", "note": "by construction"},
     ]
     before = data["uncalibrated"]
     if not before:
-        return found
+        return items
     accuracy = number("accuracy", before["accuracy"])
-    found.append({"label": "Accuracy", "value": accuracy, "note": "kept"})
-    return found + _measure_tiles(before, entry["repaired"], ", repaired")
+    items.append({"label": "Accuracy", "value": accuracy, "note": "kept"})
+    return items + _measure_tiles(before, entry["repaired"], ", repaired")
 
 
 def _measure_tiles(
-    before: Mapping[str, float], after: Mapping[str, float], whose: str
+    before: Mapping[str, float], after: Mapping[str, float], suffix: str
 ) -> list[dict[str, str]]:
     return [
         {
-            "label": f"{METRICS[measure].short}{whose}",
+            "label": f"{METRICS[measure].short}{suffix}",
             "value": number(measure, after[measure]),
-            # A number is not parted from its unit where a tile is narrow.
-            "note": f"uncalibrated {_unbroken(measure, before)}" if whose else "",
+            # A non-breaking space keeps the number and its unit on one line.
+            "note": f"uncalibrated {_unbroken(measure, before)}" if suffix else "",
         }
         for measure in leading_metrics()
     ]
@@ -127,7 +127,7 @@ def _unbroken(measure: str, values: Mapping[str, float]) -> str:
 
 
 def settings(data: Mapping[str, Any], source: str | None) -> dict[str, str]:
-    """Return how the result came about."""
+    """Return the settings and versions that produced the result."""
     shown = {} if source is None else {"scores": source}
     shown |= {name: str(value) for name, value in data["settings"].items()}
     shown["data fingerprint"] = data["fingerprint"]
@@ -139,42 +139,42 @@ def settings(data: Mapping[str, Any], source: str | None) -> dict[str, str]:
 
 
 def before_and_after(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the two reports that stand at the top: the classifier's own, and the advised one."""
+    """Return the two outputs at the top of the page: the original and the recommended one."""
     advice = data["recommendation"]
     key, report = (data["focus"], "repaired")
     if advice is not None:
         key, report = advice["key"], advice["report"]
-    entry = {each["key"]: each for each in data["calibrators"]}.get(key)
+    entry = next((entry for entry in data["calibrators"] if entry["key"] == key), None)
     if entry is None or report not in entry["reliability"]:
         return None
     return {"entry": entry, "report": report, "whole": data["uncalibrated"], "after": entry[report]}
 
 
-def kept_reports(entry: Mapping[str, Any]) -> list[str]:
-    """Return the reports of a calibrator that keep every decision."""
+def preserving_outputs(entry: Mapping[str, Any]) -> list[str]:
+    """Return the outputs of a calibrator that keep every prediction."""
     if entry["keeps_decisions"]:
         return ["direct"]
     return ["repaired"] if entry["lift"] is None else ["repaired", "lift"]
 
 
-def all_listed(entry: Mapping[str, Any]) -> bool:
-    """Tell whether every class of a calibrator is there, with its diagram."""
+def lists_every_class(entry: Mapping[str, Any]) -> bool:
+    """Return whether the data contain every class of a calibrator, with its diagram."""
     return bool(entry["classes"] and entry["classes"][0]["bins"])
 
 
 def sort_value(entry: Mapping[str, Any], measure: str) -> float:
-    """Return what a column is sorted by: the best report that keeps every decision.
+    """Return a column's sort value: the best output that keeps every prediction.
 
-    All of these have the same accuracy; there it is the direct report's.
+    All of these have the same accuracy, so accuracy is sorted by the direct output.
     """
     if measure == "accuracy":
         return float(entry["direct"][measure])
     choose = min if METRICS[measure].lower_is_better else max
-    return float(choose(entry[report][measure] for report in kept_reports(entry)))
+    return float(choose(entry[output][measure] for output in preserving_outputs(entry)))
 
 
 def verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
-    """Return the sign of a clear gain or cost of the repair; nothing where chance explains it."""
+    """Return an arrow for a clear gain or cost of the repair; empty if it is not clear."""
     if gain is None:
         return Markup("")
     falls, rises = gain["low"] > 0, gain["high"] < 0  # the gain is direct minus repaired
@@ -186,7 +186,7 @@ def verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
 
 
 def change_kind(row: Mapping[str, Any]) -> str | None:
-    """Return the name of a changed row's kind, None without a label."""
+    """Return the kind of a changed row, None without a label."""
     if row["label"] is None:
         return None
     if row["label"] == row["direct_decision"]:
@@ -195,7 +195,7 @@ def change_kind(row: Mapping[str, Any]) -> str | None:
 
 
 def is_best(data: Mapping[str, Any], measure: str, key: str, report: str) -> bool:
-    """Tell whether a report is the best by a measure of those that keep every decision."""
+    """Return whether an output is the best by a metric among those that keep every prediction."""
     best = (data.get("best") or {}).get(measure)
     return best is not None and (best["key"], best["report"]) == (key, report)
 
@@ -213,20 +213,20 @@ def audit_data(
     Parameters
     ----------
     audit : Audit
-        What `cordcal.audit` found.
+        The result of `cordcal.audit`.
     pictures : Pictures
-        The numbers behind the pictures of the same rows.
+        The data of the figures of the same rows.
     name : str
-        What to call the audited calibrator.
+        The name of the audited calibrator.
     fingerprint : str
-        Recognises the audited rows.
+        Identifies the audited rows.
     class_names : tuple of str, optional
-        One name a column.
+        One name per column.
     """
     labelled = bool(audit.measures)
 
-    def values(report: str) -> dict[str, float]:
-        return {each.measure: getattr(each, report) for each in audit.measures}
+    def values(output: str) -> dict[str, float]:
+        return {metric.measure: getattr(metric, output) for metric in audit.measures}
 
     entry = {
         "key": name,
@@ -236,10 +236,14 @@ def audit_data(
         "repaired": values("repaired"),
         "changes": audit.changes.to_dict(),
         "gain": {
-            # An audit reports repaired minus direct, a comparison what the repair gains.
-            each.measure: {"estimate": -each.difference, "low": -each.high, "high": -each.low}
-            for each in audit.measures
-            if each.low is not None and each.high is not None
+            # An audit has repaired minus direct, a comparison direct minus repaired.
+            metric.measure: {
+                "estimate": -metric.difference,
+                "low": -metric.high,
+                "high": -metric.low,
+            }
+            for metric in audit.measures
+            if metric.low is not None and metric.high is not None
         },
         "lift_gain": {},
         "seconds": None,
@@ -249,7 +253,7 @@ def audit_data(
         "shares": {},
         **pictures.to_dict(),
     }
-    reading = audit._reading()
+    sentences = audit._sentences()
     return {
         "n_calibration": None,
         "n_evaluation": audit.n,
@@ -269,23 +273,23 @@ def audit_data(
         "need": [],
         "left_out": {},
         "best": {},
-        "concerns": [each.to_dict() for each in audit.concerns],
+        "concerns": [caveat.to_dict() for caveat in audit.concerns],
         "recommendation": None,
-        "headline": reading[0],
-        "reading": reading[1:],
+        "headline": sentences[0],
+        "reading": sentences[1:],
         "next_step": None,
     }
 
 
-# End tags that HTML lets one leave out: a fifth of a page of tables.
+# End tags that are optional in HTML: a fifth of a page of tables.
 _OPTIONAL_END = re.compile(r"</t[dhr]>\s*(?=<(?:t[dhr]\b|/tr>|/tbody>|/thead>))")
-# The page's script, one file a topic, in this order.
+# The page's script, one file per topic, in this order.
 _TOPICS = ("theme", "sort", "choose", "filter", "classes", "scroll", "slots", "tips")
 
 
 @cache
 def environment() -> Any:
-    """Return the templates; whatever they show is escaped."""
+    """Return the template environment; it escapes everything by default."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
@@ -298,7 +302,7 @@ def environment() -> Any:
 
 
 def own_file(name: str) -> Markup:
-    """Return one of our own files as it is; nothing of the caller's passes here."""
+    """Return one of the package's own template files unescaped; never user data."""
     folder = resources.files("cordcal.report").joinpath("templates")
     return Markup(folder.joinpath(name).read_text(encoding="utf-8"))
 
@@ -357,7 +361,7 @@ def write_html(
     source: str | None = None,
     overwrite: bool = True,
 ) -> None:
-    """Write the report to ``path``, whole or not at all.
+    """Write the report to ``path``, completely or not at all.
 
     Parameters
     ----------
@@ -366,7 +370,7 @@ def write_html(
     path : path
         The HTML file.
     overwrite : bool
-        Whether a file of that name may be replaced.
+        Whether to replace an existing file.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(

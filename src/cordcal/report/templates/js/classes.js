@@ -2,7 +2,7 @@
 // the names, the counts and the original report of the first one's.
 {
   const first = document.querySelector(".class-list[data-first] tbody");
-  const given = first ? [...first.rows] : [];
+  const firstRows = first ? [...first.rows] : [];
   const cell = (text) => { const made = document.createElement("td"); made.textContent = text; return made; };
   const rowOf = (reports, text, source) => {
     const [numbers, ...bins] = text.split(" ");
@@ -17,7 +17,7 @@
   const moved = (row) => count(row, 3) + count(row, 4);
   for (const list of document.querySelectorAll(".class-list[data-classes]")) {
     const { reports, classes } = list.dataset;
-    const rows = classes.split("|").map((text, at) => rowOf(reports.split(" "), text, given[at]));
+    const rows = classes.split("|").map((text, at) => rowOf(reports.split(" "), text, firstRows[at]));
     rows.sort((one, other) => moved(other) - moved(one) || count(other, 2) - count(one, 2));
     list.querySelector("tbody").replaceChildren(...rows);
   }
@@ -29,8 +29,8 @@ for (const list of document.querySelectorAll(".class-list")) {
   const shown = list.querySelector(".classes-shown");
   if (find) {
     const filter = () => {
-      const wanted = find.value.trim().toLowerCase();
-      for (const row of rows) row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted);
+      const query = find.value.trim().toLowerCase();
+      for (const row of rows) row.hidden = !row.cells[0].textContent.toLowerCase().includes(query);
       shown.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} classes`;
     };
     find.addEventListener("input", filter);

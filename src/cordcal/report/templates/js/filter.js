@@ -11,17 +11,17 @@ for (const article of document.querySelectorAll(".detail")) {
   const [from, to] = ["from", "to"].map((role) => heads.findIndex((head) => head.dataset.role === role));
   const rows = [...table.tBodies[0].rows];
   let move = null;
-  const matches = (row, wanted) => {
+  const matches = (row, query) => {
     const text = (column) => row.cells[column].textContent;
     if (kind && kind.value && row.dataset.kind !== kind.value) return false;
     if (move && (text(from) !== move.from || text(to) !== move.to)) return false;
-    return !wanted || text(0) === wanted || words.some((column) => text(column).toLowerCase().includes(wanted));
+    return !query || text(0) === query || words.some((column) => text(column).toLowerCase().includes(query));
   };
   const filter = () => {
-    const wanted = find.value.trim().toLowerCase();
+    const query = find.value.trim().toLowerCase();
     let count = 0;
     for (const row of rows) {
-      row.hidden = !matches(row, wanted);
+      row.hidden = !matches(row, query);
       count += row.hidden ? 0 : 1;
     }
     shown.textContent = `${count} of ${rows.length} rows`;

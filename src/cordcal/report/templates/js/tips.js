@@ -24,7 +24,7 @@
     tip.style.top = `${above < 8 ? box.bottom + 8 : above}px`;
   };
   // The numbers of a picture that has a table stand there: a mark's text is its row.
-  for (const figure of document.querySelectorAll("figure[data-told]")) {
+  for (const figure of document.querySelectorAll("figure[data-tips-from-table]")) {
     const heads = [...figure.querySelectorAll("thead th")].map((head) => head.textContent.toLowerCase());
     const rows = figure.querySelectorAll("tbody tr");
     figure.querySelectorAll("svg .mark").forEach((mark, index) => {
@@ -33,7 +33,7 @@
     });
   }
   document.addEventListener("pointerover", (event) => {
-    // Marks that lie on each other are told together.
+    // Marks that lie on each other are shown together.
     const under = document.elementsFromPoint(event.clientX, event.clientY).filter((each) => text(each) !== undefined);
     const mark = event.target.closest("[data-tip], [data-from]");
     if (under.length) show(under.slice(0, 8)); else if (mark) show([mark]); else hide();

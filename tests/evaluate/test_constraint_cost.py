@@ -10,11 +10,11 @@ import pytest
 import cordcal
 from cordcal.evaluate import constraint_cost
 from cordcal.evaluate.constraint_cost import (
+    cost_without_labels,
     lower_end,
-    price_of_keeping,
+    measure_constraint_cost,
     share_at_end,
     smallest_loss,
-    unlabelled_price,
 )
 
 
@@ -65,7 +65,7 @@ def test_no_repair_of_the_kind_is_better() -> None:
     logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(1200, 4)) + np.array([0, 0, 1.0, 2.0])
     model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
     reports = model.predict_both(logits)
-    found = price_of_keeping(reports.direct, reports.decision, labels)
+    found = measure_constraint_cost(reports.direct, reports.decision, labels)
     # CORD is such a repair, and so is the least that keeps each decision.
     assert found.kept <= cordcal.metrics.nll(reports.repaired, labels) + 3e-4
     assert found.free <= cordcal.metrics.nll(reports.direct, labels) + 3e-4
@@ -79,7 +79,7 @@ def test_no_repair_of_the_kind_is_better() -> None:
 
 def test_certain_rows_are_no_trouble() -> None:
     direct = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]])
-    found = price_of_keeping(direct, np.array([0, 0, 2]), np.array([1, 0, 2]))
+    found = measure_constraint_cost(direct, np.array([0, 0, 2]), np.array([1, 0, 2]))
     assert np.isfinite([found.kept, found.free]).all()
 
 
@@ -91,8 +91,8 @@ def test_without_labels_it_is_the_divergence_from_what_keeps() -> None:
     mass[:2] = 0.0, 1.0
     raised = np.maximum(mass, end)
     expected = np.mean(rel_entr(mass, raised) + rel_entr(1 - mass, 1 - raised))
-    assert unlabelled_price(mass, end) == pytest.approx(expected, rel=1e-12)
-    assert unlabelled_price(raised, end) == 0.0
+    assert cost_without_labels(mass, end) == pytest.approx(expected, rel=1e-12)
+    assert cost_without_labels(raised, end) == 0.0
 
 
 def test_rows_at_the_end_are_counted() -> None:
@@ -111,4 +111,4 @@ def test_an_audit_tells_it_without_labels() -> None:
     kept = 5 / 11
     expected = (0.4 * np.log(0.4 / kept) + 0.6 * np.log(0.6 / (1 - kept))) / 2
     assert found.price == pytest.approx(expected, rel=1e-12)
-    assert f"costs {expected:.4f} nats a row" in found.interpret()
+    assert f"costs {expected:.4f} nats per row" in found.interpret()

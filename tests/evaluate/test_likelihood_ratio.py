@@ -9,7 +9,7 @@ from scipy import optimize, stats
 import cordcal
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
-from cordcal.evaluate.needed import calibration_tests, reading
+from cordcal.evaluate.likelihood_ratio import calibration_tests, describe_tests
 
 
 def fit_cache(logits: np.ndarray, labels: np.ndarray) -> FitCache:
@@ -39,7 +39,7 @@ def test_the_statistic_is_twice_the_gain_in_log_likelihood() -> None:
     assert ts.statistic == pytest.approx(2 * (loss(1.0) - best), abs=1e-6)
     assert ts.p_value == pytest.approx(stats.chi2.sf(ts.statistic, 1))
     assert ts.needed
-    assert "Calibration is needed" in reading([ts])[0]
+    assert "Calibration is needed" in describe_tests([ts])[0]
 
 
 def test_p_values_are_uniform_where_nothing_is_needed() -> None:

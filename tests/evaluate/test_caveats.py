@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal.evaluate.trust import audit_concerns, overlap, split_concerns
+from cordcal.evaluate.caveats import audit_caveats, overlap, split_caveats
 
 
 def rows(count: int = 800, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -18,7 +18,7 @@ def rows(count: int = 800, classes: int = 5, seed: int = 0) -> tuple[np.ndarray,
 
 
 def concerns(logits, labels, classes=5, names=None):
-    return audit_concerns(logits.argmax(axis=1), labels, classes=classes, names=names)
+    return audit_caveats(logits.argmax(axis=1), labels, classes=classes, names=names)
 
 
 def test_sound_rows_raise_no_concern() -> None:
@@ -81,7 +81,7 @@ def test_an_audit_says_first_what_to_check() -> None:
     assert wrong.interpret().startswith("Check first: accuracy")
     assert wrong.to_dict()["concerns"][0]["figures"]["shift"] == -1
     few = cordcal.audit(p[:30], p[:30], labels[:30])
-    assert few.concerns[0].sentence.startswith("too few rows to judge a report by: 30")
+    assert few.concerns[0].figures == {"evaluation": 30, "needed": 100}
     assert cordcal.audit(p[:30], p[:30]).concerns == ()
 
 
@@ -116,7 +116,7 @@ def test_few_rows_give_measures_and_no_advice() -> None:
 def test_absent_classes_are_counted_and_named() -> None:
     _, labels = rows()
     keep = labels != 3
-    found = split_concerns(labels[keep], labels[keep], classes=5, names=list("abcde"))
+    found = split_caveats(labels[keep], labels[keep], classes=5, names=list("abcde"))
     assert [each.sentence for each in found] == [
         "1 of 5 classes has no calibration row (d)",
         "1 of 5 classes has no evaluation row (d)",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cordcal
+from errors import refused
 
 
 def rows(count: int = 400, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +102,7 @@ def test_given_reports() -> None:
         fit, fit_labels, {"given": given, "mine": halved}, evaluation=(test, test_labels)
     )
     assert found["given"].repaired == found["mine"].repaired
-    with pytest.raises(cordcal.InputError, match="direct_calibration has shape"):
+    with refused("direct_calibration", naming="shape"):
         cordcal.compare(fit[1:], fit_labels[1:], {"given": given}, evaluation=(test, test_labels))
 
 
