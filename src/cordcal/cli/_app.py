@@ -13,8 +13,8 @@ import typer
 
 import cordcal
 from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
-from cordcal.cli._command import complain, problem_of, problem_of_usage
 from cordcal.cli._console import VERBOSITY, echo, echo_error
+from cordcal.cli._errors import problem_from_error, problem_from_usage, report_problem
 from cordcal.cli._streams import discard, standard_streams, writing
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -78,7 +78,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
             return int(code or 0)
         except _USAGE_ERRORS as error:
-            return complain(problem_of_usage(error))
+            return report_problem(problem_from_usage(error))
         except (BrokenPipeError, SystemExit) as error:
             # click and rich turn a reader that is gone into SystemExit.
             if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
@@ -88,7 +88,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         except (OSError, ValueError, ImportError, MemoryError, Warning) as error:
             if VERBOSITY.verbose:
                 echo_error("".join(traceback.format_exception(error)))
-            return complain(problem_of(_named(error)))
+            return report_problem(problem_from_error(_named(error)))
         except Exception as error:
             # Python would end with 1, which means more than that for check.
             echo_error("".join(traceback.format_exception(error)))

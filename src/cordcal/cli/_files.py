@@ -163,3 +163,46 @@ def _keys(path: str, stream: Any) -> list[_Key]:
 
 def _identity(status: os.stat_result) -> _Key:
     return ("file", status.st_dev, status.st_ino)
+
+
+def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
+    """Refuse an output file that could not be written, before any work is done."""
+    if str(path) == "-":
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(str(target), "is a folder", "name a file in it")
+    if target.exists() and not target.is_file():
+        raise InputError(str(target), "is no regular file", "name a file")
+    if target.exists() and not force:
+        raise InputError(str(target), "exists already", "pass --force to replace it")
+    folder = target.parent
+    if not folder.is_dir():
+        why = f"cannot be written: the folder {folder} does not exist"
+        raise InputError(str(target), why, "make it first, or name another")
+    if not os.access(folder, os.W_OK):
+        why = f"cannot be written: the folder {folder} is not writable"
+        raise InputError(str(target), why, "name another")
+
+
+def check_suffix(path: str | os.PathLike[str], what: str, *suffixes: str) -> None:
+    """Refuse an output whose suffix names another format than the one that is written.
+
+    Examples
+    --------
+    >>> check_suffix("report.html", "an HTML page", ".html", ".htm")
+    """
+    suffix = Path(path).suffix
+    # No suffix, or the end of a version such as run-1.2, names no format.
+    if suffix and not suffix[1:].isdecimal() and suffix.lower() not in suffixes:
+        raise InputError(
+            os.fspath(path),
+            f"has the suffix {suffix!r}, but {what} is written",
+            f"use the suffix {' or '.join(suffixes)}",
+        )
+
+
+def check_report(path: Path, *, force: bool) -> None:
+    """Refuse a file that a report could not be written to, before any work is done."""
+    check_suffix(path, "an HTML page", ".html", ".htm")
+    check_output(path, force=force)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cordcal.serving.auditing import AuditedFiles
 
 
-def is_for_parts(output: str, scores: str | None) -> bool:
+def is_parts_output(output: str, scores: str | None) -> bool:
     """Whether an output is a folder of parts: where the input is, and nothing names a file."""
     if output == "-" or scores is None:
         return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._apply_answers import apply_to_answers, refuse_with_answers
+from cordcal.cli._answers import apply_to_answers, refuse_with_answers
 from cordcal.cli._command import add_command
 from cordcal.cli._console import (
     echo_debug,
@@ -18,24 +18,24 @@ from cordcal.cli._console import (
     row_progress,
     show_json,
 )
-from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._files import check_output
+from cordcal.cli._inputs import check_classes, open_pair, open_scores, refuse_with_pair
 from cordcal.cli._options import (
+    ANSWER_OPTIONS,
+    DEFAULT_INPUTS,
     ForceOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     OriginalOption,
     OutputDtype,
     OutputLayout,
     SchedulerOption,
-    check_classes,
     check_on_error,
-    check_output,
-    open_file,
-    open_pair,
-    refuse_with_pair,
+    with_input_options,
 )
-from cordcal.cli._parts import apply_in_parts, is_for_parts
+from cordcal.cli._parts import apply_in_parts, is_parts_output
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile
@@ -51,7 +51,9 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "features", "features_columns", "header", *ANSWERS)
+@with_input_options(
+    "key", "columns", "class_names", "features", "features_columns", "header", *ANSWER_OPTIONS
+)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
@@ -81,7 +83,7 @@ def apply(
     explain: Annotated[
         bool, typer.Option("--explain", help="Add the story of each row's repair.")
     ] = False,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     drop_rest: Annotated[
         bool, typer.Option("--drop-rest", help="Leave the input's other columns out.")
     ] = False,
@@ -107,7 +109,7 @@ def apply(
     json: JsonOption = False,
 ) -> None:
     """Write repaired reports: probabilities whose own argmax is the classifier's decision."""
-    in_parts = scheduler is not None or is_for_parts(output, scores or original)
+    in_parts = scheduler is not None or is_parts_output(output, scores or original)
     if not in_parts:
         _check_output(output, force=force)
     if json and output == "-":
@@ -145,7 +147,7 @@ def apply(
                 "pass the rows' scores, not --original and --direct (--with-direct writes the "
                 "direct report too)",
             )
-        if where.answers is not None:
+        if inputs.answers is not None:
             refuse_with_answers(
                 resume=resume,
                 scheduler=scheduler,
@@ -155,9 +157,9 @@ def apply(
                 input=input,
             )
             beside: dict[str, Any] = {"on_error": treatment, "force": force, "json": json}
-            apply_to_answers(fitted, where, scores, output, options, **beside)
+            apply_to_answers(fitted, inputs, scores, output, options, **beside)
             return
-        rows, names = _with_calibrator(fitted, model, scores, where, input, options, rest=rest)
+        rows, names = _with_calibrator(fitted, model, scores, inputs, input, options, rest=rest)
     else:
         if original is None or direct is None or scores is not None:
             raise InputError(
@@ -166,10 +168,10 @@ def apply(
                 "pass --original and --direct, the classifier's and your calibrator's reports of "
                 "the same rows",
             )
-        refuse_with_pair(where, "key", "features", "features_columns")
+        refuse_with_pair(inputs, "key", "features", "features_columns")
         pattern = getattr(fitted, "score_columns_", None)
         pair = open_pair(
-            original, direct, where, kind=input, pattern=pattern, rest=rest, on_error=treatment
+            original, direct, inputs, kind=input, pattern=pattern, rest=rest, on_error=treatment
         )
         rows, names = _with_repair(fitted, model, pair, options)
     writing: dict[str, Any] = {
@@ -250,7 +252,7 @@ def _with_calibrator(
     fitted: Any,
     model: str,
     path: str,
-    where: Where,
+    inputs: InputOptions,
     input: Any,
     options: dict[str, Any],
     *,
@@ -263,7 +265,7 @@ def _with_calibrator(
     classes = own or tuple(map(str, range(fitted.n_classes_)))
     pattern = getattr(fitted, "score_columns_", None)
     known: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
-    found = open_file(path, where, kind=input, rest=rest, **known)
+    found = open_scores(path, inputs, kind=input, rest=rest, **known)
     kind = fitted.calibrator_.input
     if found.kind != kind:
         raise InputError(

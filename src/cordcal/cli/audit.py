@@ -9,10 +9,14 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
-from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._files import check_report
+from cordcal.cli._inputs import open_pair
 from cordcal.cli._options import (
+    ANSWER_OPTIONS,
+    DEFAULT_INPUTS,
     ForceOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     ReportOption,
@@ -20,8 +24,7 @@ from cordcal.cli._options import (
     StrictOption,
     WideOption,
     check_on_error,
-    check_report,
-    open_pair,
+    with_input_options,
 )
 from cordcal.cli._parts import audit_in_parts
 
@@ -37,7 +40,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading(
+@with_input_options(
     "columns",
     "class_names",
     "labels",
@@ -45,7 +48,7 @@ def register(app: typer.Typer) -> None:
     "weights",
     "weights_column",
     "header",
-    *ANSWERS,
+    *ANSWER_OPTIONS,
 )
 def audit(
     original: Annotated[
@@ -54,7 +57,7 @@ def audit(
     direct: Annotated[
         str, typer.Option("--direct", help="The calibrator's reports of the same rows.")
     ],
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     model: Annotated[
         str | None,
@@ -74,7 +77,7 @@ def audit(
     echo_heading(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    first, second = open_pair(original, direct, where, kind=input, on_error=treatment)
+    first, second = open_pair(original, direct, inputs, kind=input, on_error=treatment)
     names = first.class_names or second.class_names
     if scheduler is not None:
         found = audit_in_parts(first, second, scheduler, cord=repair, on_error=treatment)

@@ -14,19 +14,18 @@ from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
-from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._files import check_output, check_suffix
+from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed_scores, read_scores
 from cordcal.cli._options import (
+    ANSWER_OPTIONS,
+    DEFAULT_INPUTS,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
     InputOption,
+    InputOptions,
     JsonOption,
-    check_output,
-    check_pair,
-    check_suffix,
-    read,
-    read_groups,
-    read_renamed,
+    with_input_options,
 )
 
 if TYPE_CHECKING:
@@ -47,14 +46,16 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "labels", "labels_column", "header", *ANSWERS)
+@with_input_options(
+    "key", "columns", "class_names", "labels", "labels_column", "header", *ANSWER_OPTIONS
+)
 def check(
     reports: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
     original: Annotated[
         str | None,
         typer.Option("--original", help="The scores whose decisions must stay, for tpcr."),
     ] = None,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     most: Annotated[
         list[str] | None,
@@ -96,9 +97,9 @@ def check(
     wanted = _gates(gates, most or [], least or [])
     from cordcal.evaluate import gates as library
 
-    scores, before = _read(reports, original, where, input)
+    scores, before = _read(reports, original, inputs, input)
     if before is not None:
-        check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
+        check_same_shape(before.path, before.values.shape, scores.path, scores.values.shape)
         before = _by_number(before, scores)
     labels = scores.labels
     if labels is None and before is not None and before.labels is not None:
@@ -109,7 +110,7 @@ def check(
         labels,
         gates=wanted,
         original=None if before is None else before.values,
-        groups=read_groups(groups, groups_column, reports, header=where.header),
+        groups=read_groups(groups, groups_column, reports, header=inputs.header),
         baseline=None if baseline is None else _baseline(baseline, scores),
     )
     names = None if scores.class_names is None else list(scores.class_names)
@@ -128,19 +129,23 @@ def check(
 
 
 def _read(
-    report: str, original: str | None, where: Where, kind: Any
+    report: str, original: str | None, inputs: InputOptions, kind: Any
 ) -> tuple[Scores, Scores | None]:
     """Read the report and the original; the columns that are named may be those of one of them."""
     try:
-        scores = read(report, where, role="repaired", kind=kind)
+        scores = read_scores(report, inputs, role="repaired", kind=kind)
     except InputError:
-        if where.columns is None or original is None or report == "-":
+        if inputs.columns is None or original is None or report == "-":
             raise
-        before = read(original, Where(columns=where.columns, header=where.header), role="original")
+        before = read_scores(
+            original, InputOptions(columns=inputs.columns, header=inputs.header), role="original"
+        )
         names: dict[str, Any] = {"expected": before.class_names, "classes_in": original}
-        scores = read(report, replace(where, columns=None), role="repaired", kind=kind, **names)
+        scores = read_scores(
+            report, replace(inputs, columns=None), role="repaired", kind=kind, **names
+        )
         return scores, before
-    return scores, None if original is None else _original(original, where, scores)
+    return scores, None if original is None else _original(original, inputs, scores)
 
 
 def _by_number(before: Scores, scores: Scores) -> Scores:
@@ -154,17 +159,17 @@ def _by_number(before: Scores, scores: Scores) -> Scores:
     return replace(before, values=values)
 
 
-def _original(path: str, where: Where, scores: Scores) -> Scores:
+def _original(path: str, inputs: InputOptions, scores: Scores) -> Scores:
     """Read the original, whose columns may be called as those of the report or as its classes."""
-    told = replace(where.of_answers(), columns=where.columns, header=where.header)
+    told = replace(inputs.answers_only(), columns=inputs.columns, header=inputs.header)
     names = {"classes": scores.class_names, "classes_in": scores.path}
     options: dict[str, Any] = {"role": "original", **names}
-    if where.columns is None:
-        return read_renamed(path, told, **options)
+    if inputs.columns is None:
+        return read_renamed_scores(path, told, **options)
     try:
-        return read(path, told, **options)
+        return read_scores(path, told, **options)
     except InputError:
-        return read_renamed(path, Where(header=where.header), **options)
+        return read_renamed_scores(path, InputOptions(header=inputs.header), **options)
 
 
 def _probabilities(scores: Scores) -> Any:

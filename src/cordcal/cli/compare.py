@@ -11,13 +11,17 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, progress, show, show_json
-from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
+from cordcal.cli._files import check_report
+from cordcal.cli._inputs import read_calibration_rows, read_groups, require_labels
 from cordcal.cli._options import (
+    DEFAULT_INPUTS,
+    LABELLED_OPTIONS,
     AllowImportOption,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     PreserveOption,
@@ -25,11 +29,8 @@ from cordcal.cli._options import (
     StrictOption,
     WideOption,
     check_on_error,
-    check_report,
-    need_labels,
     parse_preserve,
-    read_groups,
-    read_rows,
+    with_input_options,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, compare, "compare scores.npz --report report.html")
 
 
-@reading(*LABELLED)
+@with_input_options(*LABELLED_OPTIONS)
 def compare(
     scores: Annotated[str, typer.Argument(help="Scores with labels; - reads stdin.")],
     calibrator: Annotated[
@@ -67,7 +68,7 @@ def compare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the splits.")] = 0,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     preserve: PreserveOption = "1",
     on_error: OnErrorOption = "stop",
@@ -83,9 +84,9 @@ def compare(
         check_report(report, force=force)
     echo_heading(f"cordcal compare: {scores}")
     treatment = check_on_error(on_error)
-    found, other, rows = _parts(scores, evaluation, where, treatment, kind=input)
-    truth = need_labels(found)
-    held_out: Any = share if other is None else (other.values, need_labels(other))
+    found, other, rows = _parts(scores, evaluation, inputs, treatment, kind=input)
+    truth = require_labels(found)
+    held_out: Any = share if other is None else (other.values, require_labels(other))
     from cordcal import calibrators
 
     named = [key for given in calibrator or () for key in given.split(",") if key]
@@ -108,15 +109,15 @@ def compare(
             class_names=found.class_names,
             features=found.features if other is None else None,
             groups=read_groups(
-                groups, groups_column, evaluation or scores, rows, header=where.header
+                groups, groups_column, evaluation or scores, rows, header=inputs.header
             ),
             progress=advance,
         )
-    given = where.given()
+    given = inputs.used()
     if other is not None and evaluation is None:
         given["--key"] = found.key  # of an experiment, the rows to fit on
     step = None  # its lines of Python read score files, not answers
-    if where.answers is None:
+    if inputs.answers is None:
         options = tuple(word for word in chain(*given.items()) if word)
         step = comparison.next_step(scores, options=options)
     source = Path(found.path).name
@@ -128,20 +129,20 @@ def compare(
 
 
 def _parts(
-    scores: str, evaluation: str | None, where: Where, on_error: OnError, *, kind: Any
+    scores: str, evaluation: str | None, inputs: InputOptions, on_error: OnError, *, kind: Any
 ) -> tuple[Scores, Scores | None, Classes | None]:
     """Read the rows to fit on, those to evaluate on where a file gives them, and which they are."""
-    if evaluation is None and set(where.given()) <= {"--key"} and scores != "-":
+    if evaluation is None and set(inputs.used()) <= {"--key"} and scores != "-":
         from cordcal.files._calarena import read_experiment
 
-        pair = read_experiment(scores, where.key)
+        pair = read_experiment(scores, inputs.key)
         if pair is not None:
             return *pair, None
-    found, rows = read_rows(scores, where, on_error, kind=kind)
+    found, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
     if evaluation is None:
         return found, None, rows
     same: dict[str, Any] = {"expected": found.class_names, "classes_in": scores}
-    other, rows = read_rows(evaluation, where, on_error, kind=kind, **same)
+    other, rows = read_calibration_rows(evaluation, inputs, on_error, kind=kind, **same)
     return found, other, rows
 
 

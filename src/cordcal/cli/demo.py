@@ -9,7 +9,8 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo_heading, progress
-from cordcal.cli._options import JsonOption, WideOption, check_report
+from cordcal.cli._files import check_report
+from cordcal.cli._options import JsonOption, WideOption
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:

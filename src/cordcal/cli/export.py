@@ -8,14 +8,8 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, show_json
-from cordcal.cli._options import (
-    ForceOption,
-    InputKind,
-    JsonOption,
-    OutputDtype,
-    check_output,
-    check_suffix,
-)
+from cordcal.cli._files import check_output, check_suffix
+from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype
 
 
 def register(app: typer.Typer) -> None:

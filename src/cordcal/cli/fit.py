@@ -20,21 +20,21 @@ from cordcal.cli._console import (
     row_progress,
     show_json,
 )
-from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
+from cordcal.cli._files import check_output
+from cordcal.cli._inputs import open_pair, read_calibration_rows, refuse_with_pair, require_labels
 from cordcal.cli._options import (
+    DEFAULT_INPUTS,
+    LABELLED_OPTIONS,
     ForceOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     OriginalOption,
     PreserveOption,
     check_on_error,
-    check_output,
-    need_labels,
-    open_pair,
     parse_preserve,
-    read_rows,
-    refuse_with_pair,
+    with_input_options,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading(*LABELLED, "weights", "weights_column")
+@with_input_options(*LABELLED_OPTIONS, "weights", "weights_column")
 def fit(
     scores: Annotated[
         str | None, typer.Argument(help="Calibration scores with labels; - reads stdin.")
@@ -81,7 +81,7 @@ def fit(
     direct: Annotated[
         str | None, typer.Option("--direct", help="Your own calibrator's reports of these rows.")
     ] = None,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     preserve: PreserveOption = "1",
     on_error: OnErrorOption = "stop",
@@ -106,8 +106,8 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
-        refuse_with_pair(where, "key", "labels", "labels_column", "features", "features_columns")
-        pair = _pair(original, direct, where, input, treatment)
+        refuse_with_pair(inputs, "key", "labels", "labels_column", "features", "features_columns")
+        pair = _pair(original, direct, inputs, input, treatment)
         _check_output(output, force=force)
         model, measures = _repair(*pair, depth, treatment), None
     else:
@@ -121,8 +121,8 @@ def fit(
         cordcal.PreservingCalibrator(
             calibrator, repair=wanted, preserve=depth
         )._new_repair()  # refuses others
-        found, _ = read_rows(scores, where, treatment, kind=input)
-        truth = need_labels(found)
+        found, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
+        truth = require_labels(found)
         # A mistake in the input is the graver one: tell of it before the output's.
         _check_output(output, force=force)
         if not json:
@@ -131,8 +131,8 @@ def fit(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DoubtWarning)  # said already, with the file's name
             model, measures = _calibrator(found, truth, calibrator, repair, depth)
-    if where.columns is not None and "*" in where.columns:
-        model.score_columns_ = as_patterns(where.columns)
+    if inputs.columns is not None and "*" in inputs.columns:
+        model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
@@ -231,12 +231,12 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 
 def _pair(
-    original: str | None, direct: str | None, where: Where, input: Any, on_error: OnError
+    original: str | None, direct: str | None, inputs: InputOptions, input: Any, on_error: OnError
 ) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
         raise InputError(missing, "is missing", "the repair needs both reports of the same rows")
-    return open_pair(original, direct, where, kind=input, on_error=on_error)
+    return open_pair(original, direct, inputs, kind=input, on_error=on_error)
 
 
 def _repair(

@@ -8,8 +8,7 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import show, show_json
-from cordcal.cli._inputs import NOWHERE, Where, reading
-from cordcal.cli._options import JsonOption
+from cordcal.cli._options import DEFAULT_INPUTS, InputOptions, JsonOption, with_input_options
 
 
 def register(app: typer.Typer) -> None:
@@ -17,16 +16,16 @@ def register(app: typer.Typer) -> None:
     add_command(app, info, "info scores.npz")
 
 
-@reading("header")
+@with_input_options("header")
 def info(
     file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     json: JsonOption = False,
 ) -> None:
     """Say what a file holds: scores and labels, a model, a graph or a report, and its problems."""
     from cordcal.files import inspect
 
-    found = inspect(file, header=where.header)
+    found = inspect(file, header=inputs.header)
     if json:
         show_json(found)
         return
