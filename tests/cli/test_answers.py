@@ -128,7 +128,7 @@ def test_compare_reads_answers(call, folder: Path) -> None:
         (("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "o.csv"), "name a .jsonl"),
         (
             ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--resume", "--output", "o.jsonl"),
-            "--resume does not go with --answers, which are read and written at once; leave it out",
+            "--resume does not go with --answers, which are read and written as a whole; leave it out",
         ),
         (
             ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--drop-rest"),

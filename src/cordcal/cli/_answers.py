@@ -1,4 +1,4 @@
-"""Language-model answers (``--answers``): read them as scores, and write repaired ones."""
+"""Language-model answers (``--answers``): read them as scores, write repaired ones."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
-from cordcal.cli._console import echo_info, echo_skipped, show_json
+from cordcal.cli._console import describe_changes, echo_info, echo_skipped, show_json
 from cordcal.cli._options import InputOptions
 
 if TYPE_CHECKING:
     from cordcal.files import Answers, ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 
-# In which fields a file may have the report that a command asks for, the likelier first, if not
-# where the model's interface left its numbers.
+# Fields that may contain probabilities written by cordcal, per role, likeliest first. Other roles
+# are read from the fields of the language model's API.
 _FIELDS = {"repaired": ("repaired",), "direct": ("direct", "repaired")}
-# What says where a table has something, and what to do instead where lines have it all.
+# Options for tables, and what to do instead with answers.
 _NOT_WITH_ANSWERS = {
     "--columns": "name a field of probabilities with --key",
     "--class-names": "name the options of all questions with --options",
@@ -43,7 +43,7 @@ def read_answer_file(
     labelled: bool = False,
     on_error: OnError = "stop",
 ) -> Answers:
-    """Read answers as the options say, and say what had to be decided."""
+    """Read answers with the given options, and print a summary of what was read."""
     from cordcal.files import read_answers
 
     for option in inputs.used():
@@ -52,7 +52,7 @@ def read_answer_file(
     missing: Any = inputs.answers
     variants: Any = inputs.variants or "loose"
     field = inputs.key or _detect_field(path, role)
-    found = read_answers(
+    answers = read_answers(
         path,
         options=inputs.options,
         label=inputs.labels_column,
@@ -62,41 +62,41 @@ def read_answer_file(
         labelled=labelled,
         on_error=on_error,
     )
-    echo_info(f"{path}: {found.record}")
-    return found
+    echo_info(f"{path}: {answers.record}")
+    return answers
 
 
 def _detect_field(path: str, role: str) -> str | None:
     if path == "-" or role not in _FIELDS:
         return None
     with Path(path).open("rb") as file:
-        # One line would do, if it could not be one to skip.
-        first = b"".join(islice(file, 16))
-    return next((field for field in _FIELDS[role] if f'"{field}":'.encode() in first), None)
+        # Several lines, because the first may be invalid and skipped.
+        first_lines = b"".join(islice(file, 16))
+    return next((field for field in _FIELDS[role] if f'"{field}":'.encode() in first_lines), None)
 
 
 def read_answer_scores(
     path: str, inputs: InputOptions, *, role: str = "scores", **options: Any
 ) -> Scores:
-    """Read answers as scores; say which lines were left out."""
-    found = read_answer_file(path, inputs, role=role, **options)
-    echo_skipped(Counter(found.skipped.values()))
-    return answers_to_scores(found, path, role=role)
+    """Read answers as scores; print which lines were skipped."""
+    answers = read_answer_file(path, inputs, role=role, **options)
+    echo_skipped(Counter(answers.skipped.values()))
+    return answers_to_scores(answers, path, role=role)
 
 
-def answers_to_scores(found: Answers, path: str, *, role: str = "scores") -> Scores:
-    """Return answers as scores: log-probabilities, or probabilities where a report is asked for."""
+def answers_to_scores(answers: Answers, path: str, *, role: str = "scores") -> Scores:
+    """Return answers as log-probabilities, or as probabilities for the roles in `_FIELDS`."""
     from cordcal._validation.scores import original_probabilities
     from cordcal.files import Scores
 
     if role not in _FIELDS:
-        return Scores(path, "answers", found.scores, "logits", found.labels, found.names)
-    report = original_probabilities(found.scores, "logits")
-    return Scores(path, role, report, "probabilities", found.labels, found.names)
+        return Scores(path, "answers", answers.scores, "logits", answers.labels, answers.names)
+    probabilities = original_probabilities(answers.scores, "logits")
+    return Scores(path, role, probabilities, "probabilities", answers.labels, answers.names)
 
 
-def in_memory_file(scores: Scores, numbers: Any) -> ScoreFile:
-    """Return scores in memory as a file in batches, whose rows have these numbers."""
+def in_memory_file(scores: Scores, row_numbers: Any) -> ScoreFile:
+    """Return scores in memory as a `ScoreFile` whose rows have these numbers."""
     from cordcal.files._contents import Contents
     from cordcal.files._places import Places
     from cordcal.files._sources import Whole
@@ -105,15 +105,15 @@ def in_memory_file(scores: Scores, numbers: Any) -> ScoreFile:
     vectors = {} if scores.labels is None else {"labels": scores.labels}
     matrices = {scores.key: scores.values}
     contents = Contents.of(scores.path, "jsonl", matrices, vectors, scores.class_names)
-    return ScoreFile(Whole(contents), contents, scores.key, scores.kind, Places(), numbers)
+    return ScoreFile(Whole(contents), contents, scores.key, scores.kind, Places(), row_numbers)
 
 
 def open_answer_pair(
     original: tuple[str, InputOptions], direct: tuple[str, InputOptions], *, on_error: OnError
 ) -> tuple[ScoreFile, ScoreFile]:
-    """Return two files of answers to the same questions; each comes with where things are in it.
+    """Open two files of answers to the same questions, each with its own input options.
 
-    A line that is skipped in one of them is left out of both.
+    A line that is skipped in one file is omitted from both.
     """
     import numpy as np
 
@@ -121,10 +121,10 @@ def open_answer_pair(
 
     paths, roles = (original[0], direct[0]), ("original", "direct")
     first, second = (
-        read_answer_file(*each, role=role, on_error=on_error)
-        for each, role in zip((original, direct), roles, strict=True)
+        read_answer_file(*answers, role=role, on_error=on_error)
+        for answers, role in zip((original, direct), roles, strict=True)
     )
-    lines = [len(each) + len(each.skipped) for each in (first, second)]
+    lines = [len(answers) + len(answers.skipped) for answers in (first, second)]
     if lines[0] != lines[1]:
         raise InputError(
             paths[0],
@@ -132,22 +132,22 @@ def open_answer_pair(
             "both must hold the same questions",
         )
     echo_skipped(Counter({**second.skipped, **first.skipped}.values()))
-    both = np.intersect1d(first.rows, second.rows)
-    if not both.size:
-        raise InputError(paths[0], f"and {paths[1]} have no sound line in common", "mend the lines")
-    kept = (picked(each, np.isin(each.rows, both)) for each in (first, second))
-    one, other = (
-        in_memory_file(answers_to_scores(each, path, role=role), both)
-        for each, path, role in zip(kept, paths, roles, strict=True)
+    rows = np.intersect1d(first.rows, second.rows)
+    if not rows.size:
+        raise InputError(paths[0], f"and {paths[1]} have no valid line in common", "fix the lines")
+    common = (picked(answers, np.isin(answers.rows, rows)) for answers in (first, second))
+    original_file, direct_file = (
+        in_memory_file(answers_to_scores(answers, path, role=role), rows)
+        for answers, path, role in zip(common, paths, roles, strict=True)
     )
-    return one, other
+    return original_file, direct_file
 
 
-_READ_WHOLE = "does not go with --answers, which are read and written at once"
+_READ_WHOLE = "does not go with --answers, which are read and written as a whole"
 
 
 def refuse_with_answers(**options: Any) -> None:
-    """Refuse options of `apply` that say nothing about answers, where they were used."""
+    """Refuse options of `apply` that do not apply to answers."""
     for name, value in options.items():
         if value:
             reason = (
@@ -167,7 +167,7 @@ def apply_to_answers(
     force: bool,
     json: bool,
 ) -> None:
-    """Write the lines of answers with the repaired vector of each beside."""
+    """Write the lines of answers, each with its repaired probabilities added."""
     import numpy as np
 
     from cordcal.files import write_answers
@@ -175,52 +175,53 @@ def apply_to_answers(
     from cordcal.serving.applying import CalibratedRows, report_at_once
 
     if output != "-" and Path(output).suffix.lower() not in (".jsonl", ".ndjson"):
-        raise InputError("--output", f"is {output}", "answers are written as lines: name a .jsonl")
+        raise InputError(
+            "--output", f"is {output}", "answers are written as JSON lines: name a .jsonl file"
+        )
     read = read_answer_file(path, inputs, on_error=on_error)
     _check_names(model, read, path)
-    found, skipped = _drop_longer_questions(read, model.n_classes_, path, on_error)
-    scores = replace(answers_to_scores(found, path), values=_widen(found, model.n_classes_))
+    answers, skipped = _drop_longer_questions(read, model.n_classes_, path, on_error)
+    scores = replace(answers_to_scores(answers, path), values=_widen(answers, model.n_classes_))
     rows = replace(scores, labels=None, class_names=None)
-    repairer = CalibratedRows(model, in_memory_file(rows, found.rows), **options)
-    block, done = report_at_once(repairer, output, on_error=on_error)
+    repairer = CalibratedRows(model, in_memory_file(rows, answers.rows), **options)
+    block, applied = report_at_once(repairer, output, on_error=on_error)
     extra = _extra_fields(block.extra)
     if "row" in extra:
-        found = picked(found, np.isin(found.rows, extra["row"]))
-    own = _columns(found, model.n_classes_)
-    reports = {name: report[:, own] for name, report in block.reports.items()}
+        answers = picked(answers, np.isin(answers.rows, extra["row"]))
+    columns = _columns(answers, model.n_classes_)
+    outputs = {name: values[:, columns] for name, values in block.reports.items()}
     try:
-        write_answers(output, found, reports, extra=extra, overwrite=force)
-    except InputError as refusal:
-        raise refusal.with_argument(path) if refusal.rows.size else refusal from refusal
-    total = Counter(read.skipped.values()) + skipped + Counter(done.skipped)
+        write_answers(output, answers, outputs, extra=extra, overwrite=force)
+    except InputError as error:
+        raise error.with_argument(path) if error.rows.size else error from error
+    total = Counter(read.skipped.values()) + skipped + Counter(applied.skipped)
     if json:
-        told = {**done.to_dict(), "skipped": dict(total), "record": read.record.to_dict()}
-        show_json({"output": output, **told})
+        content = {**applied.to_dict(), "skipped": dict(total), "record": read.record.to_dict()}
+        show_json({"output": output, **content})
         return
     sys.stdout.flush()
     echo_skipped(total)
     echo_info(
-        f"{'stdout' if output == '-' else output}: {done.rows:,} questions; the direct report "
-        f"would change {done.changed:,} answers ({done.changed / done.rows:.2%}), the repaired one "
-        f"changes none"
+        f"{'stdout' if output == '-' else output}: {applied.rows:,} questions; "
+        + describe_changes(applied.changed, applied.rows, "answers")
     )
 
 
 def _check_names(model: Any, answers: Answers, path: str) -> None:
-    """Refuse columns that would be taken for others of the model's."""
+    """Refuse answers whose columns would be mistaken for other classes of the model."""
     from cordcal.files._answers import OTHER
 
     if model.class_names is None:
         return
     names = tuple(map(str, model.class_names))
     if (names[-1] == OTHER) != answers.has_other:
-        wanted = "other" if names[-1] == OTHER else "even"
+        choice = "other" if names[-1] == OTHER else "even"
         has = "has one column" if names[-1] == OTHER else "has none"
         raise InputError(
             "--answers",
-            f"gives tokens that are no option {'a' if answers.has_other else 'no'} column, but the "
-            f"model {has}",
-            f"read the answers as those that it was fitted on, with --answers {wanted}",
+            f"gives tokens that are not an option {'a' if answers.has_other else 'no'} column, but "
+            f"the model {has}",
+            f"read the answers as for fitting, with --answers {choice}",
         )
     if names != answers.names and sorted(names) == sorted(answers.names):
         raise InputError(
@@ -234,41 +235,41 @@ def _check_names(model: Any, answers: Answers, path: str) -> None:
 def _drop_longer_questions(
     answers: Answers, classes: int, path: str, on_error: OnError
 ) -> tuple[Answers, Counter[str]]:
-    """Return the questions that have no more options than the model, and count the others."""
+    """Return the questions with at most the model's number of options; count the others."""
     import numpy as np
 
     from cordcal.files._answers import picked
 
     counts = np.array([len(options) for options in answers.options])
-    most = classes - answers.has_other
-    long = counts > most
-    if not long.any():
+    max_options = classes - answers.has_other
+    is_longer = counts > max_options
+    if not is_longer.any():
         return answers, Counter()
-    if on_error == "stop" or long.all():
-        first = int(long.argmax())
+    if on_error == "stop" or is_longer.all():
+        first = int(is_longer.argmax())
         raise InputError(
             path,
             "has more options than the model was fitted on",
             "fit it on questions with as many",
-            rows=answers.rows[long],
-            found=f"has {counts[first]} options but the model was fitted on {most}",
+            rows=answers.rows[is_longer],
+            found=f"has {counts[first]} options but the model was fitted on {max_options}",
         )
-    skipped = Counter({"has more options than the model was fitted on": int(long.sum())})
-    return picked(answers, ~long), skipped
+    skipped = Counter({"has more options than the model was fitted on": int(is_longer.sum())})
+    return picked(answers, ~is_longer), skipped
 
 
 def _columns(answers: Answers, classes: int) -> Any:
-    """Return which of the model's columns the answers have."""
+    """Return the model's columns that the answers have."""
     import numpy as np
 
-    own = np.arange(answers.scores.shape[1])
+    columns = np.arange(answers.scores.shape[1])
     if answers.has_other:
-        own[-1] = classes - 1
-    return own
+        columns[-1] = classes - 1
+    return columns
 
 
 def _widen(answers: Answers, classes: int) -> Any:
-    """Return the scores with as many columns as the model has."""
+    """Return the scores with all columns of the model; absent ones are −∞."""
     import numpy as np
 
     scores = np.full((len(answers), classes), -np.inf)
@@ -277,10 +278,10 @@ def _widen(answers: Answers, classes: int) -> Any:
 
 
 def _extra_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what else a line is given: its number, and the story of its repair in one field."""
+    """Return the additional fields of the lines: row number, and the repair's explanation."""
     explanation = {name: values.tolist() for name, values in extra.items() if name != "row"}
-    found = {name: extra[name] for name in ("row",) if name in extra}
+    fields = {name: extra[name] for name in ("row",) if name in extra}
     if explanation:
         rows = zip(*explanation.values(), strict=True)
-        found["explanation"] = [dict(zip(explanation, row, strict=True)) for row in rows]
-    return found
+        fields["explanation"] = [dict(zip(explanation, row, strict=True)) for row in rows]
+    return fields

@@ -13,8 +13,10 @@ from cordcal.cli._console import VERBOSITY
 from cordcal.cli._errors import problem_from_interrupt, report_problem
 from cordcal.cli._files import check_files
 
-_QUIET = typer.Option("--quiet", "-q", help="Only results, warnings and errors; no progress.")
-_VERBOSE = typer.Option("--verbose", "-v", help="Say more: what was read, and how fits went.")
+_QUIET = typer.Option("--quiet", "-q", help="Show only results, warnings and errors; no progress.")
+_VERBOSE = typer.Option(
+    "--verbose", "-v", help="Show more: what was read, how fits went, and tracebacks of errors."
+)
 _SHARED = {"quiet": Annotated[bool, _QUIET], "verbose": Annotated[bool, _VERBOSE]}
 
 
@@ -26,16 +28,19 @@ def add_command(
     Parameters
     ----------
     app : Typer
-        Where it goes.
+        The application to extend.
     command : callable
-        Its function, whose arguments are its options.
+        The function to run; its parameters become options.
     *examples : str
-        What to type after ``cordcal``.
+        Example command lines, without ``cordcal``.
     exit_codes : str
-        What its exit codes mean where they mean more than those of every command.
+        The meaning of its exit codes, if it differs from that of other commands.
     """
-    parts = [*([exit_codes] if exit_codes else []), *(f"Example: cordcal {x}" for x in examples)]
-    app.command(epilog="\n\n".join(parts))(_with_shared_options(command))
+    paragraphs = [
+        *([exit_codes] if exit_codes else []),
+        *(f"Example: cordcal {example}" for example in examples),
+    ]
+    app.command(epilog="\n\n".join(paragraphs))(_with_shared_options(command))
 
 
 def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,32 +48,40 @@ def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(quiet: bool, verbose: bool, **options: Any) -> None:
         VERBOSITY.quiet, VERBOSITY.verbose = quiet, verbose
         try:
-            check_files(options, written)
+            check_files(options, option_names)
             command(**options)
         except KeyboardInterrupt as error:
-            # Caught here: typer would turn it into an exit code and lose what it says.
+            # Caught here, because typer would replace it with an exit code and lose its message.
             raise typer.Exit(report_problem(problem_from_interrupt(error))) from error
 
-    own = inspect.signature(command)
+    signature = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
-    written = {name: _written(name, hint) for name, hint in hints.items()}
-    parameters = [each.replace(annotation=hints[name]) for name, each in own.parameters.items()]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-        for name, kind in _SHARED.items()
+    option_names = {name: _option_name(name, hint) for name, hint in hints.items()}
+    parameters = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in signature.parameters.items()
     ]
-    # What typer reads: newer versions the signature, older ones the annotations too.
-    run.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+    shared = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation
+        )
+        for name, annotation in _SHARED.items()
+    ]
+    # Newer versions of typer read the signature, older ones the annotations too.
+    run.__signature__ = signature.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {**hints, **_SHARED}
     return run
 
 
-def _written(name: str, hint: Any) -> str:
-    """Return how people write an argument of a command: an option, or its name."""
-    for each in getattr(hint, "__metadata__", ()):
-        # typer holds the first declaration of an annotated option as its default.
-        declared = (getattr(each, "default", None), *(getattr(each, "param_decls", None) or ()))
-        for text in declared:
-            if isinstance(text, str) and text.startswith("--"):
-                return text
+def _option_name(name: str, hint: Any) -> str:
+    """Return the option that sets a parameter of a command, or the parameter's name."""
+    for annotation in getattr(hint, "__metadata__", ()):
+        # typer stores the first declaration of an annotated option as its default.
+        declarations = (
+            getattr(annotation, "default", None),
+            *(getattr(annotation, "param_decls", None) or ()),
+        )
+        for declaration in declarations:
+            if isinstance(declaration, str) and declaration.startswith("--"):
+                return declaration
     return name

@@ -15,7 +15,7 @@ from cordcal.cli._console import VERBOSITY, echo_error, show_json
 
 BAD_INPUT = 2
 
-# What the library's arguments are called here, where it is not their name.
+# Options whose names differ from the library's arguments.
 _OPTION_NAMES = {
     "calibrators": "--calibrator",
     "evaluation": "--share",
@@ -30,41 +30,41 @@ _OPTION_NAMES = {
     "variants": "--variants",
     "features": "the key features",
 }
-# Settings of the library that are switches here.
+# Arguments of the library that are flags without a value here.
 _SWITCHES = {"overwrite": "--force", "resume": "--resume", "rest": "--drop-rest"}
 _SYSTEM_REASONS = {
     errno.ENOENT: "does not exist",
-    errno.EACCES: "may not be read or written by you",
+    errno.EACCES: "cannot be read or written: permission denied",
     errno.EISDIR: "is a folder, not a file",
-    errno.ENOTDIR: "lies below something that is not a folder",
+    errno.ENOTDIR: "has a parent that is not a folder",
     errno.ENOSPC: "does not fit: no space is left on the device",
-    errno.EFBIG: "does not fit: files may not grow that large here",
-    errno.EDQUOT: "does not fit: your quota of the device is used up",
-    errno.EROFS: "lies on a read-only file system",
+    errno.EFBIG: "does not fit: it exceeds the size limit for files",
+    errno.EDQUOT: "does not fit: your disk quota is used up",
+    errno.EROFS: "is on a read-only file system",
     errno.EBADF: "is closed",
 }
-# A list for people and programs to begin with; the count says how many there are.
+# Enough to start with; `n_rows` has the full count.
 _MAX_ROWS_LISTED = 100
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One error of the command.
+    """An error of a command, with the keys of its JSON form.
 
     Attributes
     ----------
     sentence : str
-        What is wrong and what to do about it.
+        The full message: what is wrong and what to do about it.
     argument, option : str or None
-        The file or argument it is about, and the option that sets it.
+        The file or argument at fault, and the option that sets it.
     rows : tuple of int
-        The first rows it is about, counted from 0.
+        The first rows at fault, counted from 0.
     n_rows : int
-        How many rows it is about.
+        How many rows are at fault.
     reason, hint : str or None
         What is wrong; what to do.
     exit_code : int
-        What the command ends with.
+        The exit code of the command.
     """
 
     sentence: str
@@ -82,7 +82,7 @@ class Problem:
 
 
 def as_command_option(name: str, value: str) -> str:
-    """Write a setting of the library as an option.
+    """Return an argument of the library and its value as an option of the command.
 
     Examples
     --------
@@ -94,18 +94,18 @@ def as_command_option(name: str, value: str) -> str:
     if name == "header":
         return value.replace("True", "--header").replace("False", "--no-header")
     option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
-    if "*" in value:  # a shell would replace it by names of files
+    if "*" in value:  # unquoted, a shell would expand it to file names
         value = shlex.quote(value)
     return _SWITCHES.get(name, f"{option} {value}")
 
 
 def problem_from_error(error: BaseException) -> Problem:
-    """Return what an error says.
+    """Return an exception as a problem.
 
     Examples
     --------
-    >>> found = problem_of(InputError("splits", "is 0", "pass 1 or more"))
-    >>> found.sentence, found.option
+    >>> problem = problem_from_error(InputError("splits", "is 0", "pass 1 or more"))
+    >>> problem.sentence, problem.option
     ('--splits is 0; pass 1 or more', '--splits')
     """
     if isinstance(error, InputError):
@@ -134,33 +134,33 @@ def _problem_from_os_error(error: OSError) -> Problem:
     reason = _SYSTEM_REASONS.get(error.errno or 0)
     if error.filename is None or reason is None:
         return Problem(str(error), reason=str(error))
-    where = os.fspath(error.filename)
-    return Problem(f"{where} {reason}", argument=where, reason=reason)
+    path = os.fspath(error.filename)
+    return Problem(f"{path} {reason}", argument=path, reason=reason)
 
 
 def problem_from_usage(error: Any) -> Problem:
-    """Return what the parser of options says."""
+    """Return an error of the option parser as a problem."""
     message = " ".join(error.format_message().split())
-    written = getattr(getattr(error, "param", None), "opts", None)
-    name = getattr(error, "option_name", None) or (written[0] if written else None)
+    declared = getattr(getattr(error, "param", None), "opts", None)
+    name = getattr(error, "option_name", None) or (declared[0] if declared else None)
     option = name if name is not None and name.startswith("-") else None
     return Problem(message, argument=None if option else name, option=option, reason=message)
 
 
 def problem_from_interrupt(error: KeyboardInterrupt) -> Problem:
-    """Return what Ctrl-C left behind, in words, and how to go on."""
+    """Return a problem that states what is kept after Ctrl-C, and how to continue."""
     if not isinstance(error, Interrupted):
-        what = "interrupted; nothing was written"
-        return Problem(what, reason=what, exit_code=INTERRUPTED)
-    what, hint = f"interrupted; {error.kept}", error.hint_for(as_command_option)
-    return Problem(f"{what}; {hint}", reason=what, hint=hint, exit_code=INTERRUPTED)
+        reason = "interrupted; nothing was written"
+        return Problem(reason, reason=reason, exit_code=INTERRUPTED)
+    reason, hint = f"interrupted; {error.kept}", error.hint_for(as_command_option)
+    return Problem(f"{reason}; {hint}", reason=reason, hint=hint, exit_code=INTERRUPTED)
 
 
 def report_problem(problem: Problem) -> int:
-    """Say what went wrong, also as JSON where that was asked for; return the exit code."""
-    # One line, whatever a file is called.
+    """Print a problem to stderr, with ``--json`` also to stdout; return the exit code."""
+    # One line, even if a file name contains line breaks.
     echo_error(f"cordcal: {' '.join(problem.sentence.split())}")
     if VERBOSITY.json:
-        with suppress(OSError):  # stdout may be what went wrong; the sentence is on stderr
+        with suppress(OSError):  # stdout itself may have failed; the message is on stderr
             show_json({"error": problem.to_dict()})
     return problem.exit_code

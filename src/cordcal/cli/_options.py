@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class InputKind(StrEnum):
-    """What scores are."""
+    """The kind of scores."""
 
     logits = "logits"
     probabilities = "probabilities"
 
 
 class OutputDtype(StrEnum):
-    """What reports are written in."""
+    """The dtype of written probabilities."""
 
     float64 = "float64"
     float32 = "float32"
@@ -35,7 +35,7 @@ class OutputDtype(StrEnum):
 
 
 class OutputLayout(StrEnum):
-    """How a table holds reports."""
+    """The layout of probabilities in a table."""
 
     wide = "wide"
     list = "list"
@@ -43,54 +43,59 @@ class OutputLayout(StrEnum):
 
 InputOption = Annotated[
     InputKind | None,
-    typer.Option("--input", help="What the scores are; read from the file where left out."),
+    typer.Option("--input", help="The kind of scores; by default detected from the file."),
 ]
 PreserveOption = Annotated[
     str,
-    typer.Option("--preserve", help="How many top classes keep their places: 1, k or ranking."),
+    typer.Option("--preserve", help="How many top ranks the repair keeps: 1, k or ranking."),
 ]
 ReportOption = Annotated[
-    Path | None, typer.Option("--report", help="Write the report to this HTML file.")
+    Path | None, typer.Option("--report", help="Write an HTML report to this file.")
 ]
 GroupsOption = Annotated[
     str | None,
-    typer.Option("--groups", metavar="FILE", help="A file with the group of each row."),
+    typer.Option("--groups", metavar="FILE", help="File with the group of each row."),
 ]
 GroupsColumnOption = Annotated[
     str | None,
     typer.Option("--groups-column", metavar="NAME", help="Column or key of the groups."),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace existing outputs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 AllowImportOption = Annotated[
     bool,
     typer.Option(
-        "--allow-import", help="Import calibrators named module:Class, which runs their code."
+        "--allow-import",
+        help="Allow calibrators given as module:Class; importing them runs their code.",
     ),
 ]
 WideOption = Annotated[
-    bool, typer.Option("--wide", help="Print all columns, however narrow the terminal.")
+    bool, typer.Option("--wide", help="Print all columns, even on a narrow terminal.")
 ]
 StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Exit with 1 if there is anything to check first.")
+    bool,
+    typer.Option("--strict", help="Exit with code 1 if the result lists anything to check first."),
 ]
 OnErrorOption = Annotated[
     str,
     typer.Option(
         "--on-error",
         metavar="stop|skip",
-        help="A row that is no report: stop and name it, or leave it out and count it.",
+        help="What to do with invalid rows: `stop` reports the first and exits, `skip` omits "
+        "and counts them.",
     ),
 ]
 SchedulerOption = Annotated[
     str | None,
     typer.Option(
-        "--scheduler", metavar="ADDRESS", help="Do it on a Dask cluster, part by part; see Scale."
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Process the parts on the Dask cluster of this scheduler.",
     ),
 ]
 OriginalOption = Annotated[
     str | None,
-    typer.Option("--original", help="The classifier's own scores: a file, or - for stdin."),
+    typer.Option("--original", help="File of the classifier's scores; - reads stdin."),
 ]
 
 
@@ -110,7 +115,7 @@ def parse_preserve(text: str) -> int | Literal["ranking"]:
 
 
 def check_on_error(choice: str) -> OnError:
-    """Return one of the two ways to treat a bad row."""
+    """Return the value of ``--on-error``, or refuse it."""
     if choice not in ("stop", "skip"):
         raise InputError("--on-error", f"is {choice!r}", "write stop or skip")
     return "skip" if choice == "skip" else "stop"
@@ -118,7 +123,7 @@ def check_on_error(choice: str) -> OnError:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What the options say; None where one was left out."""
+    """Values of the options that locate a command's inputs; None if not used."""
 
     key: Annotated[
         str | None,
@@ -126,18 +131,14 @@ class InputOptions:
     ] = None
     columns: Annotated[
         str | None,
-        typer.Option(
-            "--columns", help="The columns of the scores, one a class: a,b,… or 'score_*'."
-        ),
+        typer.Option("--columns", help="Columns of the scores, one per class: a,b,… or 'score_*'."),
     ] = None
     class_names: Annotated[
         str | None,
-        typer.Option(
-            "--class-names", metavar="FILE", help="A file with a class name on each line."
-        ),
+        typer.Option("--class-names", metavar="FILE", help="File with one class name per line."),
     ] = None
     labels: Annotated[
-        str | None, typer.Option("--labels", metavar="FILE", help="A file of labels.")
+        str | None, typer.Option("--labels", metavar="FILE", help="File of labels.")
     ] = None
     labels_column: Annotated[
         str | None,
@@ -145,15 +146,15 @@ class InputOptions:
     ] = None
     features: Annotated[
         str | None,
-        typer.Option("--features", metavar="FILE", help="A file of penultimate features."),
+        typer.Option("--features", metavar="FILE", help="File of penultimate features."),
     ] = None
     features_columns: Annotated[
         str | None,
-        typer.Option("--features-columns", help="Columns, or the key, of the features."),
+        typer.Option("--features-columns", help="Columns or key of the features."),
     ] = None
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="A file with a weight of each row."),
+        typer.Option("--weights", metavar="FILE", help="File with one weight per row."),
     ] = None
     weights_column: Annotated[
         str | None,
@@ -163,7 +164,7 @@ class InputOptions:
         bool | None,
         typer.Option(
             "--header/--no-header",
-            help="Whether the first line of CSV files is a header; by default its entries decide.",
+            help="Whether the first line of CSV files is a header; by default detected.",
         ),
     ] = None
     answers: Annotated[
@@ -171,50 +172,54 @@ class InputOptions:
         typer.Option(
             "--answers",
             metavar="even|other|refuse",
-            help="The files are JSONL with a language model's answers; says where the probability "
-            "of tokens goes that are not listed.",
+            help="Read language-model answers (JSONL). Unlisted probability: `even` splits it "
+            "evenly among missing options, `other` gives it a class of its own, `refuse` allows "
+            "none.",
         ),
     ] = None
     options: Annotated[
         str | None,
-        typer.Option("--options", help="Of --answers whose lines list none: A,B,…"),
+        typer.Option(
+            "--options",
+            help="With --answers: the options of all questions, A,B,…, if lines list none.",
+        ),
     ] = None
     variants: Annotated[
         str | None,
         typer.Option(
             "--variants",
             metavar="loose|spaces|exact",
-            help="Which variants of a token in --answers are one; loose where left out.",
+            help="With --answers: which spellings of a token count as one; by default loose.",
         ),
     ] = None
 
     def used(self) -> dict[str, str]:
-        """Return the options that were used, as they are written; a switch has no value."""
+        """Return the options that were used and their values; flags have an empty value."""
         used = {
-            f"--{each.name.replace('_', '-')}": value
-            for each in fields(self)
-            if isinstance(value := getattr(self, each.name), str)
+            f"--{field.name.replace('_', '-')}": value
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), str)
         }
         if self.header is not None:
             used["--header" if self.header else "--no-header"] = ""
         return used
 
-    def column_arguments(self, *names: str) -> dict[str, Any]:
-        """Return what the library calls them; all, or only some."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
+    def column_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the file readers, without those of answers."""
+        arguments = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ANSWER_OPTIONS:
-            del found[name]
+            del arguments[name]
         if self.class_names is not None:
-            found["class_names"] = read_class_names(self.class_names)
-        return {name: found[name] for name in names or found}
+            arguments["class_names"] = read_class_names(self.class_names)
+        return arguments
 
     def answers_only(self) -> InputOptions:
-        """Return only what says how to read answers, for another file of the same kind."""
+        """Return only the options of answers, for another file of the same kind."""
         return InputOptions(**{name: getattr(self, name) for name in ANSWER_OPTIONS})
 
 
 ANSWER_OPTIONS = ("answers", "options", "variants")
-"""The options of files with answers of language models."""
+"""Options for files of language-model answers."""
 LABELLED_OPTIONS = (
     "key",
     "columns",
@@ -226,12 +231,12 @@ LABELLED_OPTIONS = (
     "header",
     *ANSWER_OPTIONS,
 )
-"""The options of files that calibrators are fitted on."""
+"""Options for files that calibrators are fitted on."""
 DEFAULT_INPUTS = InputOptions()
 
 
 def with_input_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command's argument ``inputs`` the options of these names."""
+    """Replace a command's parameter ``inputs`` by these options of `InputOptions`."""
     hints = get_type_hints(InputOptions, include_extras=True)
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
@@ -239,25 +244,25 @@ def with_input_options(*names: str) -> Callable[[Callable[..., None]], Callable[
         def run(**options: Any) -> None:
             command(inputs=InputOptions(**{name: options.pop(name) for name in names}), **options)
 
-        own = get_type_hints(command, include_extras=True)
+        command_hints = get_type_hints(command, include_extras=True)
         parameters = []
-        for each in inspect.signature(command).parameters.values():
-            if each.name != "inputs":
-                parameters.append(each.replace(annotation=own[each.name]))
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name != "inputs":
+                parameters.append(parameter.replace(annotation=command_hints[parameter.name]))
                 continue
             parameters += [
-                inspect.Parameter(name, each.kind, default=None, annotation=hints[name])
+                inspect.Parameter(name, parameter.kind, default=None, annotation=hints[name])
                 for name in names
             ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return wrap
 
 
 def read_class_names(path: str) -> tuple[str, ...]:
-    """Return the class names of a text file, a line each, or of a JSON list."""
+    """Return the class names in a text file with one per line, or in a JSON list."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -269,8 +274,8 @@ def read_class_names(path: str) -> tuple[str, ...]:
         except (ValueError, RecursionError):
             names = None
     if not names or "\0" in text or not all(isinstance(name, str) for name in names):
-        raise InputError(path, "holds no class names", "write one on each line, as text")
+        raise InputError(path, "does not contain class names", "write one per line, as text")
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(path, f"has the class {twice!r} twice", "give each its own name")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise InputError(path, f"has the class {duplicate!r} twice", "give each class its own name")
     return tuple(names)
