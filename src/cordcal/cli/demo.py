@@ -37,7 +37,9 @@ def demo(
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
     check_report(report, force=True)
-    echo_heading("cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired")
+    echo_heading(
+        "cordcal demo: handwritten digits, a naive Bayes classifier, direct against repaired"
+    )
     logits, labels = _scores()
     echo_heading(
         f"{_TRAINING} digits to train on, {_CALIBRATION} to calibrate on, "
