@@ -92,6 +92,7 @@ def _said(option: Any) -> str:
 def _text(text: str | None) -> str:
     # These begin an emphasis, a substitution and a target in this markup.
     plain = re.sub(r"([*|_])", r"\\\1", text or "")
+    plain = re.sub(r"`+([^`]+)`+", r"``\1``", plain)
     return "\n".join(line.strip() for line in plain.splitlines())
 
 

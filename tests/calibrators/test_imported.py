@@ -82,7 +82,7 @@ def test_the_command_compares_it(folder: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_model_file_cannot_hold_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "s.npz", "--calibrator", "soft_maps:Soft"]) == 2
-    assert "a model file holds no code" in " ".join(capsys.readouterr().err.split())
+    assert "a model file cannot contain code" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:

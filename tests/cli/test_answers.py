@@ -128,7 +128,7 @@ def test_compare_reads_answers(call, folder: Path) -> None:
         (("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "o.csv"), "name a .jsonl"),
         (
             ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--resume", "--output", "o.jsonl"),
-            "--resume does not go with --answers, which are read and written at once; leave it out",
+            "--resume does not go with --answers, which are read",
         ),
         (
             ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--drop-rest"),
@@ -136,8 +136,7 @@ def test_compare_reads_answers(call, folder: Path) -> None:
         ),
         (
             ("apply", "m.safetensors", "new.jsonl", "--answers", "other"),
-            "but the model has none; read the answers as those that it was fitted on, with "
-            "--answers even",
+            "but the model has none; read the answers as for fitting, with --answers even",
         ),
         (
             ("check", "new.jsonl", *ANSWERS, "--key", "mine", "--max", "nll=1"),

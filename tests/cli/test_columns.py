@@ -119,7 +119,7 @@ def test_class_names_from_a_file(call, tables: Path) -> None:
         )
         assert code == 0, errors
         assert json.loads(call("info", "m.safetensors", "--json")[1])["class_names"] == list(NAMES)
-    for names, words in (("twice.txt", "has the class 'bee' twice"), ("y.npy", "no class names")):
+    for names, words in (("twice.txt", "has the class 'bee' twice"), ("y.npy", "class names")):
         code, _, errors = call("fit", "bare.npy", "--class-names", names, "--labels", "y.npy", *TS)
         assert code == 2
         assert words in errors

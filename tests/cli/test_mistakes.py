@@ -43,7 +43,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
             ("compare", "s.npz", "--key", "probs"),
             "no matrix called 'probs'; it has logits (400, 3)",
         ),
-        (("compare", "bare.npz"), "bare.npz holds no labels; pass a file with --labels"),
+        (("compare", "bare.npz"), "bare.npz does not contain labels; pass a file with --labels"),
         (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
         (
             ("compare", "bare.npz", "--labels", "truth"),
@@ -264,7 +264,7 @@ def test_rows_that_are_all_skipped(call, tmp_path: Path) -> None:
         (("s.npz", "--calibrator", "tss"), "did you mean"),
         ((), "pass a file of scores, or --original"),
         (("nowhere.npz", *TS), "nowhere.npz does not exist"),
-        (("bare.npz", *TS), "holds no labels"),
+        (("bare.npz", *TS), "does not contain labels"),
         (("--original", "p.npz", "--direct", "short.npz"), "same rows and classes"),
         (("s.npz", *TS), "model.safetensors exists already"),
         (PAIR, "model.safetensors exists already"),

@@ -68,7 +68,7 @@ def test_fit_on_a_full_disk(run, folder: Path) -> None:
     assert done.returncode == 2
     *_, last = done.stderr.splitlines()
     assert last.startswith("cordcal: ")
-    assert last.endswith("m.safetensors does not fit: files may not grow that large here")
+    assert last.endswith("m.safetensors does not fit: it exceeds the size limit for files")
     assert "Traceback" not in done.stderr
     assert sorted(each.name for each in folder.iterdir()) == before
 

@@ -219,7 +219,7 @@ def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> Non
     code, out, _ = call(*killed, "--json")
     problem = json.loads(out)["error"]
     assert (code, problem["argument"]) == (2, "out")
-    assert "2 of the parts" in problem["reason"]
+    assert "2 parts" in problem["reason"]
     assert "--resume" in problem["hint"]
     assert "--force" in problem["hint"]
     code, out, _ = call(*killed, "--json", "--resume")
@@ -229,7 +229,7 @@ def test_a_rerun_of_parts_speaks_of_resume(call, killed: tuple[str, ...]) -> Non
 def test_parts_that_are_discarded_are_told(call, killed: tuple[str, ...]) -> None:
     code, _, errors = call(*killed, "--force")
     assert code == 0
-    assert errors.startswith("out: discarding 2 parts that an interrupted run kept; --resume")
+    assert errors.startswith("out: discarding 2 parts of an interrupted run; --resume")
 
 
 def test_mistakes(call, folder: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_cluster_that_does_not_answer_is_named(
     call, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed", reason="a cluster needs Dask")
-    monkeypatch.setattr("cordcal.dask.cluster._PATIENCE", 0.5)
+    monkeypatch.setattr("cordcal.dask.cluster._CONNECT_TIMEOUT", 0.5)
     given = ("apply", "m.safetensors", "s", "--output", "x", "--scheduler", "tcp://127.0.0.1:1")
     code, _, errors = call(*given)
     assert code == 2

@@ -135,7 +135,7 @@ def test_a_function_that_cannot_be_sent_is_not_a_lost_connection(threads: str) -
 
 
 def test_without_workers_it_warns_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "_FIRST_LOOK", 0.1)
+    monkeypatch.setattr(cluster_module, "_FIRST_WAIT", 0.1)
     with new_cluster(processes=False, protocol="tcp") as cluster:
         cluster.scale(0)
         cluster.sync(cluster._correct_state)
@@ -175,7 +175,7 @@ def test_the_scheduler_dies() -> None:
 
 @pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1", "tls://127.0.0.1:1", "silent"])
 def test_an_address_without_a_scheduler(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "_PATIENCE", 0.5)
+    monkeypatch.setattr(cluster_module, "_CONNECT_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         if address == "silent":  # something listens there and says nothing
             address = f"tcp://127.0.0.1:{server.getsockname()[1]}"

@@ -37,6 +37,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from cordcal import calibrators
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 from cordcal.sklearn._folds import SKLEARN_METHODS
+from errors import refused
 from products import product
 
 KEYS = tuple(
@@ -341,7 +342,7 @@ class TestManners:
 
     def test_estimator_without_weights_warns(self, wine) -> None:
         model = calibrated(KNeighborsClassifier(), method="ts", cv=3)
-        with pytest.warns(UserWarning, match=r"KNeighborsClassifier.fit takes no sample_weight"):
+        with pytest.warns(UserWarning, match=r"KNeighborsClassifier.fit .* sample_weight"):
             model.fit(*wine, sample_weight=np.ones(len(wine[1])))
 
     def test_prefit_classes_without_a_calibration_row(self) -> None:
@@ -367,36 +368,36 @@ class TestBadInput:
         assert set(SKLEARN_METHODS) == options.options
 
     def test_unknown_method(self, wine) -> None:
-        with pytest.raises(ValueError, match=r"no method 'sigmod' here; choose one of isotonic"):
+        with pytest.raises(ValueError, match=r"method is 'sigmod'.*isotonic"):
             calibrated(method="sigmod").fit(*wine)
 
     def test_method_that_needs_features(self, wine) -> None:
-        with pytest.raises(ValueError, match="no method 'adats' here"):
+        with pytest.raises(ValueError, match="method is 'adats'"):
             calibrated(method="adats").fit(*wine)
 
     def test_class_missing_from_a_fold(self, wine) -> None:
         X, y = wine[0], np.array(["a", "b", "c"])[np.sort(wine[1])]
-        with pytest.raises(ValueError, match=r"training rows of fold 0 hold no row of class 'a'"):
+        with pytest.raises(ValueError, match=r"fold 0 .* class 'a'"):
             calibrated(GaussianNB(), cv=KFold(3)).fit(X, y)
 
     def test_fewer_rows_than_folds(self, wine) -> None:
         X, y = wine[0][:20], np.array([0] * 10 + [1] * 8 + [2] * 2)
-        with pytest.raises(ValueError, match=r"class 2 has 2 row\(s\) but cv asks for 5 folds"):
+        with pytest.raises(ValueError, match=r"class 2 has 2 row.* 5 folds"):
             calibrated(GaussianNB(), cv=5).fit(X, y)
 
     def test_leave_one_out(self, wine) -> None:
-        with pytest.raises(ValueError, match="LeaveOneOut leaves folds of one class"):
+        with pytest.raises(ValueError, match="LeaveOneOut"):
             calibrated(GaussianNB(), cv=LeaveOneOut()).fit(*wine)
 
     def test_one_versus_one_scores(self) -> None:
         X, y = DATA["digits"]()
-        with pytest.raises(ValueError, match="gives 45 scores a row but there are 10 classes"):
+        with refused("estimator SVC", rows=[], naming=["45 scores", "10 classes"]):
             calibrated(SVC(decision_function_shape="ovo"), cv=2).fit(X, y)
 
     def test_label_the_prefit_estimator_does_not_know(self, wine) -> None:
         X, y = wine
         base = FrozenEstimator(GaussianNB().fit(X[y < 2], y[y < 2]))
-        with pytest.raises(ValueError, match="a class the estimator was not fitted on"):
+        with refused("y", rows=np.flatnonzero(y == 2).tolist()):
             calibrated(base).fit(X, y)
 
     def test_ensemble(self, wine) -> None:

@@ -10,7 +10,7 @@ INTERRUPTED = 130  # what a shell reports for a process stopped by Ctrl-C
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
-        # Importing takes a moment, in which people may change their minds.
+        # Importing takes a moment, during which Ctrl-C may arrive.
         from cordcal.cli._app import run
 
         return run(arguments)

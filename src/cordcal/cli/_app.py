@@ -1,4 +1,4 @@
-"""Put the commands together, and turn what goes wrong into one sentence and an exit code."""
+"""The application: all commands, their exit codes and the handling of errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 
 import cordcal
 from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
-from cordcal.cli._command import complain, problem_of, problem_of_usage
 from cordcal.cli._console import VERBOSITY, echo, echo_error
+from cordcal.cli._errors import problem_from_error, problem_from_usage, report_problem
 from cordcal.cli._streams import discard, standard_streams, writing
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -22,21 +22,21 @@ NO_READER = 141  # what a shell reports for a process stopped by SIGPIPE
 
 EXIT_CODES = {
     0: "done",
-    1: "a gate of check failed, or audit or compare --strict has something to check first",
-    2: "the input or an option is wrong (one sentence on stderr, nothing written), a gate could "
+    1: "a gate of check failed, or audit or compare --strict found something to check first",
+    2: "the input or an option is wrong (one message on stderr, nothing written), a gate could "
     "not be evaluated, or stdout is closed or full",
     BUG: "an error in cordcal itself (a traceback on stderr; please report it)",
-    130: "interrupted (one line says what was kept)",
+    130: "interrupted (one line on stderr states which results are kept)",
     NO_READER: "the reader of stdout, such as head, stopped before the end",
 }
-EPILOG = f"Exit codes: {'; '.join(f'{code} {what}' for code, what in EXIT_CODES.items())}."
+EPILOG = f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}."
 
 # UsageError and ClickException: typer exports only their subclass.
 _USAGE_ERRORS: tuple[type[BaseException], ...] = typer.BadParameter.__mro__[1:3]
 
 app = typer.Typer(
     name="cordcal",
-    help="Calibrate a multiclass classifier's confidence, never its decision.",
+    help="Calibrate a multiclass classifier's confidence without changing its predictions.",
     epilog=EPILOG,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,8 +44,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         echo(f"cordcal {cordcal.__version__}")
         raise typer.Exit
 
@@ -55,7 +55,9 @@ def _root(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
@@ -68,19 +70,19 @@ for _command in (demo, audit, check, compare, study, fit, apply, export, info):
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    # Read off the line itself: the parser may be what complains.
-    VERBOSITY.quiet, VERBOSITY.verbose, VERBOSITY.json = False, False, "--json" in given
+    words = sys.argv[1:] if arguments is None else arguments
+    # Not from the parsed options, because parsing may fail.
+    VERBOSITY.quiet, VERBOSITY.verbose, VERBOSITY.json = False, False, "--json" in words
     with standard_streams(), _warnings_shown_once():
         try:
-            code = app(args=list(given), prog_name="cordcal", standalone_mode=False)
+            code = app(args=list(words), prog_name="cordcal", standalone_mode=False)
             with writing("stdout"):
                 sys.stdout.flush()
             return int(code or 0)
         except _USAGE_ERRORS as error:
-            return complain(problem_of_usage(error))
+            return report_problem(problem_from_usage(error))
         except (BrokenPipeError, SystemExit) as error:
-            # click and rich turn a reader that is gone into SystemExit.
+            # click and rich turn a broken pipe into SystemExit.
             if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
                 raise
             discard("stdout")
@@ -88,34 +90,34 @@ def run(arguments: Sequence[str] | None = None) -> int:
         except (OSError, ValueError, ImportError, MemoryError, Warning) as error:
             if VERBOSITY.verbose:
                 echo_error("".join(traceback.format_exception(error)))
-            return complain(problem_of(_named(error)))
+            return report_problem(problem_from_error(_name_stream(error)))
         except Exception as error:
-            # Python would end with 1, which means more than that for check.
+            # Python's own exit code 1 would look like a failed gate of check.
             echo_error("".join(traceback.format_exception(error)))
             return BUG
 
 
-def _named(error: Exception) -> Exception:
-    """Return the error; one of the system is stdout's where that does not take its text."""
+def _name_stream(error: Exception) -> Exception:
+    """Return the error, or that of stdout if flushing it explains an OSError."""
     try:
         with writing("stdout"):
             sys.stdout.flush()
-    except OSError as own:
-        return own if isinstance(error, OSError) else error
+    except OSError as stream_error:
+        return stream_error if isinstance(error, OSError) else error
     return error
 
 
 @contextmanager
 def _warnings_shown_once() -> Iterator[None]:
-    """Print each warning of one command only the first time, in the command's own form."""
+    """Print each warning of a command once, in the form of the command's messages."""
     before = warnings.showwarning
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        words = " ".join(str(message).split())
-        if words not in shown:
-            shown.add(words)
-            echo_error(f"cordcal: warning: {words}")
+        text = " ".join(str(message).split())
+        if text not in shown:
+            shown.add(text)
+            echo_error(f"cordcal: warning: {text}")
 
     warnings.showwarning = show
     try:

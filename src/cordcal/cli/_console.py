@@ -1,4 +1,4 @@
-"""What the commands print with: results on stdout, progress on stderr."""
+"""Printing: results go to stdout; messages and progress go to stderr."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import Any, Protocol
 
 from cordcal.cli._streams import is_utf8, writing
 
-# Wide enough for the widest table; a pipe has no width of its own.
+# Wide enough for the widest table; a pipe has no width.
 _PIPE_WIDTH = 160
 # Seconds between lines of progress in a log.
 _EVERY = 5.0
 
 Counted = Callable[[int, int, str], None]
-"""Told how many steps are done, of how many, and what is worked on."""
+"""Called with the number of finished steps, the total, and the name of the current step."""
 
 
 @dataclass
 class Verbosity:
-    """How much the command that runs now says.
+    """How much the running command prints.
 
     Attributes
     ----------
     quiet, verbose, json : bool
-        What ``--quiet``, ``--verbose`` and ``--json`` ask for.
+        Whether ``--quiet``, ``--verbose`` and ``--json`` were used.
     """
 
     quiet: bool = False
@@ -42,16 +42,16 @@ VERBOSITY = Verbosity()
 
 
 class Advance(Protocol):
-    """Say what is being worked on now; called once a step."""
+    """Called once per step, with the name of the step that begins."""
 
     def __call__(self, what: str) -> None: ...
 
 
 def printable(text: str) -> str:
-    r"""Return text as a terminal may have it: what would steer the terminal is written out.
+    r"""Return text that is safe to print: control characters are escaped.
 
-    Class names, keys and file names come from other people; an escape sequence in them could
-    clear the screen or forge a line.
+    Class names, keys and file names are untrusted; an escape sequence in them could clear the
+    screen or forge a line.
 
     Examples
     --------
@@ -60,17 +60,20 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    kept = (each if each.isprintable() or each in "\n\t" else _written_out(each) for each in text)
-    return "".join(kept)
+    pieces = (
+        character if character.isprintable() or character in "\n\t" else _escape(character)
+        for character in text
+    )
+    return "".join(pieces)
 
 
-def _written_out(character: str) -> str:
-    # Lone surrogates, which stand for bytes of a file name that are no text, too.
+def _escape(character: str) -> str:
+    # Also lone surrogates, which represent bytes of a file name that are not valid text.
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 class _Printable:
-    """What rich renders, piece by piece made printable."""
+    """Wrap a rich renderable so that each rendered segment is printable."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -85,31 +88,31 @@ def show(*renderables: Any, wide: bool = False) -> None:
 
     Parameters
     ----------
-    *renderables : str or what rich renders
+    *renderables : str or rich renderable
         What to print.
     wide : bool
-        Whether tables have all their columns, also where the terminal is narrower.
+        Whether to print all columns of tables, even on a narrower terminal.
     """
     from rich.console import Console
     from rich.text import Text
 
-    whole = wide or not sys.stdout.isatty()
-    console = Console(width=_PIPE_WIDTH if whole else None, highlight=False)
+    full_width = wide or not sys.stdout.isatty()
+    console = Console(width=_PIPE_WIDTH if full_width else None, highlight=False)
     for renderable in renderables:
-        # A class called [red] is a word, not a wish for colour.
+        # As Text, so that a class named [red] is not read as markup.
         plain = Text(printable(renderable)) if isinstance(renderable, str) else renderable
         with writing("stdout"):
             console.print(_Printable(plain))
 
 
 def echo(text: str) -> None:
-    """Print one line of the result to stdout at once."""
+    """Print one line of the result to stdout and flush."""
     with writing("stdout"):
         print(printable(text), flush=True)
 
 
 def echo_heading(text: str) -> None:
-    """Say what begins: on stdout before tables, on stderr beside JSON."""
+    """Print a heading: on stdout before tables, on stderr with ``--json``."""
     if VERBOSITY.json:
         echo_info(text)
     elif not VERBOSITY.quiet:
@@ -117,29 +120,32 @@ def echo_heading(text: str) -> None:
 
 
 def echo_info(text: str) -> None:
-    """Print one line to stderr, for people, out of the way of pipes; not with ``--quiet``."""
+    """Print a message to stderr, except with ``--quiet``."""
     if not VERBOSITY.quiet:
         echo_error(text)
 
 
 def echo_debug(text: str) -> None:
-    """Print what only ``--verbose`` wants to know to stderr."""
+    """Print a message to stderr only with ``--verbose``."""
     if VERBOSITY.verbose:
         echo_error(text)
 
 
 def echo_error(text: str) -> None:
-    """Print a warning or an error to stderr, whatever was asked for."""
-    # Whoever does not listen to stderr misses the words; the exit code stays right.
+    """Print a warning or an error to stderr, also with ``--quiet``."""
+    # If stderr is closed, only the text is lost; the exit code stays right.
     with suppress(OSError), writing("stderr"):
         print(printable(text), file=sys.stderr, flush=True)
 
 
 def show_json(value: Any) -> None:
-    """Print a JSON document to stdout; what has no number is null."""
-    # JSON is UTF-8, whatever the terminal is: where that differs, only ASCII is both.
+    """Print a JSON document to stdout; NaN and infinities become null."""
+    # JSON must be UTF-8; ASCII is valid in both if the terminal uses another encoding.
     text = json.dumps(plain(value), ensure_ascii=not is_utf8(), indent=2)
-    shown = "".join(each if each.isprintable() or each == "\n" else _in_json(each) for each in text)
+    shown = "".join(
+        character if character.isprintable() or character == "\n" else _in_json(character)
+        for character in text
+    )
     with writing("stdout"):
         print(shown, flush=True)
 
@@ -149,7 +155,7 @@ def _in_json(character: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` made of what JSON knows."""
+    """Return ``value`` converted to JSON types."""
     if hasattr(value, "tolist"):  # NumPy arrays and scalars
         value = value.tolist()
     if isinstance(value, dict):
@@ -163,21 +169,21 @@ def plain(value: Any) -> Any:
 
 @contextmanager
 def progress(title: str, steps: int) -> Iterator[Advance]:
-    """Show on stderr how far the block is, which says each step as it begins."""
-    begun = -1
+    """Show progress on stderr; the block calls the yielded function as each step begins."""
+    step = -1
     with counted_progress(title) as count:
 
         def advance(what: str) -> None:
-            nonlocal begun
-            begun += 1
-            count(begun, steps, what)
+            nonlocal step
+            step += 1
+            count(step, steps, what)
 
         yield advance
 
 
 @contextmanager
 def counted_progress(title: str) -> Iterator[Counted]:
-    """Show on stderr how far work is that counts itself: a bar, or a line now and then in a log."""
+    """Show progress on stderr: a bar on a terminal, otherwise a line every few seconds."""
     if VERBOSITY.quiet:
         yield lambda done, total, what: None
     elif sys.stderr.isatty():
@@ -185,13 +191,13 @@ def counted_progress(title: str) -> Iterator[Counted]:
             task = bar.add_task(title, total=None)
 
             def advance(done: int, total: int, what: str) -> None:
-                told = printable(_titled(title, what))
-                bar.update(task, description=told, completed=done, total=total)
+                description = printable(_titled(title, what))
+                bar.update(task, description=description, completed=done, total=total)
 
             yield advance
     else:
-        with _lines(title) as tell:
-            yield tell
+        with _lines(title) as advance_lines:
+            yield advance_lines
 
 
 @contextmanager
@@ -203,28 +209,28 @@ def row_progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _lines(title: str) -> Iterator[Counted]:
-    """Print where the work is every few seconds, also while one step takes long."""
+    """Print the current step every few seconds, also during a long step."""
     start, ended = time.monotonic(), threading.Event()
-    now: tuple[int, int, str] | None = None
+    state: tuple[int, int, str] | None = None
 
     def advance(done: int, total: int, what: str) -> None:
-        nonlocal now
-        now = done, total, what
+        nonlocal state
+        state = done, total, what
 
-    def tell() -> None:
+    def print_lines() -> None:
         while not ended.wait(_EVERY):
-            if now is not None:
-                done, total, what = now
+            if state is not None:
+                done, total, what = state
                 seconds = time.monotonic() - start
                 echo_info(f"{_titled(title, what)}, {done:,} of {total:,}, {seconds:.0f} s")
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    printer = threading.Thread(target=print_lines, daemon=True)
+    printer.start()
     try:
         yield advance
     finally:
         ended.set()
-        teller.join()
+        printer.join()
 
 
 def _titled(title: str, what: str) -> str:
@@ -238,7 +244,7 @@ def _bar() -> Any:
 
     class _Counted(ProgressColumn):
         def render(self, task: Any) -> Any:
-            # How much there is to do is known only once it has begun.
+            # The total is unknown until the first step.
             known = task.total is not None
             return Text(f"{task.completed:,}/{task.total:,}" if known else "")
 
@@ -253,6 +259,20 @@ def _bar() -> Any:
 
 
 def echo_skipped(skipped: Mapping[str, int]) -> None:
-    """Say how many rows were left out, and why."""
+    """Print how many rows were skipped, and why."""
     for reason, count in skipped.items():
         echo_error(f"skipped {count:,} row{'' if count == 1 else 's'}: {reason}")
+
+
+def describe_changes(changed: int, rows: int, predictions: str = "predictions") -> str:
+    """Return how many predictions a calibrator would change without the repair.
+
+    Examples
+    --------
+    >>> print(describe_changes(3, 200))
+    the calibrator alone would change 3 predictions (1.50%), the repaired probabilities change none
+    """
+    return (
+        f"the calibrator alone would change {changed:,} {predictions} "
+        f"({changed / max(rows, 1):.2%}), the repaired probabilities change none"
+    )

@@ -1,4 +1,4 @@
-"""Which options of the commands name files, and why no output ever replaces an input."""
+"""Checks of output files: they can be written, and no output replaces an input."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ INPUTS = (
     "gates",
     "baseline",
 )
-"""Arguments that name what a command reads; `write_study` knows the many files of a study."""
+"""Arguments that name files to read; `study` checks the files of a study itself."""
 OUTPUTS = ("output", "report", "write_baseline", "junit")
-"""Arguments that name what a command writes."""
+"""Arguments that name files to write."""
 
 _Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class _Named:
-    """A file, folder or pattern, and the option that names it, as people write it."""
+class _NamedPath:
+    """A file, folder or pattern, and the option that names it."""
 
     option: str
     path: str
 
     @cached_property
     def parts(self) -> list[str] | None:
-        """The files of a folder or of a pattern; None where it is one file, or wrong."""
+        """The files of a folder or pattern; None for a single file or an invalid path."""
         if self.path == "-" or Path(self.path).is_file():
             return None
         from cordcal.files._parts import parts_of
@@ -55,70 +55,72 @@ class _Named:
         return None
 
 
-def check_files(options: Mapping[str, Any], written: Mapping[str, str]) -> None:
-    """Refuse outputs that are inputs, lie among them, or have one name.
+def check_files(options: Mapping[str, Any], option_names: Mapping[str, str]) -> None:
+    """Refuse outputs that are inputs, are inside an input folder, or share a name.
 
     Parameters
     ----------
     options : mapping of str to object
-        The arguments of a command.
-    written : mapping of str to str
-        How people write each of them, such as ``--output``.
+        The parameters of a command and their values.
+    option_names : mapping of str to str
+        The option of each parameter, such as ``--output``.
     """
     inputs, outputs = (
-        [_Named(written[name], str(options[name])) for name in names if options.get(name)]
+        [_NamedPath(option_names[name], str(options[name])) for name in names if options.get(name)]
         for names in (INPUTS, OUTPUTS)
     )
     if not outputs:
         return
-    read: dict[_Key, _Named] = {}
+    read: dict[_Key, _NamedPath] = {}
     for source in inputs:
         for path in [source.path] if source.parts is None else source.parts:
-            read |= dict.fromkeys(_keys(path, sys.stdin), source)
-    in_parts = bool(options.get("scheduler")) or any(each.parts is not None for each in inputs)
+            read |= dict.fromkeys(_file_keys(path, sys.stdin), source)
+    in_parts = bool(options.get("scheduler")) or any(item.parts is not None for item in inputs)
     for output in outputs:
-        _check_apart(output, read, in_parts=in_parts)
+        _check_not_an_input(output, read, in_parts=in_parts)
         for source in inputs:
-            _check_outside(output, source)
-    _check_names(outputs)
+            _check_not_in_input_folder(output, source)
+    _check_distinct(outputs)
 
 
-def _check_apart(output: _Named, read: Mapping[_Key, _Named], *, in_parts: bool) -> None:
-    """Refuse an output that is an input under whatever name, or a folder that has one in it."""
-    for path in _written_to(output.path, in_parts=in_parts):
-        for key in _keys(path, sys.stdout):
+def _check_not_an_input(
+    output: _NamedPath, read: Mapping[_Key, _NamedPath], *, in_parts: bool
+) -> None:
+    """Refuse an output that is an input, under any name, or a folder that contains one."""
+    for path in _replaced_files(output.path, in_parts=in_parts):
+        for key in _file_keys(path, sys.stdout):
             if key in read:
-                place = "stdout" if path == "-" else path
+                target = "stdout" if path == "-" else path
                 raise InputError(
                     output.option,
-                    f"would replace {place}, which the same command reads ({read[key].option})",
-                    "name another output; not even --force replaces an input",
+                    f"would replace {target}, which the same command reads ({read[key].option})",
+                    "name another output; even --force never replaces an input",
                 )
 
 
-def _written_to(path: str, *, in_parts: bool) -> Iterator[str]:
-    """Yield the files that may be replaced where an output goes."""
+def _replaced_files(path: str, *, in_parts: bool) -> Iterator[str]:
+    """Yield the files that writing an output may replace."""
     yield path
     if path == "-":
         return
     if Path(path).is_dir():
         if in_parts:
-            yield from (str(each) for each in Path(path).rglob("*") if each.is_file())
+            yield from (str(file) for file in Path(path).rglob("*") if file.is_file())
         return
     from cordcal.files._growing import hidden_files
 
     yield from map(str, hidden_files(Path(os.path.realpath(path))))
 
 
-def _check_outside(output: _Named, source: _Named) -> None:
-    """Refuse an output that the next run would read as a part of the input's folder."""
+def _check_not_in_input_folder(output: _NamedPath, source: _NamedPath) -> None:
+    """Refuse an output inside an input folder: the next run would read it as a part."""
     if output.path == "-" or not Path(source.path).is_dir():
         return
-    folder, target = (Path(os.path.realpath(each.path)) for each in (source, output))
+    folder, target = (Path(os.path.realpath(file.path)) for file in (source, output))
     if not target.is_relative_to(folder):
         return
     if any(name.startswith((".", "_")) for name in target.relative_to(folder).parts):
-        return  # no part
+        return  # hidden files are not read as parts
     raise InputError(
         output.option,
         f"is {output.path}, in the folder {source.path} whose files the same command reads "
@@ -127,39 +129,82 @@ def _check_outside(output: _Named, source: _Named) -> None:
     )
 
 
-def _check_names(outputs: Iterable[_Named]) -> None:
-    """Refuse two outputs of one name; what is printed may be redirected to a file, too."""
-    before = dict.fromkeys(_keys("-", sys.stdout), "stdout")
+def _check_distinct(outputs: Iterable[_NamedPath]) -> None:
+    """Refuse two outputs with the same path; stdout may be redirected to that file, too."""
+    owners = dict.fromkeys(_file_keys("-", sys.stdout), "stdout")
     for output in outputs:
         if output.path == "-":
             continue
-        keys = _keys(output.path, sys.stdout)
+        keys = _file_keys(output.path, sys.stdout)
         for key in keys:
-            if key in before:
+            if key in owners:
                 raise InputError(
                     output.option,
-                    f"is {output.path}, and so is {before[key]}",
+                    f"is {output.path}, and so is {owners[key]}",
                     "give each output a name of its own",
                 )
-        before |= dict.fromkeys(keys, output.option)
+        owners |= dict.fromkeys(keys, output.option)
 
 
-def _keys(path: str, stream: Any) -> list[_Key]:
-    """Return what tells whether two paths are one file: the place, and the file that is there.
+def _file_keys(path: str, stream: Any) -> list[_Key]:
+    """Return keys that two paths share if they are the same file: real path and inode.
 
-    ``-`` is the stream, which is a file only if the shell has redirected it to one.
+    ``-`` is the stream, which has a key only if it is redirected to a file.
     """
     try:
         if path == "-":
             status = os.fstat(stream.fileno())
-            return [_identity(status)] if stat.S_ISREG(status.st_mode) else []
-        place = ("place", os.path.normcase(os.path.realpath(path)))
+            return [_inode_key(status)] if stat.S_ISREG(status.st_mode) else []
+        location = ("place", os.path.normcase(os.path.realpath(path)))
     except (OSError, ValueError, AttributeError):  # streams in memory
         return []
     with suppress(OSError):
-        return [place, _identity(os.stat(path))]
-    return [place]
+        return [location, _inode_key(os.stat(path))]
+    return [location]
 
 
-def _identity(status: os.stat_result) -> _Key:
+def _inode_key(status: os.stat_result) -> _Key:
     return ("file", status.st_dev, status.st_ino)
+
+
+def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
+    """Refuse an output file that cannot be written, before any work is done."""
+    if str(path) == "-":
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(str(target), "is a folder", "name a file in it")
+    if target.exists() and not target.is_file():
+        raise InputError(str(target), "is not a regular file", "name a file")
+    if target.exists() and not force:
+        raise InputError(str(target), "exists already", "pass --force to replace it")
+    folder = target.parent
+    if not folder.is_dir():
+        reason = f"cannot be written: the folder {folder} does not exist"
+        raise InputError(str(target), reason, "create it first, or name another")
+    if not os.access(folder, os.W_OK):
+        reason = f"cannot be written: the folder {folder} is not writable"
+        raise InputError(str(target), reason, "name another")
+
+
+def check_suffix(path: str | os.PathLike[str], what: str, *suffixes: str) -> None:
+    """Refuse an output whose suffix belongs to another format than the one written.
+
+    Examples
+    --------
+    >>> check_suffix("report.html", "an HTML page", ".html", ".htm")
+    """
+    suffix = Path(path).suffix
+    # A missing suffix, or the end of a version such as run-1.2, does not name a format.
+    if suffix and not suffix[1:].isdecimal() and suffix.lower() not in suffixes:
+        raise InputError(
+            os.fspath(path),
+            f"has the suffix {suffix!r}, but {what} is written",
+            f"use the suffix {' or '.join(suffixes)}",
+        )
+
+
+def check_report(path: Path, *, force: bool) -> None:
+    """Refuse a path to which no HTML report can be written, before any work is done."""
+    check_suffix(path, "an HTML page", ".html", ".htm")
+    check_output(path, force=force)

@@ -1,305 +1,352 @@
-"""The options that say where a command's scores, labels, features, weights and answers are."""
+"""Read and open the input files of a command: scores, pairs of scores, labels and groups."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import json
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
-
-import typer
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
+from cordcal.cli._answers import open_answer_pair, read_answer_scores
 from cordcal.cli._console import echo_info, echo_skipped
+from cordcal.cli._options import InputKind, InputOptions
 
 if TYPE_CHECKING:
-    from cordcal.files import Answers, ScoreFile, Scores
+    from cordcal._numeric.types import Classes, Kind
+    from cordcal.files import ScoreFile, Scores
+    from cordcal.files._places import Places
     from cordcal.serving._refusals import OnError
 
 
-@dataclass(frozen=True)
-class Where:
-    """What the options say; None where one was left out."""
-
-    key: Annotated[
-        str | None,
-        typer.Option("--key", "--scores-column", help="Key or list column of the scores."),
-    ] = None
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns", help="The columns of the scores, one a class: a,b,… or 'score_*'."
-        ),
-    ] = None
-    class_names: Annotated[
-        str | None,
-        typer.Option(
-            "--class-names", metavar="FILE", help="A file with a class name on each line."
-        ),
-    ] = None
-    labels: Annotated[
-        str | None, typer.Option("--labels", metavar="FILE", help="A file of labels.")
-    ] = None
-    labels_column: Annotated[
-        str | None,
-        typer.Option("--labels-column", metavar="NAME", help="Column or key of the labels."),
-    ] = None
-    features: Annotated[
-        str | None,
-        typer.Option("--features", metavar="FILE", help="A file of penultimate features."),
-    ] = None
-    features_columns: Annotated[
-        str | None,
-        typer.Option("--features-columns", help="Columns, or the key, of the features."),
-    ] = None
-    weights: Annotated[
-        str | None,
-        typer.Option("--weights", metavar="FILE", help="A file with a weight of each row."),
-    ] = None
-    weights_column: Annotated[
-        str | None,
-        typer.Option("--weights-column", metavar="NAME", help="Column or key of the weights."),
-    ] = None
-    header: Annotated[
-        bool | None,
-        typer.Option(
-            "--header/--no-header",
-            help="Whether the first line of CSV files is a header; by default its entries decide.",
-        ),
-    ] = None
-    answers: Annotated[
-        str | None,
-        typer.Option(
-            "--answers",
-            metavar="even|other|refuse",
-            help="The files are JSONL with a language model's answers; says where the probability "
-            "of tokens goes that are not listed.",
-        ),
-    ] = None
-    options: Annotated[
-        str | None,
-        typer.Option("--options", help="Of --answers whose lines list none: A,B,…"),
-    ] = None
-    variants: Annotated[
-        str | None,
-        typer.Option(
-            "--variants",
-            metavar="loose|spaces|exact",
-            help="Which variants of a token in --answers are one; loose where left out.",
-        ),
-    ] = None
-
-    def given(self) -> dict[str, str]:
-        """Return the options that were used, as they are written; a switch has no value."""
-        used = {
-            f"--{each.name.replace('_', '-')}": value
-            for each in fields(self)
-            if isinstance(value := getattr(self, each.name), str)
-        }
-        if self.header is not None:
-            used["--header" if self.header else "--no-header"] = ""
-        return used
-
-    def places(self, *names: str) -> dict[str, Any]:
-        """Return what the library calls them; all, or only some."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ANSWERS:
-            del found[name]
-        if self.class_names is not None:
-            found["class_names"] = read_names(self.class_names)
-        return {name: found[name] for name in names or found}
-
-    def of_answers(self) -> Where:
-        """Return only what says how to read answers, for another file of the same kind."""
-        return Where(**{name: getattr(self, name) for name in ANSWERS})
-
-
-ANSWERS = ("answers", "options", "variants")
-"""The options of files with answers of language models."""
-LABELLED = (
-    "key",
-    "columns",
-    "class_names",
-    "labels",
-    "labels_column",
-    "features",
-    "features_columns",
-    "header",
-    *ANSWERS,
-)
-"""The options of files that calibrators are fitted on."""
-NOWHERE = Where()
-
-
-def reading(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command's argument ``where`` the options of these names."""
-    hints = get_type_hints(Where, include_extras=True)
-
-    def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def run(**options: Any) -> None:
-            command(where=Where(**{name: options.pop(name) for name in names}), **options)
-
-        own = get_type_hints(command, include_extras=True)
-        parameters = []
-        for each in inspect.signature(command).parameters.values():
-            if each.name != "where":
-                parameters.append(each.replace(annotation=own[each.name]))
-                continue
-            parameters += [
-                inspect.Parameter(name, each.kind, default=None, annotation=hints[name])
-                for name in names
-            ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
-
-    return wrap
-
-
-def read_names(path: str) -> tuple[str, ...]:
-    """Return the class names of a text file, a line each, or of a JSON list."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    names: Any = [line.strip() for line in text.splitlines() if line.strip()]
-    if text.lstrip().startswith("["):
-        try:
-            names = json.loads(text)
-        except (ValueError, RecursionError):
-            names = None
-    if not names or "\0" in text or not all(isinstance(name, str) for name in names):
-        raise InputError(path, "holds no class names", "write one on each line, as text")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(path, f"has the class {twice!r} twice", "give each its own name")
-    return tuple(names)
-
-
-# In which fields a file may have the report that a command asks for, the likelier first, if not
-# where the model's interface left its numbers.
-_FIELDS = {"repaired": ("repaired",), "direct": ("direct", "repaired")}
-# What says where a table has something, and what to do instead where lines have it all.
-_IN_LINES = {
-    "--columns": "name a field of probabilities with --key",
-    "--class-names": "name the options of all questions with --options",
-    "--labels": "store the right answer in each line, and name its field with --labels-column",
-    "--features": "leave it out",
-    "--features-columns": "leave it out",
-    "--weights": "leave it out",
-    "--weights-column": "leave it out",
-    "--header": "leave it out",
-    "--no-header": "leave it out",
-}
-
-
-def read_answers_of(
+def read_scores(
     path: str,
-    where: Where,
+    inputs: InputOptions,
     *,
     role: str = "scores",
-    labelled: bool = False,
-    on_error: OnError = "stop",
-) -> Answers:
-    """Read answers as the options say, and say what had to be decided."""
-    from cordcal.files import read_answers
+    kind: InputKind | None = None,
+    classes: Sequence[str] | None = None,
+    expected: tuple[str, ...] | None = None,
+    classes_in: str = "the model",
+) -> Scores:
+    """Read scores for a command.
 
-    for option in where.given():
-        if option in _IN_LINES:
-            raise InputError(option, "does not go with --answers", _IN_LINES[option])
-    missing: Any = where.answers
-    variants: Any = where.variants or "loose"
-    field = where.key or _field_of(path, role)
-    found = read_answers(
-        path,
-        options=where.options,
-        label=where.labels_column,
-        field=field,
-        missing=missing,
-        variants=variants,
-        labelled=labelled,
-        on_error=on_error,
-    )
-    echo_info(f"{path}: {found.record}")
-    return found
-
-
-def _field_of(path: str, role: str) -> str | None:
-    if path == "-" or role not in _FIELDS:
-        return None
-    with Path(path).open("rb") as file:
-        # One line would do, if it could not be one to skip.
-        first = b"".join(islice(file, 16))
-    return next((field for field in _FIELDS[role] if f'"{field}":'.encode() in first), None)
-
-
-def answer_scores(path: str, where: Where, *, role: str = "scores", **options: Any) -> Scores:
-    """Read answers as scores; say which lines were left out."""
-    found = read_answers_of(path, where, role=role, **options)
-    echo_skipped(Counter(found.skipped.values()))
-    return as_scores(found, path, role=role)
-
-
-def as_scores(found: Answers, path: str, *, role: str = "scores") -> Scores:
-    """Return answers as scores: log-probabilities, or probabilities where a report is asked for."""
-    from cordcal._validation.scores import original_probabilities
-    from cordcal.files import Scores
-
-    if role not in _FIELDS:
-        return Scores(path, "answers", found.scores, "logits", found.labels, found.names)
-    report = original_probabilities(found.scores, "logits")
-    return Scores(path, role, report, "probabilities", found.labels, found.names)
-
-
-def as_file(scores: Scores, numbers: Any) -> ScoreFile:
-    """Return scores in memory as a file in batches, whose rows have these numbers."""
-    from cordcal.files._contents import Contents
-    from cordcal.files._places import Places
-    from cordcal.files._sources import Whole
-    from cordcal.files._stream import ScoreFile
-
-    vectors = {} if scores.labels is None else {"labels": scores.labels}
-    matrices = {scores.key: scores.values}
-    contents = Contents.of(scores.path, "jsonl", matrices, vectors, scores.class_names)
-    return ScoreFile(Whole(contents), contents, scores.key, scores.kind, Places(), numbers)
-
-
-def answer_pair(
-    original: tuple[str, Where], direct: tuple[str, Where], *, on_error: OnError
-) -> tuple[ScoreFile, ScoreFile]:
-    """Return two files of answers to the same questions; each comes with where things are in it.
-
-    A line that is skipped in one of them is left out of both.
+    ``classes`` are the class names of another file of the same rows, ``expected`` those of a
+    file of other rows; ``classes_in`` is the path of that file.
     """
-    import numpy as np
+    if inputs.answers is not None:
+        return read_answer_scores(path, inputs, role=role)
+    from cordcal.files._scores import read_placed
 
-    from cordcal.files._answers import picked
+    spec = _column_spec(inputs, classes, expected, classes_in)
+    scores = read_placed(path, spec, role=role, input=_kind_name(kind))
+    _echo_columns(scores, inputs)
+    if scores.columns and scores.labels is not None and scores.class_names is not None:
+        labelled = set(scores.labels.tolist())
+        absent = [name for index, name in enumerate(scores.class_names) if index not in labelled]
+        if absent and inputs.columns is None:
+            echo_info(f"{scores.path}: no row is labelled {_list_columns(absent)}")
+    return scores
 
-    paths, roles = (original[0], direct[0]), ("original", "direct")
-    first, second = (
-        read_answers_of(*each, role=role, on_error=on_error)
-        for each, role in zip((original, direct), roles, strict=True)
-    )
-    lines = [len(each) + len(each.skipped) for each in (first, second)]
-    if lines[0] != lines[1]:
+
+def read_calibration_rows(
+    path: str, inputs: InputOptions, on_error: OnError, **options: Any
+) -> tuple[Scores, Classes | None]:
+    """Read calibration rows; return their row numbers too if rows may be skipped."""
+    if inputs.answers is not None:
+        return read_answer_scores(path, inputs, labelled=True, on_error=on_error), None
+    if on_error == "stop":
+        return read_scores(path, inputs, **options), None
+    from cordcal.serving._refusals import read_sound
+
+    scores, rows, skipped = read_sound(open_scores(path, inputs, **options))
+    echo_skipped(skipped)
+    return scores, rows
+
+
+def require_labels(scores: Scores) -> Any:
+    """Return the labels of a file, or refuse a file without labels."""
+    if scores.labels is None:
         raise InputError(
-            paths[0],
-            f"has {lines[0]:,} lines but {paths[1]} has {lines[1]:,}",
-            "both must hold the same questions",
+            scores.path,
+            "does not contain labels",
+            "pass a file with --labels, or their key or column with --labels-column",
         )
-    echo_skipped(Counter({**second.skipped, **first.skipped}.values()))
-    both = np.intersect1d(first.rows, second.rows)
-    if not both.size:
-        raise InputError(paths[0], f"and {paths[1]} have no sound line in common", "mend the lines")
-    kept = (picked(each, np.isin(each.rows, both)) for each in (first, second))
-    one, other = (
-        as_file(as_scores(each, path, role=role), both)
-        for each, path, role in zip(kept, paths, roles, strict=True)
+    return scores.labels
+
+
+def read_groups(
+    path: str | None,
+    column: str | None,
+    scores: str,
+    rows: Classes | None = None,
+    *,
+    header: bool | None = None,
+) -> Any:
+    """Return the group of each row, from a separate file or from a column of the scores.
+
+    ``rows`` are the rows of the scores that were not skipped.
+    """
+    if path is None and column is None:
+        return None
+    from cordcal.files._scores import read_vector
+
+    groups = read_vector(path or scores, column, header=header)
+    if rows is None or len(groups) <= rows[-1]:  # refused later, by the function that uses them
+        return groups
+    return groups[rows]
+
+
+def open_scores(
+    path: str,
+    inputs: InputOptions,
+    *,
+    role: str = "scores",
+    kind: InputKind | None = None,
+    classes: Sequence[str] | None = None,
+    pattern: Sequence[str] | None = None,
+    expected: tuple[str, ...] | None = None,
+    classes_in: str = "the model",
+    passthrough: bool = False,
+) -> ScoreFile:
+    """Open scores for reading in batches.
+
+    ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
+    names the columns that the model was fitted on, used if the command does not name any.
+    """
+    from cordcal.files._stream import open_placed
+
+    spec = _column_spec(inputs, classes, expected, classes_in, pattern, passthrough=passthrough)
+    file = open_placed(path, spec, role=role, input=_kind_name(kind))
+    if classes is None:
+        _echo_columns(file, inputs)
+    return file
+
+
+def _column_spec(
+    inputs: InputOptions,
+    classes: Sequence[str] | None,
+    expected: tuple[str, ...] | None,
+    classes_in: str,
+    pattern: Sequence[str] | None = None,
+    *,
+    passthrough: bool = False,
+) -> Places:
+    """Return which columns of a file to read, and the classes it should have."""
+    from cordcal.files._places import Places
+
+    options = inputs.column_arguments()
+    names, header = options.pop("class_names"), options.pop("header")
+    spec = Places.of(**options).named(names, classes, rest=passthrough, header=header)
+    if pattern is not None and inputs.columns is None:
+        spec = replace(spec, pattern=tuple(pattern))
+    return replace(spec, expected=expected, classes_in=classes_in)
+
+
+def _kind_name(kind: InputKind | None) -> Kind | None:
+    if kind is None:
+        return None
+    return "logits" if kind is InputKind.logits else "probabilities"
+
+
+def _echo_columns(scores: Scores | ScoreFile, inputs: InputOptions) -> None:
+    """Print which columns were read as scores if the command does not name any."""
+    if scores.columns and inputs.columns is None:
+        names = _list_columns(scores.columns)
+        echo_info(
+            f"{scores.path}: the scores are its {len(scores.columns)} columns {names} "
+            f"(--columns names others)"
+        )
+
+
+def open_pair(
+    original: str,
+    direct: str,
+    inputs: InputOptions,
+    *,
+    kind: InputKind | None = None,
+    pattern: Sequence[str] | None = None,
+    passthrough: bool = False,
+    on_error: OnError = "stop",
+) -> tuple[ScoreFile, ScoreFile]:
+    """Open the original and the direct scores of the same rows, columns matched by name.
+
+    ``--columns`` may match one file only; the other may name its columns as its classes.  Both
+    are read in the order of the original.
+    """
+    if original == "-" and direct == "-":
+        raise InputError(
+            "--direct", "is stdin, as --original is", "only one of them can be read from stdin"
+        )
+    direct_inputs = replace(
+        inputs.answers_only(),
+        columns=inputs.columns,
+        class_names=inputs.class_names,
+        header=inputs.header,
     )
-    return one, other
+    if inputs.answers is not None:
+        first, second = open_answer_pair(
+            (original, inputs), (direct, direct_inputs), on_error=on_error
+        )
+    else:
+        first, second = _open_score_pair(
+            (original, inputs), (direct, direct_inputs), kind, pattern, passthrough=passthrough
+        )
+    _check_extra_columns(first, second)
+    check_same_shape(first.path, first.shape, second.path, second.shape)
+    if first.own_names is not None and second.class_names is not None:
+        first.use_order(first.own_names, second.path)
+        second.use_order(first.own_names, first.path)
+    else:
+        # Unnamed columns are numbered from 0, so a file with the header 2,1,0 must be reordered.
+        positions = tuple(map(str, range(first.classes)))
+        for file, other in ((first, second), (second, first)):
+            if set(file.class_names or ()) == set(positions):
+                file.use_order(positions, other.path)
+    return first, second
+
+
+def _open_score_pair(
+    original: tuple[str, InputOptions],
+    direct: tuple[str, InputOptions],
+    kind: InputKind | None,
+    pattern: Sequence[str] | None,
+    *,
+    passthrough: bool,
+) -> tuple[ScoreFile, ScoreFile]:
+    """Open two score files of the same rows, each with its own input options."""
+    from cordcal._validation.names import common_pattern
+    from cordcal.files._places import as_patterns
+
+    patterns = as_patterns(original[1].columns)
+    options: dict[str, Any] = {"pattern": patterns or pattern, "passthrough": passthrough}
+    original_options, direct_options = (
+        {"path": path, "inputs": replace(inputs, columns=None), **options}
+        for path, inputs in (original, direct)
+    )
+    original_options |= {"role": "original", "kind": kind}
+    direct_options |= {"role": "direct", "kind": InputKind.probabilities}
+    second = open_scores(**direct_options)
+    names = _explicit_class_names(second)
+    original_options["classes_in"], direct_options["classes_in"] = direct[0], original[0]
+    first = _open_renamed(**original_options, classes=names)
+    if names is None and _explicit_class_names(first) is not None:
+        second = _open_renamed(**direct_options, classes=first.class_names)
+    first_names, second_names = first.class_names, second.class_names
+    if (
+        first_names is not None
+        and second_names is not None
+        and set(first_names) != set(second_names)
+    ):
+        if common_pattern(first_names, second_names) is not None:
+            first = _open_renamed(**original_options, classes=second_names)
+        elif common_pattern(second_names, first_names) is not None:
+            second = _open_renamed(**direct_options, classes=first_names)
+    if patterns is not None:
+        _check_patterns_match(patterns, first, second)
+    return first, second
+
+
+def _open_renamed(path: str, inputs: InputOptions, **options: Any) -> ScoreFile:
+    """Open a file whose column names may be the class names with a prefix or suffix."""
+    try:
+        return open_scores(path, inputs, **options)
+    except InputError as error:
+        pattern = _proposed_pattern(error)
+        if pattern is None or path == "-":
+            raise
+    return open_scores(path, inputs, **{**options, "pattern": (pattern,)})
+
+
+def read_renamed_scores(path: str, inputs: InputOptions, **options: Any) -> Scores:
+    """Read a file whose column names may be the class names with a prefix or suffix."""
+    try:
+        return read_scores(path, inputs, **options)
+    except InputError as error:
+        pattern = _proposed_pattern(error)
+        if pattern is None or path == "-":
+            raise
+    return read_scores(path, replace(inputs, columns=pattern), **options)
+
+
+def _proposed_pattern(error: InputError) -> str | None:
+    """Return the column pattern that an error about class names proposes."""
+    name, value = error.option or ("", "")
+    return value if name == "columns" and "*" in value else None
+
+
+def _explicit_class_names(file: ScoreFile) -> tuple[str, ...] | None:
+    """Return a file's class names, unless they are just a table's numeric columns."""
+    from cordcal.files._columns import SCORES
+
+    return None if file.columns and file.key == SCORES else file.class_names
+
+
+def _check_patterns_match(patterns: tuple[str, ...], *files: ScoreFile) -> None:
+    """Refuse ``--columns`` that match neither of two tables."""
+    from cordcal.files._places import have_match
+
+    tables = [file for file in files if file.columns]
+    if tables and not any(have_match(patterns, file.columns) for file in tables):
+        raise InputError(
+            tables[0].path,
+            f"has no column {', '.join(patterns)!r}",
+            f"its scores are {_list_columns(tables[0].columns)}",
+        )
+
+
+def _check_extra_columns(first: ScoreFile, second: ScoreFile) -> None:
+    """Name the columns that only one table has, before shapes are compared."""
+    for file, other in ((first, second), (second, first)):
+        if file.columns and other.class_names and file.classes > other.classes:
+            names = file.class_names or file.columns
+            extra = [name for name in names if name not in other.class_names]
+            if len(extra) == file.classes - other.classes:
+                plural = "s" if len(extra) > 1 else ""
+                raise InputError(
+                    file.path,
+                    f"has the numeric column{plural} {_list_columns(extra)}, not a class of "
+                    f"{other.path}",
+                    "name the columns of the scores with --columns a,b,… or --columns 'score_*'",
+                )
+
+
+def check_same_shape(
+    original: str, shape: tuple[int, ...], direct: str, direct_shape: tuple[int, ...]
+) -> None:
+    """Refuse two files with different numbers of rows or classes."""
+    if shape != direct_shape:
+        raise InputError(
+            original,
+            f"has shape {shape} but {direct} has shape {direct_shape}",
+            "both must hold the same rows and classes",
+        )
+
+
+def check_classes(model: Any, model_path: str, scores: ScoreFile) -> None:
+    """Refuse scores whose number of classes is not the model's, before any work is done."""
+    if scores.classes == model.n_classes_:
+        return
+    listed = f" ({_list_columns(scores.columns)})" if scores.columns else ""
+    raise InputError(
+        scores.path,
+        f"has {scores.classes} columns of scores{listed} but {model_path} was fitted on "
+        f"{model.n_classes_} classes",
+        "pass the same classes; --columns names the columns of a table"
+        if scores.columns
+        else "pass the same classes",
+    )
+
+
+def refuse_with_pair(inputs: InputOptions, *names: str) -> None:
+    """Refuse options that do not apply to --original and --direct."""
+    for option, value in inputs.used().items():
+        if option.removeprefix("--").replace("-", "_") in names:
+            raise InputError(
+                option, f"{value} does not go with --original and --direct", "leave it out"
+            )
+
+
+def _list_columns(columns: Sequence[str]) -> str:
+    from cordcal.files._places import told
+
+    return told(columns)

@@ -1,4 +1,4 @@
-"""Inputs of several files, repaired and audited part by part, here or on a cluster."""
+"""Inputs in several files: apply and audit them part by part, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cordcal.serving.auditing import AuditedFiles
 
 
-def is_for_parts(output: str, scores: str | None) -> bool:
-    """Whether an output is a folder of parts: where the input is, and nothing names a file."""
+def is_parts_output(output: str, scores: str | None) -> bool:
+    """Return whether the output is a folder of parts: the input is, and no suffix is given."""
     if output == "-" or scores is None:
         return False
     from cordcal.files._parts import parts_of
@@ -37,7 +37,7 @@ def apply_in_parts(
     resume: bool,
     overwrite: bool,
 ) -> Applied:
-    """Write a file for each part of the input to a folder."""
+    """Write one output file per part of the input to a folder."""
     from cordcal.serving.parts import PartWork, apply_parts, finished_parts, part_names
 
     if output == "-":
@@ -46,15 +46,15 @@ def apply_in_parts(
     if finished and not (resume or overwrite):
         raise InputError(
             output,
-            f"holds {finished:,} of the parts already, which an interrupted run finished",
-            "pass --resume to continue that run, or --force to start anew",
+            f"already has {finished:,} parts of an interrupted run",
+            "pass --resume to continue that run, or --force to start again",
         )
     files = list(rows.files.values())
-    inputs = _inputs(files)
+    inputs = _part_inputs(files)
     names = part_names(files[0].path, [paths[0] for paths in inputs])
     readers = tuple(file.opener for file in files)
     work = PartWork(rows.model, readers, options, writing, resume)
-    with _running("applying", scheduler) as run:
+    with _runner("applying", scheduler) as run:
         return apply_parts(
             work, inputs, names, os.path.abspath(output), overwrite=overwrite, run=run
         )
@@ -63,55 +63,55 @@ def apply_in_parts(
 def audit_in_parts(
     original: ScoreFile, direct: ScoreFile, scheduler: str, **options: Any
 ) -> AuditedFiles:
-    """Audit the parts of two folders on a cluster; files of labels and weights are read here."""
+    """Audit the parts of two folders on a cluster; labels and weights are read locally."""
     from cordcal.serving.parts import AuditPart, audit_parts
 
-    paths = _inputs([original, direct])
+    paths = _part_inputs([original, direct])
     inputs = [
         AuditPart(first, second, vectors)
         for (first, second), vectors in zip(paths, original.vectors_apart(), strict=True)
     ]
     readers = original.opener, direct.opener
-    with _running("auditing", scheduler) as run:
+    with _runner("auditing", scheduler) as run:
         return audit_parts(readers, inputs, run=run, **options)
 
 
-def _inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
-    """Return the files of each part, under names that hold on other machines too."""
+def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
+    """Return the files of each part as absolute paths, which workers can open."""
     from cordcal.files._parts import parts_of
     from cordcal.serving.parts import part_names
 
-    found = [parts_of(file.path) or [file.path] for file in files]
-    names = [part_names(file.path, parts) for file, parts in zip(files, found, strict=True)]
+    parts = [parts_of(file.path) or [file.path] for file in files]
+    names = [part_names(file.path, paths) for file, paths in zip(files, parts, strict=True)]
     if any(other != names[0] for other in names[1:]) and max(map(len, names)) > 1:
         raise InputError(
             files[0].path,
-            f"and {files[1].path} have parts of different names",
+            f"and {files[1].path} have parts with different names",
             "give the parts of the same rows the same names",
         )
-    return [tuple(map(os.path.abspath, paths)) for paths in zip(*found, strict=True)]
+    return [tuple(map(os.path.abspath, paths)) for paths in zip(*parts, strict=True)]
 
 
 @contextmanager
-def _running(title: str, scheduler: str | None) -> Iterator[Any]:
-    """Yield what does the work, here or on a cluster, and tells of each part."""
+def _runner(title: str, scheduler: str | None) -> Iterator[Any]:
+    """Yield a function that runs the work, locally or on a cluster, and shows progress."""
     from cordcal.serving.parts import here
 
     with counted_progress(title) as advance:
 
-        def told(run: Any) -> Callable[[Any, Sequence[Any]], Iterator[Any]]:
-            def run_and_tell(function: Any, items: Sequence[Any]) -> Iterator[Any]:
-                for at, result in enumerate(run(function, items), 1):
-                    advance(at, len(items), "parts")
+        def with_progress(run: Any) -> Callable[[Any, Sequence[Any]], Iterator[Any]]:
+            def run_and_count(function: Any, items: Sequence[Any]) -> Iterator[Any]:
+                for count, result in enumerate(run(function, items), 1):
+                    advance(count, len(items), "parts")
                     yield result
 
-            return run_and_tell
+            return run_and_count
 
         if scheduler is None:
-            yield told(here)
+            yield with_progress(here)
             return
         with _cluster(scheduler) as run:
-            yield told(run)
+            yield with_progress(run)
 
 
 def _cluster(address: str) -> Any:

@@ -1,4 +1,4 @@
-"""The standard streams of a command: closed ones, full ones, and those that are not UTF-8."""
+"""Standard streams that are closed, full or not UTF-8."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-# What the commands print beyond ASCII, for terminals that cannot show it.
+# Replacements of printed non-ASCII characters, for terminals that cannot show them.
 _ASCII = {
     "✓": "ok",
     "✗": "FAILED",
@@ -30,8 +30,8 @@ _ASCII = {
     **dict.fromkeys("│┃╎┆║", "|"),
 }
 _FALLBACK = "cordcal-ascii"
-# How the null device takes the place of a closed stream: reading stdin and writing stdout fail
-# as they would on the closed descriptor, and stderr has nobody to tell.
+# How a closed stream is reopened on the null device: reading stdin and writing stdout fail as on
+# the closed descriptor; text for stderr is discarded.
 _CLOSED = {
     "stdin": ("r", os.O_WRONLY),
     "stdout": ("w", os.O_RDONLY),
@@ -39,26 +39,27 @@ _CLOSED = {
 }
 
 
-def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replace what an encoding lacks; an error handler of codecs."""
+def _replace_with_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that an encoding lacks; an error handler for `codecs`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
     pieces = [
-        _ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text
+        _ASCII.get(character) or character.encode("ascii", "backslashreplace").decode()
+        for character in text
     ]
     return "".join(pieces), error.end
 
 
-codecs.register_error(_FALLBACK, _in_ascii)
+codecs.register_error(_FALLBACK, _replace_with_ascii)
 
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Make the standard streams safe to use for the time of a command.
+    """Make the standard streams safe to use while a command runs.
 
-    A closed stream gets its descriptor back, so that no file is opened under its number, and
-    what an encoding cannot show is written in ASCII.
+    A closed stream is reopened on the null device, so that no file gets its descriptor.
+    Characters that an encoding lacks are written in ASCII.
     """
     before = {name: getattr(sys, name) for name in _CLOSED}
     opened: list[Any] = []
@@ -85,14 +86,14 @@ def standard_streams() -> Iterator[None]:
 
 
 def is_utf8(name: str = "stdout") -> bool:
-    """Whether a stream can show every character; one without an encoding keeps text as it is."""
+    """Return whether a stream can encode every character; in-memory streams can."""
     encoding = getattr(getattr(sys, name), "encoding", None) or "utf-8"
     return codecs.lookup(encoding).name.startswith("utf")
 
 
 @contextmanager
 def writing(name: str) -> Iterator[None]:
-    """Name the stream in an error of the system, and drop what it did not take."""
+    """Add the stream's name to an OSError, and discard its unwritten text."""
     try:
         yield
     except OSError as error:
@@ -103,7 +104,7 @@ def writing(name: str) -> Iterator[None]:
 
 
 def discard(name: str) -> None:
-    """Drop what a stream did not take: at its end, Python would try again and complain."""
+    """Discard unwritten text, which Python would otherwise try to flush again at exit."""
     stream = getattr(sys, name)
     with suppress(OSError, ValueError, AttributeError):  # a stream in memory has no descriptor
         handle = os.open(os.devnull, os.O_WRONLY)

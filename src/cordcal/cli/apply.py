@@ -1,4 +1,4 @@
-"""``cordcal apply``: repaired reports of new rows, with a model file."""
+"""``cordcal apply``: repaired probabilities of new rows, with a model file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._apply_answers import apply_to_answers, refuse_with_answers
+from cordcal.cli._answers import apply_to_answers, refuse_with_answers
 from cordcal.cli._command import add_command
 from cordcal.cli._console import (
+    describe_changes,
     echo_debug,
     echo_error,
     echo_info,
@@ -18,24 +19,24 @@ from cordcal.cli._console import (
     row_progress,
     show_json,
 )
-from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._files import check_output
+from cordcal.cli._inputs import check_classes, open_pair, open_scores, refuse_with_pair
 from cordcal.cli._options import (
+    ANSWER_OPTIONS,
+    DEFAULT_INPUTS,
     ForceOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     OriginalOption,
     OutputDtype,
     OutputLayout,
     SchedulerOption,
-    check_classes,
     check_on_error,
-    check_output,
-    open_file,
-    open_pair,
-    refuse_with_pair,
+    with_input_options,
 )
-from cordcal.cli._parts import apply_in_parts, is_for_parts
+from cordcal.cli._parts import apply_in_parts, is_parts_output
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile
@@ -51,63 +52,64 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading("key", "columns", "class_names", "features", "features_columns", "header", *ANSWERS)
+@with_input_options(
+    "key", "columns", "class_names", "features", "features_columns", "header", *ANSWER_OPTIONS
+)
 def apply(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     scores: Annotated[
         str | None,
-        typer.Argument(help="The rows to report on: a file, a folder, a pattern; - is stdin."),
+        typer.Argument(help="Scores of new rows: a file, folder or pattern; - reads stdin."),
     ] = None,
     output: Annotated[
         str,
         typer.Option(
             "--output",
-            help="npz, npy, csv, jsonl, parquet or feather by its suffix; a folder for an input of "
-            "parts; - prints CSV.",
+            help="Output file; its suffix selects npz, npy, csv, jsonl, parquet or feather. A "
+            "folder if the input is in parts; - prints CSV.",
         ),
     ] = "-",
     original: OriginalOption = None,
     direct: Annotated[
         str | None,
-        typer.Option("--direct", help="With --original: your calibrator's reports."),
+        typer.Option("--direct", help="With --original: your calibrator's probabilities."),
     ] = None,
     with_direct: Annotated[
-        bool, typer.Option("--with-direct", help="Write the direct report too.")
+        bool, typer.Option("--with-direct", help="Write the direct probabilities, too.")
     ] = False,
     dtype: Annotated[
         OutputDtype | None,
-        typer.Option("--dtype", help="Of the repaired report; by default that of the scores."),
+        typer.Option("--dtype", help="Dtype of the output; by default that of the scores."),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Add the story of each row's repair.")
+        bool, typer.Option("--explain", help="Add columns that explain each row's repair.")
     ] = False,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     drop_rest: Annotated[
-        bool, typer.Option("--drop-rest", help="Leave the input's other columns out.")
+        bool, typer.Option("--drop-rest", help="Omit the input's other columns from the output.")
     ] = False,
     layout: Annotated[
         OutputLayout | None,
         typer.Option(
-            "--layout", help="One column a class, or one of lists; by default as the input has it."
+            "--layout",
+            help="One column per class, or one column of lists; by default as in the input.",
         ),
     ] = None,
     input: InputOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where a run that was killed stopped.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     on_error: OnErrorOption = "stop",
     spreadsheet: Annotated[
         bool,
         typer.Option(
-            "--spreadsheet", help="In CSV, begin class names that look like formulas with '."
+            "--spreadsheet", help="In CSV, prefix class names that look like formulas with '."
         ),
     ] = False,
     scheduler: SchedulerOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write repaired reports: probabilities whose own argmax is the classifier's decision."""
-    in_parts = scheduler is not None or is_for_parts(output, scores or original)
+    """Write repaired probabilities, whose argmax is the classifier's prediction in every row."""
+    in_parts = scheduler is not None or is_parts_output(output, scores or original)
     if not in_parts:
         _check_output(output, force=force)
     if json and output == "-":
@@ -121,11 +123,11 @@ def apply(
     if scores is not None and _are_swapped(model, scores):
         raise InputError(
             model,
-            f"is no model file but {scores} is",
+            f"is not a model file but {scores} is",
             f"the model comes first: cordcal apply {scores} {model}",
         )
     fitted = cordcal.load(model)
-    rest = not drop_rest and _holds_columns(output)
+    passthrough = not drop_rest and _holds_columns(output)
     options: dict[str, Any] = {
         "dtype": None if dtype is None else dtype.value,
         "with_direct": with_direct,
@@ -136,16 +138,16 @@ def apply(
             raise InputError(
                 "scores",
                 "is missing",
-                f"pass the file of rows to report on: cordcal apply {model} FILE",
+                f"pass the file of scores: cordcal apply {model} FILE",
             )
         if scores is None or original is not None or direct is not None:
             raise InputError(
                 model,
                 "holds a calibrator with its repair",
                 "pass the rows' scores, not --original and --direct (--with-direct writes the "
-                "direct report too)",
+                "direct probabilities, too)",
             )
-        if where.answers is not None:
+        if inputs.answers is not None:
             refuse_with_answers(
                 resume=resume,
                 scheduler=scheduler,
@@ -154,52 +156,63 @@ def apply(
                 spreadsheet=spreadsheet,
                 input=input,
             )
-            beside: dict[str, Any] = {"on_error": treatment, "force": force, "json": json}
-            apply_to_answers(fitted, where, scores, output, options, **beside)
+            answer_options: dict[str, Any] = {"on_error": treatment, "force": force, "json": json}
+            apply_to_answers(fitted, inputs, scores, output, options, **answer_options)
             return
-        rows, names = _with_calibrator(fitted, model, scores, where, input, options, rest=rest)
+        rows, names = _with_calibrator(
+            fitted, model, scores, inputs, input, options, passthrough=passthrough
+        )
     else:
         if original is None or direct is None or scores is not None:
             raise InputError(
                 model,
                 "holds a repair alone",
-                "pass --original and --direct, the classifier's and your calibrator's reports of "
-                "the same rows",
+                "pass --original and --direct, the classifier's and your calibrator's "
+                "probabilities of the same rows",
             )
-        refuse_with_pair(where, "key", "features", "features_columns")
+        refuse_with_pair(inputs, "key", "features", "features_columns")
         pattern = getattr(fitted, "score_columns_", None)
         pair = open_pair(
-            original, direct, where, kind=input, pattern=pattern, rest=rest, on_error=treatment
+            original,
+            direct,
+            inputs,
+            kind=input,
+            pattern=pattern,
+            passthrough=passthrough,
+            on_error=treatment,
         )
         rows, names = _with_repair(fitted, model, pair, options)
-    writing: dict[str, Any] = {
+    output_options: dict[str, Any] = {
         "class_names": names,
         "on_error": treatment,
         "spreadsheet": spreadsheet,
         "layout": None if layout is None else layout.value,
     }
-    again: dict[str, Any] = {"resume": resume, "overwrite": force}
+    rerun_options: dict[str, Any] = {"resume": resume, "overwrite": force}
     if not resume and (force or not in_parts):  # without --force, no part is replaced
-        _say_discarded(output, in_parts=in_parts)
+        _echo_discarded(output, in_parts=in_parts)
     if in_parts:
-        done = apply_in_parts(rows, output, options, writing, scheduler=scheduler, **again)
+        applied = apply_in_parts(
+            rows, output, options, output_options, scheduler=scheduler, **rerun_options
+        )
     else:
         with row_progress("applying") as progress:
-            done = apply_model(rows, output, progress=progress, **writing, **again)
+            applied = apply_model(
+                rows, output, progress=progress, **output_options, **rerun_options
+            )
     if json:
-        show_json({"output": output, **done.to_dict()})
+        show_json({"output": output, **applied.to_dict()})
         return
     place = "stdout" if output == "-" else output
-    echo_skipped(done.skipped)
-    share = done.changed / max(done.rows, 1)
+    echo_skipped(applied.skipped)
     echo_info(
-        f"{place}: {done.rows:,} rows × {done.classes:,} classes; the direct report would change "
-        f"{done.changed:,} decisions ({share:.2%}), the repaired one changes none"
+        f"{place}: {applied.rows:,} rows × {applied.classes:,} classes; "
+        + describe_changes(applied.changed, applied.rows)
     )
 
 
 def _check_output(output: str, *, force: bool) -> None:
-    """Refuse an output that could not be written; say if an interrupted run can be continued."""
+    """Refuse an output that cannot be written; mention an interrupted run to continue."""
     from cordcal.files._growing import left_behind
 
     if output != "-" and not force and Path(output).is_file():
@@ -207,35 +220,35 @@ def _check_output(output: str, *, force: bool) -> None:
         if rows:
             raise InputError(
                 output,
-                f"exists already, and an interrupted run kept {rows:,} rows of a new one",
+                f"exists already, and {rows:,} rows of an interrupted run are kept",
                 "pass --force --resume to continue that run and replace it",
             )
     check_output(output, force=force)
 
 
-def _say_discarded(output: str, *, in_parts: bool) -> None:
+def _echo_discarded(output: str, *, in_parts: bool) -> None:
     if output == "-":
         return
     if in_parts:
         from cordcal.serving.parts import finished_parts
 
-        kept, what = finished_parts(output), "parts"
+        count, unit = finished_parts(output), "parts"
     else:
         from cordcal.files._growing import left_behind
 
-        kept, what = left_behind(output), "rows"
-    if kept:
+        count, unit = left_behind(output), "rows"
+    if count:
         echo_error(
-            f"{output}: discarding {kept:,} {what} that an interrupted run kept; --resume would "
-            f"have gone on behind them"
+            f"{output}: discarding {count:,} {unit} of an interrupted run; --resume would have "
+            f"continued it"
         )
 
 
 def _holds_columns(output: str) -> bool:
-    """Whether a format has room for other columns than reports."""
+    """Return whether the output format can hold columns other than probabilities."""
     if Path(output).suffix.lower() not in (".npy", ".npz"):
         return True
-    echo_debug(f"{output} holds reports alone; the input's other columns are left out")
+    echo_debug(f"{output} can hold only probabilities; the input's other columns are omitted")
     return False
 
 
@@ -250,29 +263,29 @@ def _with_calibrator(
     fitted: Any,
     model: str,
     path: str,
-    where: Where,
+    inputs: InputOptions,
     input: Any,
     options: dict[str, Any],
     *,
-    rest: bool,
+    passthrough: bool,
 ) -> tuple[Any, Any]:
     from cordcal.serving.applying import CalibratedRows
 
-    own = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
-    # A model without names knows its classes by their numbers.
-    classes = own or tuple(map(str, range(fitted.n_classes_)))
+    names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
+    # A model without class names numbers its classes.
+    classes = names or tuple(map(str, range(fitted.n_classes_)))
     pattern = getattr(fitted, "score_columns_", None)
-    known: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
-    found = open_file(path, where, kind=input, rest=rest, **known)
+    expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
+    file = open_scores(path, inputs, kind=input, passthrough=passthrough, **expected)
     kind = fitted.calibrator_.input
-    if found.kind != kind:
+    if file.kind != kind:
         raise InputError(
-            found.path,
-            f"looks like {found.kind} but {model} was fitted on {kind}",
-            f"pass {kind}, or say --input {kind} if they are",
+            file.path,
+            f"looks like {file.kind} but {model} was fitted on {kind}",
+            f"pass {kind}, or add --input {kind} if they are",
         )
-    check_classes(fitted, model, found)
-    return CalibratedRows(fitted, found, **options), own or found.class_names
+    check_classes(fitted, model, file)
+    return CalibratedRows(fitted, file, **options), names or file.class_names
 
 
 def _with_repair(

@@ -1,4 +1,4 @@
-"""``cordcal audit``: what a calibrator did to the decisions, from its outputs alone."""
+"""``cordcal audit``: how many predictions a calibrator changes, from its outputs alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
-from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._files import check_report
+from cordcal.cli._inputs import open_pair
 from cordcal.cli._options import (
+    ANSWER_OPTIONS,
+    DEFAULT_INPUTS,
     ForceOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     ReportOption,
@@ -20,12 +24,11 @@ from cordcal.cli._options import (
     StrictOption,
     WideOption,
     check_on_error,
-    check_report,
-    open_pair,
+    with_input_options,
 )
 from cordcal.cli._parts import audit_in_parts
 
-TITLE = "What the calibrator does to decisions"
+TITLE = "How the calibrator changes predictions"
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +40,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading(
+@with_input_options(
     "columns",
     "class_names",
     "labels",
@@ -45,20 +48,23 @@ def register(app: typer.Typer) -> None:
     "weights",
     "weights_column",
     "header",
-    *ANSWERS,
+    *ANSWER_OPTIONS,
 )
 def audit(
     original: Annotated[
-        str, typer.Option("--original", help="The classifier's own scores: a file, or - for stdin.")
+        str, typer.Option("--original", help="File of the classifier's scores; - reads stdin.")
     ],
     direct: Annotated[
-        str, typer.Option("--direct", help="The calibrator's reports of the same rows.")
+        str, typer.Option("--direct", help="The calibrator's probabilities of the same rows.")
     ],
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="A repair fitted on other rows; else one is fitted here."),
+        typer.Option(
+            "--model",
+            help="Model file of a repair fitted on other rows; by default one is fitted here.",
+        ),
     ] = None,
     on_error: OnErrorOption = "stop",
     scheduler: SchedulerOption = None,
@@ -68,46 +74,46 @@ def audit(
     wide: WideOption = False,
     strict: StrictOption = False,
 ) -> None:
-    """Count the decisions a calibrator changes, and measure its report before and after repair."""
+    """Count the predictions a calibrator changes, and evaluate it before and after repair."""
     if report is not None:
         check_report(report, force=force)
     echo_heading(f"cordcal audit: {original} against {direct}")
     treatment = check_on_error(on_error)
     repair = None if model is None else _repair(model)
-    first, second = open_pair(original, direct, where, kind=input, on_error=treatment)
+    first, second = open_pair(original, direct, inputs, kind=input, on_error=treatment)
     names = first.class_names or second.class_names
     if scheduler is not None:
-        found = audit_in_parts(first, second, scheduler, cord=repair, on_error=treatment)
+        result = audit_in_parts(first, second, scheduler, cord=repair, on_error=treatment)
     else:
         from cordcal.serving.auditing import audit_files
 
         with row_progress("auditing") as progress:
-            found = audit_files(
+            result = audit_files(
                 first, second, class_names=names, cord=repair, on_error=treatment, progress=progress
             )
-    echo_skipped(found.skipped)
+    echo_skipped(result.skipped)
     if report is not None:
-        _write_report(found, report, first.path, second.path, names, force=force)
+        _write_report(result, report, first.path, second.path, names, force=force)
     if json:
-        show_json(found.audit.to_dict())
+        show_json(result.audit.to_dict())
     else:
-        show(found.audit, wide=wide)
+        show(result.audit, wide=wide)
         if report is not None:
             echo(f"report: {report}")
-    if strict and found.audit.concerns:
+    if strict and result.audit.concerns:
         raise typer.Exit(1)
 
 
 def _write_report(
-    found: Any, report: Path, original: str, direct: str, names: Any, *, force: bool
+    result: Any, report: Path, original: str, direct: str, names: Any, *, force: bool
 ) -> None:
     from cordcal.report import audit_data, write_html
 
     data = audit_data(
-        found.audit,
-        found.pictures,
+        result.audit,
+        result.pictures,
         name=Path(direct).name,
-        fingerprint=found.fingerprint,
+        fingerprint=result.fingerprint,
         class_names=names,
     )
     source = f"{Path(original).name} against {Path(direct).name}"

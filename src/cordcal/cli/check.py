@@ -1,4 +1,4 @@
-"""``cordcal check``: a gate for releases and CI, with an exit code."""
+"""``cordcal check``: check metrics against limits, for releases and CI."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
-from cordcal.cli._inputs import ANSWERS, NOWHERE, Where, reading
+from cordcal.cli._files import check_output, check_suffix
+from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed_scores, read_scores
 from cordcal.cli._options import (
+    ANSWER_OPTIONS,
+    DEFAULT_INPUTS,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
     InputOption,
+    InputOptions,
     JsonOption,
-    check_output,
-    check_pair,
-    check_suffix,
-    read,
-    read_groups,
-    read_renamed,
+    with_input_options,
 )
 
 if TYPE_CHECKING:
@@ -43,49 +42,56 @@ def register(app: typer.Typer) -> None:
         app,
         check,
         "check scores.npz --original scores.npz --max tpcr=0 --max nll=9",
-        exit_codes="Exit codes: 0 every gate passes; 1 one fails; 2 one could not be evaluated.",
+        exit_codes="Exit codes: 0 every gate passes; 1 a gate fails; 2 a gate cannot be evaluated.",
     )
 
 
-@reading("key", "columns", "class_names", "labels", "labels_column", "header", *ANSWERS)
+@with_input_options(
+    "key", "columns", "class_names", "labels", "labels_column", "header", *ANSWER_OPTIONS
+)
 def check(
-    reports: Annotated[str, typer.Argument(help="The reports, or scores, to check: a file.")],
+    reports: Annotated[str, typer.Argument(help="File of probabilities, or scores, to check.")],
     original: Annotated[
         str | None,
-        typer.Option("--original", help="The scores whose decisions must stay, for tpcr."),
+        typer.Option(
+            "--original",
+            help="The classifier's scores, for the share of predictions changed (tpcr).",
+        ),
     ] = None,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     most: Annotated[
         list[str] | None,
-        typer.Option("--max", metavar="NAME=VALUE", help="A measure and its largest value."),
+        typer.Option("--max", metavar="NAME=VALUE", help="A metric and its largest allowed value."),
     ] = None,
     least: Annotated[
         list[str] | None,
-        typer.Option("--min", metavar="NAME=VALUE", help="A measure and its smallest value."),
+        typer.Option(
+            "--min", metavar="NAME=VALUE", help="A metric and its smallest allowed value."
+        ),
     ] = None,
     gates: Annotated[
-        Path | None, typer.Option("--gates", help="A TOML file with the tables max and min.")
+        Path | None, typer.Option("--gates", help="TOML file with tables max and min.")
     ] = None,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="What an earlier check wrote.")
+        Path | None, typer.Option("--baseline", help="Baseline that an earlier check wrote.")
     ] = None,
     write_baseline: Annotated[
-        Path | None, typer.Option("--write-baseline", help="Write what a later check compares.")
+        Path | None, typer.Option("--write-baseline", help="Write a baseline for later checks.")
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option("--junit", help="Write the verdicts as JUnit XML.")
+        Path | None, typer.Option("--junit", help="Write the results as JUnit XML.")
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Hold a report against limits; the exit code says whether it keeps them.
+    """Check metrics of probabilities against limits; the exit code is the result.
 
-    A gate is a measure (tpcr, nll, brier, ece, accuracy, …), over all rows or over the worst
-    decided class (nll.class), the worst group (nll.group) or as the change against a baseline
-    (nll.increase).
+    A gate limits a metric (tpcr, nll, brier, ece, accuracy, …). A suffix selects the rows the
+    limit applies to: the worst predicted class (nll.class), the worst group (nll.group) or the
+    change since a baseline (nll.increase).
     """
     if write_baseline is not None:
         check_suffix(write_baseline, "a baseline in JSON", ".json")
@@ -93,78 +99,89 @@ def check(
     if junit is not None:
         check_suffix(junit, "JUnit XML", ".xml")
         check_output(junit, force=force)
-    wanted = _gates(gates, most or [], least or [])
+    limits = _gates(gates, most or [], least or [])
     from cordcal.evaluate import gates as library
 
-    scores, before = _read(reports, original, where, input)
-    if before is not None:
-        check_pair(before.path, before.values.shape, scores.path, scores.values.shape)
-        before = _by_number(before, scores)
+    scores, original_scores = _read(reports, original, inputs, input)
+    if original_scores is not None:
+        check_same_shape(
+            original_scores.path, original_scores.values.shape, scores.path, scores.values.shape
+        )
+        original_scores = _by_number(original_scores, scores)
     labels = scores.labels
-    if labels is None and before is not None and before.labels is not None:
-        labels = before.labels
-        echo_info(f"{scores.path} does not hold labels: those of {before.path} are used")
-    found = library.check(
+    if labels is None and original_scores is not None and original_scores.labels is not None:
+        labels = original_scores.labels
+        echo_info(f"{scores.path} does not contain labels; using those of {original_scores.path}")
+    result = library.check(
         _probabilities(scores),
         labels,
-        gates=wanted,
-        original=None if before is None else before.values,
-        groups=read_groups(groups, groups_column, reports, header=where.header),
+        gates=limits,
+        original=None if original_scores is None else original_scores.values,
+        groups=read_groups(groups, groups_column, reports, header=inputs.header),
         baseline=None if baseline is None else _baseline(baseline, scores),
     )
     names = None if scores.class_names is None else list(scores.class_names)
-    content = {**found.to_dict(), "class_names": names}
+    content = {**result.to_dict(), "class_names": names}
     if write_baseline is not None:
         _write(write_baseline, jsons.dumps(content, indent=2) + "\n", force=force)
     if junit is not None:
-        _write(junit, found.to_junit(), force=force)
+        _write(junit, result.to_junit(), force=force)
     if json:
         show_json(content)
     else:
-        for verdict in found.verdicts:
+        for verdict in result.verdicts:
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
-        echo_info(f"cordcal check: {found.outcome}")
-    raise typer.Exit(_EXIT_CODES[found.outcome])
+        echo_info(f"cordcal check: {result.outcome}")
+    raise typer.Exit(_EXIT_CODES[result.outcome])
 
 
 def _read(
-    report: str, original: str | None, where: Where, kind: Any
+    report: str, original: str | None, inputs: InputOptions, kind: Any
 ) -> tuple[Scores, Scores | None]:
-    """Read the report and the original; the columns that are named may be those of one of them."""
+    """Read the probabilities and the original; ``--columns`` may match only one of them."""
     try:
-        scores = read(report, where, role="repaired", kind=kind)
+        scores = read_scores(report, inputs, role="repaired", kind=kind)
     except InputError:
-        if where.columns is None or original is None or report == "-":
+        if inputs.columns is None or original is None or report == "-":
             raise
-        before = read(original, Where(columns=where.columns, header=where.header), role="original")
-        names: dict[str, Any] = {"expected": before.class_names, "classes_in": original}
-        scores = read(report, replace(where, columns=None), role="repaired", kind=kind, **names)
-        return scores, before
-    return scores, None if original is None else _original(original, where, scores)
+        original_scores = read_scores(
+            original, InputOptions(columns=inputs.columns, header=inputs.header), role="original"
+        )
+        expected_classes: dict[str, Any] = {
+            "expected": original_scores.class_names,
+            "classes_in": original,
+        }
+        scores = read_scores(
+            report, replace(inputs, columns=None), role="repaired", kind=kind, **expected_classes
+        )
+        return scores, original_scores
+    return scores, None if original is None else _original(original, inputs, scores)
 
 
-def _by_number(before: Scores, scores: Scores) -> Scores:
-    """Return the original in the report's order, where one has numbers for names and one none."""
-    positions = tuple(map(str, range(before.values.shape[1])))
-    own, expected = before.class_names or positions, scores.class_names or positions
-    if before.class_names == scores.class_names or not set(own) == set(expected) == set(positions):
-        return before
-    order = class_order(own, expected, before.path, scores.path)
-    values = before.values if order is None else before.values.take(order, axis=1)
-    return replace(before, values=values)
+def _by_number(original: Scores, scores: Scores) -> Scores:
+    """Reorder the original if only one of the two files has names, and they are numbers."""
+    positions = tuple(map(str, range(original.values.shape[1])))
+    names, expected = original.class_names or positions, scores.class_names or positions
+    if original.class_names == scores.class_names or not set(names) == set(expected) == set(
+        positions
+    ):
+        return original
+    order = class_order(names, expected, original.path, scores.path)
+    values = original.values if order is None else original.values.take(order, axis=1)
+    return replace(original, values=values)
 
 
-def _original(path: str, where: Where, scores: Scores) -> Scores:
-    """Read the original, whose columns may be called as those of the report or as its classes."""
-    told = replace(where.of_answers(), columns=where.columns, header=where.header)
+def _original(path: str, inputs: InputOptions, scores: Scores) -> Scores:
+    """Read the original, whose columns may be named as in the other file or as its classes."""
+    original_inputs = replace(inputs.answers_only(), columns=inputs.columns, header=inputs.header)
     names = {"classes": scores.class_names, "classes_in": scores.path}
     options: dict[str, Any] = {"role": "original", **names}
-    if where.columns is None:
-        return read_renamed(path, told, **options)
+    if inputs.columns is None:
+        return read_renamed_scores(path, original_inputs, **options)
     try:
-        return read(path, told, **options)
+        return read_scores(path, original_inputs, **options)
     except InputError:
-        return read_renamed(path, Where(header=where.header), **options)
+        return read_renamed_scores(path, InputOptions(header=inputs.header), **options)
 
 
 def _probabilities(scores: Scores) -> Any:
@@ -175,21 +192,21 @@ def _probabilities(scores: Scores) -> Any:
     return scores.values
 
 
-def _gates(path: Path | None, most: list[str], least: list[str]) -> list[Gate]:
-    """Return the gates of the file and of the options, the options' last."""
+def _gates(path: Path | None, upper: list[str], lower: list[str]) -> list[Gate]:
+    """Return the gates of the file, then those of the options."""
     from cordcal.evaluate.gates import Gate
 
-    found = [] if path is None else _from_file(path)
-    bounds: tuple[tuple[Literal["max", "min"], list[str]], ...] = (("max", most), ("min", least))
-    for bound, given in bounds:
-        for text in given:
+    limits = [] if path is None else _from_file(path)
+    bounds: tuple[tuple[Literal["max", "min"], list[str]], ...] = (("max", upper), ("min", lower))
+    for bound, texts in bounds:
+        for text in texts:
             name, _, value = text.partition("=")
-            found.append(Gate.parse(name.strip(), _number(text, value), bound))
-    if not found:
+            limits.append(Gate.parse(name.strip(), _number(text, value), bound))
+    if not limits:
         raise InputError(
             "gates", "are missing", "write --max NAME=VALUE, --min NAME=VALUE or --gates"
         )
-    return found
+    return limits
 
 
 def _number(text: str, value: str) -> float:
@@ -197,7 +214,7 @@ def _number(text: str, value: str) -> float:
         return float(value)
     except ValueError:
         raise InputError(
-            "gate", f"is {text!r}", "write a measure and a number, such as nll=0.5"
+            "gate", f"is {text!r}", "write a metric and a number, such as nll=0.5"
         ) from None
 
 
@@ -207,7 +224,7 @@ def _from_file(path: Path) -> list[Gate]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"is not valid TOML: {error}", "fix the syntax there") from None
+        raise InputError(str(path), f"is not valid TOML: {error}", "fix its syntax") from None
     unknown = [name for name in content if name not in ("max", "min")]
     if unknown or not all(isinstance(table, dict) for table in content.values()):
         raise InputError(
@@ -223,17 +240,17 @@ def _from_file(path: Path) -> list[Gate]:
 
 
 def _baseline(path: Path, scores: Scores) -> Any:
-    """Return what an earlier check wrote, which must be about the same classes."""
+    """Return the baseline of an earlier check, which must have the same classes."""
     try:
         content = jsons.loads(path.read_text(encoding="utf-8"))
         names = [str(name) for name in content.get("class_names") or ()]
-        for measured in content["measures"].values():
-            float(measured["value"]), float(measured["standard_error"])
+        for metric in content["measures"].values():
+            float(metric["value"]), float(metric["standard_error"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
             str(path),
-            "is no baseline",
-            "pass what an earlier check wrote with --write-baseline or --json",
+            "is not a baseline",
+            "pass a file that check wrote with --write-baseline or --json",
         ) from None
     if names and scores.class_names is not None:
         class_order(scores.class_names, names, scores.path, str(path))  # refuses other classes

@@ -1,4 +1,4 @@
-"""``cordcal compare``: which calibrator to use, and what each does to the decisions."""
+"""``cordcal compare``: which calibrator to use, and how many predictions each changes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, progress, show, show_json
-from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
+from cordcal.cli._files import check_report
+from cordcal.cli._inputs import read_calibration_rows, read_groups, require_labels
 from cordcal.cli._options import (
+    DEFAULT_INPUTS,
+    LABELLED_OPTIONS,
     AllowImportOption,
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     PreserveOption,
@@ -25,11 +29,8 @@ from cordcal.cli._options import (
     StrictOption,
     WideOption,
     check_on_error,
-    check_report,
-    need_labels,
     parse_preserve,
-    read_groups,
-    read_rows,
+    with_input_options,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from cordcal.files import Scores
     from cordcal.serving._refusals import OnError
 
-TITLE = "Which calibrator, and what it does to decisions"
+TITLE = "Which calibrator to use, and how it changes predictions"
 
 
 def register(app: typer.Typer) -> None:
@@ -45,29 +46,31 @@ def register(app: typer.Typer) -> None:
     add_command(app, compare, "compare scores.npz --report report.html")
 
 
-@reading(*LABELLED)
+@with_input_options(*LABELLED_OPTIONS)
 def compare(
-    scores: Annotated[str, typer.Argument(help="Scores with labels; - reads stdin.")],
+    scores: Annotated[str, typer.Argument(help="File of scores with labels; - reads stdin.")],
     calibrator: Annotated[
         list[str] | None,
         typer.Option(
             "--calibrator",
-            help="Keys, as in ts,svs, or module:Class with --allow-import; all where left out.",
+            help="Keys, such as ts,svs, or module:Class with --allow-import; by default all.",
         ),
     ] = None,
     allow_import: AllowImportOption = False,
     evaluation: Annotated[
         str | None,
-        typer.Option("--evaluation", help="Evaluate on this file instead of a share of the rows."),
+        typer.Option("--evaluation", help="File to evaluate on, instead of a share of the rows."),
     ] = None,
     share: Annotated[
-        float, typer.Option("--share", help="The share of the rows to evaluate on.")
+        float, typer.Option("--share", help="Share of the rows to evaluate on.")
     ] = 0.5,
-    splits: Annotated[int, typer.Option("--splits", help="Random splits to average.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the splits.")] = 0,
+    splits: Annotated[
+        int, typer.Option("--splits", help="Number of random splits to average.")
+    ] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random splits.")] = 0,
     groups: GroupsOption = None,
     groups_column: GroupsColumnOption = None,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     preserve: PreserveOption = "1",
     on_error: OnErrorOption = "stop",
@@ -77,51 +80,53 @@ def compare(
     wide: WideOption = False,
     strict: StrictOption = False,
 ) -> None:
-    """Fit every calibrator on one part of the rows and compare their reports on the other."""
+    """Fit calibrators on one part of the rows and compare them on the other part."""
     depth = parse_preserve(preserve)
     if report is not None:
         check_report(report, force=force)
     echo_heading(f"cordcal compare: {scores}")
     treatment = check_on_error(on_error)
-    found, other, rows = _parts(scores, evaluation, where, treatment, kind=input)
-    truth = need_labels(found)
-    held_out: Any = share if other is None else (other.values, need_labels(other))
+    calibration, evaluation_scores, rows = _parts(scores, evaluation, inputs, treatment, kind=input)
+    labels = require_labels(calibration)
+    evaluation_rows: Any = (
+        share
+        if evaluation_scores is None
+        else (evaluation_scores.values, require_labels(evaluation_scores))
+    )
     from cordcal import calibrators
 
-    named = [key for given in calibrator or () for key in given.split(",") if key]
-    chosen = [_calibrator(each, allow_import) for each in named]
+    keys = [key for text in calibrator or () for key in text.split(",") if key]
+    chosen = [_calibrator(key, allow_import) for key in keys]
     from cordcal._validation.caveats import SuspectDataWarning
     from cordcal.evaluate.compare import compare as run
 
-    keys = chosen or calibrators.available()
-    with progress("comparing", len(keys) + 1) as advance, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", SuspectDataWarning
-        )  # the concerns are shown with the result
+    steps = len(chosen or calibrators.available()) + 1
+    with progress("comparing", steps) as advance, warnings.catch_warnings():
+        warnings.simplefilter("ignore", SuspectDataWarning)  # shown with the result instead
         comparison = run(
-            found.values,
-            truth,
+            calibration.values,
+            labels,
             chosen or "default",
-            input=found.kind,
-            evaluation=held_out,
+            input=calibration.kind,
+            evaluation=evaluation_rows,
             splits=splits,
             seed=seed,
             preserve=depth,
-            class_names=found.class_names,
-            features=found.features if other is None else None,
+            class_names=calibration.class_names,
+            features=calibration.features if evaluation_scores is None else None,
             groups=read_groups(
-                groups, groups_column, evaluation or scores, rows, header=where.header
+                groups, groups_column, evaluation or scores, rows, header=inputs.header
             ),
             progress=advance,
         )
-    given = where.given()
-    if other is not None and evaluation is None:
-        given["--key"] = found.key  # of an experiment, the rows to fit on
-    step = None  # its lines of Python read score files, not answers
-    if where.answers is None:
-        options = tuple(word for word in chain(*given.items()) if word)
+    used_options = inputs.used()
+    if evaluation_scores is not None and evaluation is None:
+        used_options["--key"] = calibration.key  # the calibration rows of an experiment
+    step = None  # the suggested Python lines read score files, not answers
+    if inputs.answers is None:
+        options = tuple(word for word in chain(*used_options.items()) if word)
         step = comparison.next_step(scores, options=options)
-    source = Path(found.path).name
+    source = Path(calibration.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"
     present(comparison, report, source=source, json=json, force=force, wide=wide, step=step)
@@ -130,25 +135,30 @@ def compare(
 
 
 def _parts(
-    scores: str, evaluation: str | None, where: Where, on_error: OnError, *, kind: Any
+    scores: str, evaluation: str | None, inputs: InputOptions, on_error: OnError, *, kind: Any
 ) -> tuple[Scores, Scores | None, Classes | None]:
-    """Read the rows to fit on, those to evaluate on where a file gives them, and which they are."""
-    if evaluation is None and set(where.given()) <= {"--key"} and scores != "-":
+    """Read the rows to fit on and, from a second file if given, those to evaluate on.
+
+    The third value is the row numbers of the last file if rows may be skipped.
+    """
+    if evaluation is None and set(inputs.used()) <= {"--key"} and scores != "-":
         from cordcal.files._calarena import read_experiment
 
-        pair = read_experiment(scores, where.key)
+        pair = read_experiment(scores, inputs.key)
         if pair is not None:
             return *pair, None
-    found, rows = read_rows(scores, where, on_error, kind=kind)
+    calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
     if evaluation is None:
-        return found, None, rows
-    same: dict[str, Any] = {"expected": found.class_names, "classes_in": scores}
-    other, rows = read_rows(evaluation, where, on_error, kind=kind, **same)
-    return found, other, rows
+        return calibration, None, rows
+    expected_classes: dict[str, Any] = {"expected": calibration.class_names, "classes_in": scores}
+    evaluation_scores, rows = read_calibration_rows(
+        evaluation, inputs, on_error, kind=kind, **expected_classes
+    )
+    return calibration, evaluation_scores, rows
 
 
 def _calibrator(text: str, allow_import: bool) -> Any:
-    """Return a key as it is, and what is to be imported as an object with its name."""
+    """Return a key unchanged, and module:Class as a name with a new object."""
     from cordcal.calibrators.adapters import Imported, is_path, not_allowed
 
     if not is_path(text):
@@ -168,7 +178,7 @@ def present(
     wide: bool,
     step: Any = None,
 ) -> None:
-    """Print a comparison, and write its report where one is wanted."""
+    """Print a comparison, and write its HTML report if requested."""
     data = {**comparison.to_dict(), "next_step": None if step is None else step.to_dict()}
     if report is not None:
         from cordcal.report import write_html

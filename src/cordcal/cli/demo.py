@@ -1,4 +1,4 @@
-"""``cordcal demo``: the main job on data that comes with scikit-learn."""
+"""``cordcal demo``: a comparison on data that comes with scikit-learn."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo_heading, progress
-from cordcal.cli._options import JsonOption, WideOption, check_report
+from cordcal.cli._files import check_report
+from cordcal.cli._options import JsonOption, WideOption
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 _SEED = 0
-# Of the 1,797 digits: enough to train on, the rest shared by calibration and evaluation.
+# Of 1,797 digits; those that remain are for evaluation.
 _TRAINING, _CALIBRATION = 400, 700
-# One of each kind, so that the answer comes at once and fits a screen; `compare` runs all.
+# One calibrator of each kind, to be fast and fit a screen; `compare` runs all.
 _SHOWN = ("ts", "mono", "vs", "sms", "dir-odir", "irova", "blend")
 
 
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     report: Annotated[
-        Path, typer.Option("--report", help="Where the report goes; replaced on every run.")
+        Path, typer.Option("--report", help="HTML report to write; replaced on every run.")
     ] = Path("cordcal-demo.html"),
     json: JsonOption = False,
     wide: WideOption = False,
@@ -55,13 +56,13 @@ def demo(
             class_names=[f"digit {digit}" for digit in range(10)],
             progress=advance,
         )
-    step = comparison.next_step()  # as it would be with scores in a file
+    step = comparison.next_step()  # as for scores in a file
     source = "scikit-learn's digits"
     present(comparison, report, source=source, json=json, force=True, wide=wide, step=step)
 
 
 def _scores() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Train on some digits; return the log-scores and labels of the others, shuffled."""
+    """Train on some digits; return log-scores and labels of the others, shuffled."""
     import numpy as np
     from sklearn.datasets import load_digits
     from sklearn.naive_bayes import MultinomialNB
@@ -70,8 +71,8 @@ def _scores() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
     pixels, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(_SEED).permutation(len(labels))
-    training, rest = order[:_TRAINING], order[_TRAINING:]
-    # Ink in sixteenths: counts as they are would make naive Bayes certain of everything.
+    training, remaining = order[:_TRAINING], order[_TRAINING:]
+    # Pixels scaled to [0, 1]: with the raw counts naive Bayes is certain of every digit.
     with one_blas_thread():  # the same table on every machine
         classifier = MultinomialNB().fit(pixels[training] / 16, labels[training])
-        return classifier.predict_joint_log_proba(pixels[rest] / 16), labels[rest]
+        return classifier.predict_joint_log_proba(pixels[remaining] / 16), labels[remaining]

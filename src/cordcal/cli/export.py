@@ -8,14 +8,8 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, show_json
-from cordcal.cli._options import (
-    ForceOption,
-    InputKind,
-    JsonOption,
-    OutputDtype,
-    check_output,
-    check_suffix,
-)
+from cordcal.cli._files import check_output, check_suffix
+from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype
 
 
 def register(app: typer.Typer) -> None:
@@ -25,21 +19,22 @@ def register(app: typer.Typer) -> None:
 
 def export(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
-    output: Annotated[str, typer.Argument(help="The ONNX file to write.")],
+    output: Annotated[str, typer.Argument(help="ONNX file to write.")],
     dtype: Annotated[
-        OutputDtype, typer.Option("--dtype", help="Of the scores that go in and the reports.")
+        OutputDtype,
+        typer.Option("--dtype", help="Dtype of the graph's input and of its probabilities."),
     ] = OutputDtype.float32,
     input: Annotated[
         InputKind | None,
-        typer.Option("--input", help="What goes into the graph; by default what the model takes."),
+        typer.Option("--input", help="Kind of the graph's input; by default that of the model."),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write a model as one ONNX graph with outputs direct, repaired and label.
 
-    onnxruntime runs the graph before the file is kept; one that decides otherwise than the
-    library is refused.
+    onnxruntime checks the graph first; if its predictions differ from the library's, no file is
+    written.
     """
     check_suffix(output, "an ONNX graph", ".onnx")
     check_output(output, force=force)

@@ -1,4 +1,4 @@
-"""``cordcal fit``: a calibrator that keeps decisions, or the repair alone, as a model file."""
+"""``cordcal fit``: fit a calibrator with its repair, or a repair alone, as a model file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from cordcal._errors import InputError
 from cordcal.cli._command import add_command
 from cordcal.cli._console import (
+    describe_changes,
     echo,
     echo_debug,
     echo_error,
@@ -20,21 +21,21 @@ from cordcal.cli._console import (
     row_progress,
     show_json,
 )
-from cordcal.cli._inputs import LABELLED, NOWHERE, Where, reading
+from cordcal.cli._files import check_output
+from cordcal.cli._inputs import open_pair, read_calibration_rows, refuse_with_pair, require_labels
 from cordcal.cli._options import (
+    DEFAULT_INPUTS,
+    LABELLED_OPTIONS,
     ForceOption,
     InputOption,
+    InputOptions,
     JsonOption,
     OnErrorOption,
     OriginalOption,
     PreserveOption,
     check_on_error,
-    check_output,
-    need_labels,
-    open_pair,
     parse_preserve,
-    read_rows,
-    refuse_with_pair,
+    with_input_options,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from cordcal.files import ScoreFile, Scores
     from cordcal.serving._refusals import OnError
 
-# Suffixes that would make a reader, or a person, take the model for something else.
+# Suffixes of other formats, which would be misleading for a model file.
 _OTHER_FORMATS = (
     *(".arrow", ".csv", ".feather", ".h5", ".hdf5", ".jsonl", ".npy", ".npz", ".parquet"),
     *(".joblib", ".onnx", ".pickle", ".pkl", ".pt", ".pth"),
@@ -61,27 +62,30 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@reading(*LABELLED, "weights", "weights_column")
+@with_input_options(*LABELLED_OPTIONS, "weights", "weights_column")
 def fit(
     scores: Annotated[
-        str | None, typer.Argument(help="Calibration scores with labels; - reads stdin.")
+        str | None, typer.Argument(help="File of calibration scores with labels; - reads stdin.")
     ] = None,
     calibrator: Annotated[
         str | None,
-        typer.Option("--calibrator", help="Its key; without it a blend, repaired by lift."),
+        typer.Option(
+            "--calibrator", help="Key of the calibrator; by default a blend, repaired by lift."
+        ),
     ] = None,
     repair: Annotated[
         str | None,
-        typer.Option("--repair", help="cord (of a calibrator that is named) or lift."),
+        typer.Option("--repair", help="cord (the default with --calibrator) or lift."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", help="The model file to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", help="Model file to write.")] = Path(
         "model.safetensors"
     ),
     original: OriginalOption = None,
     direct: Annotated[
-        str | None, typer.Option("--direct", help="Your own calibrator's reports of these rows.")
+        str | None,
+        typer.Option("--direct", help="Your own calibrator's probabilities of these rows."),
     ] = None,
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     input: InputOption = None,
     preserve: PreserveOption = "1",
     on_error: OnErrorOption = "stop",
@@ -90,7 +94,7 @@ def fit(
 ) -> None:
     """Fit a calibrator and its repair on calibration rows, and write both to a model file.
 
-    With --original and --direct only the repair is fitted, which needs neither labels nor a
+    With --original and --direct, fit only the repair, which needs neither labels nor a
     calibrator.
     """
     import cordcal
@@ -106,8 +110,8 @@ def fit(
                 "and --original with --direct are two ways to fit",
                 "pass one of them, but not both",
             )
-        refuse_with_pair(where, "key", "labels", "labels_column", "features", "features_columns")
-        pair = _pair(original, direct, where, input, treatment)
+        refuse_with_pair(inputs, "key", "labels", "labels_column", "features", "features_columns")
+        pair = _pair(original, direct, inputs, input, treatment)
         _check_output(output, force=force)
         model, measures = _repair(*pair, depth, treatment), None
     else:
@@ -117,37 +121,35 @@ def fit(
             )
         if calibrator is not None:
             _check_key(calibrator)
-        wanted: Any = repair
+        repair_choice: Any = repair
         cordcal.PreservingCalibrator(
-            calibrator, repair=wanted, preserve=depth
+            calibrator, repair=repair_choice, preserve=depth
         )._new_repair()  # refuses others
-        found, _ = read_rows(scores, where, treatment, kind=input)
-        truth = need_labels(found)
-        # A mistake in the input is the graver one: tell of it before the output's.
+        calibration, _ = read_calibration_rows(scores, inputs, treatment, kind=input)
+        labels = require_labels(calibration)
+        # After the inputs: their errors come first.
         _check_output(output, force=force)
         if not json:
             echo_info(f"fitting {calibrator or 'blend'} on {scores}")
-        _warn_of_doubts(found, truth)
+        _warn_of_doubts(calibration, labels)
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", SuspectDataWarning
-            )  # said already, with the file's name
-            model, measures = _calibrator(found, truth, calibrator, repair, depth)
-    if where.columns is not None and "*" in where.columns:
-        model.score_columns_ = as_patterns(where.columns)
+            )  # printed above, with the file's name
+            model, measures = _calibrator(calibration, labels, calibrator, repair, depth)
+    if inputs.columns is not None and "*" in inputs.columns:
+        model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:
-        told = None if measures is None else measures.to_dict()
-        content = {"construction": construction.to_dict(), "held_out": told}
+        held_out = None if measures is None else measures.to_dict()
+        content = {"construction": construction.to_dict(), "held_out": held_out}
         show_json({"model": str(output), **content})
         return
     echo_debug(repr(construction))
-    changed = construction.n_changed
     echo(
-        f"{construction.n:,} rows × {construction.n_classes:,} classes; the direct report would "
-        f"change {changed:,} decisions ({changed / construction.n:.2%}), the repaired one changes "
-        f"none"
+        f"{construction.n:,} rows × {construction.n_classes:,} classes; "
+        + describe_changes(construction.n_changed, construction.n)
     )
     if measures is not None:
         echo(str(measures))
@@ -155,13 +157,13 @@ def fit(
 
 
 def _calibrator(
-    found: Scores,
-    truth: Any,
+    calibration: Scores,
+    labels: Any,
     key: str | None,
     repair: Any,
     preserve: int | Literal["ranking"],
 ) -> tuple[Any, HeldOutMeasures | None]:
-    """Return the fitted model, and what it is worth on rows held out."""
+    """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
     from cordcal.calibrators.registry import takes_features
     from cordcal.evaluate.held_out import measure_held_out
@@ -170,49 +172,51 @@ def _calibrator(
         return cordcal.PreservingCalibrator(
             key,
             repair=repair,
-            input=found.kind,
+            input=calibration.kind,
             preserve=preserve,
-            class_names=found.class_names,
+            class_names=calibration.class_names,
         )
 
-    rows = found.values, truth
-    features = found.features if takes_features(key or "blend") else None
-    beside: dict[str, Any] = {"sample_weight": found.weights, "features": features}
+    rows = calibration.values, labels
+    features = calibration.features if takes_features(key or "blend") else None
+    fit_options: dict[str, Any] = {"sample_weight": calibration.weights, "features": features}
     with progress("fitting", 2) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, **beside)
-        advance("again without some rows, to measure on them")
-        # These cross-fit by themselves: five times that would take too long.
+        model = new().fit(*rows, **fit_options)
+        advance("again, without some rows to evaluate on")
+        # These already cross-fit, so five folds would take too long.
         slow = isinstance(model.repair_, cordcal.Lift) or (key or "blend") == "blend"
         try:
-            measures = measure_held_out(new, *rows, input=found.kind, one_fold=slow, **beside)
+            measures = measure_held_out(
+                new, *rows, input=calibration.kind, one_fold=slow, **fit_options
+            )
         except ValueError as error:
-            echo_error(f"not measured on rows held out: without them, {error}")
+            echo_error(f"not evaluated on held-out rows: without them, {error}")
             return model, None
     return model, measures
 
 
-def _warn_of_doubts(found: Scores, truth: Any) -> None:
+def _warn_of_doubts(calibration: Scores, labels: Any) -> None:
     """Warn of scores and labels that look like a mistake, naming the file."""
     from cordcal._validation.caveats import find_caveats
     from cordcal._validation.scores import CheckedScores
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit says what else there is to say
-        original = CheckedScores.from_scores(found.values, found.kind, fitting=True)
-    for concern in find_caveats(original, truth, found.weights, found.class_names):
-        echo_error(f"cordcal: warning: {found.path}: {concern.sentence}")
+        warnings.simplefilter("ignore")  # the fit gives the other warnings
+        original = CheckedScores.from_scores(calibration.values, calibration.kind, fitting=True)
+    for concern in find_caveats(original, labels, calibration.weights, calibration.class_names):
+        echo_error(f"cordcal: warning: {calibration.path}: {concern.sentence}")
 
 
 def _check_key(calibrator: str) -> None:
-    """Refuse what is no key of a calibrator."""
+    """Refuse a name that is not the key of a calibrator."""
     from cordcal.calibrators import calibrator_class
     from cordcal.calibrators.adapters import is_path
 
     if is_path(calibrator):
         raise InputError(
             "calibrators",
-            f"is {calibrator!r}, but a model file holds no code",
+            f"is {calibrator!r}, but a model file cannot contain code",
             "fit it in Python with cordcal.PreservingCalibrator, or fit the repair alone with "
             "--original and --direct",
         )
@@ -220,7 +224,7 @@ def _check_key(calibrator: str) -> None:
 
 
 def _check_output(output: Path, *, force: bool) -> None:
-    """Refuse a file that a model could not be written to, or whose suffix promises another."""
+    """Refuse a path that cannot be written, or with the suffix of another format."""
     suffix = output.suffix.lower()
     if suffix in _OTHER_FORMATS:
         raise InputError(
@@ -233,12 +237,12 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 
 def _pair(
-    original: str | None, direct: str | None, where: Where, input: Any, on_error: OnError
+    original: str | None, direct: str | None, inputs: InputOptions, input: Any, on_error: OnError
 ) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
-        raise InputError(missing, "is missing", "the repair needs both reports of the same rows")
-    return open_pair(original, direct, where, kind=input, on_error=on_error)
+        raise InputError(missing, "is missing", "the repair needs both files, of the same rows")
+    return open_pair(original, direct, inputs, kind=input, on_error=on_error)
 
 
 def _repair(

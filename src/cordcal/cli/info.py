@@ -1,4 +1,4 @@
-"""``cordcal info``: what is in a file, and what is wrong with it."""
+"""``cordcal info``: the contents of a file, and its problems."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import show, show_json
-from cordcal.cli._inputs import NOWHERE, Where, reading
-from cordcal.cli._options import JsonOption
+from cordcal.cli._options import DEFAULT_INPUTS, InputOptions, JsonOption, with_input_options
 
 
 def register(app: typer.Typer) -> None:
@@ -17,40 +16,40 @@ def register(app: typer.Typer) -> None:
     add_command(app, info, "info scores.npz")
 
 
-@reading("header")
+@with_input_options("header")
 def info(
     file: Annotated[str, typer.Argument(help="Any file that cordcal reads or writes.")],
-    where: Where = NOWHERE,
+    inputs: InputOptions = DEFAULT_INPUTS,
     json: JsonOption = False,
 ) -> None:
-    """Say what a file holds: scores and labels, a model, a graph or a report, and its problems."""
+    """Show what a file contains (scores, a model, a graph or a report) and its problems."""
     from cordcal.files import inspect
 
-    found = inspect(file, header=where.header)
+    contents = inspect(file, header=inputs.header)
     if json:
-        show_json(found)
+        show_json(contents)
         return
-    show(_table(found))
-    for problem in found["problems"]:
+    show(_table(contents))
+    for problem in contents["problems"]:
         show(f"problem: {problem}")
 
 
-def _table(found: dict[str, Any]) -> Any:
+def _table(contents: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in found.items():
+    for name, value in contents.items():
         if name not in ("problems", "entries") and value is not None:
-            table.add_row(Text(name.replace("_", " "), style="bold"), Text(_written(value)))
-    for entry in found.get("entries", ()):
-        facts = ", ".join(_written(value) for name, value in entry.items() if name != "name")
+            table.add_row(Text(name.replace("_", " "), style="bold"), Text(_format_value(value)))
+    for entry in contents.get("entries", ()):
+        facts = ", ".join(_format_value(value) for name, value in entry.items() if name != "name")
         table.add_row(Text(f"  {entry['name']}"), Text(facts))
     return table
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
-        shown = [str(each) for each in value[:8]]
+        shown = [str(entry) for entry in value[:8]]
         return ", ".join(shown) + (f", … ({len(value):,})" if len(value) > len(shown) else "")
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -24,24 +24,28 @@ def register(app: typer.Typer) -> None:
 def study(
     file: Annotated[Path, typer.Argument(help="The study file (TOML).")],
     output: Annotated[
-        Path, typer.Option("--output", help="The folder for tables, figures and the index.")
+        Path, typer.Option("--output", help="Folder for tables, figures and the index.")
     ],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of the data; the file's where left out.")
+        Path | None,
+        typer.Option("--data", help="Folder of the data; by default that in the study file."),
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option("--cache", help="Folder of finished cells; cells in the output folder."),
+        typer.Option(
+            "--cache", help="Folder of finished cells; by default cells in the output folder."
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Worker processes; one a processor.")
+        int | None,
+        typer.Option("--workers", help="Number of worker processes; by default one per processor."),
     ] = None,
     allow_import: AllowImportOption = False,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw figures with matplotlib.")
     ] = True,
 ) -> None:
-    """Run the experiments of a study file; a rerun continues where it stopped."""
+    """Run the experiments of a study file; a rerun continues an interrupted run."""
     echo_heading(f"cordcal study: {file}")
     if output.exists() and not output.is_dir():
         raise InputError(str(output), "is a file", "name a folder for the results")
@@ -49,34 +53,34 @@ def study(
     from cordcal.study.figures import check_matplotlib
     from cordcal.study.page import write_study
 
-    wanted = read_study(file, data=data, allow_import=allow_import)
+    specification = read_study(file, data=data, allow_import=allow_import)
     if figures:
         check_matplotlib()
     cells = output / "cells" if cache is None else cache
-    _check_inputs(file, wanted, output)
+    _check_inputs(file, specification, output)
     output.mkdir(parents=True, exist_ok=True)
     try:
         with counted_progress("cells") as advance:
-            result = run_study(wanted, cells, workers=workers, advance=advance)
+            result = run_study(specification, cells, workers=workers, advance=advance)
     except KeyboardInterrupt as error:
-        kept = f"the cells that were finished are kept in {cells}"
-        raise Interrupted(kept, "the same command goes on with the others") from error
+        message = f"finished cells are kept in {cells}"
+        raise Interrupted(message, "run the same command again to continue") from error
     index = write_study(result, output, figures=figures)
-    for each in result.left_out:
-        echo(f"not run: {each['group']}, {each['set']}: {each['calibrator']}: {each['why']}")
+    for cell in result.left_out:
+        echo(f"not run: {cell['group']}, {cell['set']}: {cell['calibrator']}: {cell['why']}")
     echo(f"index: {index}")
 
 
-def _check_inputs(file: Path, wanted: Study, output: Path) -> None:
-    """Refuse a folder of results in which a file of the study would be replaced."""
+def _check_inputs(file: Path, specification: Study, output: Path) -> None:
+    """Refuse an output folder in which results would replace a file of the study."""
     from cordcal.study.specs import OWN_EXPERIMENTS
 
-    names = ("index.html", "study.json", *wanted.experiments, *OWN_EXPERIMENTS)
+    names = ("index.html", "study.json", *specification.experiments, *OWN_EXPERIMENTS)
     written = [(output / name).resolve() for name in names]
-    for path in (file, *(each for spec in wanted.sets for each in spec.files)):
-        if path.is_file() and any(path.resolve().is_relative_to(place) for place in written):
+    for path in (file, *(data for spec in specification.sets for data in spec.files)):
+        if path.is_file() and any(path.resolve().is_relative_to(target) for target in written):
             raise InputError(
                 "--output",
                 f"would write where the same command reads {path}",
-                "name another folder; no input is ever replaced",
+                "name another folder; inputs are never replaced",
             )

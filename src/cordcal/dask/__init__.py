@@ -1,7 +1,7 @@
-"""Dask: constructions, repairs and measures on collections of rows.
+"""Dask: fit, repair and evaluate collections of rows.
 
-Nothing here is called by name: `CORD.fit`, `Lift.fit`, `transform`, `audit`, the metrics and
-`PreservingCalibrator.predict_proba` come here when they are passed dask arrays or data frames.
+This package is not called directly: `CORD.fit`, `Lift.fit`, `transform`, `audit`, the metrics and
+`PreservingCalibrator.predict_proba` use it for dask arrays and data frames.
 """
 
 from cordcal._validation import layouts

@@ -1,6 +1,6 @@
-"""CORD on dask collections: blocks of rows stay where they are, sums travel.
+"""Work on dask collections: rows stay on their workers; only sums are sent.
 
-All of it runs on whatever scheduler is active: threads, a LocalCluster, a real cluster.
+Everything runs on the active scheduler: threads, a LocalCluster or a remote cluster.
 """
 
 from __future__ import annotations
@@ -33,40 +33,42 @@ from cordcal.repair.construction import (
 from cordcal.repair.results import Construction, RankingConstruction
 from cordcal.repair.solve import ConstraintValue, solve_in_rounds
 
-# Levels that are constructed on the workers; a level takes up to ten rounds.
-MOST_LEVELS = 10
-# Sums are added up in a tree, so that nobody waits for thousands of messages.
+# Levels that are fitted on the workers; each takes up to ten rounds.
+_MAX_LEVELS = 10
+# Sums are reduced in a tree, so that no worker receives thousands of messages.
 _FAN_IN = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Collections of the same rows, cut into the same blocks.
+    """Collections of the same rows, with the same chunks.
 
     Attributes
     ----------
     columns : dict of str to dask array
-        By the argument's name; matrices have one block across the classes.
+        Arrays by argument name; matrices have one chunk across the classes.
     firsts : list of int or None
-        The number of each block's first row, where the blocks' lengths are known.
+        The number of each block's first row; None if the blocks' lengths are unknown.
     """
 
     columns: dict[str, Any]
     firsts: list[int] | None
 
     @classmethod
-    def of(cls, **given: Any) -> Rows:
-        """Cut all collections like the first; those that are None are left out."""
+    def of(cls, **collections: Any) -> Rows:
+        """Give all collections the chunks of the first; None is ignored."""
         columns: dict[str, Any] = {}
-        if given.get("original") is not None:
-            expected = column_names(given["original"])
-            given["direct"] = in_column_order(given["direct"], "direct", expected, "original")
-        for name, values in given.items():
+        if collections.get("original") is not None:
+            expected = column_names(collections["original"])
+            collections["direct"] = in_column_order(
+                collections["direct"], "direct", expected, "original"
+            )
+        for name, values in collections.items():
             if values is not None:
-                columns[name] = _cut_like(_as_array(values), name, columns)
+                columns[name] = _align_chunks(_as_array(values), name, columns)
         sizes = next(iter(columns.values())).chunks[0]
-        known = not np.isnan(np.sum(sizes))
-        firsts = np.cumsum([0, *sizes[:-1]]).tolist() if known else None
+        are_known = not np.isnan(np.sum(sizes))
+        firsts = np.cumsum([0, *sizes[:-1]]).tolist() if are_known else None
         return cls(columns, firsts)
 
     @property
@@ -75,19 +77,19 @@ class Rows:
         return int(next(iter(self.columns.values())).shape[1])
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> list[Delayed]:
-        """Call ``function(*arguments, **blocks)`` for every block of rows, later."""
+        """Return delayed calls of ``function(*arguments, **blocks)``, one per block of rows."""
         blocks = {name: array.to_delayed().ravel() for name, array in self.columns.items()}
         count = len(next(iter(blocks.values())))
-        run = delayed(_numbered, pure=False)
+        run = delayed(_call_on_block, pure=False)
         return [
             run(
                 function,
-                None if self.firsts is None else self.firsts[at],
-                at,
+                None if self.firsts is None else self.firsts[index],
+                index,
                 arguments,
-                {name: parts[at] for name, parts in blocks.items()},
+                {name: parts[index] for name, parts in blocks.items()},
             )
-            for at in range(count)
+            for index in range(count)
         ]
 
     def blockwise(self, function: Callable[..., Any], dtype: Any, shape: str = "ij") -> Any:
@@ -95,14 +97,14 @@ class Rows:
         pairs: list[Any] = []
         for array in self.columns.values():
             pairs += [array, "ij"[: array.ndim]]
-        # One number a block, negative where the lengths before it are not known.
+        # One number per block, negative if the lengths before it are unknown.
         count = len(next(iter(self.columns.values())).chunks[0])
-        places = da.from_array(np.array(self.firsts or [-1] * count), chunks=1)
+        first_rows = da.from_array(np.array(self.firsts or [-1] * count), chunks=1)
         return da.blockwise(
-            functools.partial(_on_blocks, function, tuple(self.columns)),
+            functools.partial(_call_blockwise, function, tuple(self.columns)),
             shape,
             *pairs,
-            places,
+            first_rows,
             "i",
             dtype=dtype,
             meta=np.empty((0,) * len(shape), dtype=dtype),
@@ -118,68 +120,70 @@ def _as_array(values: Any) -> Any:
     return values if arrays.is_dask(values) else da.asarray(arrays.to_numpy(values))
 
 
-def _cut_like(array: Any, name: str, columns: dict[str, Any]) -> Any:
+def _align_chunks(array: Any, name: str, columns: dict[str, Any]) -> Any:
     if array.ndim == 2 and len(array.chunks[1]) > 1:
         array = array.rechunk({1: -1})
     if not columns:
         return array
     first_name, first = next(iter(columns.items()))
-    sizes, own = first.chunks[0], array.chunks[0]
-    if np.isnan(np.sum(sizes)) or np.isnan(np.sum(own)):
-        # Lengths are known when the blocks are: then the blocks must correspond.
-        if len(sizes) != len(own):
+    sizes, array_sizes = first.chunks[0], array.chunks[0]
+    if np.isnan(np.sum(sizes)) or np.isnan(np.sum(array_sizes)):
+        # Lengths become known when blocks are computed, so blocks must correspond.
+        if len(sizes) != len(array_sizes):
             raise InputError(
                 first_name,
-                f"has {len(sizes)} blocks and {name} {len(own)}, of unknown lengths",
+                f"has {len(sizes)} blocks and {name} {len(array_sizes)}, of unknown lengths",
                 "call compute_chunk_sizes() on dask arrays, or use the same partitions",
             )
         return array
-    if sum(sizes) != sum(own):
+    if sum(sizes) != sum(array_sizes):
         raise InputError(
             first_name,
-            f"has {sum(sizes)} rows but {name} has {sum(own)}",
+            f"has {sum(sizes)} rows but {name} has {sum(array_sizes)}",
             "both must hold the same rows",
         )
-    return array if sizes == own else array.rechunk({0: sizes})
+    return array if sizes == array_sizes else array.rechunk({0: sizes})
 
 
-def _numbered(
+def _call_on_block(
     function: Callable[..., Any],
     first: int | None,
-    place: int,
+    index: int,
     arguments: tuple[Any, ...],
     blocks: dict[str, Any],
 ) -> Any:
-    """Call a function of one block; an error names the row in the whole, or the block."""
+    """Call a function on one block; an error has the row in the whole, or the block."""
     rows = {len(block) for block in blocks.values()}
     if len(rows) > 1:
         sizes = ", ".join(f"{name} {len(block)}" for name, block in blocks.items())
-        raise ValueError(f"block {place} has different numbers of rows ({sizes})")
+        raise ValueError(f"block {index} has different numbers of rows ({sizes})")
     if first is not None and first >= 0:
         with renumber_rows(first):
             return function(*arguments, **blocks)
     try:
         return function(*arguments, **blocks)
-    except InputError as refusal:
-        raise refusal.with_argument(f"block {place}: {refusal.argument}") from None
+    except InputError as error:
+        raise error.with_argument(f"block {index}: {error.argument}") from None
 
 
-def _on_blocks(function: Callable[..., Any], names: tuple[str, ...], *blocks: Any) -> Any:
-    *given, place = blocks
-    # Dask asks for the type of the result with empty blocks.
-    first = int(place[0]) if place.size else 0
-    return _numbered(function, first, 0, (), dict(zip(names, given, strict=True)))
+def _call_blockwise(function: Callable[..., Any], names: tuple[str, ...], *blocks: Any) -> Any:
+    *arguments, first_row = blocks
+    # Dask infers the type of the result with empty blocks.
+    first = int(first_row[0]) if first_row.size else 0
+    return _call_on_block(function, first, 0, (), dict(zip(names, arguments, strict=True)))
 
 
-def _total(parts: Sequence[Delayed], add: Callable[[list[Any]], Any]) -> Any:
-    """Add up what the blocks return, in a tree on the workers."""
+def _tree_reduce(parts: Sequence[Delayed], add: Callable[[list[Any]], Any]) -> Any:
+    """Reduce the results of the blocks in a tree on the workers."""
     combine = delayed(add, pure=False)
     while len(parts) > 1:
-        parts = [combine(list(parts[at : at + _FAN_IN])) for at in range(0, len(parts), _FAN_IN)]
+        parts = [
+            combine(list(parts[start : start + _FAN_IN])) for start in range(0, len(parts), _FAN_IN)
+        ]
     return dask.compute(parts[0])[0]
 
 
-# The construction.
+# Fitting.
 
 
 def construct(
@@ -188,25 +192,25 @@ def construct(
     """Find the shared scalar without moving rows; see `CORD.fit`."""
     rows = Rows.of(direct=direct, original=original, decision=decision, sample_weight=sample_weight)
     levels = cord._levels(rows.classes)
-    if levels > MOST_LEVELS:
-        # So many levels are too many rounds: a whole ranking is constructed in memory.
-        held = dict(zip(rows.columns, dask.compute(*rows.columns.values()), strict=True))
-        found: RankingConstruction = type(cord)(cord.preserve).fit(**held).construction_
-        return found
+    if levels > _MAX_LEVELS:
+        # So many levels need too many rounds, so the ranking is fitted in memory.
+        in_memory = dict(zip(rows.columns, dask.compute(*rows.columns.values()), strict=True))
+        construction: RankingConstruction = type(cord)(cord.preserve).fit(**in_memory).construction_
+        return construction
     blocks = dask.persist(*rows.map(_describe, levels))
-    filled = _filled(blocks)
-    given = decision is not None
+    filled = _non_empty(blocks)
+    decision_given = decision is not None
     if sample_weight is not None and not any(dask.compute(*[block.has_weight for block in filled])):
         raise zero_weight_error()
     if levels == 1:
-        return _construct_level(filled, rows.classes, given, free=False)
-    return _construct_ranking(filled, rows.classes, levels, given)
+        return _construct_level(filled, rows.classes, decision_given, free=False)
+    return _construct_ranking(filled, rows.classes, levels, decision_given)
 
 
 def _describe(
     levels: int, *, original: Any, direct: Any, decision: Any = None, sample_weight: Any = None
 ) -> Any:
-    """Reduce one block of rows; None where it is empty, as filtered partitions are."""
+    """Reduce one block of rows; None if it is empty, as filtered partitions may be."""
     if not len(direct):
         return None
     p, q = as_matrix(original, "original"), as_matrix(direct, "direct")
@@ -214,16 +218,16 @@ def _describe(
     return ConstructionState(levels, 1).describe(p, q, decision, sample_weight).rows_of
 
 
-def _filled(blocks: Sequence[Delayed]) -> list[Delayed]:
-    """Leave out the empty blocks."""
-    there = dask.compute(*[delayed(_is_there)(block) for block in blocks])
-    found = [block for block, filled in zip(blocks, there, strict=True) if filled]
-    if not found:
+def _non_empty(blocks: Sequence[Delayed]) -> list[Delayed]:
+    """Return the blocks that have rows."""
+    non_empty = dask.compute(*[delayed(_is_not_empty)(block) for block in blocks])
+    filled_blocks = [block for block, filled in zip(blocks, non_empty, strict=True) if filled]
+    if not filled_blocks:
         raise InputError("original and direct", "have no rows", "pass at least one")
-    return found
+    return filled_blocks
 
 
-def _is_there(block: Any) -> bool:
+def _is_not_empty(block: Any) -> bool:
     return block is not None
 
 
@@ -232,13 +236,13 @@ def _construct_level(
 ) -> Construction:
     shared = common_exponent(dask.compute(*[block.exponent for block in blocks]))
     rows = dask.persist(*[block.rescaled(shared) for block in blocks])
-    tally: Totals = _total([block.tally() for block in rows], sum_of)
+    tally: Totals = _tree_reduce([block.tally() for block in rows], sum_of)
 
     def probe(etas: Sequence[float]) -> list[ConstraintValue]:
-        found: list[ConstraintValue] = _total(
+        values: list[ConstraintValue] = _tree_reduce(
             [block.probes(list(etas)) for block in rows], sum_of_each
         )
-        return found
+        return values
 
     solution = solve_in_rounds(tally.bounds(classes), probe, free=free)
     return tally.record(solution, classes, decision_given=decision_given)
@@ -247,102 +251,106 @@ def _construct_level(
 def _construct_ranking(
     blocks: Sequence[Delayed], classes: int, levels: int, decision_given: bool
 ) -> RankingConstruction:
-    """Level after level from the inside out, as `_nested.construct` does."""
+    """Fit one level after another from the inside out, as in `repair.ranking`."""
     records: list[Construction] = []
     insides: Sequence[Any] = [None] * len(blocks)
     for level in range(levels - 1, -1, -1):
-        found = dask.persist(
+        level_blocks = dask.persist(
             *[block.level(level, inside) for block, inside in zip(blocks, insides, strict=True)]
         )
-        free = not any(dask.compute(*[block.constrains for block in found]))
-        rows = [block.calibration(free=free) for block in found]
+        free = not any(dask.compute(*[block.constrains for block in level_blocks]))
+        rows = [block.calibration(free=free) for block in level_blocks]
         records.insert(0, _construct_level(rows, classes, decision_given, free=free))
-        insides = dask.persist(*[block.inside(records[0].eta) for block in found])
+        insides = dask.persist(*[block.inside(records[0].eta) for block in level_blocks])
     return RankingConstruction(tuple(records))
 
 
 def described(describe: Callable[..., list[Any]], **columns: Any) -> tuple[int, list[Any]]:
-    """Return the number of classes, and the descriptions of every block's rows; see `Lift.fit`."""
+    """Return the number of classes, and the summaries of all blocks; see `Lift.fit`."""
     rows = Rows.of(**columns)
-    blocks = dask.compute(*rows.map(_described_block, describe))
+    blocks = dask.compute(*rows.map(_describe_block, describe))
     parts = [part for block in blocks for part in block]
     if not parts:
         raise InputError("original and direct", "have no rows", "pass at least one")
     return rows.classes, parts
 
 
-def _described_block(describe: Callable[..., list[Any]], *, direct: Any, **given: Any) -> list[Any]:
-    return describe(direct=direct, **given) if len(direct) else []
+def _describe_block(
+    describe: Callable[..., list[Any]], *, direct: Any, **block_columns: Any
+) -> list[Any]:
+    return describe(direct=direct, **block_columns) if len(direct) else []
 
 
-# Reports and measures.
+# Probabilities, metrics and audits.
 
 
 def transform(cord: Any, original: Any, direct: Any, decision: Any, dtype: Any) -> Any:
     """Repair lazily; see `CORD.transform`."""
     rows = Rows.of(direct=direct, original=original, decision=decision)
-    wanted = np.dtype(rows.columns["direct"].dtype if dtype is None else dtype)
+    output_dtype = np.dtype(rows.columns["direct"].dtype if dtype is None else dtype)
 
     def repair(
         direct: npt.NDArray[Any], original: npt.NDArray[Any], decision: Any = None
     ) -> npt.NDArray[Any]:
         if not len(direct):
-            return np.empty(direct.shape, wanted)
+            return np.empty(direct.shape, output_dtype)
         repaired: npt.NDArray[Any] = cord.transform(
-            original, direct, decision=decision, dtype=wanted
+            original, direct, decision=decision, dtype=output_dtype
         )
         return repaired
 
-    return rows.blockwise(repair, wanted)
+    return rows.blockwise(repair, output_dtype)
 
 
 def apply(function: Callable[..., Any], scores: Any, dtype: Any, *, shape: str = "ij") -> Any:
     """Call ``function(rows)`` on every block of scores, lazily; see `PreservingCalibrator`."""
-    wanted = np.dtype(dtype)
+    output_dtype = np.dtype(dtype)
 
     def on_block(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not len(scores):
-            return np.empty(scores.shape[: len(shape)], wanted)
-        return np.asarray(function(scores), dtype=wanted)
+            return np.empty(scores.shape[: len(shape)], output_dtype)
+        return np.asarray(function(scores), dtype=output_dtype)
 
-    return Rows.of(scores=scores).blockwise(on_block, wanted, shape)
+    return Rows.of(scores=scores).blockwise(on_block, output_dtype, shape)
 
 
 def update_stream(
     stream: Any, reports: Sequence[Any], labels: Any, sample_weight: Any, ignore_index: Any
 ) -> Any:
-    """Return a stream that has seen every block's rows; see `metrics.stream.update_stream`."""
-    names = [f"report{at}" for at in range(len(reports))]
-    given = dict(zip(names, reports, strict=True))
-    # A matrix comes first: decisions in place of a report do not say how many classes.
-    rows = Rows.of(**given, labels=labels, sample_weight=sample_weight)
-    seen = rows.map(_seen, stream, tuple(names), ignore_index)
-    return _total(seen, _merged)
+    """Return a metric stream updated with every block."""
+    names = [f"report{index}" for index in range(len(reports))]
+    columns = dict(zip(names, reports, strict=True))
+    # A matrix comes first, because predicted classes do not have the number of classes.
+    rows = Rows.of(**columns, labels=labels, sample_weight=sample_weight)
+    streams = rows.map(_update_with_block, stream, tuple(names), ignore_index)
+    return _tree_reduce(streams, _merge)
 
 
-def _seen(
+def _update_with_block(
     stream: Any,
     names: tuple[str, ...],
     ignore_index: int | None,
     *,
     labels: Any = None,
     sample_weight: Any = None,
-    **given: Any,
+    **columns: Any,
 ) -> Any:
-    own = copy.deepcopy(stream)
-    reports = [given[name] for name in names]
+    block_stream = copy.deepcopy(stream)
+    reports = [columns[name] for name in names]
     if not len(reports[0]):
-        return own
-    for rows, block, truth, weight in layouts.labelled_blocks(
+        return block_stream
+    for rows, block, block_labels, weight in layouts.labelled_blocks(
         None, ignore_index, reports, labels, sample_weight
     ):
         with renumber_rows(rows):
-            own.update(*block, *([] if truth is None else [truth]), sample_weight=weight)
-    return own
+            block_stream.update(
+                *block, *([] if block_labels is None else [block_labels]), sample_weight=weight
+            )
+    return block_stream
 
 
-def _merged(streams: list[Any]) -> Any:
-    # Merging changes its left side, which dask may still hold for somebody else.
+def _merge(streams: list[Any]) -> Any:
+    # Merging modifies the left side, which dask may still need for another task.
     total = copy.deepcopy(streams[0])
     for stream in streams[1:]:
         total.merge(stream)
@@ -352,7 +360,7 @@ def _merged(streams: list[Any]) -> Any:
 def audited(
     cord: Any, original: Any, direct: Any, labels: Any, *, decision: Any, sample_weight: Any
 ) -> Any:
-    """Return an audit's stream that has seen every block; a few numbers a row travel."""
+    """Return an audit stream updated with every block; only a few numbers per row are sent."""
     rows = Rows.of(
         direct=direct,
         original=original,
@@ -360,11 +368,13 @@ def audited(
         decision=decision,
         sample_weight=sample_weight,
     )
-    return _total(rows.map(_audit_block, cord), _merged)
+    return _tree_reduce(rows.map(_audit_block, cord), _merge)
 
 
-def _audit_block(cord: Any, *, original: Any, direct: Any, labels: Any = None, **given: Any) -> Any:
+def _audit_block(
+    cord: Any, *, original: Any, direct: Any, labels: Any = None, **block_columns: Any
+) -> Any:
     from cordcal.evaluate.audit import AuditStream
 
     stream = AuditStream(cord)
-    return stream.update(original, direct, labels, **given) if len(direct) else stream
+    return stream.update(original, direct, labels, **block_columns) if len(direct) else stream

@@ -1,9 +1,9 @@
-"""An array namespace that writes down ONNX nodes instead of computing.
+"""An array namespace that records ONNX nodes instead of computing.
 
-A `Graph` is what the array expressions of cordcal see as their namespace, and `Value` as
-their arrays: operators and functions append nodes.  Only what those expressions use is
-here.  Rows are the batch, of unknown size; everything else has a fixed shape.  Operations
-on constants are carried out at once, with NumPy.
+cordcal's array expressions take a `Graph` as their namespace and `Value` objects as arrays;
+operators and functions append nodes.  Only the operations that those expressions use are
+implemented.  Rows are the batch, of unknown size; all other axes have a fixed size.
+Operations on constants are evaluated immediately, with NumPy.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 Shape = tuple[int | None, ...]
 
-# 18 is the first opset in which all reductions take their axes alike; onnxruntime has run
-# it since 1.14.
+# The first opset in which all reductions take their axes as an input; onnxruntime supports it
+# since 1.14.
 OPSET = 18
 
 _UFUNCS = {
@@ -137,7 +137,7 @@ class Value:
 
 
 class Graph:
-    """The nodes and constants written down so far; the namespace of its values."""
+    """The nodes and constants recorded so far; the array namespace of its values."""
 
     float32, float64, int64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
@@ -160,17 +160,17 @@ class Graph:
         outputs: Sequence[tuple[Any, Shape]],
         **attributes: Any,
     ) -> list[Value]:
-        made = [
-            Value(self, f"v{len(self.nodes)}_{place}", dtype, shape)
-            for place, (dtype, shape) in enumerate(outputs)
+        values = [
+            Value(self, f"v{len(self.nodes)}_{index}", dtype, shape)
+            for index, (dtype, shape) in enumerate(outputs)
         ]
         names = [value.name for value in inputs]
-        node = helper.make_node(operator, names, [value.name for value in made], **attributes)
+        node = helper.make_node(operator, names, [value.name for value in values], **attributes)
         self.nodes.append(node)
-        return made
+        return values
 
     def constant(self, array: Any) -> Value:
-        """Return a constant; equal ones are stored once."""
+        """Return a constant; equal constants are stored once."""
         data = np.array(array, order="C")
         key = data.dtype.str, data.shape, data.tobytes()
         if key not in self.initializers:
@@ -184,24 +184,27 @@ class Graph:
     def binary(self, operator: str, x: Any, y: Any, dtype: Any = None) -> Value:
         """Append an operation of two values, or of a value and a number."""
         like = x if isinstance(x, Value) else y
-        x, y = (v if isinstance(v, Value) else self.constant(like.dtype.type(v)) for v in (x, y))
+        x, y = (
+            operand if isinstance(operand, Value) else self.constant(like.dtype.type(operand))
+            for operand in (x, y)
+        )
         if operator in _UFUNCS and x.data is not None and y.data is not None:
             return self.constant(_UFUNCS[operator](x.data, y.data))
         return self.node(operator, [x, y], dtype or like.dtype, _broadcast(x.shape, y.shape))
 
     def input(self, name: str, dtype: Any, classes: int) -> Value:
         """Declare the graph's input, a batch of rows."""
-        self.inputs.append(_declared(name, dtype, ("batch", classes)))
+        self.inputs.append(_value_info(name, dtype, ("batch", classes)))
         return Value(self, name, dtype, (None, classes))
 
     def output(self, name: str, value: Value) -> None:
         """Declare an output."""
         self.nodes.append(helper.make_node("Identity", [value.name], [name]))
         shape = tuple("batch" if size is None else size for size in value.shape)
-        self.outputs.append(_declared(name, value.dtype, shape))
+        self.outputs.append(_value_info(name, value.dtype, shape))
 
     def model(self, name: str, producer: str, version: str, facts: dict[str, str]) -> ModelProto:
-        """Return what the outputs need, as a model."""
+        """Return the nodes that the outputs depend on, as a model."""
         needed = {output.name for output in self.outputs}
         nodes: list[NodeProto] = []
         for node in reversed(self.nodes):
@@ -218,7 +221,7 @@ class Graph:
         helper.set_model_props(model, facts)
         return model
 
-    # The array API, as far as it is used.
+    # The part of the array API that the expressions use.
 
     def exp(self, x: Value) -> Value:
         return self.node("Exp", [x], x.dtype, x.shape)
@@ -232,7 +235,7 @@ class Graph:
         return self.node("Sqrt", [x], x.dtype, x.shape)
 
     def astype(self, x: Value, dtype: Any) -> Value:
-        return self.node("Cast", [x], dtype, x.shape, to=_element(dtype))
+        return self.node("Cast", [x], dtype, x.shape, to=_element_type(dtype))
 
     def where(self, condition: Value, x: Value, y: Any) -> Value:
         if not isinstance(y, Value):
@@ -240,7 +243,7 @@ class Graph:
         shape = _broadcast(condition.shape, _broadcast(x.shape, y.shape))
         return self.node("Where", [condition, x, y], x.dtype, shape)
 
-    # Broadcasting makes a scalar serve as a whole array of zeros or ones.
+    # A scalar is enough, because it broadcasts.
     def zeros_like(self, x: Value) -> Value:
         return self.constant(x.dtype.type(0))
 
@@ -281,7 +284,7 @@ class Graph:
         return self._sorted(x, axis, descending)[0]
 
     def _sorted(self, x: Value, axis: int, descending: bool) -> list[Value]:
-        """Return the values in order, and where they were."""
+        """Return the sorted values and their indices."""
         count = x.shape[axis]
         assert count is not None
         outputs = [(x.dtype, x.shape), (np.int64, x.shape)]
@@ -301,9 +304,9 @@ class Graph:
 
     def _reduce(self, operator: str, x: Value, axis: int, keepdims: bool) -> Value:
         shape = tuple(
-            1 if place == axis else size
-            for place, size in enumerate(x.shape)
-            if keepdims or place != axis
+            1 if index == axis else size
+            for index, size in enumerate(x.shape)
+            if keepdims or index != axis
         )
         return self.node(operator, [x, self.axis(axis)], x.dtype, shape, keepdims=int(keepdims))
 
@@ -315,9 +318,9 @@ def _broadcast(x: Shape, y: Shape) -> Shape:
     return tuple(b if a == 1 else a for a, b in zip(x, y, strict=True))
 
 
-def _element(dtype: Any) -> int:
+def _element_type(dtype: Any) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _declared(name: str, dtype: Any, shape: Sequence[int | str]) -> Any:
-    return helper.make_tensor_value_info(name, _element(dtype), shape)
+def _value_info(name: str, dtype: Any, shape: Sequence[int | str]) -> Any:
+    return helper.make_tensor_value_info(name, _element_type(dtype), shape)

@@ -1,4 +1,4 @@
-"""What a fitted model does to a row, for modules and graphs: its map, its repair, its numbers."""
+"""A fitted model as array expressions, shared by the torch module and the ONNX graph."""
 
 from __future__ import annotations
 
@@ -22,41 +22,44 @@ Rule = Literal["cord", "raise", "cap"]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a fitted `PreservingCalibrator` does to a row, apart from its numbers.
+    """The expressions of a fitted `PreservingCalibrator`, without its parameter arrays.
 
-    ``given`` is what it will be given; a model of probabilities may be given logits.
-    ``scalars`` are CORD's shared scalars, one a rank that is kept, or the three of a Lift.
+    ``kind`` is what the model was fitted on and ``input`` what the module or graph receives:
+    logits are allowed for a model fitted on probabilities.  ``scalars`` are CORD's shared
+    scalars, one per preserved rank, or the three of a Lift.
     """
 
     calibrator: type[Calibrator]
     kind: Kind
-    given: Kind
+    input: Kind
     classes: int
     rule: Rule
     scalars: tuple[float, ...]
 
     def both(
-        self, scores: Array, decision: Array, held: Parameters, dtype: str, *, xp: Any
+        self, scores: Array, decision: Array, parameters: Parameters, dtype: str, *, xp: Any
     ) -> tuple[Array, Array]:
-        """Return the direct and the repaired report; rounding to ``dtype`` ties no decision."""
-        original, direct = self.before_repair(scores, held, xp=xp)
+        """Return direct and repaired probabilities; the latter do not tie in ``dtype``."""
+        original, direct = self.before_repair(scores, parameters, xp=xp)
         if self.rule == "cord":
             return direct, repair(original, direct, decision, self.scalars, dtype, xp=xp)
         curve = Curve(*self.scalars)
         return direct, lift(direct, decision, curve, self.rule, dtype, xp=xp)
 
-    def before_repair(self, scores: Array, held: Parameters, *, xp: Any) -> tuple[Array, Array]:
-        """Return the original and the direct report."""
-        if self.given != self.kind:
+    def before_repair(
+        self, scores: Array, parameters: Parameters, *, xp: Any
+    ) -> tuple[Array, Array]:
+        """Return the original and the direct probabilities."""
+        if self.input != self.kind:
             scores = softmax(scores, xp)
         if self.kind == "probabilities":
             scores = shares(scores, xp)
-        original = in_domain(scores, self.kind, "probabilities", held["log_floor_"], xp)
-        return original, self.calibrator._direct_proba(scores, self.kind, held, xp=xp)
+        original = in_domain(scores, self.kind, "probabilities", parameters["log_floor_"], xp)
+        return original, self.calibrator._direct_proba(scores, self.kind, parameters, xp=xp)
 
 
-def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
-    """Return a fitted model's recipe and its numbers; refuse what has no map here."""
+def recipe_of(model: Any, input: Kind | None = None) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
+    """Return a fitted model's recipe and parameters; refuse models without an expression."""
     if not isinstance(model, PreservingCalibrator):
         raise InputError(
             "model",
@@ -67,16 +70,16 @@ def recipe_of(model: Any, given: Kind | None = None) -> tuple[Recipe, dict[str, 
         raise InputError("model", "is not fitted yet", "call fit(scores, labels) first")
     calibrator, kind = model.calibrator_, model._kind()
     _check_expression(calibrator)
-    if given not in (None, "logits", kind):
+    if input not in (None, "logits", kind):
         raise InputError(
             "input",
-            f"is {given!r} but the model was fitted on logits, which probabilities cannot stand "
-            f"in for",
+            f"is {input!r} but the model was fitted on logits, which cannot be recovered from "
+            f"probabilities",
             "fit the model with {option}, or pass logits",
             option=("input", "probabilities"),
         )
     rule, scalars = _rule_of(model.repair_)
-    recipe = Recipe(type(calibrator), kind, given or kind, model.n_classes_, rule, scalars)
+    recipe = Recipe(type(calibrator), kind, input or kind, model.n_classes_, rule, scalars)
     return recipe, {"log_floor_": np.asarray(calibrator.log_floor_), **calibrator._parameters()}
 
 
@@ -87,14 +90,14 @@ def _rule_of(fitted: CORD | Lift) -> tuple[Rule, tuple[float, ...]]:
 
 
 def _check_expression(calibrator: Any) -> None:
-    own = isinstance(calibrator, Calibrator)
-    if own and calibrator.has_expression():
+    is_cordcal = isinstance(calibrator, Calibrator)
+    if is_cordcal and calibrator.has_expression():
         return
     portable = [key for key in available() if calibrator_class(key).has_expression()]
     reason = f"has the calibrator {type(calibrator).__name__}, which is not cordcal's"
-    if own:
+    if is_cordcal:
         reason = (
-            f"has the calibrator {calibrator.key!r}, which cannot leave NumPy: its map is no "
+            f"has the calibrator {calibrator.key!r}, which cannot be exported: it is not an "
             f"expression of the scores alone"
         )
     raise InputError("model", reason, f"use one of {', '.join(portable)}")

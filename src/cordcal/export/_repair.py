@@ -1,7 +1,7 @@
 """The repair as an array expression, with margins that survive rounding to any dtype.
 
-NumPy's reports are rounded first and lifted after; a trace cannot look at what it rounds
-to, so here the decision is raised by enough beforehand.
+The NumPy engine rounds first and then raises the decision if needed.  A traced graph cannot
+inspect rounded values, so here the decision is raised by a sufficient margin beforehand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cordcal.repair.lift_rule import SMALLEST, Curve, Mode
 from cordcal.repair.ranking import RankedRows
 from cordcal.repair.rule import Split
 
-# Where numbers of full precision begin.
+# The smallest normal number per dtype.
 _SMALLEST_NORMAL = {
     "float64": 2.0**-1022,
     "float32": 2.0**-126,
@@ -30,9 +30,9 @@ _SMALLEST_NORMAL = {
 def repair(
     original: Array, direct: Array, decision: Array, etas: Sequence[float], dtype: str, *, xp: Any
 ) -> Array:
-    """Return the repaired report in float64, the decision strictly on top once rounded.
+    """Return repaired probabilities in float64; once rounded, the decision is strictly largest.
 
-    With more than one scalar the first ranks are kept in order as well.
+    With several scalars, the order of the first ranks is preserved as well.
     """
 
     def row_sum(rows: Array) -> Array:
@@ -52,32 +52,32 @@ def repair(
 
 
 def lift(direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *, xp: Any) -> Array:
-    """Return the report of a Lift in float64, the decision strictly on top once rounded."""
+    """Return a Lift's probabilities in float64; once rounded, the decision is strictly largest."""
 
     def row_sum(rows: Array) -> Array:
         return xp.sum(rows, axis=1)
 
     part = rule.split(direct, decision, xp=xp, row_sum=row_sum)
     mass, rest = lift_rule.confidence(curve, *rule.normalised(part), xp=xp)
-    inside, left, low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
+    inside, inside_rest, is_low, _ = rule.clip_to_interval(mass, rest, rule.lower_of(part), xp=xp)
     raised = strictly_top(
-        rule.rebuild(direct, decision, part, inside, left, xp=xp), decision, dtype, xp=xp
+        rule.rebuild(direct, decision, part, inside, inside_rest, xp=xp), decision, dtype, xp=xp
     )
     if mode == "raise":
         return raised
     capped = capped_rows(direct, decision, part, mass, dtype, xp=xp)
-    return xp.where(low[:, None], capped, raised)
+    return xp.where(is_low[:, None], capped, raised)
 
 
 def capped_rows(
     direct: Array, decision: Array, part: Split, mass: Array, dtype: str, *, xp: Any
 ) -> Array:
-    """Return rows with the other classes safely below the mass; see `_lift_rule.cap_row`."""
-    # Twice the least: the margin below takes a gap of the dtype more than the next number.
+    """Return rows whose other classes are safely below the mass; see `lift_rule.cap_row`."""
+    # Twice the minimum, because the margin below exceeds the next representable number by one gap.
     unit = 2.0 * UNIT_ROUNDOFF[dtype]
-    least = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
-    mass = maximum(mass * 1.0, least, xp)
-    # No factor near one: onnxruntime takes that for one, and drops it.
+    min_mass = lift_rule.min_mass(direct.shape[1], dtype) + unit / direct.shape[1]
+    mass = maximum(mass * 1.0, min_mass, xp)
+    # Not a factor near one: onnxruntime would treat it as one and drop it.
     below = mass - mass * (unit * (1.0 + 2.0 * unit)) - 1.25 * SMALLEST[dtype]
     others = rule.rebuild(direct, decision, part, 0.0 * mass, 1.0 - mass, xp=xp)
     water_filled = lift_rule.water_fill(others, below, 1.0 - mass, xp=xp)
@@ -97,26 +97,26 @@ def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Ar
 def strictly_ordered(
     repaired: Array, rows: RankedRows, levels: int, dtype: str, *, xp: Any
 ) -> Array:
-    """Raise the kept ranks until rounding to ``dtype`` cannot tie them.
+    """Raise the preserved ranks until rounding to ``dtype`` cannot tie them.
 
-    Half precision has no room for that: only the first rank is strict there, and rounding
-    may tie the others but not invert them.
+    Half precision is too coarse for that: only the first rank is strict there, and rounding may
+    tie the others but not invert them.
     """
     strict = ranking.strict_dtype(dtype)
     below = rows.rank >= levels
     zeros = xp.zeros_like(repaired)
     ranked = xp.take_along_axis(repaired, rows.order[:, :levels], axis=1)
     bound = xp.max(xp.where(below, repaired, zeros), axis=1)
-    lifted: list[Array] = []
+    raised: list[Array] = []
     for level in range(levels - 1, -1, -1):
         mass = maximum(ranked[:, level], bound, xp)
         if strict or level == 0:
             mass = safely_above(mass, bound, dtype, xp)
-            # A chain of subnormal numbers would be flushed to zero by many a device.
+            # Many devices flush subnormal numbers to zero.
             mass = maximum(mass, _SMALLEST_NORMAL[dtype], xp)
-        lifted.insert(0, mass)
+        raised.insert(0, mass)
         bound = mass
-    head = xp.stack(lifted, axis=1)
+    head = xp.stack(raised, axis=1)
     position = xp.where(below, xp.zeros_like(rows.rank), rows.rank)
     return xp.where(below, repaired, xp.take_along_axis(head, position, axis=1))
 
@@ -128,7 +128,8 @@ def safely_above(mass: Array, rival: Array, dtype: str, xp: Any) -> Array:
     that gap is at most 2u times the larger.  The margin is applied before the rounding,
     because compilers and graph optimisers may drop a rounding in the middle.
     """
-    # The factor 1 + 4u pays for "larger" and for a first rounding to float32 on the way.
+    # The factor 1 + 4u covers "larger" and an intermediate rounding to float32.
     unit = UNIT_ROUNDOFF[dtype]
-    apart = rival + rival * (2.0 * unit * (1.0 + 4.0 * unit))  # onnxruntime drops factors near one
-    return maximum(maximum(mass, apart, xp), rival + 1.25 * SMALLEST[dtype], xp)
+    # Not rival * (1 + …): onnxruntime drops factors near one.
+    separated = rival + rival * (2.0 * unit * (1.0 + 4.0 * unit))
+    return maximum(maximum(mass, separated, xp), rival + 1.25 * SMALLEST[dtype], xp)

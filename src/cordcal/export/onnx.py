@@ -1,4 +1,4 @@
-"""Write a fitted model as one ONNX graph, and let onnxruntime prove it before it is kept."""
+"""Write a fitted model as one ONNX graph, checked in onnxruntime before it is kept."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ except ImportError as error:
     ) from error
 
 _DTYPES = ("float64", "float32", "float16")
-# Deeper orders make long graphs: each level adds some forty nodes.
-_DEEPEST = 10
-# The first of the rows a graph is tried on are ordinary ones, and there the reports must be
-# equal too; where classes nearly tie, the last bit decides which formula applies.
-_ORDINARY = 64
-# Isotonic steps magnify the last bit of a softmax, so a few ordinary rows may stand apart; a
-# wrong graph is wrong nearly everywhere.
-_ROWS_APART = 3
+# Each preserved rank adds about forty nodes to the graph.
+_MAX_RANKS = 10
+# The first test rows are ordinary ones, where probabilities must agree, too. If classes nearly
+# tie, the last bit decides which formula applies.
+_ORDINARY_ROWS = 64
+# Isotonic steps magnify the last bit of a softmax, so a few ordinary rows may differ; a wrong
+# graph differs nearly everywhere.
+_MAX_DIFFERENT_ROWS = 3
 
 
 @dataclass(frozen=True)
 class Export:
-    """What was written, and how it was checked.
+    """The file that was written, and how it was checked.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Export:
     input : str
         The name of its input, ``"logits"`` or ``"probabilities"``.
     rows_checked : int
-        Rows on which onnxruntime gave the library's labels.
+        Number of rows on which onnxruntime returned the library's labels.
     """
 
     path: str
@@ -79,30 +79,30 @@ def export(
 ) -> Export:
     """Write a fitted model as an ONNX file with outputs ``direct``, ``repaired`` and ``label``.
 
-    ``label`` is the argmax of the input as given (the smallest index on ties), and strictly
-    the largest entry of ``repaired`` in the output dtype.  Inside, the graph computes in
-    float64.  Before the file is left behind, onnxruntime runs it on ordinary and on
-    adversarial rows (ties, one-hot, uniform and saturated ones); if a label or an argmax
-    differs from the library's, nothing is written and an error says so.
+    ``label`` is the argmax of the input (the smallest index on ties), and strictly the largest
+    entry of ``repaired`` in the output dtype.  The graph computes in float64.  First,
+    onnxruntime runs it on ordinary and adversarial rows (ties, one-hot, uniform and saturated
+    ones); if a label or an argmax differs from the library's, nothing is written and an error
+    is raised.
 
     Parameters
     ----------
     model : PreservingCalibrator
-        The fitted model, with any calibrator whose map is an expression of the scores.
+        The fitted model; its calibrator must be an expression of the scores alone.
     path : path
-        Where to; an existing file is replaced when the new one is whole.
+        The file to write; an existing file is replaced once the new one is complete.
     dtype : {"float32", "float64", "float16"}
-        Of the graph's input and of its probabilities.
+        Dtype of the graph's input and of its probabilities.
     input : {"logits", "probabilities"}
-        What the graph is given.  With logits, a model fitted on probabilities gets a
-        softmax in front; one fitted on logits takes nothing else.
+        The kind of the graph's input.  With logits, a softmax precedes a model that was fitted
+        on probabilities; a model fitted on logits accepts only logits.
     overwrite : bool
-        Whether a file of that name may be replaced.
+        Whether an existing file may be replaced.
 
     Returns
     -------
     export : Export
-        The file's size and how many rows were checked.
+        The size of the file, and how many rows were checked.
 
     Examples
     --------
@@ -116,32 +116,32 @@ def export(
     ('logits', True)
     """
     check_kind(input)
-    recipe, held = recipe_of(model, input)
+    recipe, parameters = recipe_of(model, input)
     if dtype not in _DTYPES:
         raise InputError("dtype", f"is {dtype!r}", f"pass one of {', '.join(_DTYPES)}")
-    if len(recipe.scalars) > _DEEPEST:
+    if len(recipe.scalars) > _MAX_RANKS:
         raise InputError(
             "model",
-            f"keeps {len(recipe.scalars)} ranks, and a graph holds at most {_DEEPEST}",
-            f"fit it with preserve={_DEEPEST} or less",
+            f"preserves {len(recipe.scalars)} ranks, but a graph can preserve at most {_MAX_RANKS}",
+            f"fit it with preserve={_MAX_RANKS} or less",
         )
-    graph = _graph(recipe, held, dtype)
+    graph = _graph(recipe, parameters, dtype)
     key = recipe.calibrator.key
-    proto = graph.model(f"cordcal-{key}", "cordcal", __version__, _facts(model))
+    proto = graph.model(f"cordcal-{key}", "cordcal", __version__, _metadata(model))
     onnx.checker.check_model(proto, full_check=True)
     with replacing(path, overwrite=overwrite) as temporary:
         onnx.save(proto, os.fspath(temporary))
         rows = probe_rows(model, dtype, input)
-        _prove(os.fspath(temporary), model, rows, dtype, input)
+        _check_file(os.fspath(temporary), model, rows, dtype, input)
     return Export(os.fspath(path), os.path.getsize(path), len(proto.graph.node), input, len(rows))
 
 
-def _graph(recipe: Recipe, held: dict[str, Any], dtype: str) -> Graph:
+def _graph(recipe: Recipe, parameters: dict[str, Any], dtype: str) -> Graph:
     graph = Graph()
-    scores = graph.astype(graph.input(recipe.given, dtype, recipe.classes), np.float64)
-    # Widening is exact, so this is the argmax of the input as given.
+    scores = graph.astype(graph.input(recipe.input, dtype, recipe.classes), np.float64)
+    # Widening is exact, so this is the argmax of the input in its own dtype.
     label = graph.argmax(scores, axis=1)
-    constants = {key: graph.constant(value) for key, value in held.items()}
+    constants = {key: graph.constant(value) for key, value in parameters.items()}
     direct, repaired = recipe.both(scores, label, constants, dtype, xp=graph)
     graph.output("direct", graph.astype(direct, dtype))
     graph.output("repaired", graph.astype(repaired, dtype))
@@ -149,7 +149,7 @@ def _graph(recipe: Recipe, held: dict[str, Any], dtype: str) -> Graph:
     return graph
 
 
-def _facts(model: PreservingCalibrator) -> dict[str, str]:
+def _metadata(model: PreservingCalibrator) -> dict[str, str]:
     names = model._output_names()
     facts = {"calibrator": model.calibrator_.key, "preserve": str(model.preserve)}
     if isinstance(model.repair_, Lift):
@@ -160,11 +160,11 @@ def _facts(model: PreservingCalibrator) -> dict[str, str]:
 
 
 def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> npt.NDArray[Any]:
-    """Return ordinary and adversarial rows to try a graph on, in its dtype."""
+    """Return ordinary and adversarial rows to test a graph on, in its dtype."""
     classes = model.n_classes_
     rng = np.random.default_rng(0)
-    spread = rng.uniform(0.5, 8.0, size=(_ORDINARY, 1))
-    ordinary = spread * rng.normal(size=(_ORDINARY, classes))
+    spread = rng.uniform(0.5, 8.0, size=(_ORDINARY_ROWS, 1))
+    ordinary = spread * rng.normal(size=(_ORDINARY_ROWS, classes))
     tied = np.round(ordinary[:32])
     near = ordinary[:32].astype(dtype)
     top = near.argmax(axis=1)
@@ -187,12 +187,12 @@ def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> npt.NDAr
     return np.concatenate([part.astype(dtype) for part in (*softened, corners, halves)])
 
 
-def _library(
+def _expected_outputs(
     model: PreservingCalibrator, rows: npt.NDArray[Any], dtype: str, input: Kind
 ) -> Outputs:
-    """Return what the library itself reports on the rows."""
+    """Return the library's outputs on the rows."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about rows no caller has sent
+        warnings.simplefilter("ignore")  # about test rows, not the caller's
         if input == model._kind():
             return model.predict_both(rows, dtype=dtype)
         original = softmax(rows)
@@ -202,40 +202,41 @@ def _library(
         return Outputs(direct, repaired, decision)
 
 
-def _prove(
+def _check_file(
     path: str, model: PreservingCalibrator, rows: npt.NDArray[Any], dtype: str, input: Kind
 ) -> None:
-    """Run the file on the rows and refuse it if it does not do what the library does."""
+    """Run the file on the rows, and raise if its outputs differ from the library's."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     direct, repaired, label = session.run(
         ["direct", "repaired", "label"], {session.get_inputs()[0].name: rows}
     )
-    found = Outputs(direct, repaired, label)
-    complain_about(found, _library(model, rows, dtype, input), dtype)
+    outputs = Outputs(direct, repaired, label)
+    _check_outputs(outputs, _expected_outputs(model, rows, dtype, input), dtype)
 
 
-def complain_about(found: Outputs, expected: Outputs, dtype: str) -> None:
-    """Raise a ValueError if a graph's outputs are not the library's."""
-    mass = np.take_along_axis(found.repaired, expected.decision[:, None], axis=1)
-    alone = (found.repaired >= mass).sum(axis=1) == 1
-    wrong = (found.decision != expected.decision) | ~alone
+def _check_outputs(outputs: Outputs, expected: Outputs, dtype: str) -> None:
+    """Raise a ValueError if a graph's outputs are not the expected ones."""
+    mass = np.take_along_axis(outputs.repaired, expected.decision[:, None], axis=1)
+    is_strict = (outputs.repaired >= mass).sum(axis=1) == 1
+    wrong = (outputs.decision != expected.decision) | ~is_strict
     if wrong.any():
         raise ValueError(
-            f"the graph decides otherwise than the library in {int(wrong.sum())} of {len(wrong)} "
-            f"rows, so no file was written; please report this with the versions of onnx "
-            f"({onnx.__version__}) and onnxruntime"
+            f"the graph's predictions differ from the library's in {int(wrong.sum())} of "
+            f"{len(wrong)} rows, so no file was written; please report this with the versions of "
+            f"onnx ({onnx.__version__}) and onnxruntime"
         )
     tolerance = 16.0 * arrays.UNIT_ROUNDOFF[dtype] + 1e-9
     for name in ("direct", "repaired"):
-        theirs, ours = (
-            getattr(report, name)[:_ORDINARY].astype(np.float64) for report in (found, expected)
+        graph_values, library_values = (
+            getattr(source, name)[:_ORDINARY_ROWS].astype(np.float64)
+            for source in (outputs, expected)
         )
-        apart = ~(np.abs(theirs - ours) <= tolerance).all(axis=1)
-        if apart.sum() > _ROWS_APART:
+        differs = ~(np.abs(graph_values - library_values) <= tolerance).all(axis=1)
+        if differs.sum() > _MAX_DIFFERENT_ROWS:
             raise ValueError(
-                f"the graph's {name} report is not the library's in {int(apart.sum())} of "
-                f"{len(apart)} rows, so no file was written; please report this with the "
-                f"versions of onnx ({onnx.__version__}) and onnxruntime"
+                f"the graph's {name} probabilities differ from the library's in "
+                f"{int(differs.sum())} of {len(differs)} rows, so no file was written; please "
+                f"report this with the versions of onnx ({onnx.__version__}) and onnxruntime"
             )

@@ -1,4 +1,4 @@
-"""Decisions-kept calibration as a torch module, to put behind a network's logits."""
+"""A fitted `PreservingCalibrator` as a torch module, to apply to a network's logits."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ except ImportError as error:
         "cordcal.torch needs torch; install it with: pip install 'cordcal[torch]'"
     ) from error
 
-# Looked up, not spelled out: the compiler cannot follow a dtype's name.
+# A table, because torch.compile cannot trace the name of a dtype.
 _FLOATS = {getattr(torch, name): name for name in UNIT_ROUNDOFF}
 
 
 class PreservingModule(nn.Module):
     """A fitted `PreservingCalibrator` as a torch module: logits in, probabilities out.
 
-    ``module(logits)`` is the repaired report and ``module.direct(logits)`` the direct one,
-    in the dtype and on the device of the logits.  The decision is the argmax of the logits
-    as given (the smallest index on ties) and strictly the largest entry of the repaired
-    report in its own dtype.  All arithmetic is float64 (float32 where a device has nothing
-    wider), also under autocast; the state is held in buffers, which keep that precision
-    when a model is cast to half.
+    ``module(logits)`` returns the repaired probabilities and ``module.direct(logits)`` the direct
+    ones, in the dtype and on the device of the logits.  The prediction is the argmax of the
+    input logits (the smallest index on ties), and it is strictly the largest of the repaired
+    probabilities in their own dtype.  All arithmetic is float64 (float32 if the device has
+    nothing wider), also under autocast.  The fitted values are buffers, which keep that
+    precision when a model is cast to half.
 
-    The module compiles (``torch.compile(fullgraph=True)``) and exports (``torch.export``).
-    It never waits for the device, so it does not look for bad rows: NaN in, NaN out.
+    The module supports ``torch.compile(fullgraph=True)`` and ``torch.export``.  It never
+    synchronises with the device, so it does not validate rows: NaN in, NaN out.
 
     Parameters
     ----------
     model : PreservingCalibrator
-        The fitted model, with any calibrator whose map is an expression of the scores.
+        The fitted model; its calibrator must be an expression of the scores alone.
     input : {"logits", "probabilities"}, optional
-        What the module is given; by default what the model was fitted on.  With logits, a
-        model fitted on probabilities gets a softmax in front.
+        The kind of the module's input; by default that of the model.  With logits, a softmax
+        precedes a model that was fitted on probabilities.
     axis : int
         The axis of the classes: −1 for ``(..., K)``, 1 for ``(B, K, H, W)``.
 
@@ -66,23 +66,22 @@ class PreservingModule(nn.Module):
         super().__init__()
         if input is not None:
             check_kind(input)
-        self._recipe, held = recipe_of(model, input)
+        self._recipe, parameters = recipe_of(model, input)
         self.axis = axis
-        for name, value in held.items():
+        for name, value in parameters.items():
             self.register_buffer(name.rstrip("_"), torch.tensor(value))
-        self._held_names = tuple(held)
+        self._parameter_names = tuple(parameters)
         self.register_buffer("scalars", torch.tensor(self._recipe.scalars, dtype=torch.float64))
         self.register_load_state_dict_post_hook(_read_scalars)  # type: ignore[no-untyped-call]
         _read_scalars(self)
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Return the repaired report.
+        """Return the repaired probabilities.
 
         Parameters
         ----------
         logits : Tensor
-            The network's scores, of the kind the model was fitted on, classes along
-            ``axis``.
+            The network's scores, of the kind ``input``, with classes along ``axis``.
 
         Returns
         -------
@@ -91,30 +90,32 @@ class PreservingModule(nn.Module):
         """
         rows = self._rows(logits)
         decision = torch.argmax(rows, dim=1)
-        # Autocast would halve the precision of matrix products.
+        # Autocast would reduce the precision of matrix products.
         with torch.autocast(rows.device.type, enabled=False):
-            scores, held = self._widened(rows)
-            _, repaired = self._recipe.both(scores, decision, held, _FLOATS[logits.dtype], xp=xp)
-        return self._shaped(repaired, logits)
+            scores, parameters = self._widen(rows)
+            _, repaired = self._recipe.both(
+                scores, decision, parameters, _FLOATS[logits.dtype], xp=xp
+            )
+        return self._restore_shape(repaired, logits)
 
     def direct(self, logits: Tensor) -> Tensor:
-        """Return the direct report: the calibrator's own output."""
+        """Return the direct probabilities: the calibrator's own output."""
         rows = self._rows(logits)
         with torch.autocast(rows.device.type, enabled=False):
-            scores, held = self._widened(rows)
-            _, direct = self._recipe.before_repair(scores, held, xp=xp)
-        return self._shaped(direct, logits)
+            scores, parameters = self._widen(rows)
+            _, direct = self._recipe.before_repair(scores, parameters, xp=xp)
+        return self._restore_shape(direct, logits)
 
     def extra_repr(self) -> str:
-        """Say what the module holds."""
+        """Return the calibrator, input and repair for the module's repr."""
         recipe = self._recipe
         return (
-            f"{recipe.calibrator.key}, input={recipe.given}, classes={recipe.classes}, "
-            f"{_kept(recipe)}, axis={self.axis}"
+            f"{recipe.calibrator.key}, input={recipe.input}, classes={recipe.classes}, "
+            f"{_describe_repair(recipe)}, axis={self.axis}"
         )
 
     def _rows(self, logits: Tensor) -> Tensor:
-        """Check the logits and return them with one class vector a row."""
+        """Check the logits and return them as a matrix with one row per class vector."""
         axis, classes = self.axis, self._recipe.classes
         if not isinstance(logits, Tensor):
             raise InputError(
@@ -138,16 +139,16 @@ class PreservingModule(nn.Module):
             )
         return logits.movedim(axis, -1).reshape(-1, classes)
 
-    def _widened(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        held = {name: getattr(self, name.rstrip("_")) for name in self._held_names}
-        return rows.to(_widest(rows.device)), held
+    def _widen(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        parameters = {name: getattr(self, name.rstrip("_")) for name in self._parameter_names}
+        return rows.to(_widest(rows.device)), parameters
 
-    def _shaped(self, report: Tensor, logits: Tensor) -> Tensor:
+    def _restore_shape(self, probabilities: Tensor, logits: Tensor) -> Tensor:
         moved = logits.movedim(self.axis, -1)
-        return report.to(logits.dtype).reshape(moved.shape).movedim(-1, self.axis)
+        return probabilities.to(logits.dtype).reshape(moved.shape).movedim(-1, self.axis)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the buffers as asked, but leave them wide: ``half()`` is for networks."""
+        """Move the buffers to a device but keep their dtype, also after ``half()``."""
 
         def move(buffer: Tensor) -> Tensor:
             if buffer.is_meta or not buffer.is_floating_point():
@@ -160,16 +161,16 @@ class PreservingModule(nn.Module):
 
 
 def _widest(device: torch.device) -> torch.dtype:
-    # Apple's accelerator has no float64.
+    # Apple's MPS devices do not support float64.
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def _kept(recipe: Recipe) -> str:
+def _describe_repair(recipe: Recipe) -> str:
     if recipe.rule == "cord":
         return f"preserve={len(recipe.scalars)}"
     return f"repair=lift, mode={recipe.rule}"
 
 
 def _read_scalars(module: PreservingModule, incompatible: Any = None) -> None:
-    """Keep the repair's scalars as numbers: which formula is used depends on their size."""
+    """Copy the repair's scalars to Python floats, because their values select the formula."""
     module._recipe = replace(module._recipe, scalars=tuple(module.scalars.tolist()))

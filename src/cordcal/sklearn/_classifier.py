@@ -34,14 +34,14 @@ from cordcal.sklearn._folds import (
     Indices,
     Matrix,
     Member,
-    ScikitMap,
+    SklearnCalibrator,
     check_folds,
     fit_fold,
     label_indices,
     normalised,
     outputs_of,
-    readable,
-    response_of,
+    prepare_scores,
+    response_method,
     vote,
 )
 
@@ -54,18 +54,18 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
     The arguments and fitted attributes are those of
     `sklearn.calibration.CalibratedClassifierCV`; :doc:`one table </guides/guide_1_scikit_learn>`
-    has the differences.  ``direct_proba`` is what that class would
-    report; ``predict_proba`` is the same report repaired by CORD, so that its argmax is the
-    **original decision**, which ``predict`` returns:
+    lists the differences.  ``direct_proba`` returns the probabilities of that
+    class; ``predict_proba`` returns the same probabilities repaired by CORD, so that their argmax
+    is the **original prediction**, which ``predict`` returns:
 
-    - of the estimator fitted on all rows, or of the prefit one: its own ``predict``, also where
+    - by default, ``predict`` of the estimator fitted on all rows, or of the prefit one, even if
       that is not the argmax of its probabilities (``SVC``, threshold wrappers, ties);
-    - with ``ensemble=True``, of the fold members: the class that most members' own ``predict``
-      gives.  Of several such classes, the one with the largest mean original probability, then
-      the first.  It is another classifier, which decides otherwise in some rows.
+    - with ``ensemble=True``, the class that most fold members predict.  Among several such
+      classes, the one with the largest mean original probability, then the first.  The ensemble
+      is another classifier, whose predictions differ in some rows.
 
-    The repair's shared scalar is found on the held-out rows of the folds.  Rows of X, y and
-    weights go together by position, also where they are pandas objects, as in scikit-learn.
+    The repair is fitted on the held-out rows of the folds.  Rows of X, y and weights are matched
+    by position, also for pandas objects, as in scikit-learn.
 
     Parameters
     ----------
@@ -74,20 +74,20 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         ``LinearSVC``.  Wrap a fitted one in `sklearn.frozen.FrozenEstimator`.
     method : str or object
         ``"isotonic"``, ``"sigmoid"`` or ``"temperature"`` (from scikit-learn 1.8 on), fitted by
-        scikit-learn, or the key of a calibrator of cordcal such as ``"svs"``.  Cordcal's read
-        decision values as logits, and probabilities as such.  Calibrator objects too, as
-        `cordcal.compare` takes them; each member gets a copy.
+        scikit-learn, or the key of a cordcal calibrator such as ``"svs"``, which takes decision
+        values as logits.  Also a calibrator object, as for `cordcal.compare`; each member gets
+        a copy.
     repair : {"cord", "lift"} or Lift
-        `cordcal.CORD`, or `cordcal.Lift`, which learns from the labels how sure to be of each
-        decision, on reports of calibrators that had not seen the rows.
+        `cordcal.CORD`, or `cordcal.Lift`, which learns the confidence of predictions from the
+        labels, on cross-fitted probabilities.
     preserve : int or "ranking"
-        How many of the first ranks the repair keeps, as for `cordcal.CORD`.
+        How many of the top ranks the repair keeps, as for `cordcal.CORD`.
     cv : int, splitter or iterable, optional
         As in `CalibratedClassifierCV`; not used for a prefit estimator without ensemble.
     n_jobs : int, optional
-        Folds fitted at a time.
+        Number of folds fitted in parallel.
     ensemble : bool or "auto"
-        Whether every fold's estimator is kept and reports are averaged; ``"auto"``,
+        Whether to keep the estimator of every fold and average probabilities; ``"auto"``,
         scikit-learn's default, is True unless the estimator is prefit.
 
     Attributes
@@ -95,12 +95,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     classes_ : ndarray of shape (K,)
         The classes, in the order of the columns.
     calibrated_classifiers_ : list
-        One member a fold, or one alone: each has ``estimator``, ``calibrator``, ``predict``
-        and ``predict_proba`` (the direct report).
+        One member per fold, or a single one: each has ``estimator``, ``calibrator``,
+        ``predict`` and ``predict_proba`` (the direct probabilities).
     repair_ : CORD or Lift
         The fitted repair.
     n_features_in_, feature_names_in_
-        As the estimator has them.
+        As on the estimator.
 
     Examples
     --------
@@ -108,10 +108,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X, y = load_digits(return_X_y=True)
     >>> model = PreservingCalibratedClassifierCV(GaussianNB()).fit(X, y)
-    >>> own = GaussianNB().fit(X, y).predict(X)
-    >>> bool((model.predict_proba(X).argmax(axis=1) == own).all())
+    >>> predictions = GaussianNB().fit(X, y).predict(X)
+    >>> bool((model.predict_proba(X).argmax(axis=1) == predictions).all())
     True
-    >>> bool((model.direct_proba(X).argmax(axis=1) == own).all())
+    >>> bool((model.direct_proba(X).argmax(axis=1) == predictions).all())
     False
     """
 
@@ -148,9 +148,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         y : array_like of shape (n,)
             Class labels.
         sample_weight : array_like of shape (n,), optional
-            Weights, for the estimator if it takes them, the calibrator and the repair.
+            Weights for the calibrator, the repair and, if it accepts them, the estimator.
         **fit_params
-            Passed on to the estimator's ``fit``, or as metadata routing says.
+            Passed to the estimator's ``fit``, or as metadata routing requests.
 
         Returns
         -------
@@ -174,12 +174,12 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 f"needs rows of at least two classes"
             )
         labels = label_indices(y, classes)
-        fit_kwargs, split_kwargs = self._routed(estimator, sample_weight, fit_params)
+        fit_kwargs, split_kwargs = self._route_metadata(estimator, sample_weight, fit_params)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
 
         if prefit and not ensemble:
-            everything = np.arange(len(labels))
-            folds = [Fold(estimator, everything, *outputs_of(estimator, X, classes))]
+            all_rows = np.arange(len(labels))
+            folds = [Fold(estimator, all_rows, *outputs_of(estimator, X, classes))]
         else:
             splits = list(self._splitter(y, labels, classes).split(X, y, **split_kwargs))
             check_folds(splits, labels, classes)
@@ -188,12 +188,14 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 for train, test in splits
             )
         rows = np.concatenate([fold.rows for fold in folds])
-        pooled = None if weight is None else weight[rows]
+        row_weight = None if weight is None else weight[rows]
         if ensemble:
             members = [
                 self._member(fold.estimator, [fold], classes, labels, weight) for fold in folds
             ]
-            direct = [m.direct(f.scores) for m, f in zip(members, folds, strict=True)]
+            direct = [
+                member.direct(fold.scores) for member, fold in zip(members, folds, strict=True)
+            ]
         else:
             final = estimator if prefit else clone(estimator).fit(X, y, **fit_kwargs)
             members = [self._member(final, folds, classes, labels, weight)]
@@ -202,33 +204,33 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         if isinstance(repair, Lift):
             groups = [[fold] for fold in folds] if ensemble else [folds]
             response = members[0].response
-            direct = [self._unseen(group, labels, weight, response) for group in groups]
-        taught = (labels[rows],) if isinstance(repair, Lift) else ()
+            direct = [self._cross_fitted(group, labels, weight, response) for group in groups]
+        repair_labels = (labels[rows],) if isinstance(repair, Lift) else ()
         repair.fit(
             np.concatenate([members[0].original(fold.scores) for fold in folds]),
             normalised(np.concatenate(direct)),
-            *taught,
+            *repair_labels,
             decision=np.concatenate([fold.decision for fold in folds]),
-            sample_weight=pooled,
+            sample_weight=row_weight,
         )
-        seen = {
+        feature_attributes = {
             name: getattr(members[0].estimator, name)
             for name in ("n_features_in_", "feature_names_in_")
             if hasattr(members[0].estimator, name)
         }
-        # In one step: a fit that is interrupted leaves the one before whole.
+        # In one step, so that an interrupted fit leaves the earlier one intact.
         self.__dict__.update(
-            classes_=classes, repair_=repair, calibrated_classifiers_=members, **seen
+            classes_=classes, repair_=repair, calibrated_classifiers_=members, **feature_attributes
         )
         return self
 
     def predict_proba(self, X: Any) -> Matrix:
-        """Return the repaired report, whose argmax is the original decision.
+        """Return the repaired probabilities, whose argmax is the original prediction.
 
         Parameters
         ----------
         X : array_like of shape (n, features)
-            Rows to report on.
+            Rows to predict.
 
         Returns
         -------
@@ -237,28 +239,34 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         """
         check_is_fitted(self)
         outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
-        original = self._mean(member.original(s) for member, (s, _) in self._each(outputs))
-        direct = self._mean(member.direct(s) for member, (s, _) in self._each(outputs))
-        decision = vote([decided for _, decided in outputs], original)
+        original = self._mean(
+            member.original(scores) for member, (scores, _) in self._with_members(outputs)
+        )
+        direct = self._mean(
+            member.direct(scores) for member, (scores, _) in self._with_members(outputs)
+        )
+        decision = vote([decision for _, decision in outputs], original)
         repaired: Matrix = self.repair_.transform(original, normalised(direct), decision=decision)
         return repaired
 
     def direct_proba(self, X: Any) -> Matrix:
-        """Return the direct report: what the calibrator says by itself."""
+        """Return the direct probabilities: the calibrator's own output."""
         check_is_fitted(self)
         return self._mean(member.predict_proba(X) for member in self.calibrated_classifiers_)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the original decisions, as labels."""
+        """Return the original predictions, as labels."""
         check_is_fitted(self)
         if len(self.calibrated_classifiers_) == 1:
             return np.asarray(self.calibrated_classifiers_[0].predict(X))
         outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
-        original = self._mean(member.original(s) for member, (s, _) in self._each(outputs))
-        return np.asarray(self.classes_[vote([decided for _, decided in outputs], original)])
+        original = self._mean(
+            member.original(scores) for member, (scores, _) in self._with_members(outputs)
+        )
+        return np.asarray(self.classes_[vote([decision for _, decision in outputs], original)])
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Say who asks for which metadata: this object, the estimator and the splitter."""
+        """Return the metadata requests of this object, the estimator and the splitter."""
         return (
             MetadataRouter(owner=self)
             .add_self_request(self)
@@ -280,7 +288,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     def _base(self) -> Any:
         if self.estimator is not None:
             return self.estimator
-        # Deterministic, as everything here that does not expose a random_state.
+        # Deterministic, because this class has no random_state.
         estimator = LinearSVC(random_state=0)
         if get_config()["enable_metadata_routing"]:
             estimator.set_fit_request(sample_weight=True)
@@ -292,10 +300,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         if not isinstance(self.method, str):
             adapted(self.method, "probabilities", "method")
         elif self.method not in allowed:
-            raise ValueError(
-                f"there is no method {self.method!r} here; choose one of {', '.join(allowed)}"
-            )
-        self._new_repair()  # refuses others
+            raise ValueError(f"method is {self.method!r}; choose one of {', '.join(allowed)}")
+        self._new_repair()  # raises if the repair is invalid
         if not (isinstance(self.ensemble, bool | np.bool_) or self.ensemble == "auto"):
             raise ValueError(f'ensemble is {self.ensemble!r}; pass True, False or "auto"')
         if not any(hasattr(estimator, name) for name in ("decision_function", "predict_proba")):
@@ -305,10 +311,10 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 f"them"
             )
 
-    def _routed(
+    def _route_metadata(
         self, estimator: Any, sample_weight: Any, fit_params: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what the estimator's ``fit`` and the splitter get."""
+        """Return the keyword arguments of the estimator's ``fit`` and of the splitter."""
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
             return routed.estimator.fit, routed.splitter.split
@@ -318,8 +324,8 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 kwargs["sample_weight"] = sample_weight
             else:
                 warnings.warn(
-                    f"{type(estimator).__name__}.fit takes no sample_weight, so the weights serve "
-                    f"the calibrator and the repair only",
+                    f"{type(estimator).__name__}.fit does not accept sample_weight; only the "
+                    f"calibrator and the repair use the weights",
                     UserWarning,
                     stacklevel=arrays.stacklevel_outside_package(),
                 )
@@ -336,7 +342,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             )
         if isinstance(self.cv, LeaveOneOut):
             raise ValueError(
-                "LeaveOneOut leaves folds of one class; use a splitter whose folds hold rows of "
+                "LeaveOneOut makes folds of one class; use a splitter whose folds have rows of "
                 "every class, such as StratifiedKFold"
             )
         return check_cv(self.cv, y, classifier=True)
@@ -353,55 +359,61 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         rows = np.concatenate([fold.rows for fold in folds])
         order = np.argsort(rows, kind="stable")
         rows, scores = rows[order], np.concatenate([fold.scores for fold in folds])[order]
-        response = response_of(estimator)
-        own = None if weight is None else weight[rows]
-        calibrator = self._calibrated(scores, labels[rows], own, response)
+        response = response_method(estimator)
+        row_weight = None if weight is None else weight[rows]
+        calibrator = self._fit_calibrator(scores, labels[rows], row_weight, response)
         return Member(estimator, calibrator, classes, response)
 
-    def _unseen(
+    def _cross_fitted(
         self, folds: list[Fold], labels: Indices, weight: Matrix | None, response: str
     ) -> Matrix:
-        """Return reports of the folds' rows by calibrators that had not seen them."""
+        """Return direct probabilities of the folds' rows, each by a calibrator fitted on others."""
         rows = np.concatenate([fold.rows for fold in folds])
         scores = np.concatenate([fold.scores for fold in folds])
-        dealt = Folds.of(labels[rows], FOLDS, seed=0)
-        report = np.empty(scores.shape)
-        for number in range(dealt.count):
-            out = dealt.number == number
-            own = None if weight is None else weight[rows][~out]
+        inner_folds = Folds.of(labels[rows], FOLDS, seed=0)
+        direct = np.empty(scores.shape)
+        for number in range(inner_folds.count):
+            held_out = inner_folds.number == number
+            train_weight = None if weight is None else weight[rows][~held_out]
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the fit on all rows has said what there is to say
-                calibrator = self._calibrated(scores[~out], labels[rows][~out], own, response)
-            report[out] = calibrator.predict_proba(readable(scores[out], calibrator))
-        return report
+                warnings.simplefilter("ignore")  # the fit on all rows has already warned
+                calibrator = self._fit_calibrator(
+                    scores[~held_out], labels[rows][~held_out], train_weight, response
+                )
+            direct[held_out] = calibrator.predict_proba(
+                prepare_scores(scores[held_out], calibrator)
+            )
+        return direct
 
-    def _calibrated(
+    def _fit_calibrator(
         self, scores: Matrix, labels: Indices, weight: Matrix | None, response: str
     ) -> Any:
         """Return a new calibrator, fitted on scores."""
         calibrator: Any
         if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
-            calibrator = ScikitMap(self.method, response)
+            calibrator = SklearnCalibrator(self.method, response)
         else:
             kind: Kind = "logits" if response == "decision_function" else "probabilities"
-            calibrator = self._own_map(kind)
+            calibrator = self._new_calibrator(kind)
         extra = {} if weight is None else {"sample_weight": weight}
-        calibrator.fit(readable(scores, calibrator), labels, **extra)
+        calibrator.fit(prepare_scores(scores, calibrator), labels, **extra)
         return calibrator
 
     def _new_repair(self) -> CORD | Lift:
         return new_repair(self.repair, self.preserve, default="cord")
 
-    def _own_map(self, kind: Kind) -> Any:
-        """Return a new calibrator of cordcal, or a copy of the caller's."""
+    def _new_calibrator(self, kind: Kind) -> Any:
+        """Return a new cordcal calibrator, or a copy of the caller's."""
         if isinstance(self.method, str):
             return calibrators.make(self.method, input=kind)
-        copied = clone(adapted(self.method, kind, "method"), safe=False)
-        return copied.set_params(input=kind) if isinstance(copied, Calibrator) else copied
+        calibrator = clone(adapted(self.method, kind, "method"), safe=False)
+        return (
+            calibrator.set_params(input=kind) if isinstance(calibrator, Calibrator) else calibrator
+        )
 
-    def _each(self, outputs: list[Any]) -> Iterable[tuple[Member, Any]]:
+    def _with_members(self, outputs: list[Any]) -> Iterable[tuple[Member, Any]]:
         return zip(self.calibrated_classifiers_, outputs, strict=True)
 
-    def _mean(self, reports: Iterable[Matrix]) -> Matrix:
-        total = sum(reports, start=np.zeros(()))
+    def _mean(self, probabilities: Iterable[Matrix]) -> Matrix:
+        total = sum(probabilities, start=np.zeros(()))
         return np.asarray(total / len(self.calibrated_classifiers_))

@@ -23,14 +23,14 @@ from cordcal._validation.probabilities import sum_tolerance
 Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
-# The maps that scikit-learn brings itself; temperature scaling since its version 1.8.
+# scikit-learn's own calibrators; temperature scaling since version 1.8.
 SKLEARN_METHODS: tuple[str, ...] = ("isotonic", "sigmoid")
 if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8):
     SKLEARN_METHODS += ("temperature",)
 
 
 class Member(BaseEstimator):  # type: ignore[misc]
-    """A fitted estimator with its fitted calibrator; ``predict_proba`` is the direct report."""
+    """A fitted estimator with its calibrator; ``predict_proba`` gives direct probabilities."""
 
     def __init__(
         self, estimator: Any, calibrator: Any, classes: npt.NDArray[Any], response: str
@@ -41,7 +41,7 @@ class Member(BaseEstimator):  # type: ignore[misc]
         self.response = response
 
     def outputs(self, X: Any) -> tuple[Matrix, Indices]:
-        """Return the estimator's scores, one column a class, and its decisions as indices."""
+        """Return the estimator's scores, one column per class, and its predictions as indices."""
         return outputs_of(self.estimator, X, self.classes)
 
     def original(self, scores: Matrix) -> Matrix:
@@ -49,11 +49,11 @@ class Member(BaseEstimator):  # type: ignore[misc]
         return softmax(scores) if self.response == "decision_function" else normalised(scores)
 
     def direct(self, scores: Matrix) -> Matrix:
-        """Return the direct report of scores."""
-        return np.asarray(self.calibrator.predict_proba(readable(scores, self.calibrator)))
+        """Return the direct probabilities of scores."""
+        return np.asarray(self.calibrator.predict_proba(prepare_scores(scores, self.calibrator)))
 
     def predict_proba(self, X: Any) -> Matrix:
-        """Return the direct report."""
+        """Return the direct probabilities."""
         return self.direct(scores_of(self.estimator, X, self.classes))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -61,8 +61,8 @@ class Member(BaseEstimator):  # type: ignore[misc]
         return own_predictions(self.estimator, X)
 
 
-class ScikitMap(BaseEstimator):  # type: ignore[misc]
-    """One of scikit-learn's maps on scores: its calibration class around scores handed through."""
+class SklearnCalibrator(BaseEstimator):  # type: ignore[misc]
+    """One of scikit-learn's calibrators, fitted on scores by its own `CalibratedClassifierCV`."""
 
     def __init__(self, method: str, response: str) -> None:
         self.method = method
@@ -71,32 +71,34 @@ class ScikitMap(BaseEstimator):  # type: ignore[misc]
     def fit(self, scores: Matrix, labels: Indices, sample_weight: Any = None) -> Self:
         absent = np.setdiff1d(np.arange(scores.shape[1]), labels)
         if absent.size:
-            # The class reads the classes off the labels: show it the rest in rows of no weight.
+            # The classes are inferred from the labels, so add absent ones in rows of weight zero.
             weight = np.ones(len(labels)) if sample_weight is None else sample_weight
             sample_weight = np.append(weight, np.zeros(absent.size))
             scores = np.concatenate([scores, np.repeat(scores[:1], absent.size, axis=0)])
             labels = np.concatenate([labels, absent])
-        everything = np.arange(len(labels))
-        self.map_ = CalibratedClassifierCV(
-            _HandedThrough(self.response),
+        all_rows = np.arange(len(labels))
+        self.calibrator_ = CalibratedClassifierCV(
+            _PassThroughClassifier(self.response),
             method=self.method,
-            cv=[(everything, everything)],
+            cv=[(all_rows, all_rows)],
             ensemble=False,
         )
-        with config_context(enable_metadata_routing=False):  # routed once, by the caller
-            self.map_.fit(scores, labels, sample_weight=sample_weight)
+        with config_context(
+            enable_metadata_routing=False
+        ):  # the caller has routed metadata already
+            self.calibrator_.fit(scores, labels, sample_weight=sample_weight)
         return self
 
     def predict_proba(self, scores: Matrix) -> Matrix:
-        return np.asarray(self.map_.predict_proba(scores))
+        return np.asarray(self.calibrator_.predict_proba(scores))
 
 
 def _responds_with(name: str) -> Callable[[Any], bool]:
-    return lambda handed: bool(handed.response == name)
+    return lambda estimator: bool(estimator.response == name)
 
 
-class _HandedThrough(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier whose rows are another's scores."""
+class _PassThroughClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that returns its input: the scores of another classifier."""
 
     def __init__(self, response: str) -> None:
         self.response = response
@@ -119,7 +121,7 @@ class _HandedThrough(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One fold: its estimator, and the scores and decisions of its held-out rows."""
+    """One fold: its estimator, and the scores and predictions of its held-out rows."""
 
     estimator: Any
     rows: Indices
@@ -143,55 +145,55 @@ def fit_fold(
 
 
 def outputs_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> tuple[Matrix, Indices]:
-    """Return the scores, one column a class, and the decisions as indices."""
+    """Return the scores, one column per class, and the predictions as indices."""
     return scores_of(estimator, X, classes), label_indices(own_predictions(estimator, X), classes)
 
 
 def own_predictions(estimator: Any, X: Any) -> npt.NDArray[Any]:
-    """Return an estimator's predictions, one a row; CatBoost's are a matrix of one column."""
-    found = np.asarray(estimator.predict(X))
-    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+    """Return an estimator's predictions, one per row; CatBoost's are a one-column matrix."""
+    predictions = np.asarray(estimator.predict(X))
+    return predictions[:, 0] if predictions.ndim == 2 and predictions.shape[1] == 1 else predictions
 
 
-def response_of(estimator: Any) -> str:
-    """Return the method whose values are calibrated; scikit-learn's choice."""
+def response_method(estimator: Any) -> str:
+    """Return the method whose output is calibrated, chosen as in scikit-learn."""
     return "decision_function" if hasattr(estimator, "decision_function") else "predict_proba"
 
 
 def scores_of(estimator: Any, X: Any, classes: npt.NDArray[Any]) -> Matrix:
-    """Return the estimator's scores, one column a class."""
-    values = np.asarray(getattr(estimator, response_of(estimator))(X))
+    """Return the estimator's scores, one column per class."""
+    values = np.asarray(getattr(estimator, response_method(estimator))(X))
     if values.ndim == 1:
-        # Two classes share one number; its halves have the same softmax as a sigmoid of it.
+        # One value for two classes: the softmax of ± its half equals its sigmoid.
         values = np.stack([-0.5 * values, 0.5 * values], axis=1)
     if values.shape[1] != len(classes):
         raise InputError(
             f"estimator {type(estimator).__name__}",
-            f"gives {values.shape[1]} scores a row but there are {len(classes)} classes",
-            "it must give one for each class (for SVC, decision_function_shape='ovr')",
+            f"gives {values.shape[1]} scores per row but there are {len(classes)} classes",
+            "it must give one per class (for SVC, decision_function_shape='ovr')",
         )
     return values
 
 
 def normalised(probabilities: Matrix) -> Matrix:
-    """Divide rows by their sums, which many estimators leave a few roundings off one."""
+    """Divide rows by their sums, which in many estimators differ from one by rounding."""
     wide = probabilities.astype(np.float64)
     total = wide.sum(axis=1, keepdims=True)
-    # A row further off is no rounding: it is left alone, for the checks to name.
-    close = np.abs(total - 1.0) <= sum_tolerance(probabilities.dtype)
-    return np.asarray(np.divide(wide, total, out=wide, where=close))
+    # A larger difference is not rounding; leave the row for validation to report.
+    is_close = np.abs(total - 1.0) <= sum_tolerance(probabilities.dtype)
+    return np.asarray(np.divide(wide, total, out=wide, where=is_close))
 
 
-def readable(scores: Matrix, calibrator: Any) -> Matrix:
-    """Return scores as the calibrator wants them; scikit-learn's maps take them as they are."""
+def prepare_scores(scores: Matrix, calibrator: Any) -> Matrix:
+    """Normalise scores if the calibrator expects probabilities; scikit-learn's do not."""
     return normalised(scores) if getattr(calibrator, "input", None) == "probabilities" else scores
 
 
 def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
     """Return the labels' positions in the sorted classes."""
     array = np.asarray(labels)
-    places = np.minimum(np.searchsorted(classes, array), len(classes) - 1)
-    unknown = classes[places] != array
+    indices = np.minimum(np.searchsorted(classes, array), len(classes) - 1)
+    unknown = classes[indices] != array
     raise_first(
         row_error(
             unknown,
@@ -203,28 +205,28 @@ def label_indices(labels: Any, classes: npt.NDArray[Any]) -> Indices:
             ),
         )
     )
-    return places
+    return indices
 
 
 def check_folds(
     splits: list[tuple[Indices, Indices]], labels: Indices, classes: npt.NDArray[Any]
 ) -> None:
-    """Refuse a fold that cannot teach the estimator every class."""
-    for number, (train, _) in enumerate(splits):
+    """Refuse folds whose training rows lack a class."""
+    for fold, (train, _) in enumerate(splits):
         missing = np.setdiff1d(np.arange(len(classes)), labels[train])
         if missing.size:
             raise ValueError(
-                f"the training rows of fold {number} hold no row of class "
+                f"the training rows of fold {fold} have no row of class "
                 f"{classes.tolist()[missing[0]]!r}; pass a smaller cv, a splitter that puts every "
                 f"class into every fold, or more rows of that class"
             )
 
 
 def vote(decisions: list[Indices], original: Matrix) -> Indices:
-    """Return the class most members decide for; among several the likeliest, then the first."""
+    """Return the class that most members predict; ties go to the likeliest, then the first."""
     rows = np.arange(len(original))
     votes = np.zeros(original.shape, dtype=np.intp)
     for decision in decisions:
         votes[rows, decision] += 1
-    most = votes == votes.max(axis=1, keepdims=True)
-    return np.asarray(np.where(most, original, -1.0).argmax(axis=1))
+    is_winner = votes == votes.max(axis=1, keepdims=True)
+    return np.asarray(np.where(is_winner, original, -1.0).argmax(axis=1))
