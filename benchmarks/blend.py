@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import cordcal
-from cordcal._validation.scores import Original
+from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators import make
 from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
@@ -56,8 +56,8 @@ def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
     if count > half:
         return None
     fit, test = order[:count], order[half:][:MOST_ROWS]
-    original = Original.of(scores[fit], kind)
-    evaluated = Original.of(scores[test], kind)
+    original = CheckedScores.from_scores(scores[fit], kind)
+    evaluated = CheckedScores.from_scores(scores[test], kind)
     fit_cache = FitCache(original, labels[fit], None, Folds.of(labels[fit], FOLDS, 0))
     blend = Blend(input=kind)
     blend._fit_from(fit_cache)

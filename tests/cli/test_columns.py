@@ -168,7 +168,7 @@ def test_a_column_groups_the_rows_and_the_evaluation_file_is_named(call, tables:
     assert call("compare", *files, "--labels-column", "truth", *TS)[0] == 0
     page = (tables / "r.html").read_text()
     assert "t.npz, evaluated on s.npz" in page
-    assert "Group by group" in page
+    assert "Per group" in page
 
 
 @pytest.mark.parametrize("head", ["truth", None])

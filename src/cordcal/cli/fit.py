@@ -131,7 +131,7 @@ def fit(
         _check_output(output, force=force)
         if not json:
             echo_info(f"fitting {calibrator or 'blend'} on {scores}")
-        _warn_of_doubts(calibration, labels)
+        _warn_about_caveats(calibration, labels)
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", SuspectDataWarning
@@ -196,7 +196,7 @@ def _calibrator(
     return model, measures
 
 
-def _warn_of_doubts(calibration: Scores, labels: Any) -> None:
+def _warn_about_caveats(calibration: Scores, labels: Any) -> None:
     """Warn of scores and labels that look like a mistake, naming the file."""
     from cordcal._validation.caveats import find_caveats
     from cordcal._validation.scores import CheckedScores
