@@ -81,6 +81,10 @@ def _set_threads(library: Any, number: int | None) -> None:
         release()
 
 
+# Seconds until an interrupt is heard at the latest; a wake-up costs microseconds.
+_LONGEST_WAIT = 0.1
+
+
 def interruptible(function: Callable[..., Any], *arrays: Any) -> Any:
     """Call a NumPy function on arrays so that Ctrl-C works while it runs.
 
@@ -106,7 +110,9 @@ def interruptible(function: Callable[..., Any], *arrays: Any) -> Any:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join()
+    # A signal that arrives just before a wait does not end it, so no wait is long.
+    while thread.is_alive():
+        thread.join(_LONGEST_WAIT)
     if errors:
         raise errors[0]
     return results[0]
