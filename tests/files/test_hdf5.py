@@ -94,3 +94,19 @@ def test_a_file_that_was_cut_short(arena: Path, size: int) -> None:
     for read in (read_scores, open_scores, inspect):
         with refused(str(arena), naming="HDF5"):
             read(arena)
+
+
+def test_text_storage_without_an_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.h5"
+    with h5py.File(path, "w") as file:
+        file["logits"], file["class_names"] = np.eye(3), ["a", "b", "c"]
+    data = path.read_bytes()
+    collection = data.index(b"GCOL")
+    # Three entries of 24 bytes, then the free space: its size of 0 makes libhdf5 loop.
+    free = collection + 16 + 3 * 24
+    assert data[free : free + 2] == bytes(2)
+    path.write_bytes(data[: free + 8] + bytes(8) + data[free + 16 :])
+    with refused(str(path), rows=[]):
+        read_scores(path)
+    with refused(str(path), rows=[]):
+        list(open_scores(path))

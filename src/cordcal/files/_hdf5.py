@@ -7,6 +7,8 @@ the file, external storage and virtual data sets are not followed.
 from __future__ import annotations
 
 import math
+import mmap
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, BinaryIO
@@ -19,6 +21,8 @@ from cordcal.files._numpy import is_long
 from cordcal.files._opening import check_size, first_line
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
+# How a collection of text begins: signature, version, three reserved bytes.
+_COLLECTION = b"GCOL\x01\x00\x00\x00"
 # What h5py makes of damage, whatever the library below says.
 _DAMAGE = (OSError, ValueError, RuntimeError, KeyError, TypeError, OverflowError)
 
@@ -93,10 +97,22 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
             entry = file[path]
             if entry.dtype.kind not in "OS":
                 return np.asarray(entry[where])
+            if entry.dtype.kind == "O":
+                self._check_text_heaps()
             return np.asarray(entry.asstr(errors="replace")[where], dtype=np.str_)
 
         found: npt.NDArray[Any] = self._within(read, f"data set {path!r}")
         return found
+
+    def _check_text_heaps(self) -> None:
+        """Raise on text storage in which libhdf5 would loop without end."""
+        with self._opened() as plain:
+            try:
+                data: Any = mmap.mmap(plain.fileno(), 0, access=mmap.ACCESS_READ)
+            except OSError:  # not a file on the disk
+                data = plain.read()
+            if not all(_ends(data, match.start()) for match in re.finditer(_COLLECTION, data)):
+                raise ValueError("text storage with an entry of no size")
 
     def _within(self, work: Callable[[Any], Any], what: str) -> Any:
         h5py = import_h5py()
@@ -111,6 +127,24 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
                 f"cannot be read as HDF5: its {what} is damaged ({first_line(error)})",
                 "it may be cut short: write it anew",
             ) from error
+
+
+def _ends(data: Any, start: int) -> bool:
+    """Return whether every entry of a collection of text leads to a later one.
+
+    After the signature and eight bytes of size come entries: a number, a size and the text.
+    """
+    end = min(start + int.from_bytes(data[start + 8 : start + 16], "little"), len(data))
+    place = start + 16
+    while place + 16 <= end:
+        number = int.from_bytes(data[place : place + 2], "little")
+        size = int.from_bytes(data[place + 8 : place + 16], "little")
+        # Number 0 is free space, whose size counts its own header.
+        step = size if number == 0 else 16 + -(-size // 8) * 8
+        if step < 16:
+            return False
+        place += step
+    return True
 
 
 def _is_plain(entry: Any) -> bool:

@@ -160,7 +160,7 @@ class ECEStream(_BinStream):
     """
 
     def result(self) -> float:
-        """Return the ECE of all rows added so far: Σ |Σ confidence − Σ correct| / Σ weight."""
+        """Return the ECE of all rows added so far: Σ ``|Σ confidence − Σ correct|`` / Σ weight."""
         total = float(self._weight.sum())
         require_rows(total)
         return float(np.abs(self._confidence - self._correct).sum()) / total
