@@ -89,7 +89,7 @@ def test_the_classes_of_a_model(tmp_path: Path) -> None:
     for read in (open_scores, read_scores):
         with refused(naming=["'dog'", "'x'"]):
             read(path, classes=("x", "y", "z"))
-    assert open_scores(path, classes=("0", "1", "2")).classes == 3  # numbers are no names
+    assert open_scores(path, classes=("0", "1", "2")).classes == 3  # numbers are not binding names
 
 
 def test_columns_of_numbers_that_are_no_headings(tmp_path: Path) -> None:

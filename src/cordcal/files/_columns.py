@@ -120,7 +120,7 @@ def _order(matrix: str, places: Places) -> tuple[str, ...] | None:
 def _in_order(group: dict[str, str], names: tuple[str, ...] | None) -> dict[str, str]:
     """Return columns in the order of their names, where these are the same."""
     if names is None or set(names) != set(group.values()):
-        return group  # whoever has both names refuses them
+        return group  # the caller refuses conflicting names
     headings = {name: heading for heading, name in group.items()}
     return {headings[name]: name for name in names}
 

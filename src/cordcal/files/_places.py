@@ -107,7 +107,7 @@ class Places:
 
     @property
     def required(self) -> tuple[str, ...] | None:
-        """The classes that the scores must have; numbers alone are no names to insist on."""
+        """The classes that the scores must have; numbers alone are not binding names."""
         if self.classes is not None and not are_default_names(self.classes):
             return self.classes
         return self.expected
