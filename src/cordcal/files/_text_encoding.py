@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._errors import InputError
 from cordcal.files._encoding import Encoded, Encoder, OutputBlock
 from cordcal.files._header import is_number
 from cordcal.files._rest import MISSING
@@ -72,7 +73,15 @@ def _guarded(cell: str) -> str:
 def _lines(rows: Any) -> bytes:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
-    return buffer.getvalue().encode()
+    text = buffer.getvalue()
+    if "\0" in text:  # no CSV reader takes it for text
+        raise InputError(
+            "output",
+            "would have a NUL character in its text, which a CSV file cannot hold",
+            "write a Parquet, Feather or JSONL file, or leave out the other columns with {option}",
+            option=("rest", "False"),
+        )
+    return text.encode()
 
 
 class JSONL(Encoder):
