@@ -21,7 +21,7 @@ from scipy.special import softmax
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
+from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 
 ROWS, CLASSES, REPEATS = 50_000, 10, 5
 PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}

@@ -12,7 +12,7 @@ import numpy as np
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
 from cordcal.files import _sources, open_scores
-from cordcal.serving.applying import CalibratedRows, apply_model
+from cordcal.pipeline.applying import CalibratedRows, apply_model
 
 ROWS, CLASSES = 4000, 20
 SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")

@@ -16,7 +16,7 @@ from cordcal.cli._options import InputOptions
 
 if TYPE_CHECKING:
     from cordcal.files import Answers, ScoreFile, Scores
-    from cordcal.serving._refusals import OnError
+    from cordcal.pipeline._refusals import OnError
 
 # Fields that may contain probabilities written by cordcal, per role, likeliest first. Other roles
 # are read from the fields of the language model's API.
@@ -172,7 +172,7 @@ def apply_to_answers(
 
     from cordcal.files import write_answers
     from cordcal.files._answers import picked
-    from cordcal.serving.applying import CalibratedRows, report_at_once
+    from cordcal.pipeline.applying import CalibratedRows, report_at_once
 
     if output != "-" and Path(output).suffix.lower() not in (".jsonl", ".ndjson"):
         raise InputError(

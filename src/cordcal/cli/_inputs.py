@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cordcal._numeric.types import Classes, Kind
     from cordcal.files import ScoreFile, Scores
     from cordcal.files._places import Places
-    from cordcal.serving._refusals import OnError
+    from cordcal.pipeline._refusals import OnError
 
 
 def read_scores(
@@ -56,7 +56,7 @@ def read_calibration_rows(
         return read_answer_scores(path, inputs, labelled=True, on_error=on_error), None
     if on_error == "stop":
         return read_scores(path, inputs, **options), None
-    from cordcal.serving._refusals import read_sound
+    from cordcal.pipeline._refusals import read_sound
 
     scores, rows, skipped = read_sound(open_scores(path, inputs, **options))
     echo_skipped(skipped)

@@ -13,8 +13,8 @@ from cordcal.cli._console import counted_progress
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile
-    from cordcal.serving.applying import Applied, Repairer
-    from cordcal.serving.auditing import AuditedFiles
+    from cordcal.pipeline.applying import Applied, Repairer
+    from cordcal.pipeline.auditing import AuditedFiles
 
 
 def is_parts_output(output: str, scores: str | None) -> bool:
@@ -38,7 +38,7 @@ def apply_in_parts(
     overwrite: bool,
 ) -> Applied:
     """Write one output file per part of the input to a folder."""
-    from cordcal.serving.parts import PartWork, apply_parts, finished_parts, part_names
+    from cordcal.pipeline.parts import PartWork, apply_parts, finished_parts, part_names
 
     if output == "-":
         raise InputError("--output", "is stdout", "name a folder for the parts")
@@ -64,7 +64,7 @@ def audit_in_parts(
     original: ScoreFile, direct: ScoreFile, scheduler: str, **options: Any
 ) -> AuditedFiles:
     """Audit the parts of two folders on a cluster; labels and weights are read locally."""
-    from cordcal.serving.parts import AuditPart, audit_parts
+    from cordcal.pipeline.parts import AuditPart, audit_parts
 
     paths = _part_inputs([original, direct])
     inputs = [
@@ -79,7 +79,7 @@ def audit_in_parts(
 def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
     """Return the files of each part as absolute paths, which workers can open."""
     from cordcal.files._parts import parts_of
-    from cordcal.serving.parts import part_names
+    from cordcal.pipeline.parts import part_names
 
     parts = [parts_of(file.path) or [file.path] for file in files]
     names = [part_names(file.path, paths) for file, paths in zip(files, parts, strict=True)]
@@ -95,7 +95,7 @@ def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
 @contextmanager
 def _runner(title: str, scheduler: str | None) -> Iterator[Any]:
     """Yield a function that runs the work, locally or on a cluster, and shows progress."""
-    from cordcal.serving.parts import here
+    from cordcal.pipeline.parts import here
 
     with counted_progress(title) as advance:
 

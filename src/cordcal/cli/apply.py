@@ -118,7 +118,7 @@ def apply(
     if resume and "-" in (scores, original, direct, output):
         raise InputError("--resume", "needs files", "stdin and stdout cannot be continued")
     import cordcal
-    from cordcal.serving.applying import apply_model
+    from cordcal.pipeline.applying import apply_model
 
     if scores is not None and _are_swapped(model, scores):
         raise InputError(
@@ -230,7 +230,7 @@ def _echo_discarded(output: str, *, in_parts: bool) -> None:
     if output == "-":
         return
     if in_parts:
-        from cordcal.serving.parts import finished_parts
+        from cordcal.pipeline.parts import finished_parts
 
         count, unit = finished_parts(output), "parts"
     else:
@@ -269,7 +269,7 @@ def _with_calibrator(
     *,
     passthrough: bool,
 ) -> tuple[Any, Any]:
-    from cordcal.serving.applying import CalibratedRows
+    from cordcal.pipeline.applying import CalibratedRows
 
     names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
     # A model without class names numbers its classes.
@@ -291,7 +291,7 @@ def _with_calibrator(
 def _with_repair(
     fitted: Any, model: str, pair: tuple[ScoreFile, ScoreFile], options: dict[str, Any]
 ) -> tuple[Any, Any]:
-    from cordcal.serving.applying import RepairedRows
+    from cordcal.pipeline.applying import RepairedRows
 
     first, second = pair
     check_classes(fitted, model, second)

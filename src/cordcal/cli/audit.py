@@ -85,7 +85,7 @@ def audit(
     if scheduler is not None:
         result = audit_in_parts(first, second, scheduler, cord=repair, on_error=treatment)
     else:
-        from cordcal.serving.auditing import audit_files
+        from cordcal.pipeline.auditing import audit_files
 
         with row_progress("auditing") as progress:
             result = audit_files(

@@ -36,7 +36,7 @@ from cordcal.cli._options import (
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes
     from cordcal.files import Scores
-    from cordcal.serving._refusals import OnError
+    from cordcal.pipeline._refusals import OnError
 
 TITLE = "Which calibrator to use, and how it changes predictions"
 

@@ -41,7 +41,7 @@ from cordcal.cli._options import (
 if TYPE_CHECKING:
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
-    from cordcal.serving._refusals import OnError
+    from cordcal.pipeline._refusals import OnError
 
 # Suffixes of other formats, which would be misleading for a model file.
 _OTHER_FORMATS = (
@@ -249,7 +249,7 @@ def _repair(
     original: ScoreFile, direct: ScoreFile, preserve: int | Literal["ranking"], on_error: OnError
 ) -> Any:
     import cordcal
-    from cordcal.serving._pairs import construct_from_files
+    from cordcal.pipeline._pairs import construct_from_files
 
     cord = cordcal.CORD(preserve)
     with row_progress("fitting") as progress:

@@ -17,9 +17,9 @@ from cordcal.evaluate.pictures import Pictures
 from cordcal.files import open_scores
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.summary import measure_probabilities
+from cordcal.pipeline._pairs import construct_from_files
+from cordcal.pipeline.auditing import audit_files
 from cordcal.preserving import Outputs
-from cordcal.serving._pairs import construct_from_files
-from cordcal.serving.auditing import audit_files
 from errors import refused
 
 ROWS, CLASSES = 3000, 6

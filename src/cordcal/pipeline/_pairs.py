@@ -13,8 +13,8 @@ import numpy.typing as npt
 from cordcal._errors import raise_first, row_error
 from cordcal._numeric.rows import softmax
 from cordcal.files._stream import ScoreFile
-from cordcal.serving._pipeline import overlapped
-from cordcal.serving._refusals import OnError, Parts, Refusals
+from cordcal.pipeline._overlap import overlapped
+from cordcal.pipeline._refusals import OnError, Parts, Refusals
 
 Progress = Callable[[int, int], None]
 """Told how many rows are done, of how many."""

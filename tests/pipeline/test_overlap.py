@@ -13,8 +13,8 @@ import pytest
 import cordcal
 from cordcal._validation.warn import collect_warnings, warn
 from cordcal.files import open_scores
-from cordcal.serving._pipeline import overlapped
-from cordcal.serving.applying import RepairedRows, apply_model
+from cordcal.pipeline._overlap import overlapped
+from cordcal.pipeline.applying import RepairedRows, apply_model
 
 
 def odd(item: int) -> int:

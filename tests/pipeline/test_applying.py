@@ -19,7 +19,7 @@ import pytest
 import cordcal
 from cordcal.cli import main
 from cordcal.files import _growing, open_scores
-from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
+from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 from errors import refused
 
 Write = Callable[..., Path]

@@ -25,17 +25,17 @@ from cordcal.files._locks import open_locked
 from cordcal.files._opening import NoRows
 from cordcal.files._stream import ScoreFile
 from cordcal.files._writing import ENCODERS
-from cordcal.repair import CORD, Lift
-from cordcal.serving._pairs import batches_of, described
-from cordcal.serving._refusals import OnError, Refusals
-from cordcal.serving.applying import (
+from cordcal.pipeline._pairs import batches_of, described
+from cordcal.pipeline._refusals import OnError, Refusals
+from cordcal.pipeline.applying import (
     Applied,
     CalibratedRows,
     RepairedRows,
     apply_model,
     described_model,
 )
-from cordcal.serving.auditing import AuditedFiles, audited_files, looked_at
+from cordcal.pipeline.auditing import AuditedFiles, audited_files, looked_at
+from cordcal.repair import CORD, Lift
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

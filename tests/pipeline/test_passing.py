@@ -12,7 +12,7 @@ import pytest
 
 import cordcal
 from cordcal.files import open_scores
-from cordcal.serving.applying import CalibratedRows, RepairedRows, apply_model
+from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 from errors import refused
 
 arrow = pytest.importorskip("pyarrow")

@@ -23,9 +23,9 @@ from cordcal.files._memory import empty
 from cordcal.files._rest import Rest, joined
 from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import encoder_for, write_probabilities
-from cordcal.serving._pairs import Progress, batches_of, read_original
-from cordcal.serving._pipeline import overlapped
-from cordcal.serving._refusals import OnError, Parts, Refusals
+from cordcal.pipeline._overlap import overlapped
+from cordcal.pipeline._pairs import Progress, batches_of, read_original
+from cordcal.pipeline._refusals import OnError, Parts, Refusals
 
 # 1 MB of float64: the temporaries of a block stay in the cache.
 _BLOCK_ENTRIES = 2**17
