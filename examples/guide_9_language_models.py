@@ -49,7 +49,7 @@ print(lines[0]["choices"][0]["logprobs"]["content"][0]["top_logprobs"])
 # What had to be decided is on record.
 import cordcal
 
-answers = cordcal.files.read_answers(path, options=["A", "B", "C", "D"])
+answers = cordcal.llm.read_answers(path, options=["A", "B", "C", "D"])
 print(answers.record)
 
 # %%
@@ -71,7 +71,7 @@ print("answers changed:", cordcal.metrics.tpcr(before, after))
 
 # %%
 # The lines come back as they were, each with the repaired vector beside:
-cordcal.files.write_answers(
+cordcal.llm.write_answers(
     folder / "repaired.jsonl", answers, {"repaired": model.predict_proba(scores)}
 )
 first = (folder / "repaired.jsonl").read_text().splitlines()[0]

@@ -57,7 +57,7 @@ def test_cord_needs_numpy_only_until_it_runs() -> None:
     [
         ("import cordcal.repair, cordcal._numeric.arrays", ()),
         ("import cordcal.metrics", ("scipy",)),
-        ("import cordcal.files", ()),
+        ("import cordcal.files, cordcal.llm", ()),
         ("import cordcal.report", ()),
         ("import cordcal.calibrators, cordcal.preserving", ()),
         ("import cordcal.sklearn", SKLEARN),

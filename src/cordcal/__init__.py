@@ -27,6 +27,7 @@ _EXPORTS: dict[str, str | None] = {
     "compare": "cordcal.evaluate.compare",
     "files": None,
     "lift_confidences": "cordcal.repair",
+    "llm": None,
     "load": "cordcal.files._models",
     "metrics": None,
     "onnx": None,
@@ -54,6 +55,7 @@ __all__ = [
     "compare",
     "files",
     "lift_confidences",
+    "llm",
     "load",
     "metrics",
     "onnx",
@@ -66,7 +68,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from cordcal import calibrators, files, metrics, onnx, plots, repair, sklearn, torch
+    from cordcal import calibrators, files, llm, metrics, onnx, plots, repair, sklearn, torch
     from cordcal._errors import InputError
     from cordcal.evaluate.audit import Audit, audit
     from cordcal.evaluate.compare import compare

@@ -110,7 +110,7 @@ def test_compare_reads_answers(call, folder: Path) -> None:
         (("fit", "cal.jsonl", "--answers", "refuse"), "or write --answers even"),
         (
             ("fit", "cal.jsonl"),
-            "model's answers are read with read_answers, or --answers",
+            "model's answers are read with cordcal.llm.read_answers, or --answers",
         ),
         (("fit", "bare.jsonl", *ANSWERS), "row 0 lists no options; say what all questions have, "),
         (

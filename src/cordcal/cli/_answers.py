@@ -15,7 +15,8 @@ from cordcal.cli._console import describe_changes, echo_info, echo_skipped, show
 from cordcal.cli._options import InputOptions
 
 if TYPE_CHECKING:
-    from cordcal.files import Answers, ScoreFile, Scores
+    from cordcal.files import ScoreFile, Scores
+    from cordcal.llm import Answers
     from cordcal.pipeline._refusals import OnError
 
 # Fields that may contain probabilities written by cordcal, per role, likeliest first. Other roles
@@ -44,7 +45,7 @@ def read_answer_file(
     on_error: OnError = "stop",
 ) -> Answers:
     """Read answers with the given options, and print a summary of what was read."""
-    from cordcal.files import read_answers
+    from cordcal.llm import read_answers
 
     for option in inputs.used():
         if option in _NOT_WITH_ANSWERS:
@@ -117,7 +118,7 @@ def open_answer_pair(
     """
     import numpy as np
 
-    from cordcal.files._answers import picked
+    from cordcal.llm.answers import picked
 
     paths, roles = (original[0], direct[0]), ("original", "direct")
     first, second = (
@@ -170,8 +171,8 @@ def apply_to_answers(
     """Write the lines of answers, each with its repaired probabilities added."""
     import numpy as np
 
-    from cordcal.files import write_answers
-    from cordcal.files._answers import picked
+    from cordcal.llm import write_answers
+    from cordcal.llm.answers import picked
     from cordcal.pipeline.applying import CalibratedRows, report_at_once
 
     if output != "-" and Path(output).suffix.lower() not in (".jsonl", ".ndjson"):
@@ -209,7 +210,7 @@ def apply_to_answers(
 
 def _check_names(model: Any, answers: Answers, path: str) -> None:
     """Refuse answers whose columns would be mistaken for other classes of the model."""
-    from cordcal.files._answers import OTHER
+    from cordcal.llm.answers import OTHER
 
     if model.class_names is None:
         return
@@ -238,7 +239,7 @@ def _drop_longer_questions(
     """Return the questions with at most the model's number of options; count the others."""
     import numpy as np
 
-    from cordcal.files._answers import picked
+    from cordcal.llm.answers import picked
 
     counts = np.array([len(options) for options in answers.options])
     max_options = classes - answers.has_other

@@ -1,7 +1,5 @@
 """Files in and out: score files, reports and models."""
 
-from cordcal.files._answer_writing import write_answers
-from cordcal.files._answers import Answers, AnswersRecord, read_answers
 from cordcal.files._inspect import inspect
 from cordcal.files._replacing import replacing
 from cordcal.files._scores import Scores, read_labels, read_scores
@@ -9,17 +7,13 @@ from cordcal.files._stream import Batch, ScoreFile, open_scores
 from cordcal.files._writing import write_probabilities
 
 __all__ = [
-    "Answers",
-    "AnswersRecord",
     "Batch",
     "ScoreFile",
     "Scores",
     "inspect",
     "open_scores",
-    "read_answers",
     "read_labels",
     "read_scores",
     "replacing",
-    "write_answers",
     "write_probabilities",
 ]

@@ -357,7 +357,9 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     if not matrices:
         hint = f"it has {_listed(contents)}"
         if contents.format == "jsonl" and not _ANSWERS.isdisjoint(contents.vectors):
-            hint += "; a language model's answers are read with read_answers, or --answers"
+            hint += (
+                "; a language model's answers are read with cordcal.llm.read_answers, or --answers"
+            )
         raise InputError(contents.path, "holds no matrix of scores (rows × classes)", hint)
     first: tuple[str, ...] = _PROBABILITY_NAMES if input == "probabilities" else _LOGIT_NAMES
     for name in (role, *first, *_SCORE_NAMES):

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._answer_lines import letters
-from cordcal.files._answers import OTHER, Answers
 from cordcal.files._replacing import replacing
 from cordcal.files._writing import write_to_stdout
+from cordcal.llm._lines import letters
+from cordcal.llm.answers import OTHER, Answers
 
 # Reports of float32 rows sum to one about as closely.
 _SUM = 1e-6

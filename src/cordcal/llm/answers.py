@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._answer_lines import RULES, Json, Rule, letters
-from cordcal.files._answer_rows import LEAST, AnswerRow, Missing, Settings, row_of
 from cordcal.files._opening import read_whole
 from cordcal.files._places import as_patterns
+from cordcal.llm._lines import RULES, Json, Rule, letters
+from cordcal.llm._rows import LEAST, AnswerRow, Missing, Settings, row_of
 
 OTHER = "other"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cordcal._errors import InputError
-from cordcal.files._answer_lines import (
+from cordcal.llm._lines import (
     LETTERS,
     Json,
     Listed,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cordcal import PreservingCalibrator
-from cordcal.files import read_answers, write_answers
-from cordcal.files._answers import picked
+from cordcal.llm import read_answers, write_answers
+from cordcal.llm.answers import picked
 from errors import refused
 
 LETTERS = ["A", "B", "C"]
