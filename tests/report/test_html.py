@@ -12,7 +12,8 @@ import pytest
 import cordcal
 from cordcal._numeric.rows import softmax
 from cordcal.evaluate.audit import AuditStream
-from cordcal.report import audit_data, render
+from cordcal.evaluate.pictures import audit_data
+from cordcal.report import render
 from cordcal.report._svg import Axis, Drawing
 from cordcal.report.charts import number
 

@@ -107,7 +107,8 @@ def audit(
 def _write_report(
     result: Any, report: Path, original: str, direct: str, names: Any, *, force: bool
 ) -> None:
-    from cordcal.report import audit_data, write_html
+    from cordcal.evaluate.pictures import audit_data
+    from cordcal.report import write_html
 
     data = audit_data(
         result.audit,

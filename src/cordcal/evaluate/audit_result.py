@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal.evaluate import tables
 from cordcal.evaluate.caveats import Caveat
-from cordcal.evaluate.terminal import Column, FittingTable
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
+from cordcal.report import tables
+from cordcal.report.terminal import Column, FittingTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -337,7 +337,7 @@ class Audit:
         from rich.console import Group
         from rich.text import Text
 
-        from cordcal.evaluate.terminal import caveats_text
+        from cordcal.report.terminal import caveats_text
 
         caveats = caveats_text(caveat.sentence for caveat in self.concerns)
         parts: list[RenderableType] = [*caveats, Text("\n".join(self._sentences()))]

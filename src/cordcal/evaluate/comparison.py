@@ -14,14 +14,16 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
-from cordcal.evaluate import recommendation, tables
+from cordcal.evaluate import recommendation
 from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.constraint_cost import ConstraintCost
 from cordcal.evaluate.likelihood_ratio import LikelihoodRatio, describe_tests
 from cordcal.evaluate.pictures import Pictures, lists_that_fit
 from cordcal.evaluate.recommendation import SuggestedCommand, next_step
 from cordcal.evaluate.statistics import ORIGINAL, Evidence, Output, percentile_interval
+from cordcal.evaluate.tables import frame_rows, table_of
 from cordcal.metrics import METRICS, DecisionChanges
+from cordcal.report import tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -402,7 +404,7 @@ class Comparison:
         """
         import pandas as pd
 
-        return pd.DataFrame(tables.frame_rows(self))
+        return pd.DataFrame(frame_rows(self))
 
     def to_markdown(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a Markdown table.
@@ -414,7 +416,7 @@ class Comparison:
         intervals : bool
             Show each value with its 95 % bootstrap interval.
         """
-        return tables.markdown(tables.table_of(self, measures, intervals))
+        return tables.markdown(table_of(self, measures, intervals))
 
     def to_latex(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a LaTeX table, for the packages booktabs and amssymb.
@@ -424,7 +426,7 @@ class Comparison:
         measures, intervals
             As for `to_markdown`.
         """
-        return tables.latex(tables.table_of(self, measures, intervals))
+        return tables.latex(table_of(self, measures, intervals))
 
     def to_html(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as an HTML table; `cordcal.report.write_html` writes a report.
@@ -434,7 +436,7 @@ class Comparison:
         measures, intervals
             As for `to_markdown`.
         """
-        return tables.html(tables.table_of(self, measures, intervals))
+        return tables.html(table_of(self, measures, intervals))
 
     def _repr_html_(self) -> str:
         sentences = [caveat.with_full_stop for caveat in self.concerns]
@@ -444,7 +446,7 @@ class Comparison:
     def __rich__(self) -> RenderableType:
         from rich.console import Group
 
-        from cordcal.evaluate.terminal import caveats_text, comparison_table
+        from cordcal.report.terminal import caveats_text, comparison_table
 
         data = self.to_dict()
         return Group(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Classes
 from cordcal.evaluate.audit import ChangedRows
-from cordcal.evaluate.audit_result import ChangedRow
+from cordcal.evaluate.audit_result import Audit, ChangedRow
 from cordcal.evaluate.groups import GroupReport, Groups, by_group
 from cordcal.evaluate.selective import Selection
 from cordcal.metrics import Reliability
@@ -19,16 +19,14 @@ from cordcal.metrics.binned import BINS, ClassBins
 from cordcal.metrics.changes import flows_between
 from cordcal.metrics.summary import MeasuredProbabilities
 from cordcal.preserving import Outputs
+from cordcal.report.charts import MAX_DIAGRAMS, MAX_HEAT_MAP
 
-# Up to this many classes, each has its own diagram for every calibrator.
-MAX_DIAGRAMS = 12
 # How many of many classes a page shows if it does not list all of them.
 MAX_CLASSES = 40
 # Lines of numbers, one per class and output, that a page of 700 KB can hold; the other figures of
 # an output take as much space as this many lines.
 _MAX_LINES, _OTHER_FIGURES = 6500, 100
-# Up to this many classes, all moves are a heat map; beyond, the largest are a list.
-MAX_HEAT_MAP = 30
+# Of more than MAX_HEAT_MAP classes, this many moves are listed.
 MAX_MOVES = 40
 # Bins per class diagram: few rows lie beyond the first bin, and more bins would show noise.
 _CLASS_BINS = 5
@@ -281,3 +279,84 @@ def _histogram(confidences: dict[str, npt.NDArray[Any]]) -> dict[str, list[float
         for name, values in confidences.items()
     }
     return {"edges": edges.tolist(), **counts}
+
+
+def audit_data(
+    audit: Audit,
+    pictures: Pictures,
+    *,
+    name: str,
+    fingerprint: str,
+    class_names: tuple[str, ...] | None = None,
+) -> dict[str, Any]:
+    """Return the plain dict that `cordcal.report.render` takes.
+
+    Parameters
+    ----------
+    audit : Audit
+        The result of `cordcal.audit`.
+    pictures : Pictures
+        The data of the figures of the same rows.
+    name : str
+        The name of the audited calibrator.
+    fingerprint : str
+        Identifies the audited rows.
+    class_names : tuple of str, optional
+        One name per column.
+    """
+    labelled = bool(audit.measures)
+
+    def values(output: str) -> dict[str, float]:
+        return {metric.measure: getattr(metric, output) for metric in audit.measures}
+
+    entry = {
+        "key": name,
+        "name": "the audited calibrator",
+        "keeps_decisions": False,
+        "direct": values("direct"),
+        "repaired": values("repaired"),
+        "changes": audit.changes.to_dict(),
+        "gain": {
+            # An audit has repaired minus direct, a comparison direct minus repaired.
+            metric.measure: {
+                "estimate": -metric.difference,
+                "low": -metric.high,
+                "high": -metric.low,
+            }
+            for metric in audit.measures
+            if metric.low is not None and metric.high is not None
+        },
+        "lift_gain": {},
+        "seconds": None,
+        "notes": [],
+        "price": None,
+        "lift": None,
+        "shares": {},
+        **pictures.to_dict(),
+    }
+    sentences = audit._sentences()
+    return {
+        "n_calibration": None,
+        "n_evaluation": audit.n,
+        "n_classes": audit.n_classes,
+        "class_names": None if class_names is None else list(class_names),
+        "settings": {
+            "repair fitted on": "the audited rows" if audit.fitted_here else "other rows",
+            "bootstrap resamples": audit.resamples,
+            "seed": audit.seed,
+        },
+        "fingerprint": fingerprint,
+        "has_labels": labelled,
+        "uncalibrated": values("original") if labelled else None,
+        "calibrators": [entry],
+        "focus": name,
+        "needed": [],
+        "need": [],
+        "left_out": {},
+        "best": {},
+        "concerns": [caveat.to_dict() for caveat in audit.concerns],
+        "recommendation": None,
+        "headline": sentences[0],
+        "reading": sentences[1:],
+        "next_step": None,
+    }

@@ -17,7 +17,10 @@ CHANGE_KINDS = (
 )
 """The kinds of change: the field of `DecisionChanges`, the paper's symbol, and a description."""
 
-
+# Up to this many classes, each has its own diagram for every calibrator.
+MAX_DIAGRAMS = 12
+# Up to this many classes, all moves are a heat map; beyond, the largest are a list.
+MAX_HEAT_MAP = 30
 # With K classes the mean gap is at most 2 / K: more classes need more digits.
 _MANY_CLASSES = 100
 

@@ -10,21 +10,16 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata, resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cordcal._errors import InputError
 from cordcal._version import __version__
-from cordcal.evaluate.pictures import MAX_DIAGRAMS, MAX_HEAT_MAP
 from cordcal.files import replacing
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.report import charts
 from cordcal.report._svg import Markup
-from cordcal.report.charts import CHANGE_KINDS, number
-
-if TYPE_CHECKING:
-    from cordcal.evaluate.audit_result import Audit
-    from cordcal.evaluate.pictures import Pictures
+from cordcal.report.charts import CHANGE_KINDS, MAX_DIAGRAMS, MAX_HEAT_MAP, number
 
 # Changed rows and classes of a whole page, divided among its calibrators; each has a minimum.
 _MAX_ROWS, _MAX_CLASSES, _MIN_EACH = 700, 300, 12
@@ -200,87 +195,6 @@ def is_best(data: Mapping[str, Any], measure: str, key: str, report: str) -> boo
     return best is not None and (best["key"], best["report"]) == (key, report)
 
 
-def audit_data(
-    audit: Audit,
-    pictures: Pictures,
-    *,
-    name: str,
-    fingerprint: str,
-    class_names: tuple[str, ...] | None = None,
-) -> dict[str, Any]:
-    """Return the plain dict that `cordcal.report.render` takes.
-
-    Parameters
-    ----------
-    audit : Audit
-        The result of `cordcal.audit`.
-    pictures : Pictures
-        The data of the figures of the same rows.
-    name : str
-        The name of the audited calibrator.
-    fingerprint : str
-        Identifies the audited rows.
-    class_names : tuple of str, optional
-        One name per column.
-    """
-    labelled = bool(audit.measures)
-
-    def values(output: str) -> dict[str, float]:
-        return {metric.measure: getattr(metric, output) for metric in audit.measures}
-
-    entry = {
-        "key": name,
-        "name": "the audited calibrator",
-        "keeps_decisions": False,
-        "direct": values("direct"),
-        "repaired": values("repaired"),
-        "changes": audit.changes.to_dict(),
-        "gain": {
-            # An audit has repaired minus direct, a comparison direct minus repaired.
-            metric.measure: {
-                "estimate": -metric.difference,
-                "low": -metric.high,
-                "high": -metric.low,
-            }
-            for metric in audit.measures
-            if metric.low is not None and metric.high is not None
-        },
-        "lift_gain": {},
-        "seconds": None,
-        "notes": [],
-        "price": None,
-        "lift": None,
-        "shares": {},
-        **pictures.to_dict(),
-    }
-    sentences = audit._sentences()
-    return {
-        "n_calibration": None,
-        "n_evaluation": audit.n,
-        "n_classes": audit.n_classes,
-        "class_names": None if class_names is None else list(class_names),
-        "settings": {
-            "repair fitted on": "the audited rows" if audit.fitted_here else "other rows",
-            "bootstrap resamples": audit.resamples,
-            "seed": audit.seed,
-        },
-        "fingerprint": fingerprint,
-        "has_labels": labelled,
-        "uncalibrated": values("original") if labelled else None,
-        "calibrators": [entry],
-        "focus": name,
-        "needed": [],
-        "need": [],
-        "left_out": {},
-        "best": {},
-        "concerns": [caveat.to_dict() for caveat in audit.concerns],
-        "recommendation": None,
-        "headline": sentences[0],
-        "reading": sentences[1:],
-        "next_step": None,
-    }
-
-
 # End tags that are optional in HTML: a fifth of a page of tables.
 _OPTIONAL_END = re.compile(r"</t[dhr]>\s*(?=<(?:t[dhr]\b|/tr>|/tbody>|/thead>))")
 # The page's script, one file per topic, in this order.
@@ -317,7 +231,7 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
     Parameters
     ----------
     data : mapping
-        What `Comparison.to_dict` returns, or `cordcal.report.audit_data`.
+        What `Comparison.to_dict` returns.
     title : str
         The page's heading.
     source : str, optional
@@ -327,7 +241,7 @@ def render(data: Mapping[str, Any], *, title: str, source: str | None = None) ->
         raise InputError(
             "data",
             f"is a {type(data).__name__}, not what to_dict returns",
-            "pass comparison.to_dict(), or cordcal.report.audit_data of an audit",
+            "pass comparison.to_dict()",
         )
     script = _script()
     page = (

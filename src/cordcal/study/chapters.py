@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cordcal.calibrators.registry import short_name
-from cordcal.evaluate.tables import Entry as Entry
-from cordcal.evaluate.tables import Part as Part
-from cordcal.evaluate.tables import Table as Table
 from cordcal.metrics import METRICS
+from cordcal.report.tables import Entry as Entry
+from cordcal.report.tables import Part as Part
+from cordcal.report.tables import Table as Table
 from cordcal.study.tidy import Result, Row
 
 FigureKind = Literal["changes", "tradeoff", "reliability", "curves", "ranks"]

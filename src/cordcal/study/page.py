@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordcal._version import __version__
-from cordcal.evaluate.tables import SIGNS, latex, markdown
 from cordcal.files import replacing
 from cordcal.files._arrow import import_arrow
 from cordcal.report.html import environment, own_file
+from cordcal.report.tables import SIGNS, latex, markdown
 from cordcal.study.figures import save_figure
 
 if TYPE_CHECKING:

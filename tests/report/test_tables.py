@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cordcal.evaluate import tables
-from cordcal.evaluate.tables import Part, Table, html, latex, markdown
+from cordcal.report.tables import Part, Table, html, latex, markdown
 from cordcal.study.chapters import change, number, text
 
 TABLE = Table(
