@@ -22,7 +22,7 @@ os.environ.setdefault("CORDCAL_ENGINE", "compiled")  # as in a process that is w
 import numpy as np
 
 from cordcal import CORD, calibrators, metrics
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import softmax
 from cordcal.repair import MinimalRepair, RankingProjection
 from repair import make_pair, medians
 

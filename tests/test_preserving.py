@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 import cordcal
 from cordcal import CORD, PreservingCalibrator, calibrators
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import softmax
 from errors import refused
 from products import product
 

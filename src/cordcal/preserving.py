@@ -14,10 +14,10 @@ from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import Decisions, Kind, Labels, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_labels, check_weights, names_to_indices
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     check_class_names,
     check_same_columns,

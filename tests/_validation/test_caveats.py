@@ -11,7 +11,7 @@ import pytest
 
 import cordcal
 from cordcal import PreservingCalibrator
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import softmax
 from cordcal._validation.caveats import MIN_ROWS_TO_FIT, find_caveats
 from cordcal._validation.scores import CheckedScores
 

@@ -23,7 +23,7 @@ from cordcal import (
     metrics,
     repair,
 )
-from cordcal._validation.alignment import align_rows
+from cordcal._validation.layouts import align_rows
 from cordcal.calibrators import make
 from cordcal.evaluate.gates import Gate, check
 

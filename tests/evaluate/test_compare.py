@@ -11,7 +11,7 @@ import pytest
 
 import cordcal
 from cordcal import PreservingCalibrator, compare, metrics
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import softmax
 from cordcal.calibrators import available, make
 from cordcal.calibrators.temperature import TemperatureScaling
 from cordcal.evaluate.compare import choose_calibrators

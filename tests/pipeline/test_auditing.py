@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import cordcal
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import softmax
 from cordcal.cli import main
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.pictures import Pictures

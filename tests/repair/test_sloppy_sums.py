@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cordcal._validation.probabilities import sum_tolerance, sum_warning_level
+from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.repair import CORD, MinimalRepair, RankingProjection
 
 ENGINES = ("array", "compiled")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cordcal
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import softmax
 from cordcal.evaluate.audit import AuditStream
 from cordcal.evaluate.pictures import audit_data
 from cordcal.report import render

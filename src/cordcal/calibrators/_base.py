@@ -19,10 +19,10 @@ from cordcal._numeric.arrays import row_blocks, stacklevel_outside_package
 from cordcal._numeric.expressions import in_domain
 from cordcal._numeric.parallel import one_blas_thread
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.caveats import already_warned
 from cordcal._validation.estimator import Estimator, as_seed
 from cordcal._validation.labels import check_labels, check_two_classes, check_weights
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import (
     LOG_FLOOR,
     CheckedScores,

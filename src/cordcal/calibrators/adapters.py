@@ -21,8 +21,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.expressions import exp, subtract_max
 from cordcal._numeric.types import Kind, Matrix
 from cordcal._validation.estimator import Estimator
-from cordcal._validation.probabilities import sum_tolerance
-from cordcal._validation.scores import as_scores, original_probabilities
+from cordcal._validation.scores import as_scores, original_probabilities, sum_tolerance
 from cordcal.calibrators.confidence import with_confidence
 
 # Libraries whose fit and predict_proba expect probabilities, not scores.

@@ -10,12 +10,10 @@ import numpy as np
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric import arrays
-from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import row_blocks, softmax
 from cordcal._numeric.types import Kind, Labels, Matrix, Vector
-from cordcal._validation.alignment import align_rows
-from cordcal._validation.probabilities import DROP
-from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
+from cordcal._validation.layouts import align_rows
+from cordcal._validation.scores import DROP, LOG_FLOOR, CheckedScores, rescale_large_weights
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators._training import (
     Shapes,

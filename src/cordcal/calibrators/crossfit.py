@@ -19,8 +19,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import Labels, Vector
 from cordcal._validation.caveats import suppress_repeats
-from cordcal._validation.probabilities import as_matrix, check_same_shape
-from cordcal._validation.scores import CheckedScores
+from cordcal._validation.scores import CheckedScores, as_matrix, check_same_shape
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators.registry import make
 from cordcal.repair.kernels import Stopwatch

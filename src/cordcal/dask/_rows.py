@@ -22,7 +22,7 @@ from cordcal._numeric import arrays
 from cordcal._validation import layouts
 from cordcal._validation.labels import zero_weight_error
 from cordcal._validation.names import column_names, in_column_order
-from cordcal._validation.probabilities import as_matrix, check_same_shape
+from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal.repair.construction import (
     ConstructionState,
     Totals,

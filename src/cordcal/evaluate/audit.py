@@ -14,16 +14,16 @@ from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     check_class_names,
     column_names,
     in_column_order,
     integer_column_names,
 )
-from cordcal._validation.probabilities import as_matrix, check_same_shape
+from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal.evaluate.audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
 from cordcal.evaluate.caveats import Caveat, audit_caveats
 from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end

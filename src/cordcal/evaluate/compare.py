@@ -19,10 +19,10 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import first_argmax, to_numpy
 from cordcal._numeric.types import Classes, Kind, Labels
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.caveats import find_caveats, warn_about
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import check_labels, names_to_indices
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     check_class_names,
     column_names,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Vector
-from cordcal._validation.probabilities import as_matrix
+from cordcal._validation.scores import as_matrix
 
 _MASK = (1 << 64) - 1
 # A second seed for the mixing: the golden ratio in 64 bits.

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import names_to_indices
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, integer_column_names
 from cordcal.evaluate.groups import MIN_ROWS_PER_GROUP, as_groups, parts_of
 from cordcal.evaluate.statistics import resampled

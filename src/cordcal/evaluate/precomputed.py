@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._validation.alignment import align_rows
+from cordcal._validation.layouts import align_rows
 
 
 @dataclass(frozen=True, eq=False)

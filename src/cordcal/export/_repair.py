@@ -12,7 +12,7 @@ from typing import Any
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array
-from cordcal._validation.probabilities import sum_warning_level
+from cordcal._validation.scores import sum_warning_level
 from cordcal.repair import lift_rule, ranking, rule
 from cordcal.repair.lift_rule import SMALLEST, Curve, Mode
 from cordcal.repair.ranking import RankedRows

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.rows import softmax
+from cordcal._numeric.arrays import softmax
 from cordcal._numeric.types import Kind
 from cordcal._validation.scores import check_kind
 from cordcal._version import __version__

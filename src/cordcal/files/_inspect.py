@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
-from cordcal._validation.probabilities import sum_tolerance, sum_warning_level
+from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_contents, open_source

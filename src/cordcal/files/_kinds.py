@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
-from cordcal._validation.probabilities import sum_tolerance, sum_warning_level
+from cordcal._validation.scores import sum_tolerance, sum_warning_level
 
 # Fewer rows than this can be sorted by chance.
 ROWS_THAT_TELL = 8

@@ -16,7 +16,7 @@ from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
-from cordcal._validation.probabilities import as_matrix
+from cordcal._validation.scores import as_matrix
 from cordcal.files import _scores
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source

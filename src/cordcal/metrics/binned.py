@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
 from cordcal._numeric.types import Classes, Matrix, Vector
-from cordcal._validation.alignment import align_rows
+from cordcal._validation.layouts import align_rows
 from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.stream import (

@@ -12,10 +12,10 @@ from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal._numeric.types import Classes, Vector
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_decisions, check_weights
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order
-from cordcal._validation.probabilities import check_same_shape, nan_error
+from cordcal._validation.scores import check_same_shape, nan_error
 from cordcal.metrics.record import fill_docstring
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.stream import WeightedMean, merge_error, require_rows, update_stream

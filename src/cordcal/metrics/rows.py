@@ -17,7 +17,7 @@ from cordcal._errors import InputError, merge_errors, raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation.labels import check_decisions, check_weights
-from cordcal._validation.probabilities import are_distributions, as_matrix, probability_errors
+from cordcal._validation.scores import are_distributions, as_matrix, probability_errors
 
 # Called per checked block with the block as passed, its entries in float64, labels and weights.
 BlockVisitor = Callable[[npt.NDArray[Any], Matrix, Classes, Vector], None]

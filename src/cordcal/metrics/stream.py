@@ -28,8 +28,8 @@ from cordcal._numeric.exact import (
 )
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import zero_weight_error
+from cordcal._validation.layouts import align_rows
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.types import Classes
-from cordcal._validation.probabilities import DROP
+from cordcal._validation.scores import DROP
 from cordcal.files._scores import Scores
 from cordcal.files._stream import Batch, ScoreFile, joined
 

@@ -16,9 +16,9 @@ from cordcal._numeric import arrays
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import Decisions
 from cordcal._validation import layouts
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_weights
-from cordcal._validation.probabilities import check_same_shape
+from cordcal._validation.layouts import align_rows
+from cordcal._validation.scores import check_same_shape
 from cordcal.repair.construction import ConstructionState
 from cordcal.repair.inputs import (
     batch_arguments,

@@ -13,8 +13,8 @@ from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Decisions
 from cordcal._validation import layouts
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import Estimator
+from cordcal._validation.layouts import align_rows
 from cordcal.repair import dispatch, foreign, numpy_engine, ranking, rule
 from cordcal.repair.inputs import check_against_fit, check_fitted, check_pair, output_array
 from cordcal.repair.ranking import Level, RankedRows

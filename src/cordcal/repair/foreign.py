@@ -13,9 +13,9 @@ import array_api_compat
 import numpy as np
 
 from cordcal._numeric import arrays
-from cordcal._numeric.rows import lane_sum
+from cordcal._numeric.arrays import lane_sum
 from cordcal._numeric.types import Array, Decisions, Vector
-from cordcal._validation.probabilities import (
+from cordcal._validation.scores import (
     check_probabilities,
     sum_warning_level,
     warn_about_pair,

@@ -14,7 +14,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.types import Array, Decisions
 from cordcal._validation.labels import check_decisions
 from cordcal._validation.names import column_names, in_column_order
-from cordcal._validation.probabilities import as_matrix, check_same_shape
+from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal.repair.results import Construction, LiftConstruction, RankingConstruction
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))

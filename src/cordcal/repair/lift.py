@@ -11,13 +11,12 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.rows import lane_sum
+from cordcal._numeric.arrays import lane_sum, row_blocks
 from cordcal._numeric.types import Array, Decisions, Vector
 from cordcal._validation import layouts
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_decisions, check_weights
-from cordcal._validation.probabilities import as_matrix, check_same_shape
+from cordcal._validation.layouts import align_rows
+from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal._validation.warn import warn
 from cordcal.repair import foreign, lift_rule, numpy_engine, rule
 from cordcal.repair.fitted import FittedRepair

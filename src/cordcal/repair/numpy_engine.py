@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows
-from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.arrays import lane_sum, row_blocks
 from cordcal._numeric.exact import ExactSum, weighted
-from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Decisions, Vector
-from cordcal._validation.probabilities import (
+from cordcal._validation.scores import (
     are_distributions,
     probability_errors,
     sum_warning_level,

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._numeric.arrays import dtype_name, first_argmax, namespace
-from cordcal._numeric.rows import lane_sum
+from cordcal._numeric.arrays import dtype_name, first_argmax, lane_sum, namespace
 from cordcal._numeric.types import Array
 from cordcal.repair import rule
 from cordcal.repair.rule import TIED, RowSum

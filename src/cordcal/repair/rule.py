@@ -22,8 +22,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from cordcal._numeric.arrays import namespace
-from cordcal._numeric.rows import lane_sum
+from cordcal._numeric.arrays import lane_sum, namespace
 from cordcal._numeric.types import Array
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.

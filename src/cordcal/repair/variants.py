@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
+from cordcal._numeric.arrays import lane_sum
 from cordcal._numeric.exact import scale_to_safe_exponent
-from cordcal._numeric.rows import lane_sum
 from cordcal._numeric.types import Decisions, Vector
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_decisions, check_weights
+from cordcal._validation.layouts import align_rows
 from cordcal.repair import numpy_engine, ranking, rule
 from cordcal.repair.construction import CalibrationRows
 from cordcal.repair.inputs import check_against_fit, check_fitted, check_pair, output_array

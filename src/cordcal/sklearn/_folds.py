@@ -17,8 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_method_params
 
 from cordcal._errors import InputError, raise_first, row_error
-from cordcal._numeric.rows import softmax
-from cordcal._validation.probabilities import sum_tolerance
+from cordcal._numeric.arrays import softmax
+from cordcal._validation.scores import sum_tolerance
 
 Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]

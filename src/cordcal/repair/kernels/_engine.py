@@ -17,7 +17,7 @@ from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.exact import ExactSum
 from cordcal._numeric.parallel import run_blocks
 from cordcal._numeric.types import Decisions, Vector
-from cordcal._validation.probabilities import sum_tolerance, sum_warning_level, warn_about_pair
+from cordcal._validation.scores import sum_tolerance, sum_warning_level, warn_about_pair
 from cordcal.repair import numpy_engine
 from cordcal.repair.kernels import Job, _passes, _ranked, _sums
 from cordcal.repair.kernels._jit import Kernel
