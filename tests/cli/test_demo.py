@@ -26,7 +26,7 @@ def test_demo_compares_and_ends_with_the_report(
     assert cells["irova", "repaired"][:2] == [accuracy, "0.00"]
     assert float(cells["irova", "direct"][1]) > 0
     assert "report: cordcal-demo.html\nnext step, in a terminal or in Python:\n" in result.stdout
-    assert "Use ts" not in result.stdout  # others clearly beat it here
+    assert "Recommended: blend + lift (the default)." in result.stdout
     assert (tmp_path / "cordcal-demo.html").stat().st_size < 700e3
     # The README shows the real output, but for the seconds.
     shown, _ = blocks(ROOT / "README.md", "console")[0].split("$ make test")

@@ -1,4 +1,4 @@
-"""The advice: simple where it costs nothing, and never what another clearly beats."""
+"""The recommendation: the default, unless another option is clearly better."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import cordcal
 from cordcal.calibrators import Size
 from cordcal.cli._app import app
 from cordcal.evaluate import recommendation
+from cordcal.evaluate.statistics import joint_lower_bounds
 
 
 class Fixed:
@@ -56,68 +57,124 @@ def simulated(seed: int = 0, rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     return logits, (p.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1)
 
 
-def test_a_clearly_worse_simple_map_is_not_advised_beside_a_noisy_one() -> None:
+DEFAULT = ("blend", "lift")
+
+
+def recommended(comparison) -> tuple[str | None, str | None]:
+    return comparison.recommendation.key, comparison.recommendation.output
+
+
+@pytest.fixture(scope="module")
+def comparison() -> cordcal.evaluate.comparison.Comparison:
+    return cordcal.compare(*simulated(), ["ts", "vs", "blend"])
+
+
+def test_the_default_is_recommended_though_another_is_lower_within_noise(comparison) -> None:
+    assert comparison.best["nll"].key != "blend"
+    advice = comparison.recommendation
+    assert recommended(comparison) == DEFAULT
+    assert advice.is_default
+    assert advice.blocking == ()
+    assert advice.before == comparison.uncalibrated
+    assert advice.after == comparison["blend"].lift
+
+
+def test_it_prints_as_prose_one_statement_per_line(comparison) -> None:
+    lines = str(comparison.recommendation).splitlines()
+    assert lines[0] == (
+        "Recommended: blend + lift (the default). No other option is clearly better."
+    )
+    before, after = comparison.uncalibrated, comparison["blend"].lift
+    assert lines[1] == (
+        f"Predictions changed: 0 of 1,000. NLL {before['nll']:.4f} → {after['nll']:.4f}, "
+        f"ECE {100 * before['ece']:.2f} % → {100 * after['ece']:.2f} %."
+    )
+    assert lines[2].startswith("Simpler alternatives, as good within noise: ts, vs + ")
+    assert lines[3] == "If predictions may change: no calibrator is clearly more accurate."
+    assert len(lines) == 4
+
+
+def test_it_is_plain_json_with_its_texts(comparison) -> None:
+    advice = comparison.recommendation
+    data = json.loads(json.dumps(advice.to_dict()))
+    assert (data["key"], data["output"], data["name"]) == (*DEFAULT, "blend + lift")
+    assert data["headline"] == "Recommended: blend + lift (the default)"
+    assert data["alternatives"][0]["key"] == "ts"
+    assert data["alternatives"][0]["difference"]["low"] <= 0.0
+    assert "\n".join(data[text] for text in ("figures", "simpler", "if_changing")) in str(advice)
+
+
+def test_an_option_that_clearly_beats_the_default_is_recommended(comparison) -> None:
+    found = with_lead(comparison, lead=0.02, noise=0.004)
+    assert recommended(found) == ("ts", "direct")
+    assert not found.recommendation.is_default
+    assert found.recommendation.headline == "Recommended: ts"
+    gap = found.difference(DEFAULT, ("ts", "direct"), "nll")
+    assert f"beats blend + lift: its NLL is lower by {gap.estimate:.4f}" in str(
+        found.recommendation
+    )
+
+
+def test_a_lead_within_noise_is_not_enough(comparison) -> None:
+    assert recommended(with_lead(comparison, lead=0.02, noise=0.02)) == DEFAULT
+
+
+def with_lead(comparison, *, lead: float, noise: float):
+    """Return the comparison as if ``ts`` led the default, with so much noise in the lead."""
+    reference = comparison["blend"].lift["nll"]
+    drawn = comparison.resampled["blend", "lift"]["nll"] - lead
+    drawn = drawn + noise * np.random.default_rng(0).normal(size=len(drawn))
+    ts = {**comparison["ts"].direct, "nll": reference - lead}
+    entries = [replace(e, direct=ts, repaired=ts) if e.key == "ts" else e for e in comparison]
+    resampled = dict(comparison.resampled)
+    resampled["ts", "direct"] = {**resampled["ts", "direct"], "nll": drawn}
+    return replace(comparison, entries=tuple(entries), resampled=resampled)
+
+
+def test_without_the_default_the_lowest_is_recommended() -> None:
+    found = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.06), Fixed("other", 9, 2.0)])
+    assert found.recommendation.key == found.best["nll"].key == "other"
+    assert not found.recommendation.is_default
+    assert "lowest NLL of the 3 options" in found.recommendation.reason
+    assert "blend + lift, was not compared" in found.recommendation.reason
+    assert [each.key for each in found.recommendation.alternatives] == ["simple"]
+
+
+def test_a_default_that_could_not_run_is_named_with_the_reason() -> None:
+    found = cordcal.compare(*simulated(rows=400), ["ts", "vs"])
+    left_out = replace(found, left_out={"blend": "there are too few rows"})
+    assert "could not run (there are too few rows)" in left_out.recommendation.reason
+
+
+def test_a_ranking_is_kept_by_the_blend_with_cord() -> None:
+    found = cordcal.compare(*simulated(rows=600), ["ts", "blend"], preserve=2)
+    assert recommended(found) == ("blend", "repaired")
+    assert not found.recommendation.is_default
+    assert "The default, blend + lift, could not run." in found.recommendation.reason
+
+
+def test_a_calibrator_that_is_clearly_worse_is_not_an_alternative() -> None:
     simple, true = Fixed("simple", 1, 3.2), Fixed("true", 9, 2.0)
     noisy = Fixed("noisy", 40, 2.0, wild=2)
     found = cordcal.compare(*simulated(), [simple, true, noisy])
     assert found.recommendation.key == "true"
-    assert ("simple", "direct") not in found.recommendation.by_nll
+    assert found.recommendation.alternatives == ()
+    assert found.recommendation.simpler == ""
 
 
-def test_of_equal_maps_the_simpler_is_advised_and_its_cost_is_said() -> None:
-    found = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.06), Fixed("other", 9, 2.0)])
-    assert found.recommendation.key == "simple"
-    assert found.best["nll"].key == "other"
-    assert "nats lower" in found.recommendation.reason
-    assert "the simplest option that no other clearly beats" in found.recommendation.reason
-
-
-def test_the_best_map_is_advised_without_a_cost_if_it_is_the_simplest() -> None:
-    found = cordcal.compare(*simulated(), [Fixed("simple", 1, 2.0), Fixed("other", 9, 2.06)])
-    assert found.recommendation.key == found.best["nll"].key == "simple"
-    assert "nats lower" not in found.recommendation.reason
-
-
-def test_a_handful_of_rows_at_the_floor_do_not_decide(monkeypatch) -> None:
-    simple, good = Fixed("simple", 1, 2.0, wild=3), Fixed("good", 9, 2.0)
-    found = cordcal.compare(*simulated(3, 6000), [simple, good])
-    evidence = found.evidence
-    assert 0 < len(evidence.at_floor(("simple", "direct"))) <= recommendation.MAX_FLOORED_ROWS
-    # As if chance could not explain the rows' 27.6 nats.
-    only = [("good", "direct")]
-    chosen, floored = recommendation._choose(found, only, [("simple", "direct"), *only])
-    assert chosen == ("simple", "direct")
-    assert floored == len(evidence.at_floor(chosen))
-    assert "1e-12" in recommendation._reason(found, chosen, floored)
-    # A rate that would show again is no accident.
-    monkeypatch.setattr(recommendation, "_FLOORED_RATE", 0.0)
-    assert recommendation._choose(found, only, [("simple", "direct"), *only]) == (only[0], 0)
-
-
-def test_what_is_worse_than_the_original_is_passed_over_within_chance_or_not() -> None:
-    # Wild rows make chance so wide that nothing speaks clearly against the simple map.
-    simple, good = Fixed("simple", 1, 2.0, wild=40), Fixed("good", 9, 2.0)
-    found = cordcal.compare(*simulated(3), [simple, good])
-    both = [("simple", "direct"), ("good", "direct")]
-    assert found.measures("simple", "direct")["nll"] > found.uncalibrated["nll"]
-    assert recommendation._choose(found, both, both) == (("good", "direct"), 0)
-    # Where nothing else is left, it is not the answer either.
-    left = [("uncalibrated", "original"), ("simple", "direct")]
-    assert recommendation._choose(found, left, both[:1]) == (left[0], 0)
-
-
-def test_where_the_scores_disagree_the_simplest_by_nll_is_advised() -> None:
-    maps = [Fixed("simple", 1, 2.1), Fixed("other", 5, 2.0), Fixed("third", 9, 1.9)]
-    found = cordcal.compare(*simulated(4), maps)
-    by_nll = [("third", "direct"), ("other", "direct")]
-    assert recommendation._choose(found, by_nll, [("simple", "direct")]) == (("other", "direct"), 0)
+def test_many_alternatives_are_counted_and_a_calibrator_is_named_once() -> None:
+    found = cordcal.compare(*simulated(), ["ts", "ets", "vs", "svs", "blend"])
+    names = [each.name for each in found.recommendation.alternatives]
+    keys = [each.key for each in found.recommendation.alternatives]
+    assert keys == ["ts", "ets", "vs", "svs"]
+    assert found.recommendation.simpler.endswith(f"{names[0]}, {names[1]}, {names[2]} and 1 more.")
 
 
 def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=600)
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
-    found = cordcal.compare(logits, labels, ["ts", "ets", "vs", "irova"])
+    found = cordcal.compare(logits, labels, ["blend", "ts", "ets", "vs", "irova"])
     ordered = sorted(
         found.preserving(), key=lambda report: recommendation.simplicity(found, report)
     )
@@ -129,6 +186,8 @@ def test_simplicity_counts_numbers_then_repairs_and_puts_blend_last() -> None:
         ("vs", "lift"),
         ("irova", "repaired"),
         ("irova", "lift"),
+        ("blend", "repaired"),
+        ("blend", "lift"),
     ]
 
 
@@ -136,9 +195,57 @@ def test_changes_pay_only_beyond_what_the_best_of_many_shows() -> None:
     rng = np.random.default_rng(2)
     labels = rng.integers(4, size=3000)
     logits = 2.0 * np.eye(4)[labels] + rng.normal(size=(3000, 4)) + np.array([0, 0, 0, 2.0])
-    assert cordcal.compare(logits, labels, ["ts", "vs"]).recommendation.changes_pay == "vs"
+    found = cordcal.compare(logits, labels, ["ts", "vs"])
+    changing = found.recommendation.changing
+    assert changing.key == "vs"
+    assert changing.n_changed == found["vs"].changes.n_changed
+    assert changing.accuracy.low > 0.0
+    gain = recommendation.format_interval(changing.accuracy, scale=100, unit=" points")
+    assert found.recommendation.if_changing == (
+        f"If predictions may change: vs (direct) changes {changing.n_changed} of them and improves "
+        f"accuracy by {gain}."
+    )
     honest = logits - np.array([0, 0, 0, 2.0])
-    assert cordcal.compare(honest, labels, ["ts", "vs"]).recommendation.changes_pay is None
+    assert cordcal.compare(honest, labels, ["ts", "vs"]).recommendation.changing is None
+
+
+def test_one_option_more_can_make_a_lead_unclear() -> None:
+    # Two standard errors are clear for one option, not for the best of many.
+    rng = np.random.default_rng(1)
+    drawn = rng.normal(size=(4000, 40))
+    estimates = np.r_[2.0, np.zeros(39)]
+    alone = joint_lower_bounds(estimates[:1], estimates[:1] + drawn[:, :1])
+    together = joint_lower_bounds(estimates, estimates + drawn)
+    assert together[0] < 0.0 < alone[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_joint_bounds_are_those_of_the_slow_twin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    estimates = rng.normal(size=4)
+    drawn = estimates + rng.normal(size=(60, 4)) @ rng.normal(size=(4, 4))
+    errors = [np.sqrt(np.mean((drawn[:, k] - estimates[k]) ** 2)) for k in range(4)]
+    largest = sorted(max((row[k] - estimates[k]) / errors[k] for k in range(4)) for row in drawn)
+    widest = np.quantile(largest, 0.9)
+    expected = [estimates[k] - widest * errors[k] for k in range(4)]
+    np.testing.assert_allclose(joint_lower_bounds(estimates, drawn, 0.9), expected, rtol=1e-12)
+
+
+def test_joint_bounds_hold_together_as_often_as_they_promise() -> None:
+    # Of 300 draws, binomial(300, 0.95) below 270 has a probability of 2e-4.
+    hold = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(200, 10)) + rng.normal(size=(200, 1))
+        counts = rng.multinomial(200, np.full(200, 1 / 200), size=400)
+        hold += (joint_lower_bounds(rows.mean(axis=0), counts @ rows / 200) <= 0.0).all()
+    assert hold >= 270
+
+
+def test_a_constant_lead_is_its_own_bound() -> None:
+    estimates = np.array([0.5, 0.0])
+    drawn = np.broadcast_to(estimates, (50, 2))
+    np.testing.assert_array_equal(joint_lower_bounds(estimates, drawn), estimates)
 
 
 def test_the_cap_is_mentioned_where_lift_is_often_at_its_bound() -> None:
@@ -146,7 +253,7 @@ def test_the_cap_is_mentioned_where_lift_is_often_at_its_bound() -> None:
     labels = rng.integers(3, size=600)
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(600, 3))
     found = cordcal.compare(logits, labels, ["vs"])
-    advised = replace(found.recommendation, key="vs", report="lift")
+    advised = replace(found.recommendation, key="vs", output="lift")
     held = replace(found.entries[0], at_bound=0.2)
     for entries, said in (((held,), True), (found.entries, found["vs"].at_bound >= 0.05)):
         other = replace(found, entries=entries)
@@ -189,16 +296,20 @@ def assert_the_same(shell: Sequence[str], python: Sequence[str]) -> None:
 def test_the_next_step_of_a_lift_runs_as_it_is_printed(folder, key: str) -> None:
     with np.load("scores.npz") as held:
         found = cordcal.compare(held["logits"], held["labels"], [key])
-    found.__dict__["recommendation"] = replace(found.recommendation, key=key, report="lift")
+    found.__dict__["recommendation"] = replace(
+        found.recommendation, key=key, output="lift", is_default=key == "blend"
+    )
     step = found.next_step("scores.npz")
-    assert "--repair lift" in step.shell[0]
+    # The default needs no options.
+    assert ("--repair lift" in step.shell[0]) == (key != "blend")
+    assert ("--calibrator" in step.shell[0]) == (key != "blend")
     assert_the_same(step.shell, step.python)
     assert isinstance(cordcal.load("model.safetensors").repair_, cordcal.Lift)
 
 
 def test_an_object_of_ones_own_has_no_lines_to_paste() -> None:
     found = cordcal.compare(*simulated(0), [Fixed("mine", 1, 2.0)])
-    found.__dict__["recommendation"] = replace(found.recommendation, key="mine", report="direct")
+    found.__dict__["recommendation"] = replace(found.recommendation, key="mine", output="direct")
     assert found.next_step() is None
 
 

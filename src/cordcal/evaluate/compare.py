@@ -43,7 +43,7 @@ from cordcal.evaluate.groups import Groups, few_groups
 from cordcal.evaluate.likelihood_ratio import calibration_tests
 from cordcal.evaluate.pictures import Pictures
 from cordcal.evaluate.precomputed import PrecomputedProbabilities, match_rows
-from cordcal.evaluate.statistics import ORIGINAL, Evidence, Output, Replicates
+from cordcal.evaluate.statistics import ORIGINAL, Output, Replicates, resampled
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.summary import MeasuredProbabilities, measure_probabilities
@@ -193,9 +193,9 @@ def compare(
     rows_by_output = {ORIGINAL: [measured.rows for measured in original]}
     for result in fitted:
         rows_by_output |= result.rows_by_output()
-    evidence = Evidence.of(rows_by_output, [part.rows for part in parts], population, seed)
+    replicates = resampled(rows_by_output, [part.rows for part in parts], population, seed=seed)
     return Comparison(
-        entries=tuple(_entry(result, evidence.replicates, classes) for result in fitted),
+        entries=tuple(_entry(result, replicates, classes) for result in fitted),
         uncalibrated=means(original),
         left_out=left_out,
         n_calibration=len(parts[0].fit_labels),
@@ -210,7 +210,7 @@ def compare(
         seconds=time.perf_counter() - started,
         checks=_caveats(parts[0], caveats, known_names),
         needed=calibration_tests(parts[0].fit_cache, [result.key for result in fitted]),
-        evidence=evidence,
+        resampled=replicates,
     )
 
 

@@ -18,9 +18,9 @@ from cordcal.evaluate import recommendation
 from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.constraint_cost import ConstraintCost
 from cordcal.evaluate.likelihood_ratio import LikelihoodRatio, describe_tests
+from cordcal.evaluate.next_step import SuggestedCommand, next_step
 from cordcal.evaluate.pictures import Pictures, lists_that_fit
-from cordcal.evaluate.recommendation import SuggestedCommand, next_step
-from cordcal.evaluate.statistics import ORIGINAL, Evidence, Output, percentile_interval
+from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, Replicates, percentile_interval
 from cordcal.evaluate.tables import frame_rows, table_of
 from cordcal.metrics import METRICS, DecisionChanges
 from cordcal.report import tables
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Measures = Mapping[str, float]
-
-# Means of float64 rows agree to about this; no metric is shown with more digits.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Interval:
     def __post_init__(self) -> None:
         # A repair that changes nothing still rounds; that is not a difference.
         for name in ("estimate", "low", "high"):
-            if abs(getattr(self, name)) < _ROUNDING:
+            if abs(getattr(self, name)) < ROUNDING:
                 object.__setattr__(self, name, 0.0)
 
     def to_dict(self) -> dict[str, float]:
@@ -174,8 +171,8 @@ class Comparison:
         Reasons to doubt the rows and labels.
     needed : tuple of LikelihoodRatio
         Tests of whether calibration is needed at all.
-    evidence : Evidence
-        The rows of every output, and their resampled metrics.
+    resampled : mapping of output to mapping of str to ndarray
+        By key and output, each metric's value in every resample of the rows.
     """
 
     entries: tuple[Entry, ...]
@@ -193,7 +190,7 @@ class Comparison:
     seconds: float
     checks: tuple[Caveat, ...]
     needed: tuple[LikelihoodRatio, ...]
-    evidence: Evidence = field(repr=False)
+    resampled: Mapping[Output, Replicates] = field(repr=False)
 
     def __getitem__(self, key: str) -> Entry:
         for entry in self.entries:
@@ -256,7 +253,7 @@ class Comparison:
         """
         drawn = [self.replicates(*output, measure) for output in (first, second)]
         if drawn[0] is None or drawn[1] is None:
-            resampled = ", ".join(self.evidence.replicates[ORIGINAL])
+            resampled = ", ".join(self.resampled[ORIGINAL])
             raise InputError(
                 "measure", f"is {measure!r}, which is not resampled", f"use one of {resampled}"
             )
@@ -271,7 +268,7 @@ class Comparison:
         output = (key, report)
         if key != ORIGINAL[0] and self[key].keeps_decisions:
             output = (key, "direct")  # nothing was repaired
-        return self.evidence.replicates[output].get(measure)
+        return self.resampled[output].get(measure)
 
     @property
     def best(self) -> dict[str, Best]:
@@ -315,12 +312,10 @@ class Comparison:
         return recommendation.recommend(self)
 
     def interpret(self) -> str:
-        """Return an interpretation in a few sentences."""
+        """Return the recommendation and what else the rows show, one statement per line."""
         advice = self.recommendation
         caveats = [] if advice.key is None else [caveat.with_full_stop for caveat in self.concerns]
-        return " ".join(
-            [*caveats, f"{advice.headline}.", advice.reason, *recommendation.sentences(self)]
-        )
+        return "\n".join([*caveats, str(advice), *recommendation.sentences(self)])
 
     def next_step(
         self,
@@ -456,7 +451,7 @@ class Comparison:
     def __repr__(self) -> str:
         return (
             f"Comparison of {len(self)} calibrators on {self.n_evaluation:,} rows × "
-            f"{self.n_classes} classes: {self.recommendation.headline}"
+            f"{self.n_classes} classes. {self.recommendation.headline}"
         )
 
 

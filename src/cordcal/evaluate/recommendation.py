@@ -1,325 +1,314 @@
-"""The recommendation: which output to deploy, why, and the commands that do it."""
+"""The recommendation: the default unless another option is clearly better."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordcal._numeric.types import Vector
-from cordcal.calibrators import available
 from cordcal.evaluate.caveats import Caveat
-from cordcal.evaluate.statistics import ORIGINAL, Output, percentile_interval
+from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, joint_lower_bounds
 from cordcal.metrics import METRICS
 
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison, Interval
 
-Name = TypeVar("Name")
-
 LEVEL = 0.95
-# Means of float64 rows agree to about this: a repair that has nothing to do still rounds.
-ROUNDING = 1e-9
-
-
-def confidence_set(
-    estimates: Mapping[Name, float], replicates: Mapping[Name, Vector], *, level: float = LEVEL
-) -> list[Name]:
-    """Return the candidates that cannot be distinguished from the best (model confidence set).
-
-    Parameters
-    ----------
-    estimates : mapping of name to float
-        Each candidate's mean loss; lower is better.
-    replicates : mapping of name to ndarray
-        Its mean loss in each resample; the resamples are the same for all candidates.
-    level : float
-        With this probability the best candidate is among those returned.
-
-    Returns
-    -------
-    names : list
-        In the order of ``estimates``; never empty.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> shared = rng.normal(size=500)
-    >>> losses = {"good": 0.50, "same": 0.51, "bad": 0.60}
-    >>> resampled = {name: loss + 0.1 * shared + 0.02 * rng.normal(size=500)
-    ...              for name, loss in losses.items()}
-    >>> confidence_set(losses, resampled)
-    ['good', 'same']
-    """
-    names = list(estimates)
-    losses = np.array([estimates[name] for name in names])
-    drawn = np.stack([replicates[name] for name in names], axis=1)
-    gaps, deviations = _studentised(losses, drawn)
-    remaining = list(range(len(names)))
-    while len(remaining) > 1:
-        observed = gaps[np.ix_(remaining, remaining)]
-        resampled = deviations[np.ix_(range(len(deviations)), remaining, remaining)]
-        largest = np.abs(resampled).max(axis=(1, 2))
-        if np.mean(largest >= observed.max()) >= 1.0 - level:
-            break
-        del remaining[int(observed.max(axis=1).argmax())]
-    return [names[index] for index in remaining]
-
-
-def _studentised(losses: Vector, drawn: Vector) -> tuple[Vector, Vector]:
-    """Return pairwise differences and their deviations by resample, in standard errors."""
-    gaps = losses[:, None] - losses[None, :]
-    deviations = drawn[:, :, None] - drawn[:, None, :] - gaps
-    errors = np.sqrt(np.mean(deviations * deviations, axis=0))
-    same = (errors < ROUNDING) & (np.abs(gaps) < ROUNDING)
-    # A constant difference is clear, whatever its size; a zero difference is none.
-    errors = np.maximum(errors, ROUNDING)
-    return np.where(same, 0.0, gaps / errors), np.where(same, 0.0, deviations / errors)
-
-
-@dataclass(frozen=True)
-class SuggestedCommand:
-    """How to fit the recommended calibrator and apply it to new rows.
-
-    Attributes
-    ----------
-    shell, python : tuple of str
-        Lines for a terminal, and for Python.
-    """
-
-    shell: tuple[str, ...]
-    python: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return {"shell": list(self.shell), "python": list(self.python)}
-
-
-def next_step(
-    comparison: Comparison, scores: str, new: str, model: str, options: tuple[str, ...] = ()
-) -> SuggestedCommand | None:
-    """Return the commands for the recommendation; None if there is nothing to fit.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        The comparison.
-    scores, new, model : str
-        Paths of the calibration scores, of the new rows, and of the model file.
-    options : tuple of str
-        Options that the command needs to read the scores.
-    """
-    advice = comparison.recommendation
-    if advice.key is None or advice.key == ORIGINAL[0] or advice.key not in available():
-        return None  # a user's own calibrator has no key to fit it by
-    repair = "lift" if advice.report == "lift" else None
-    preserve = None if comparison.preserve == 1 else comparison.preserve
-    kind = None if comparison.input == "logits" else comparison.input
-    settings = {"input": kind, "preserve": preserve, "repair": repair}
-    fit = ["cordcal", "fit", scores, *options, "--calibrator", advice.key]
-    arguments = [repr(advice.key)]
-    for name, value in settings.items():
-        if value is not None:
-            fit += [f"--{name}", str(value)]
-            arguments.append(f"{name}={value!r}")
-    read = [repr(scores), *_as_arguments(options)]
-    return SuggestedCommand(
-        shell=(
-            shlex.join([*fit, "--output", model]),
-            shlex.join(["cordcal", "apply", model, new, "--output", "repaired.npz"]),
-        ),
-        python=(
-            "import cordcal",
-            f"rows = cordcal.files.read_scores({', '.join(read)})",
-            f"model = cordcal.PreservingCalibrator({', '.join(arguments)})",
-            "model.fit(rows.values, rows.labels)",
-            f"cordcal.save(model, {model!r})",
-            f"repaired = model.predict_proba(cordcal.files.read_scores({new!r}).values)",
-        ),
-    )
-
-
-def _as_arguments(options: tuple[str, ...]) -> list[str]:
-    """Return options of the command as Python arguments of `read_scores`.
-
-    Examples
-    --------
-    >>> _as_arguments(("--key", "probs", "--labels-column", "y"))
-    ["key='probs'", "labels_column='y'"]
-    >>> _as_arguments(("--key", "probs", "--no-header"))
-    ["key='probs'", 'header=False']
-    """
-    switches = {"--header": "header=True", "--no-header": "header=False"}
-    valued = [option for option in options if option not in switches]
-    pairs = zip(valued[::2], valued[1::2], strict=True)
-    # The command reads class names from a file; the function takes the names themselves.
-    return [
-        f"{name.lstrip('-').replace('-', '_')}={value!r}"
-        for name, value in pairs
-        if name != "--class-names"
-    ] + [switches[option] for option in options if option in switches]
-
-
-# Up to this many clipped rows are accidents if they are at most one in a thousand: at 27.6 nats
-# each, that rate costs 0.03 nats per row; a higher rate recurs on new rows.
-MAX_FLOORED_ROWS, _FLOORED_RATE = 3, 0.001
+DEFAULT: Output = ("blend", "lift")
 # From this share on, rows at lift's lower bound visibly raise the mean confidence.
 MANY_AT_BOUND = 0.05
+# How many simpler alternatives a sentence names.
+_MAX_NAMED = 3
 # Of outputs with equally many parameters, the one without a repair is simpler.
 _SIMPLEST_FIRST = ("original", "direct", "repaired", "lift")
 
 
 @dataclass(frozen=True)
-class Recommendation:
-    """Which calibrator and which of its outputs to deploy.
+class Alternative:
+    """An option that is simpler than the recommended one and as good within noise.
 
     Attributes
     ----------
-    key, report : str or None
-        The calibrator and its output: ``"direct"``, ``"repaired"`` or ``"lift"``.  The key
-        ``"uncalibrated"`` needs no calibrator.  None if the data allow no recommendation.
-    headline, reason : str
-        The recommendation, and a sentence that gives the reason.
-    changes_pay : str or None
-        A calibrator whose changed predictions improve accuracy, if there is one.
-    by_nll, by_brier : tuple of tuple of str
-        The prediction-preserving outputs that no other clearly beats by the metric.
-    floored : int
-        Rows with clipped NLL that were disregarded for the recommended output.
+    key, output : str
+        The calibrator and its output.
+    difference : Interval
+        Its NLL minus that of the recommended option, paired by rows.
+    """
+
+    key: str
+    output: str
+    difference: Interval
+
+    @property
+    def name(self) -> str:
+        """Its name, such as ``"svs + CORD"``."""
+        return describe_output((self.key, self.output))
+
+
+@dataclass(frozen=True)
+class ChangedPredictions:
+    """A calibrator whose changed predictions are clearly more often right.
+
+    Attributes
+    ----------
+    key : str
+        The calibrator; its direct probabilities are meant.
+    n_changed : int
+        How many predictions it changes on the evaluation rows.
+    accuracy : Interval
+        Its accuracy minus that of the classifier.
+    nll : float
+        The NLL of its direct probabilities.
+    """
+
+    key: str
+    n_changed: int
+    accuracy: Interval
+    nll: float
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Which option to deploy: a calibrator and one of its outputs.  ``print`` shows it as text.
+
+    Attributes
+    ----------
+    key, output : str or None
+        The calibrator and its output: ``"direct"``, ``"repaired"`` (by CORD) or ``"lift"``; or
+        ``"uncalibrated"`` and ``"original"``.  None if the data do not allow a recommendation.
+    is_default : bool
+        Whether this is what `cordcal.PreservingCalibrator` does without arguments.
+    reason : str
+        Why, in one sentence.
+    n_rows : int
+        Number of evaluation rows; none of their predictions changes.
+    before, after : mapping of str to float
+        The metrics of the classifier's own probabilities and of the recommended ones; ``after``
+        is empty without a recommendation.
+    alternatives : tuple of Alternative
+        Simpler options that are as good within noise, the simplest first.
+    changing : ChangedPredictions or None
+        The most accurate calibrator if predictions may change; None if none of them is clearly
+        more accurate than the classifier.
+    blocking : tuple of Caveat
+        The caveats that rule out a recommendation; empty if there is one.
+
+    Examples
+    --------
+    >>> import cordcal, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=600)
+    >>> logits = 6.0 * np.eye(3)[labels] + 6.0 * rng.normal(size=(600, 3))
+    >>> comparison = cordcal.compare(logits, labels, ["ts", "vs", "blend"])
+    >>> print(comparison.recommendation)
+    Recommended: blend + lift (the default). No other option is clearly better.
+    Predictions changed: 0 of 300. NLL 2.4282 → 0.8840, ECE 33.36 % → 9.84 %.
+    Simpler alternatives, as good within noise: ts, vs + lift.
+    If predictions may change: no calibrator is clearly more accurate.
     """
 
     key: str | None
-    report: str | None
-    headline: str
+    output: str | None
+    is_default: bool
     reason: str
-    changes_pay: str | None = None
-    by_nll: tuple[Output, ...] = ()
-    by_brier: tuple[Output, ...] = ()
-    floored: int = 0
+    n_rows: int
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    alternatives: tuple[Alternative, ...] = ()
+    changing: ChangedPredictions | None = None
+    blocking: tuple[Caveat, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return {**asdict(self), "by_nll": list(self.by_nll), "by_brier": list(self.by_brier)}
+    @property
+    def name(self) -> str | None:
+        """The option's name, such as ``"blend + lift"``; None without a recommendation."""
+        if self.key is None or self.output is None:
+            return None
+        return describe_output((self.key, self.output))
+
+    @property
+    def headline(self) -> str:
+        """The recommendation in a few words, without a full stop."""
+        if self.name is None:
+            return "No recommendation"
+        if self.key == ORIGINAL[0]:
+            return f"Recommended: keep {self.name}"
+        return f"Recommended: {self.name}{' (the default)' if self.is_default else ''}"
+
+    @property
+    def figures(self) -> str:
+        """What it brings on the evaluation rows, in one line; empty without a recommendation."""
+        if not self.after:
+            return ""
+        kept = f"Predictions changed: 0 of {self.n_rows:,}."
+        if self.key == ORIGINAL[0]:
+            return kept
+        return f"{kept} {', '.join(map(self._change, ('nll', 'ece')))}."
+
+    def _change(self, metric: str) -> str:
+        record = METRICS[metric]
+        unit = f" {record.unit}" if record.unit else ""
+        before, after = record.write(self.before[metric]), record.write(self.after[metric])
+        return f"{record.short} {before}{unit} → {after}{unit}"
+
+    @property
+    def simpler(self) -> str:
+        """The simpler alternatives in one line; empty if there are none."""
+        if not self.alternatives:
+            return ""
+        names = [alternative.name for alternative in self.alternatives]
+        more = len(names) - _MAX_NAMED
+        shown = ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"Simpler alternatives, as good within noise: {shown}."
+
+    @property
+    def if_changing(self) -> str:
+        """What changing predictions would bring, in one line."""
+        if self.name is None:
+            return ""
+        if self.changing is None:
+            return "If predictions may change: no calibrator is clearly more accurate."
+        gain = format_interval(self.changing.accuracy, scale=100, unit=" points")
+        return (
+            f"If predictions may change: {self.changing.key} (direct) changes "
+            f"{self.changing.n_changed:,} of them and improves accuracy by {gain}."
+        )
+
+    def __str__(self) -> str:
+        lines = (f"{self.headline}. {self.reason}", self.figures, self.simpler, self.if_changing)
+        return "\n".join(line for line in lines if line)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the record as plain Python values, its texts included."""
+        texts = ("name", "headline", "figures", "simpler", "if_changing")
+        return {**asdict(self), **{text: getattr(self, text) for text in texts}}
 
 
 def recommend(comparison: Comparison) -> Recommendation:
-    """Choose among the outputs that keep every prediction.
+    """Recommend the default, unless another option that keeps every prediction clearly beats it.
 
-    Two model confidence sets contain those that no other clearly beats, by NLL and by Brier
-    score.  Both are proper scores; a low ECE can also be reached by discarding information.
-    The simplest output in both sets is recommended.  A simpler one of the Brier set is
-    recommended if it misses the NLL set only because of a few rows with clipped NLL.  If no
-    output is in both sets, it is the simplest by NLL.  Outputs that are worse than the
-    original probabilities on these rows are never recommended.
+    Options are compared by NLL, a proper score; a low ECE can also be reached by discarding
+    information.  Without the default, the option with the lowest NLL is recommended.
     """
-    blocking = [caveat for caveat in comparison.concerns if caveat.blocks_advice]
+    rows, before = comparison.n_evaluation, comparison.uncalibrated
+    blocking = tuple(caveat for caveat in comparison.concerns if caveat.blocks_advice)
     if blocking:
-        return Recommendation(None, None, "No advice", f"Check first: {blocking[0].with_full_stop}")
-    preserving = comparison.preserving()
-    by_nll, by_brier = (unbeaten(comparison, preserving, name) for name in ("nll", "brier"))
-    chosen, floored = _choose(comparison, by_nll, by_brier)
-    improving = improving_changes(comparison)
+        reason = f"Check first: {blocking[0].with_full_stop}"
+        return Recommendation(None, None, False, reason, rows, before, {}, blocking=blocking)
+    options, reference = comparison.preserving(), reference_option(comparison)
+    better = [] if reference is None else clearly_better(comparison, reference, options, "nll")
+    if reference is not None and not better:
+        chosen = reference
+    else:
+        chosen = min(better or options, key=lambda option: comparison.measures(*option)["nll"])
     return Recommendation(
         key=chosen[0],
-        report=chosen[1],
-        headline=_headline(comparison, chosen, changes_improve=improving is not None),
-        reason=_reason(comparison, chosen, floored),
-        changes_pay=improving,
-        by_nll=tuple(by_nll),
-        by_brier=tuple(by_brier),
-        floored=floored,
+        output=chosen[1],
+        is_default=chosen == DEFAULT,
+        reason=_reason(comparison, chosen, reference),
+        n_rows=rows,
+        before=before,
+        after=comparison.measures(*chosen),
+        alternatives=tuple(_alternatives(comparison, chosen)),
+        changing=_changing(comparison),
     )
 
 
-def unbeaten(comparison: Comparison, outputs: Sequence[Output], measure: str) -> list[Output]:
-    """Return the outputs that no other clearly beats by a metric.
-
-    These are the model confidence set without the outputs that its best member clearly beats in
-    a direct comparison: one output with a few very large losses widens every interval.
-    """
-    sign = 1.0 if METRICS[measure].lower_is_better else -1.0
-    losses = {output: sign * comparison.measures(*output)[measure] for output in outputs}
-    drawn = {output: sign * comparison.evidence.replicates[output][measure] for output in outputs}
-    return _drop_clearly_worse(losses, drawn, confidence_set(losses, drawn))
+def reference_option(comparison: Comparison) -> Output | None:
+    """Return the default, or its repair by CORD where lift cannot run; None without a blend."""
+    options = comparison.preserving()
+    candidates = (DEFAULT, (DEFAULT[0], "repaired"))
+    return next((option for option in candidates if option in options), None)
 
 
-def _drop_clearly_worse(
-    losses: Mapping[Output, float], drawn: Mapping[Output, Vector], outputs: Sequence[Output]
+def clearly_better(
+    comparison: Comparison, reference: Output, options: Sequence[Output], metric: str
 ) -> list[Output]:
-    """Drop the outputs that are clearly worse than the best one, compared pairwise."""
-    best = min(outputs, key=lambda output: losses[output])
-    lows = {output: percentile_interval(drawn[output] - drawn[best])[0] for output in outputs}
-    return [output for output in outputs if lows[output] <= ROUNDING]
+    """Return the options that beat the reference by more than chance explains.
 
-
-def _choose(
-    comparison: Comparison, by_nll: Sequence[Output], by_brier: Sequence[Output]
-) -> tuple[Output, int]:
-    """Return the recommended output, and how many clipped rows were disregarded for it."""
-    evidence, preserving = comparison.evidence, comparison.preserving()
-    max_floored = min(MAX_FLOORED_ROWS, _FLOORED_RATE * comparison.n_evaluation)
-
-    def improving(outputs: Sequence[Output], measure: str) -> list[Output]:
-        """Return the outputs that are no worse than the original, the simplest first."""
-        better = [each for each in outputs if improves_on_original(comparison, each, measure)]
-        return sorted(better, key=lambda output: simplicity(comparison, output))
-
-    for output in improving(by_brier, "brier"):
-        if output in by_nll and improves_on_original(comparison, output, "nll"):
-            return output, 0
-        at_floor = evidence.at_floor(output)
-        if 0 < len(at_floor) <= max_floored:
-            losses, drawn = evidence.nll_without(at_floor, preserving)
-            best = _drop_clearly_worse(losses, drawn, confidence_set(losses, drawn))
-            if output in best and losses[output] <= losses[ORIGINAL]:
-                return output, len(at_floor)
-    # Never empty: the lowest NLL is in its set, and not above the original's.
-    return improving(by_nll, "nll")[0], 0
-
-
-def improves_on_original(comparison: Comparison, output: Output, measure: str) -> bool:
-    """Return whether a loss is not above the original one on the evaluated rows."""
-    return comparison.measures(*output)[measure] <= comparison.measures(*ORIGINAL)[measure]
-
-
-def simplicity(comparison: Comparison, output: Output) -> tuple[bool, float, int, float]:
-    """Return a sort key: fewer parameters first, then without a repair; the blend is last.
-
-    Of equally simple ones, the one with the lower NLL comes first.
+    All options are compared with the reference on the same resampled rows, and the bounds on
+    their leads hold together: the best of many options leads by chance more often than one.
     """
+    others = [option for option in options if option != reference]
+    if not others:
+        return []
+    sign = 1.0 if METRICS[metric].lower_is_better else -1.0
+    values = np.array([comparison.measures(*option)[metric] for option in others])
+    drawn = np.stack([comparison.resampled[option][metric] for option in others], axis=1)
+    leads = sign * (comparison.measures(*reference)[metric] - values)
+    resampled = sign * (comparison.resampled[reference][metric][:, None] - drawn)
+    bounds = joint_lower_bounds(leads, resampled, LEVEL)
+    return [option for option, bound in zip(others, bounds, strict=True) if bound > ROUNDING]
+
+
+def _reason(comparison: Comparison, chosen: Output, reference: Output | None) -> str:
+    default = describe_output(DEFAULT)
+    if reference is None:
+        why = comparison.left_out.get(DEFAULT[0])
+        absent = "was not compared" if why is None else f"could not run ({why})"
+        options = f"{len(comparison.preserving())} options that keep every prediction"
+        return f"It has the lowest NLL of the {options}; the default, {default}, {absent}."
+    if chosen == DEFAULT:
+        return "No other option is clearly better."
+    if chosen == reference:
+        return f"The default, {default}, could not run. No other option is clearly better."
+    gap = format_interval(comparison.difference(reference, chosen, "nll"))
+    return f"It clearly beats {describe_output(reference)}: its NLL is lower by {gap}."
+
+
+def _alternatives(comparison: Comparison, chosen: Output) -> list[Alternative]:
+    """Return the simpler options that the chosen one does not clearly beat, simplest first.
+
+    A calibrator is named once, with its output of the lowest NLL.
+    """
+    best: dict[str, Output] = {}
+    by_nll = sorted(comparison.preserving(), key=lambda option: comparison.measures(*option)["nll"])
+    for option in by_nll:
+        best.setdefault(option[0], option)
+    limit = simplicity(comparison, chosen)
+    options = sorted(best.values(), key=lambda option: simplicity(comparison, option))
+    gaps = {
+        option: comparison.difference(option, chosen, "nll")
+        for option in options
+        if option[0] != chosen[0] and simplicity(comparison, option) < limit
+    }
+    return [Alternative(*option, gap) for option, gap in gaps.items() if gap.low <= 0.0]
+
+
+def simplicity(comparison: Comparison, output: Output) -> tuple[bool, float, int]:
+    """Return a sort key: fewer parameters first, then without a repair; the blend is last."""
     key, kind = output
     parameters = 0.0 if output == ORIGINAL else comparison[key].numbers
-    nll = comparison.measures(*output)["nll"]
-    return key == "blend", parameters, _SIMPLEST_FIRST.index(kind), nll
+    return key == "blend", parameters, _SIMPLEST_FIRST.index(kind)
 
 
-def improving_changes(comparison: Comparison) -> str | None:
-    """Return the calibrator whose changes improve accuracy most, if some clearly do."""
+def _changing(comparison: Comparison) -> ChangedPredictions | None:
+    """Return the most accurate of the calibrators whose changes clearly improve accuracy."""
     changing = [(entry.key, "direct") for entry in comparison if entry.changes.n_changed]
-    best = unbeaten(comparison, [ORIGINAL, *changing], "accuracy")
-    if ORIGINAL in best or any(caveat.blocks_advice for caveat in comparison.concerns):
+    better = clearly_better(comparison, ORIGINAL, changing, "accuracy")
+    if not better:
         return None
-    return max(best, key=lambda output: comparison.measures(*output)["accuracy"])[0]
+    best = max(better, key=lambda output: comparison.measures(*output)["accuracy"])
+    return ChangedPredictions(
+        key=best[0],
+        n_changed=comparison[best[0]].changes.n_changed,
+        accuracy=comparison.difference(best, ORIGINAL, "accuracy"),
+        nll=comparison.measures(*best)["nll"],
+    )
 
 
 def indistinct(comparison: Comparison) -> list[Caveat]:
-    """Return a caveat if no prediction-preserving output can be distinguished from another."""
-    preserving = comparison.preserving()
-    if len(preserving) == 1 or any(
-        len(unbeaten(comparison, preserving, measure)) < len(preserving)
-        for measure in ("nll", "brier")
-    ):
+    """Return a caveat if no option is clearly better than the classifier's own probabilities."""
+    options = comparison.preserving()
+    if len(options) == 1 or clearly_better(comparison, ORIGINAL, options, "nll"):
         return []
     return [
         Caveat(
             "indistinct",
-            f"the {len(preserving)} options that keep every prediction cannot be distinguished on "
-            f"{comparison.n_evaluation:,} rows, the uncalibrated one included",
-            {"reports": len(preserving), "rows": comparison.n_evaluation},
+            f"on {comparison.n_evaluation:,} rows, none of the {len(options) - 1} options that "
+            "keep every prediction is clearly better than the classifier's own probabilities",
+            {"reports": len(options), "rows": comparison.n_evaluation},
         )
     ]
 
@@ -329,8 +318,6 @@ def sentences(comparison: Comparison) -> list[str]:
     return [
         _describe_classifier(comparison),
         *_describe_changes(comparison),
-        *_describe_unrepaired(comparison),
-        _describe_preserving(comparison),
         *_describe_constraint(comparison),
         *_describe_bound(comparison),
         *([f"Not run: {', '.join(comparison.left_out)}."] if comparison.left_out else []),
@@ -359,117 +346,22 @@ def _describe_changes(comparison: Comparison) -> list[str]:
             f"Used directly, calibrators change between {least.changes.tpcr:.2%} ({least.key}) "
             f"and {most.changes.tpcr:.2%} ({most.key}) of the predictions"
         )
-    net = most.changes.delta_accuracy or 0.0
+    net = f"{100 * (most.changes.delta_accuracy or 0.0):+.2f} points".replace("-", "−")
     return [
-        f"{sentence}; accuracy shows only the net effect, {_format_points(net)} for {most.key}.",
+        f"{sentence}; accuracy shows only the net effect, {net} for {most.key}.",
         "The repaired probabilities keep every prediction.",
     ]
 
 
-_REPAIRS = {"repaired": ", repaired by CORD", "lift": ", repaired by lift"}
-
-
-def _headline(comparison: Comparison, chosen: Output, *, changes_improve: bool) -> str:
-    key, kind = chosen
-    if chosen == ORIGINAL:
-        advice = "Keep the classifier's own probabilities"
-    else:
-        name = comparison[key].name
-        title = key if name == key else f"{key} ({name})"
-        advice = f"Use {title}{_REPAIRS.get(kind, '')}"
-    return f"{advice}, if predictions must not change" if changes_improve else advice
-
-
-def _reason(comparison: Comparison, chosen: Output, floored: int) -> str:
-    def nll(output: Output) -> float:
-        return comparison.measures(*output)["nll"]
-
-    preserving = comparison.preserving()
-    lowest = min(preserving, key=nll)
-    sentence = f"Its NLL is {nll(chosen):.4f}"
-    if chosen != ORIGINAL:
-        sentence += f", uncalibrated {nll(ORIGINAL):.4f}"
-    if chosen == lowest:
-        options = f"{len(preserving)} options that keep every prediction"
-        return f"{sentence}: the lowest of the {options}."
-    gap = comparison.difference(chosen, lowest, "nll")
-    sentence += (
-        f"; the lowest is that of {describe_output(lowest)}, {_format_interval(gap)} nats lower"
-    )
-    if floored:
-        rows = "row" if floored == 1 else "rows"
-        return (
-            f"{sentence}, but only because of {floored} {rows} whose true class has probability "
-            f"below 1e-12; by Brier score it is the simplest option that no other clearly beats."
-        )
-    noise = "within noise" if not gap.clear else "no more than the best of many differs by chance"
-    return (
-        f"{sentence}, which is {noise}, and it is the simplest option that no other clearly beats."
-    )
-
-
-def _describe_unrepaired(comparison: Comparison) -> list[str]:
-    """Compare the best calibrator that needs no repair with the best repaired one."""
-
-    def nll(output: Output) -> float:
-        return comparison.measures(*output)["nll"]
-
-    outputs = [output for output in comparison.preserving() if output != ORIGINAL]
-    direct = [output for output in outputs if output[1] == "direct"]
-    repaired = [output for output in outputs if output[1] != "direct"]
-    if not direct or not repaired:
-        return []
-    plain, repair = min(direct, key=nll), min(repaired, key=nll)
-    gap = comparison.difference(plain, repair, "nll")
-    if not gap.clear:
-        return [
-            f"{plain[0]}, which needs no repair, and {describe_output(repair)} cannot be "
-            f"distinguished by NLL (difference {_format_interval(gap)})."
-        ]
-    if gap.estimate < 0:
-        return [
-            f"{plain[0]}, which needs no repair, beats every repaired calibrator: its NLL is lower "
-            f"than that of {describe_output(repair)} by {_format_interval(gap, flip=True)}."
-        ]
-    return [
-        f"{describe_output(repair)} beats the best calibrator that needs no repair, {plain[0]}, "
-        f"by {_format_interval(gap)} in NLL."
-    ]
-
-
-def _describe_preserving(comparison: Comparison) -> str:
-    """Describe what is lost or gained by keeping the predictions."""
-    key = improving_changes(comparison)
-    if key is None:
-        costly = [entry for entry in comparison if entry.gain["nll"].high < 0.0]
-        if not costly:
-            return "Keeping your predictions costs nothing measurable here."
-        worst = min(costly, key=lambda entry: entry.gain["nll"].estimate)
-        return (
-            f"Keeping your predictions costs at most "
-            f"{_format_interval(worst.gain['nll'], flip=True)} in NLL ({worst.key}), and "
-            f"no calibrator's changes clearly improve accuracy."
-        )
-    accuracy, nll = comparison[key].gain["accuracy"], comparison[key].gain["nll"]
-    cost = "nothing measurable in NLL"
-    if nll.high < 0.0:
-        cost = f"{_format_interval(nll, flip=True)} in NLL"
-    return (
-        f"The changes that {key} makes are worth having: they improve accuracy by "
-        f"{_format_interval(accuracy, scale=100, unit=' points')}; keeping your predictions costs "
-        f"{cost}. If predictions may change, deploy its direct probabilities."
-    )
-
-
 def _describe_constraint(comparison: Comparison) -> list[str]:
-    """Describe the largest cost of the constraint itself, and how close the repairs come."""
+    """Describe the largest cost of keeping predictions, and how close the repairs come."""
     costs = [(entry, entry.price) for entry in comparison if entry.price is not None]
     if not costs:
         return []
     entry, cost = max(costs, key=lambda pair: pair[1].cost)
     repairs = {"CORD": cost.cord, "lift": cost.lift}
     gaps = [
-        f"{name} is {_format_number(nll - cost.kept)}"
+        f"{name} is {nll - cost.kept:.4f}".replace("-", "−")
         for name, nll in repairs.items()
         if nll is not None
     ]
@@ -482,7 +374,7 @@ def _describe_constraint(comparison: Comparison) -> list[str]:
 
 def _describe_bound(comparison: Comparison) -> list[str]:
     """Mention the cap if the recommended lift is often at its lower bound."""
-    key, kind = comparison.recommendation.key, comparison.recommendation.report
+    key, kind = comparison.recommendation.key, comparison.recommendation.output
     if key is None or kind != "lift" or comparison[key].at_bound < MANY_AT_BOUND:
         return []
     return [
@@ -492,31 +384,22 @@ def _describe_bound(comparison: Comparison) -> list[str]:
 
 
 def describe_output(output: Output) -> str:
-    """Return an output's name for a sentence.
+    """Return an option's name.
 
     Examples
     --------
-    >>> describe_output(("svs", "lift"))
-    'svs with lift'
+    >>> describe_output(("svs", "lift")), describe_output(("ts", "direct"))
+    ('svs + lift', 'ts')
     """
     key, kind = output
-    return {"repaired": f"{key} with CORD", "lift": f"{key} with lift"}.get(kind, key)
+    if output == ORIGINAL:
+        return "the classifier's own probabilities"
+    return {"repaired": f"{key} + CORD", "lift": f"{key} + lift"}.get(kind, key)
 
 
-def _format_points(share: float) -> str:
-    return f"{100 * share:+.2f} points".replace("-", "−")
-
-
-def _format_number(value: float) -> str:
-    return f"{value:.4f}".replace("-", "−")
-
-
-def _format_interval(
-    interval: Interval, *, scale: float = 1.0, unit: str = "", flip: bool = False
-) -> str:
-    """Return an estimate with its interval; ``flip`` turns a reduction into a positive amount."""
-    sign = -scale if flip else scale
-    low, high = np.sort([sign * interval.low, sign * interval.high])
+def format_interval(interval: Interval, *, scale: float = 1.0, unit: str = "") -> str:
+    """Return an estimate with its interval."""
     digits = 2 if scale == 100 else 4
-    text = f"{sign * interval.estimate:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
+    low, high = scale * interval.low, scale * interval.high
+    text = f"{scale * interval.estimate:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
     return text.replace("-", "−")

@@ -78,7 +78,7 @@ def tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
     if data["recommendation"] is None:
         return _audit_tiles(data)
     before = data["uncalibrated"]
-    key, report = data["recommendation"]["key"], data["recommendation"]["report"]
+    key, report = data["recommendation"]["key"], data["recommendation"]["output"]
     fitted = {entry["key"]: entry for entry in data["calibrators"]}.get(key)
     after = before if fitted is None else fitted[report]
     return [
@@ -138,7 +138,7 @@ def before_and_after(data: Mapping[str, Any]) -> dict[str, Any] | None:
     advice = data["recommendation"]
     key, report = (data["focus"], "repaired")
     if advice is not None:
-        key, report = advice["key"], advice["report"]
+        key, report = advice["key"], advice["output"]
     entry = next((entry for entry in data["calibrators"] if entry["key"] == key), None)
     if entry is None or report not in entry["reliability"]:
         return None
