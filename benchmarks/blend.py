@@ -58,7 +58,7 @@ def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
     fit, test = order[:count], order[half:][:MOST_ROWS]
     original = CheckedScores.from_scores(scores[fit], kind)
     evaluated = CheckedScores.from_scores(scores[test], kind)
-    fit_cache = FitCache(original, labels[fit], None, Folds.of(labels[fit], FOLDS, 0))
+    fit_cache = FitCache(original, labels[fit], None, Folds.of(scores[fit], labels[fit], FOLDS, 0))
     blend = Blend(input=kind)
     blend._fit_from(fit_cache)
     reports = {}

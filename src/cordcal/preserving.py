@@ -173,7 +173,8 @@ class PreservingCalibrator(Estimator):
             The true classes, as column indices or class names. Not needed with
             ``prefit=True`` and CORD.
         sample_weight : array_like of shape (n,), optional
-            Weights of the rows, for the calibrator and for the repair.
+            Weights of the rows, for the calibrator and for the repair.  Weight 2 equals the row
+            twice, and weights that sum to one count as a single row.
         features : array_like of shape (n, D), optional
             Penultimate features, for a calibrator that needs them (``adats``).
         axis : int, optional

@@ -106,7 +106,7 @@ def test_with_few_rows_the_shares_lean_to_what_does_well_alone(
 
 def test_classes_of_two_rows_stay_in_training() -> None:
     labels = np.repeat(np.arange(30), 2)
-    folds = Folds.of(labels, 5, seed=3)
+    folds = Folds.of(rows(60)[0], labels, 5, seed=3)
     for number in range(5):
         assert set(labels[folds.number != number]) == set(range(30))
     counts = np.bincount(folds.number)
@@ -114,12 +114,98 @@ def test_classes_of_two_rows_stay_in_training() -> None:
 
 
 def test_more_folds_than_rows_hold_out_one_each() -> None:
-    assert Folds.of(np.array([0, 1, 0]), 5, seed=0).count == 3
+    folds = Folds.of(rows(3)[0], np.array([0, 1, 0]), 5, seed=0)
+    assert folds.count == 3
+    assert folds.note is None
+
+
+def tied_rows(groups: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of which most have copies, with their own labels: as from a tree or a table."""
+    rng = np.random.default_rng(seed)
+    leaf = np.concatenate([np.arange(groups), rng.integers(groups, size=5 * groups)])
+    chance = rng.dirichlet(np.ones(4), groups)[leaf]
+    labels = (chance.cumsum(axis=1) < rng.random(len(leaf))[:, None]).sum(axis=1)
+    return np.log(chance), labels
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_rows_of_equal_scores_share_a_fold(dtype: type) -> None:
+    scores, labels = tied_rows()
+    scores = scores.astype(dtype)
+    scores[:, 0] = np.where(np.arange(len(scores)) % 2, 0.0, -0.0)
+    folds = Folds.of(scores, labels, 5, seed=1)
+    _, group = np.unique(scores, axis=0, return_inverse=True)
+    pairs = {(int(g), int(number)) for g, number in zip(group.ravel(), folds.number, strict=True)}
+    assert len(pairs) == group.max() + 1
+    largest = np.bincount(group.ravel()).max()
+    for k in range(4):
+        totals = np.bincount(folds.number[labels == k], minlength=5)
+        assert np.ptp(totals) <= largest
+
+
+def test_the_loop_over_groups_deals_single_rows_in_turn() -> None:
+    scores, labels = rows(83)
+    single = Folds.of(scores, labels, 5, seed=0)
+    # One row with two copies more sends all groups through the loop.
+    copies = np.append(np.arange(83), [7, 7])
+    grouped = Folds.of(scores[copies], labels[copies], 5, seed=0).number
+    assert (grouped[83:] == grouped[7]).all()
+    for k in range(4):
+        assert np.ptp(np.bincount(single.number[labels == k], minlength=5)) <= 1
+        assert np.ptp(np.bincount(grouped[labels[copies] == k], minlength=5)) <= 2
+
+
+def test_folds_do_not_depend_on_the_order_of_rows() -> None:
+    scores, labels = tied_rows()
+    weight = np.random.default_rng(0).random(len(labels))
+    order = np.random.default_rng(1).permutation(len(labels))
+    for w in (None, weight):
+        folds = Folds.of(scores, labels, 5, 0, w)
+        moved = Folds.of(scores[order], labels[order], 5, 0, None if w is None else w[order])
+        np.testing.assert_array_equal(moved.number, folds.number[order])
+
+
+def test_folds_of_weighted_rows_are_those_of_repeated_rows() -> None:
+    scores, labels = rows(150)
+    weight = np.random.default_rng(0).integers(0, 4, len(labels))
+    weighted = Folds.of(scores, labels, 5, 0, weight.astype(float)).number
+    repeated = np.repeat(np.arange(len(labels)), weight)
+    expected = Folds.of(scores[repeated], labels[repeated], 5, 0).number
+    np.testing.assert_array_equal(weighted[repeated], expected)
+
+
+def test_the_seed_decides_which_rows_share_a_fold() -> None:
+    scores, labels = rows(150)
+    assert (Folds.of(scores, labels, 5, 0).number != Folds.of(scores, labels, 5, 1).number).any()
+
+
+def test_with_few_distinct_rows_folds_share_copies() -> None:
+    scores = np.repeat(np.eye(4) * 3.0, 20, axis=0)
+    labels = np.where(
+        np.arange(80) % 5 == 0, np.tile(np.arange(4), 20), np.repeat(np.arange(4), 20)
+    )
+    folds = Folds.of(scores, labels, 5, seed=0)
+    np.testing.assert_array_equal(np.bincount(folds.number), 16)
+    assert "only 4 rows are distinct" in str(folds.note)
+    assert Blend(("ts", "svs")).fit(scores, labels).notes_["folds"] == folds.note
+    with pytest.warns(UserWarning, match="only 4 rows are distinct"):
+        cordcal.PreservingCalibrator("ts", repair="lift").fit(scores, labels)
+
+
+def test_every_training_part_has_two_classes() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(60, 2))
+    labels = np.zeros(60, dtype=int)
+    # All rows of the second class are copies: held out together, none would be left.
+    scores[40:], labels[40:] = scores[40], 1
+    folds = Folds.of(scores, labels, 5, seed=0)
+    for number in range(5):
+        assert set(labels[folds.number != number]) == {0, 1}
 
 
 def test_cross_fitted_numbers_are_those_of_fold_models() -> None:
     scores, labels = rows(60)
-    folds = Folds.of(labels, 3, seed=0)
+    folds = Folds.of(scores, labels, 3, seed=0)
     original = CheckedScores.from_scores(scores, "logits")
     held_out = cross_fit(lambda: make("vs"), original, labels, None, folds)
     out = folds.number == 1
@@ -172,12 +258,45 @@ def test_a_share_below_half_a_percent_is_dropped() -> None:
     np.testing.assert_array_equal(blend.weights_, [1.0])
 
 
-def test_weights_are_scaled_to_mean_one() -> None:
-    scores, labels = rows()
-    weight = np.random.default_rng(0).integers(1, 4, len(labels)).astype(float)
-    first = Blend(("ts", "vs")).fit(scores, labels, sample_weight=weight)
-    scaled = Blend(("ts", "vs")).fit(scores, labels, sample_weight=1000.0 * weight)
-    np.testing.assert_allclose(first.weights_, scaled.weights_, rtol=1e-6)
+def test_the_order_of_rows_changes_only_rounding() -> None:
+    scores, labels = rows(500)
+    order = np.random.default_rng(2).permutation(len(labels))
+    first = cordcal.PreservingCalibrator().fit(scores, labels)
+    moved = cordcal.PreservingCalibrator().fit(scores[order], labels[order])
+    assert list(first.calibrator_.members_) == list(moved.calibrator_.members_)
+    np.testing.assert_allclose(
+        moved.calibrator_.weights_, first.calibrator_.weights_, rtol=1e-6, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        moved.predict_proba(scores), first.predict_proba(scores), rtol=1e-6, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("repair", ["cord", "lift"])
+@pytest.mark.parametrize("calibrator", [None, "svs"])
+def test_weight_two_is_the_row_twice(calibrator: str | None, repair: str) -> None:
+    scores, labels = rows(300)
+    weight = np.random.default_rng(0).integers(0, 4, len(labels))
+    repeated = np.repeat(np.arange(len(labels)), weight)
+    model = cordcal.PreservingCalibrator(calibrator, repair=repair)
+    weighted = model.fit(scores, labels, sample_weight=weight).predict_proba(scores)
+    twice = model.fit(scores[repeated], labels[repeated]).predict_proba(scores)
+    # Temperatures agree to about 1e-8; steep pieces of isotonic curves amplify that.
+    np.testing.assert_allclose(weighted, twice, rtol=1e-5, atol=1e-6)
+
+
+def test_repeated_rows_do_not_leak_into_the_held_out_ones() -> None:
+    scores, labels = rows(1200, seed=5)
+    fit, test = slice(0, 200), slice(200, None)
+    once = cordcal.PreservingCalibrator().fit(scores[fit], labels[fit])
+    tripled = cordcal.PreservingCalibrator().fit(
+        np.tile(scores[fit], (3, 1)), np.tile(labels[fit], 3)
+    )
+    before, after = (
+        cordcal.metrics.nll(model.predict_proba(scores[test]), labels[test])
+        for model in (once, tripled)
+    )
+    assert after < 1.01 * before
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
@@ -322,7 +441,7 @@ def test_labels_of_one_class_raise() -> None:
 def test_a_cache_fits_each_calibrator_once(monkeypatch) -> None:
     scores, labels = rows(100)
     original = CheckedScores.from_scores(scores, "logits")
-    fit_cache = FitCache(original, labels, None, Folds.of(labels, 5, 0))
+    fit_cache = FitCache(original, labels, None, Folds.of(scores, labels, 5, 0))
     blend = Blend(("ts", "vs"))
     blend._fit_from(fit_cache)
     monkeypatch.setattr(

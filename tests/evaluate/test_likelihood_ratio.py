@@ -14,7 +14,10 @@ from cordcal.evaluate.likelihood_ratio import calibration_tests, describe_tests
 
 def fit_cache(logits: np.ndarray, labels: np.ndarray) -> FitCache:
     return FitCache(
-        CheckedScores.from_scores(logits, "logits"), labels, None, Folds.of(labels, FOLDS, seed=0)
+        CheckedScores.from_scores(logits, "logits"),
+        labels,
+        None,
+        Folds.of(logits, labels, FOLDS, seed=0),
     )
 
 

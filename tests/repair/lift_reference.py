@@ -34,8 +34,6 @@ def gradient(
     """The slope of the penalised loss in the three numbers."""
     with localcontext(prec=DIGITS):
         w = [ONE] * len(rows) if weights is None else [Decimal(float(x)) for x in weights]
-        counted = sum(1 for x in w if x > 0)
-        w = [x * counted / sum(w) for x in w]
         identity = (ONE, ONE, Decimal(0))
         slope = [
             Decimal(ridge) * (Decimal(x) - one) for x, one in zip(curve, identity, strict=True)

@@ -32,7 +32,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    parametrize_with_checks,
+)
 
 from cordcal import calibrators
 from cordcal.sklearn import PreservingCalibratedClassifierCV
@@ -97,6 +100,14 @@ def assert_report(report: np.ndarray, model: object, X: np.ndarray) -> None:
 @pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
 def test_contract(estimator: object, check: object) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("method", ["ts", "blend"])
+def test_weights_are_repetitions_with_lift(method: str) -> None:
+    model = PreservingCalibratedClassifierCV(method=method, repair="lift", ensemble=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fifteen random rows separate
+        check_sample_weight_equivalence_on_dense_data("lift", model)
 
 
 def test_by_default_every_prediction_is_that_of_the_classifier_fitted_on_all_rows() -> None:

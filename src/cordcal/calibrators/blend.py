@@ -14,7 +14,8 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.labels import check_labels
-from cordcal._validation.scores import LOG_FLOOR, CheckedScores
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
+from cordcal._validation.warn import warn
 from cordcal.calibrators._base import Calibrator, Size
 from cordcal.calibrators.crossfit import (
     FOLDS,
@@ -73,10 +74,11 @@ class Blend(Calibrator):
         Keys of calibrators.  By default ``ts ets mono vs svs irova irova-ts irm``, with ``sms`` up
         to 200 classes and ``dir-odir`` up to 100: beyond that their K² parameters cost too much.
     folds : int
-        Number of folds.  They are stratified by class: a class with two rows or more is in
-        every training part.
+        Number of folds.  Every class is divided evenly, and rows with equal scores are held out
+        together.
     seed : int
-        Seed of the folds.
+        Seed of the folds, which otherwise depend only on the rows: not on their order, and not
+        on whether a row is repeated or has a weight.
     input : {"logits", "probabilities"}
         The kind of the scores.
 
@@ -87,7 +89,8 @@ class Blend(Calibrator):
     members_ : dict of str to Calibrator
         The remaining members, fitted on all rows.
     notes_ : dict of str to str
-        Members that were dropped, and why.
+        Members that were dropped, and why.  Under ``"folds"``: why copies of a row are in
+        several folds, if they are.
     objective_ : float
         The mean log loss of the mixture on held-out rows.
     gap_ : float
@@ -166,7 +169,9 @@ class Blend(Calibrator):
         self, original: CheckedScores, labels: Labels, weight: Vector | None
     ) -> FitCache:
         check_folds(self.folds, len(labels))
-        return FitCache(original, labels, weight, Folds.of(labels, self.folds, self.seed))
+        weight = None if weight is None else rescale_large_weights(weight)
+        folds = Folds.of(original.raw, labels, self.folds, self.seed, weight)
+        return FitCache(original, labels, weight, folds)
 
     def _fit_from(self, fit_cache: FitCache) -> None:
         """Mix the calibrators of a cache, which fits those that it lacks."""
@@ -174,7 +179,7 @@ class Blend(Calibrator):
         watch = Stopwatch()
         candidates: dict[str, Candidate] = {}
         doubtful: dict[str, Candidate] = {}
-        self.notes_ = {}
+        self.notes_ = {} if fit_cache.folds.note is None else {"folds": fit_cache.folds.note}
         for key in self._keys(self.n_classes_):
             candidate, note = fit_cache.candidate(key)
             if note is not None:
@@ -208,7 +213,7 @@ class Blend(Calibrator):
     def _mix(self, candidates: Mapping[str, Candidate], fit_cache: FitCache) -> None:
         """Solve for the shares, drop members with tiny ones, and solve again."""
         if not candidates:
-            key, reason = next(iter(self.notes_.items()))
+            key, reason = next(item for item in self.notes_.items() if item[0] != "folds")
             raise InputError(
                 "members",
                 f"has none that could be fitted: {key}: {reason}",
@@ -239,8 +244,7 @@ class Blend(Calibrator):
         likelihood = np.stack([candidates[key].held_out.likelihood for key in keys])
         w = np.ones(likelihood.shape[1]) if fit_cache.weight is None else fit_cache.weight
         counted = w > 0.0
-        likelihood, w = likelihood[:, counted], w[counted] / w.max()
-        w = w / w.mean()
+        likelihood, w = likelihood[:, counted], w[counted]
         wrong = (fit_cache.original.decision != fit_cache.labels)[counted]
         classes = fit_cache.original.classes
         sizes = np.array([candidates[key].model.size.at(classes) for key in keys])
@@ -377,7 +381,7 @@ def best_shares(likelihood: Matrix, weight: Vector, prior: Vector) -> Mixture:
     likelihood : ndarray of shape (members, rows)
         The probability that each member gives to the rows' labels.
     weight : ndarray of shape (rows,)
-        Weights of the rows, with mean one.
+        Weights of the rows; their sum is the number of rows.
     prior : ndarray of shape (members,)
         Pseudo-rows of each member; all above zero.
 
@@ -402,8 +406,9 @@ def best_shares(likelihood: Matrix, weight: Vector, prior: Vector) -> Mixture:
         x = _line_search(value, x, step, float((pull - total) @ step))
     x = x / x.sum()
     pull, _ = _derivatives(a, weight, prior, x)
-    loss = -float((weight * np.log(a.T @ x)).sum()) / len(weight)
-    return Mixture(x, loss, _gap(pull, x) / len(weight))
+    rows = float(weight.sum())
+    loss = -float((weight * np.log(a.T @ x)).sum()) / rows
+    return Mixture(x, loss, _gap(pull, x) / rows)
 
 
 def _derivatives(a: Matrix, weight: Vector, prior: Vector, x: Vector) -> tuple[Vector, Matrix]:
@@ -447,7 +452,9 @@ def masses_held_out(
         return fitted.held_out_.masses
     truth = check_labels(labels, original.rows, original.classes)
     features = None if features is None else np.asarray(features)
-    folds = Folds.of(truth, FOLDS, seed=0)
+    folds = Folds.of(original.raw, truth, FOLDS, seed=0, weight=weight)
+    if folds.note is not None:
+        warn(f"lift is fitted on held-out rows, but {folds.note}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit on all rows has issued them

@@ -7,6 +7,7 @@ other classes.  The shares of a blend and a Lift need no more.
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
+from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.types import Labels, Vector
 from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.scores import CheckedScores, as_matrix, check_same_shape
@@ -54,28 +56,124 @@ class Folds:
         The fold of each row.
     count : int
         Number of folds.
+    note : str or None
+        Why copies of a row are not held out together, if they are not.
     """
 
     number: npt.NDArray[np.intp]
     count: int
+    note: str | None = None
 
     @classmethod
-    def of(cls, labels: Labels, count: int, seed: int) -> Folds:
-        """Stratify by class: a class with two rows or more is in every training part.
+    def of(
+        cls, scores: Scores, labels: Labels, count: int, seed: int, weight: Vector | None = None
+    ) -> Folds:
+        """Divide every class evenly, with rows of equal scores in the same fold.
+
+        A copy in the training part would make its row easy to predict, so copies are held out
+        together, whatever their labels.  The folds depend neither on the order of the rows nor
+        on whether a row is repeated or has a weight; rows of weight zero have no effect.
+        With fewer distinct rows than folds, copies are divided like other rows.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n, K)
+            The rows; −0 equals 0.
+        labels : ndarray of int of shape (n,)
+            The true classes.
+        count : int
+            Number of folds.
+        seed : int
+            Determines which rows share a fold.
+        weight : ndarray of shape (n,), optional
+            Weights of the rows.
 
         Examples
         --------
-        >>> Folds.of(np.array([0, 0, 1, 1]), 2, seed=0).number.tolist() in (
-        ...     [0, 1, 0, 1], [0, 1, 1, 0], [1, 0, 0, 1], [1, 0, 1, 0])
+        >>> scores = np.array([[0.2], [0.5], [0.2], [0.7], [0.9]])
+        >>> folds = Folds.of(scores, np.array([0, 1, 1, 1, 0]), 2, seed=0)
+        >>> bool(folds.number[0] == folds.number[2])
         True
         """
-        rows = len(labels)
-        count = min(count, rows)
-        order = np.random.default_rng(seed).permutation(rows)
-        order = order[np.argsort(labels[order], kind="stable")]
-        number = np.empty(rows, dtype=np.intp)
-        number[order] = np.arange(rows) % count
-        return cls(number, count)
+        counted = np.flatnonzero(np.ones(len(labels)) if weight is None else weight)
+        number = np.zeros(len(labels), dtype=np.intp)
+        digest = _row_digests(scores, seed)[counted]
+        truth, mass = labels[counted], np.ones(counted.size) if weight is None else weight[counted]
+        distinct = np.unique(digest).size
+        if distinct >= count:
+            number[counted] = _deal(digest, truth, mass, count)
+            if _leaves_two_classes(number[counted], truth, count):
+                return cls(number, count)
+        count = min(count, counted.size)
+        number[counted[np.lexsort((mass, digest, truth))]] = np.arange(counted.size) % count
+        if distinct == counted.size:
+            return cls(number, count)
+        return cls(
+            number,
+            count,
+            f"only {distinct} rows are distinct, so their copies are in several folds",
+        )
+
+
+def _row_digests(scores: Scores, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a pseudo-random number per row that depends only on its scores and the seed."""
+    keys = np.random.SeedSequence(seed).generate_state(scores.shape[1], np.uint64) | np.uint64(1)
+    digest = np.empty(len(scores), dtype=np.uint64)
+    for at in row_blocks(*scores.shape):
+        bits = (scores[at].astype(np.float64, order="C") + 0.0).view(np.uint64)
+        # Short numbers end in zeros, and products never reach lower bits.
+        bits ^= bits >> np.uint64(32)
+        digest[at] = bits @ keys
+    return digest
+
+
+def _deal(
+    digest: npt.NDArray[np.uint64], labels: Labels, weight: Vector, count: int
+) -> npt.NDArray[np.intp]:
+    """Return the folds of rows with equal digests together, the heaviest first.
+
+    Each group goes to the fold that has the least of its classes, relative to their totals.
+    """
+    # Sorted, so that sums do not depend on the order of the rows.
+    order = np.lexsort((weight, labels, digest))
+    digest, labels, weight = digest[order], labels[order], weight[order]
+    starts_group = np.append(True, digest[1:] != digest[:-1])
+    group = np.cumsum(starts_group) - 1
+    # A cell is what a group has of one class.
+    cell = np.flatnonzero(starts_group | np.append(True, labels[1:] != labels[:-1]))
+    cell_mass, cell_class = np.add.reduceat(weight, cell), labels[cell]
+    first_cell = np.searchsorted(cell, np.flatnonzero(starts_group))
+    group_mass = np.add.reduceat(cell_mass, first_cell)
+    sequence = np.lexsort((digest[starts_group], cell_class[first_cell], -group_mass))
+    fold = np.empty(group_mass.size, dtype=np.intp)
+    if cell.size == group_mass.size and np.ptp(group_mass) == 0.0:
+        fold[sequence] = np.arange(sequence.size) % count  # what the loop below returns
+    else:
+        share = cell_mass / np.bincount(cell_class, cell_mass)[cell_class]
+        cells = list(zip(cell_class.tolist(), share.tolist(), strict=True))
+        bounds = [*first_cell.tolist(), len(cells)]
+        loads: defaultdict[int, list[float]] = defaultdict(lambda: [0.0] * count)
+        totals = [0.0] * count
+        for index in sequence.tolist():
+            parts = cells[bounds[index] : bounds[index + 1]]
+            cost = [sum(part * loads[c][k] for c, part in parts) for k in range(count)]
+            _, _, best = min(zip(cost, totals, range(count), strict=True))
+            for c, part in parts:
+                loads[c][best] += part
+            totals[best] += float(group_mass[index])
+            fold[index] = best
+    number = np.empty(len(order), dtype=np.intp)
+    number[order] = fold[group]
+    return number
+
+
+def _leaves_two_classes(number: npt.NDArray[np.intp], labels: Labels, count: int) -> bool:
+    """Return whether at least two classes remain without any one of the folds."""
+    folds, classes = np.unique(np.stack([number, labels]), axis=1)
+    names, spread = np.unique(classes, return_counts=True)
+    # A class is missing without a fold if all its rows are in that fold.
+    missing = np.bincount(folds[np.isin(classes, names[spread == 1])], minlength=count)
+    return bool(names.size - missing.max() >= 2)
 
 
 def check_folds(folds: Any, rows: int) -> None:

@@ -353,7 +353,7 @@ class Split:
     @functools.cached_property
     def fit_cache(self) -> FitCache:
         """The rows to fit on and the fits so far, which blend and lift share."""
-        folds = Folds.of(self.fit_labels, FOLDS, seed=0)
+        folds = Folds.of(self.fit.raw, self.fit_labels, FOLDS, seed=0)
         return FitCache(self.fit, self.fit_labels, None, folds)
 
 

@@ -63,9 +63,9 @@ def measure_held_out(
 ) -> HeldOutMeasures:
     """Measure a model on rows that it was not fitted on.
 
-    The rows are divided into five stratified folds.  For each fold a model is fitted on the other
-    rows and applied to the fold; with ``one_fold``, or from a million entries on, only for the
-    first fold.
+    The rows are divided into five folds, copies of a row together.  For each fold a model is
+    fitted on the other rows and applied to the fold; with ``one_fold``, or from a million entries
+    on, only for the first fold.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def measure_held_out(
     (500, 5, True)
     """
     truth = check_labels(labels, *scores.shape)
-    folds = Folds.of(truth, FOLDS, seed=0)
+    folds = Folds.of(scores, truth, FOLDS, seed=0, weight=columns.get("sample_weight"))
     fits = 1 if one_fold or scores.size >= _MANY_ENTRIES else folds.count
     fold_rows = [np.flatnonzero(folds.number == number) for number in range(fits)]
     with warnings.catch_warnings():

@@ -109,7 +109,7 @@ class Lift(FittedRepair):
             The class to preserve per row; by default the argmax of ``original`` (ties go to
             the smallest index).
         sample_weight : array_like, optional
-            Weights of the rows; they are scaled to mean one.
+            Weights of the rows; weight 2 equals the row twice.
         axis : int, optional
             The dimension of the classes, for dense arrays such as (B, K, H, W).
 

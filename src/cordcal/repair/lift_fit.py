@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.types import Vector
+from cordcal._validation.scores import rescale_large_weights
 from cordcal.repair.lift_rule import IDENTITY, Curve
 
 # Ridge strengths, in rows.  Five rows prevent three parameters from fitting ten errors, and 300
@@ -53,7 +54,7 @@ def fit_curve(
     right : ndarray of bool
         Whether each decision is right.
     weight : ndarray, optional
-        Weights of the rows; they are scaled to mean one.
+        Weights of the rows; their sum is the number of rows that the ridge is compared with.
     """
     rows = _Problem.of(mass, rest, right, weight)
     problems = [replace(rows, ridge=ridge) for ridge in RIDGES]
@@ -81,19 +82,19 @@ class _Problem:
     def of(
         cls, mass: Vector, rest: Vector, right: npt.NDArray[np.bool_], weight: Vector | None
     ) -> _Problem:
-        w = np.ones(mass.size) if weight is None else weight
+        w = np.ones(mass.size) if weight is None else rescale_large_weights(weight)
         counted = w > 0.0
         mass, rest, y, w = mass[counted], rest[counted], right[counted].astype(float), w[counted]
         # Sums round alike only in one order; the result must not depend on the order of rows.
         order = np.lexsort((w, y, rest, mass))
         mass, rest, y, w = mass[order], rest[order], y[order], w[order]
-        w = w / w.max()
         columns = np.stack([np.log(mass), -np.log(rest), np.ones(mass.size)])
-        return cls(columns, y, w * (w.size / w.sum()))
+        return cls(columns, y, w)
 
     @property
-    def rows(self) -> int:
-        return int(self.right.size)
+    def rows(self) -> float:
+        """The number of rows, in which a row of weight 2 counts twice."""
+        return float(self.weight.sum())
 
     def loss(self, theta: Vector) -> float:
         """Return the summed logistic loss."""

@@ -370,7 +370,9 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         """Return direct probabilities of the folds' rows, each by a calibrator fitted on others."""
         rows = np.concatenate([fold.rows for fold in folds])
         scores = np.concatenate([fold.scores for fold in folds])
-        inner_folds = Folds.of(labels[rows], FOLDS, seed=0)
+        inner_folds = Folds.of(
+            scores, labels[rows], FOLDS, seed=0, weight=None if weight is None else weight[rows]
+        )
         direct = np.empty(scores.shape)
         for number in range(inner_folds.count):
             held_out = inner_folds.number == number
