@@ -1,6 +1,7 @@
 # Two commands do all the set-up on a machine with Python 3.11+ and nothing else:
 #   make demo    install and run `cordcal demo`
 #   make test    install the test dependencies and run the tests
+#   make study   install cordcal-study too, which adds `cordcal study`
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,13 +11,17 @@ PIP := $(BIN)/python $(INSTALL) constraints.txt
 PYTEST := $(BIN)/python -m pytest
 # What an old version can break: all but other libraries, browsers and documents.
 MIN_TESTS := tests/_validation tests/_numeric tests/repair tests/properties tests/metrics \
-  tests/calibrators tests/evaluate tests/files tests/llm tests/pipeline tests/study tests/cli \
-  tests/report tests/sklearn tests/test_preserving.py tests/test_import.py
+  tests/calibrators tests/evaluate tests/files tests/llm tests/pipeline tests/cli tests/report \
+  tests/sklearn tests/test_preserving.py tests/test_import.py study/tests
 
-.PHONY: demo test test-all attack test-min test-install lint types bench docs release-check clean
+.PHONY: demo study test test-all attack test-min test-install lint types bench docs release-check clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
+
+study: $(VENV)/.installed
+	@$(PIP) --editable . --editable study
+	@$(BIN)/cordcal study --help
 
 test: $(VENV)/.test-installed
 	$(PYTEST) -n 2 --dist worksteal -m "not slow and not exhaustive"
@@ -48,6 +53,7 @@ lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	cd study && PYTHONPATH=src ../$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.test-installed
 	$(BIN)/mypy
@@ -86,9 +92,9 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.test-installed: $(VENV)/.installed
+$(VENV)/.test-installed: $(VENV)/.installed study/pyproject.toml
 	@echo "Installing the test dependencies (some minutes the first time) ..."
-	@$(PIP) --editable ".[all]" --group test --group lint
+	@$(PIP) --editable ".[all]" --editable study --group test --group lint
 	@touch $@
 
 $(VENV)/.docs-installed: $(VENV)/.test-installed
@@ -103,11 +109,11 @@ $(VENV)/.bench-installed: $(VENV)/.test-installed
 	@$(PIP) --group bench
 	@touch $@
 
-.venv-min/.installed: pyproject.toml constraints-min.txt
+.venv-min/.installed: pyproject.toml study/pyproject.toml constraints-min.txt
 	@echo "Installing the lowest supported versions in .venv-min ..."
 	@$(PYTHON) -m venv .venv-min
 	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable ".[figures,parquet,hdf5]" \
-	  pytest pytest-xdist hypothesis array-api-strict pandas skops
+	  --editable study pytest pytest-xdist hypothesis array-api-strict pandas skops
 	@touch $@
 
 clean:

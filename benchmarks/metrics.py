@@ -13,7 +13,7 @@ import numpy as np
 
 from cordcal import metrics
 from cordcal.evaluate.fingerprint import Fingerprint
-from cordcal.evaluate.statistics import resampled, simultaneous_intervals
+from cordcal.evaluate.statistics import resampled
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.smooth import Normalization, smooth_gap
 
@@ -61,11 +61,6 @@ def main() -> None:
     pair, split = {"direct": [rows], "repaired": [rows]}, [np.arange(ROWS)]
     took = best(lambda: resampled(pair, split, ROWS, resamples=100), runs=2) / 100
     print(f"paired bootstrap, two reports of {ROWS:,} rows: {took:.2f} ms a resample")
-    rng = np.random.default_rng(0)
-    table = {name: rng.normal(size=114) for name in ("ECE", "NLL", "Brier")}
-    groups = ["a"] * 49 + ["b"] * 49 + ["c"] * 16
-    took = best(lambda: simultaneous_intervals(table, groups))
-    print(f"10,000 resamples of 114 conditions, 3 measures: {took:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ from cordcal.cli._app import EXIT_CODES, app
 def page() -> str:
     """Return the page as reStructuredText."""
     group: Any = typer.main.get_command(app)
+    context = typer.Context(group)
     parts = [_heading("The command", "="), f"{group.help}\n", _exit_codes()]
-    callbacks = [each.callback for each in app.registered_commands]
-    kinds = {each.__name__: each.__annotations__ for each in callbacks}
-    parts += [_command(name, group.commands[name], kinds[name]) for name in sorted(kinds)]
+    for name in sorted(group.list_commands(context)):
+        command = group.get_command(context, name)
+        parts.append(_command(name, command, command.callback.__annotations__))
     return "\n".join(parts)
 
 

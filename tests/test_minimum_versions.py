@@ -8,6 +8,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import cordcal
 from documents import ROOT
 
 # Extras that the small environment leaves out; `make test` has them.
@@ -17,8 +18,12 @@ LEFT_OUT = ("dask", "torch", "onnx", "all")
 def test_constraints_are_the_lowest_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"].items()
+    study = tomllib.loads((ROOT / "study" / "pyproject.toml").read_text("utf-8"))["project"]
+    own = f"cordcal[figures,hdf5,parquet]=={cordcal.__version__}"
+    assert own in study["dependencies"]
     claimed = [
         *project["dependencies"],
+        *(text for text in study["dependencies"] if text != own),
         *(text for extra, texts in extras if extra not in LEFT_OUT for text in texts),
     ]
     pinned = {

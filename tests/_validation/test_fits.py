@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression
 from cordcal import CORD, InputError, Lift, PreservingCalibrator, calibrators
 from cordcal.calibrators import _base
 from cordcal.calibrators.adapters import adapted
-from cordcal.repair import VariantCORD
 from cordcal.repair.construction import ConstructionState
 from cordcal.sklearn import PreservingCalibratedClassifierCV
 
@@ -136,7 +135,7 @@ def test_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(model.predict_proba(LOGITS), expected)
 
 
-@pytest.mark.parametrize("repair", [CORD(), CORD(2), VariantCORD()], ids=repr)
+@pytest.mark.parametrize("repair", [CORD(), CORD(2)], ids=repr)
 def test_repairs(repair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     repair.fit(P, Q)
     before = state_of(repair)
@@ -144,7 +143,6 @@ def test_repairs(repair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError):
         repair.fit(bad, bad * 2.0)
     monkeypatch.setattr(ConstructionState, "construct", interrupt)
-    monkeypatch.setattr("cordcal.repair.variants.CalibrationRows.construct", interrupt)
     with pytest.raises(KeyboardInterrupt):
         repair.fit(bad, bad)
     assert unchanged(repair, before)

@@ -21,7 +21,6 @@ from cordcal import (
     compare,
     lift_confidences,
     metrics,
-    repair,
 )
 from cordcal._validation.layouts import align_rows
 from cordcal.calibrators import make
@@ -121,11 +120,6 @@ DOORS: dict[str, Door] = {
     "CORD.construct": constructed,
     "CORD.transform": transformed,
     "Lift.fit": lambda p, q, y, w: Lift().fit(p, q, y, sample_weight=w).curve_,
-    "VariantCORD": lambda p, q, w: repair.VariantCORD().fit(p, q, sample_weight=w).eta_,
-    "VariantCORD.transform": lambda p, q: (
-        repair.VariantCORD().fit(ORIGINAL, DIRECT).transform(p, q)
-    ),
-    "MinimalRepair": lambda p, q: repair.MinimalRepair().transform(p, q),
     "lift": lambda w, y, p: lift_confidences(w / 2.0, y, p),
     "measure_all": lambda p, y, w: metrics.measure_all(p, y, sample_weight=w).values,
     "accuracy(ignore_index=)": lambda p, y, w: metrics.accuracy(

@@ -10,7 +10,6 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from cordcal import CORD, InputError, PreservingCalibrator, calibrators
-from cordcal.repair import MinimalRepair
 from errors import refused
 
 RNG = np.random.default_rng(7)
@@ -113,12 +112,6 @@ def test_both_engines_draw_the_line_at_the_same_sum(monkeypatch: pytest.MonkeyPa
         accepted.append(outcomes)
     assert accepted[0] == accepted[1]
     assert {True, False} == set(accepted[0])
-
-
-def test_repairs_without_a_fit_take_weights() -> None:
-    weight = np.arange(60.0)
-    repaired = MinimalRepair().fit(P, Q, sample_weight=weight).transform(P, Q)
-    np.testing.assert_array_equal(repaired, MinimalRepair().fit(P, Q).transform(P, Q))
 
 
 def test_in_place_repairs_warn_too() -> None:

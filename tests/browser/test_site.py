@@ -15,7 +15,9 @@ from cordcal.plots import COLOURS
 from cordcal.report.html import own_file
 
 colours = pytest.importorskip("matplotlib.colors")
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+STUDY = ROOT / "study" / "src" / "cordcal_study" / "study.html"
 # The grounds of the theme, and what each picture shows in colours that mean something.
 GROUNDS = {"light": "#ffffff", "dark": "#14181e"}
 PICTURES = {
@@ -80,7 +82,7 @@ def test_pictures_follow_the_mode(site: Any, picture: str, theme: str, system: s
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_figures_of_a_study_follow_the_mode(browser: Any, tmp_path: Path, scheme: str) -> None:
-    style = own_file("style.css") + own_file("study.html").split("{{ style }}")[1]
+    style = str(own_file("style.css")) + STUDY.read_text("utf-8").split("{{ style }}")[1]
     picture = "results/main/figure-2.png"
     shutil.copy(DOCS / picture, tmp_path)
     page = tmp_path / "index.html"

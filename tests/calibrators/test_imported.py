@@ -1,8 +1,7 @@
-"""Calibrators named as module:Class, in the command and in a study's file."""
+"""Calibrators named as module:Class in the command."""
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from cordcal.calibrators.adapters import Imported
 from cordcal.cli import main
-from cordcal.study import read_study, run_study
 from errors import refused
 
 MODULE = """
@@ -27,24 +25,6 @@ class Soft:
     def predict_proba(self, scores):
         e = np.exp(scores - scores.max(axis=1, keepdims=True))
         return (1.0 - self.share) * e / e.sum(axis=1, keepdims=True) + self.share / e.shape[1]
-
-class Broken(Soft):
-    def fit(self, scores, labels):
-        raise AttributeError("no such thing")
-"""
-
-STUDY = """
-seeds = [0]
-calibrators = ["vs", "mine", "broken"]
-rivals = ["ts"]
-experiments = ["main"]
-[calibrator.mine]
-class = "soft_maps:Soft"
-share = 0.2
-[calibrator.broken]
-class = "soft_maps:Broken"
-[[set]]
-file = "s.npz"
 """
 
 
@@ -54,7 +34,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "soft_maps", raising=False)
     (tmp_path / "soft_maps.py").write_text(MODULE)
-    (tmp_path / "study.toml").write_text(STUDY)
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=200)
     logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(200, 3))
@@ -69,8 +48,6 @@ def test_nothing_is_imported_unless_it_is_allowed(
     message = " ".join(capsys.readouterr().err.split())
     assert "'soft_maps:Soft'" in message
     assert "--allow-import" in message
-    with pytest.raises(ValueError, match=r"study.toml, line 6: .*soft_maps:Soft"):
-        read_study("study.toml")
     assert not (folder / "imported").exists()
 
 
@@ -83,18 +60,6 @@ def test_the_command_compares_it(folder: Path, capsys: pytest.CaptureFixture[str
 def test_a_model_file_cannot_hold_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "s.npz", "--calibrator", "soft_maps:Soft"]) == 2
     assert "a model file cannot contain code" in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:
-    study = read_study("study.toml", allow_import=True)
-    assert study.own["mine"] == Imported("soft_maps:Soft", {"share": 0.2})
-    result = run_study(study, folder / "cells", workers=1)
-    (left,) = result.left_out
-    assert left["calibrator"] == "broken"
-    assert "soft_maps:Broken failed (AttributeError: no such thing)" in left["why"]
-    assert "mine" in {name for row in result.chapters[0].rows for name in row}
-    again = run_study(study, folder / "cells", workers=1)
-    assert again.chapters[0].rows == result.chapters[0].rows
 
 
 @pytest.mark.parametrize(
@@ -111,20 +76,6 @@ def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:
 def test_an_import_that_fails_raises(folder: Path, text: str, fact: str) -> None:
     with refused("calibrators", naming=[text.partition("(")[0], fact]):
         Imported.of(text).make()
-
-
-@pytest.mark.parametrize(
-    ("lines", "fact"),
-    [
-        ('[calibrator.ts]\nclass = "soft_maps:Soft"', "calibrator 'ts'"),
-        ("[calibrator.mine]\nshare = 1", 'class = "module:Class"'),
-        ('[calibrator.mine]\nclass = "os:sep"', "predict_proba"),
-    ],
-)
-def test_tables_of_a_study_are_checked(folder: Path, lines: str, fact: str) -> None:
-    (folder / "study.toml").write_text(f'{lines}\n[[set]]\nfile = "s.npz"\n')
-    with pytest.raises(ValueError, match=re.escape(fact)):
-        read_study("study.toml", allow_import=True)
 
 
 def test_the_folder_is_searched_only_while_importing(

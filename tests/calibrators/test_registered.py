@@ -111,21 +111,7 @@ def test_torch_and_onnx_run_its_map(rows: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(repaired.argmax(axis=1), expected.decision)
 
 
-def test_a_study_table_has_its_row(
-    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from cordcal.study import run_study
-
-    monkeypatch.syspath_prepend(ROOT)  # workers import this file to know the class
-    np.savez(tmp_path / "rows.npz", logits=rows[0], labels=rows[1])
-    text = 'seeds = [0]\ncalibrators = ["tilt"]\nrivals = ["ts"]\nexperiments = ["main"]\n'
-    (tmp_path / "study.toml").write_text(text + '[[set]]\nfile = "rows.npz"\n')
-    (main,) = run_study(tmp_path / "study.toml", tmp_path / "cells", workers=1).chapters
-    shown = {part.text for row in main.tables[0].rows for entry in row for part in entry}
-    assert "Tilt" in shown
-
-
-def test_a_study_runs_it_by_its_role() -> None:
+def test_it_is_listed_by_its_role() -> None:
     from cordcal.calibrators.registry import of_role
 
     assert "tilt" in of_role("base")

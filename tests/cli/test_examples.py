@@ -19,19 +19,6 @@ EXAMPLES = [
     for command in COMMANDS.values()
     for example in re.findall(r"Example: cordcal (.*)", command.epilog or "")
 ]
-# The smallest study: one set, one calibrator, one split, one experiment.
-STUDY = """
-data = "."
-seeds = [0]
-calibrators = ["irova"]
-rivals = ["ts"]
-experiments = ["main"]
-
-[[set]]
-group = "synthetic"
-name = "scores"
-file = "scores.npz"
-"""
 
 
 def test_every_command_has_an_example() -> None:
@@ -47,7 +34,6 @@ def _files(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     np.savez(tmp_path / "p.npz", probs=softmax(logits, axis=1))
     np.savez(tmp_path / "q.npz", direct=direct)
     np.save(tmp_path / "y.npy", labels)
-    (tmp_path / "study.toml").write_text(STUDY)
 
 
 def outputs(arguments: list[str]) -> list[str]:

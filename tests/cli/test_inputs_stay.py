@@ -20,12 +20,11 @@ from cordcal.cli._app import app
 from cordcal.cli._files import INPUTS, OUTPUTS
 
 TS = ("--calibrator", "ts")
-# Options with text that is not the name of a file, and those of study, which knows its files.
+# Options with text that is not the name of a file.
 NO_FILES = {
     "key", "columns", "labels_column", "features_columns", "weights_column", "groups_column",
     "answers", "options", "variants", "calibrator", "repair", "preserve", "on_error",
-    "scheduler", "most", "least",
-    "file", "data", "cache",
+    "scheduler", "most", "least", "file",
 }  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from cordcal.cli._app import EXIT_CODES, app
 
 PAGE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "command_reference.py"))["page"]()
 SECTIONS = dict(re.findall(r"^cordcal (\w+)\n-+\n(.*?)(?=^cordcal \w+\n-+$|\Z)", PAGE, re.M | re.S))
-COMMANDS = typer.main.get_command(app).commands
+GROUP = typer.main.get_command(app)
+CONTEXT = typer.Context(GROUP)
+COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in GROUP.list_commands(CONTEXT)}
 
 
 def test_every_command_has_a_section() -> None:

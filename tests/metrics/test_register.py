@@ -78,20 +78,6 @@ def test_an_audit_has_it_with_its_direction(registered, rows) -> None:
     assert measured.low > 0.0
 
 
-def test_a_study_table_has_it(registered, rows, tmp_path) -> None:
-    from cordcal.study.run import run_study
-
-    np.savez(tmp_path / "s.npz", logits=rows[0], labels=rows[1])
-    (tmp_path / "study.toml").write_text(
-        'experiments = ["main"]\nseeds = [0]\ncalibrators = ["irova"]\n[[set]]\ngroup = "g"\n'
-        f'name = "s"\nfile = "{tmp_path / "s.npz"}"\n'
-    )
-    result = run_study(tmp_path / "study.toml", tmp_path / "cells", workers=1)
-    (chapter,) = result.chapters
-    cells = {part.text for table in chapter.tables for row in table.rows for c in row for part in c}
-    assert "true mass (%)" in cells
-
-
 def test_unregistered_metrics_are_gone_and_all_records_are_complete() -> None:
     assert "true_mass" not in METRICS
     for key, metric in METRICS.items():

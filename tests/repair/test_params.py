@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
+from cordcal.repair import CORD
 
 
 @pytest.mark.parametrize(
@@ -14,9 +14,6 @@ from cordcal.repair import CORD, MinimalRepair, RankingProjection, VariantCORD
     [
         CORD(),
         CORD("ranking", threads=2),
-        VariantCORD(target="none", reference_weight=0.25),
-        MinimalRepair(),
-        RankingProjection(),
     ],
 )
 def test_a_clone_has_the_parameters_and_no_fit(repair: CORD) -> None:

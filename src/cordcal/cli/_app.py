@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import typer
 
 import cordcal
-from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, study
+from cordcal.cli import apply, audit, check, compare, demo, export, fit, info
 from cordcal.cli._console import VERBOSITY, echo, echo_error
 from cordcal.cli._errors import problem_from_error, problem_from_usage, report_problem
 from cordcal.cli._streams import discard, standard_streams, writing
+from cordcal.cli.plugins import CommandGroup
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
 NO_READER = 141  # what a shell reports for a process stopped by SIGPIPE
@@ -36,6 +37,7 @@ _USAGE_ERRORS: tuple[type[BaseException], ...] = typer.BadParameter.__mro__[1:3]
 
 app = typer.Typer(
     name="cordcal",
+    cls=CommandGroup,
     help="Calibrate a multiclass classifier's confidence without changing its predictions.",
     epilog=EPILOG,
     add_completion=False,
@@ -64,7 +66,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, check, compare, study, fit, apply, export, info):
+for _command in (demo, audit, check, compare, fit, apply, export, info):
     _command.register(app)
 
 

@@ -29,7 +29,7 @@ INPUTS = (
     "gates",
     "baseline",
 )
-"""Arguments that name files to read; `study` checks the files of a study itself."""
+"""Arguments that name files to read."""
 OUTPUTS = ("output", "report", "write_baseline", "junit")
 """Arguments that name files to write."""
 

@@ -5,7 +5,6 @@ from cordcal.repair.cord import CORD
 from cordcal.repair.kernels import warmup
 from cordcal.repair.lift import Lift, lift_confidences
 from cordcal.repair.results import Construction, Explanation, LiftConstruction, RankingConstruction
-from cordcal.repair.variants import MinimalRepair, RankingProjection, VariantCORD
 
 __all__ = [
     "CORD",
@@ -14,10 +13,7 @@ __all__ = [
     "Explanation",
     "Lift",
     "LiftConstruction",
-    "MinimalRepair",
     "RankingConstruction",
-    "RankingProjection",
-    "VariantCORD",
     "lift_confidences",
     "warmup",
 ]

@@ -1,0 +1,274 @@
+"""Cells: one fitted calibrator and everything measured on its reports, computed once and kept.
+
+A cell is addressed by what it is made of: the digest of its data, the split, the
+calibrator with its parameters, and the version.  Its folder entry holds the fitted map
+(small, and its reports are the same to the bit) and the measures by evaluation and repair;
+a study that asks for more repairs adds to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._errors import InputError
+from cordcal._numeric.types import Kind
+from cordcal._validation.scores import original_probabilities
+from cordcal._version import __version__
+from cordcal.calibrators import Calibrator, calibrator_class, make
+from cordcal.calibrators.adapters import Imported, adapted
+from cordcal.calibrators.registry import takes_features
+from cordcal.files import replacing
+from cordcal.files._models import load, save
+from cordcal.metrics import METRICS
+from cordcal_study.data import Rows, SetData, SetFacts, cached_set
+from cordcal_study.repairs import DIRECT, Measured, make_repair, measure
+from cordcal_study.specs import SetSpec
+
+UNCALIBRATED = "uncalibrated"
+"""The calibrator of the original reports: no map at all."""
+
+# Raised when what is measured, or how it is stored, changes between versions.
+_FORMAT = 2
+
+Wanted = Mapping[str, tuple[str, ...]]
+"""Repairs by evaluation."""
+
+
+@dataclass(frozen=True, order=True)
+class Fit:
+    """What identifies a fitted map within a study."""
+
+    group: str
+    set: str
+    calibrator: str
+    seed: int | None
+    fraction: float = 1.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """An experiment's wish: some repairs of one fit on one evaluation."""
+
+    fit: Fit
+    evaluation: str
+    repairs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell to compute, as it travels to a worker."""
+
+    fit: Fit
+    spec: SetSpec
+    facts: SetFacts
+    wanted: Wanted
+    folder: Path
+    own: Imported | None = None
+
+    @property
+    def name(self) -> str:
+        """What progress shows."""
+        return f"{self.fit.set}, {self.fit.calibrator}"
+
+    def cost(self) -> float:
+        """Return how long the fit takes, relatively."""
+        rows, classes, key = (
+            self.facts.rows * self.fit.fraction,
+            self.facts.classes,
+            self.fit.calibrator,
+        )
+        counted = key != UNCALIBRATED and self.own is None
+        square = calibrator_class(key).square_work if counted else 0.0
+        return rows * classes * (1.0 + square * classes)
+
+    def stored(self) -> Cell | None:
+        """Return the cell if all that is wanted of it is on disk."""
+        return stored(self)
+
+    def compute(self) -> Cell:
+        """Compute the cell and store it."""
+        return compute(self)
+
+    def address(self) -> str:
+        """Return the content address of the cell."""
+        key = self.fit.calibrator
+        params = self._params(key)
+        parts = {
+            "format": _FORMAT,
+            "version": __version__,
+            "rows": self.facts.digests["rows"],
+            "seed": self.fit.seed,
+            "fraction": self.fit.fraction,
+            "calibrator": key,
+            "params": params,
+            "measures": list(METRICS),
+        }
+        text = json.dumps(parts, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def _params(self, key: str) -> dict[str, Any]:
+        if self.own is not None:
+            return {"class": self.own.path, **self.own.params}
+        return {} if key == UNCALIBRATED else calibrator_class(key)().get_params()
+
+    def path(self, suffix: str) -> Path:
+        """Return the file of the cell with this suffix."""
+        address = self.address()
+        return self.folder / address[:2] / f"{address}{suffix}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell holds: measures by evaluation and repair, and what the fit said."""
+
+    measures: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+def merge(requests: Iterable[Request]) -> dict[Fit, dict[str, tuple[str, ...]]]:
+    """Join the wishes of all experiments, so that each fit is made once.
+
+    Examples
+    --------
+    >>> fit = Fit("g", "s", "vs", 0)
+    >>> merge([Request(fit, "clean", ("direct",)), Request(fit, "clean", ("direct", "cord"))])
+    {Fit(group='g', set='s', calibrator='vs', seed=0, fraction=1.0): {'clean': ('direct', 'cord')}}
+    """
+    merged: dict[Fit, dict[str, tuple[str, ...]]] = {}
+    for request in requests:
+        wanted = merged.setdefault(request.fit, {})
+        before = wanted.get(request.evaluation, ())
+        wanted[request.evaluation] = tuple(dict.fromkeys((*before, *request.repairs)))
+    return merged
+
+
+def stored(task: Task) -> Cell | None:
+    """Return the cell if all that is wanted of it is on disk."""
+    held, notes = _held(task)
+    missing = any(
+        repair not in held.get(task.facts.digests[evaluation], {})
+        for evaluation, repairs in task.wanted.items()
+        for repair in repairs
+    )
+    return None if missing else _cell(task, held, notes)
+
+
+def compute(task: Task) -> Cell:
+    """Fit the map unless it is on disk, measure what is missing, and store it.
+
+    A calibrator that refuses the data is a result of the study, not its end.
+    """
+    held, notes = _held(task)
+    data = cached_set(task.spec)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            _measure_missing(task, data, held)
+    except (ValueError, ImportError) as error:
+        return Cell(failure=str(error))
+    except Exception as error:  # a class of somebody's own may raise anything
+        if task.own is None:
+            raise
+        return Cell(failure=f"{task.own.path} failed ({type(error).__name__}: {error})")
+    notes = tuple(dict.fromkeys((*notes, *(str(each.message) for each in caught))))
+    path = task.path(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps({"notes": notes, "measures": held}), encoding="utf-8")
+    return _cell(task, held, notes)
+
+
+def _held(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
+    path = task.path(".json")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        measures, notes = content["measures"], content["notes"]
+    except FileNotFoundError:
+        return {}, ()
+    except (ValueError, LookupError, TypeError, RecursionError):
+        measures = notes = None
+    if not isinstance(measures, dict) or not isinstance(notes, list):
+        raise InputError(str(path), "is no cell of a study", "remove it, and it is computed anew")
+    return measures, tuple(notes)
+
+
+def _cell(task: Task, held: dict[str, dict[str, Measured]], notes: tuple[str, ...]) -> Cell:
+    measures = {name: held[task.facts.digests[name]] for name in task.wanted}
+    return Cell(measures, notes)
+
+
+def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measured]]) -> None:
+    """Add the missing measures to ``held``; each report and each repair is made once."""
+    fit = task.fit
+    calibrator = None
+    if fit.calibrator != UNCALIBRATED:
+        calibrator = _fitted(task, data)
+    missing = {
+        name: [repair for repair in repairs if repair not in held.get(task.facts.digests[name], {})]
+        for name, repairs in task.wanted.items()
+    }
+    repairs: dict[str, Any] = {}
+    if any(repair != DIRECT for names in missing.values() for repair in names):
+        rows = data.calibration(fit.seed, fit.fraction)
+        original, decision, direct = _reports(calibrator, rows, data.kind)
+        for name in dict.fromkeys(each for names in missing.values() for each in names):
+            if name != DIRECT:
+                repair = make_repair(name, data.classes)
+                repairs[name] = repair.fit(original, direct, decision=decision)
+    for evaluation, names in missing.items():
+        if not names:
+            continue
+        rows = data.evaluated(fit.seed, evaluation)
+        original, decision, direct = _reports(calibrator, rows, data.kind)
+        here = held.setdefault(task.facts.digests[evaluation], {})
+        for name in names:
+            report = direct
+            if name != DIRECT:
+                report = repairs[name].transform(original, direct, decision=decision)
+            here[name] = measure(
+                name, report, rows.labels, original=original, decision=decision, direct=direct
+            )
+
+
+def _fitted(task: Task, data: SetData) -> Any:
+    if task.own is not None:  # a model file cannot hold it, so it is fitted again
+        calibrator = adapted(task.own.make(), data.kind)
+        rows = data.calibration(task.fit.seed, task.fit.fraction)
+        return calibrator.fit(rows.scores, rows.labels)
+    path = task.path(".safetensors")
+    if path.is_file():
+        found: Calibrator = load(path)
+        return found
+    rows = data.calibration(task.fit.seed, task.fit.fraction)
+    calibrator = make(task.fit.calibrator, input=data.kind)
+    calibrator.fit(rows.scores, rows.labels, **_features(calibrator, rows))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(calibrator, path)
+    return calibrator
+
+
+def _reports(
+    calibrator: Any, rows: Rows, kind: Kind
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """Return the original report, the decisions and the direct report."""
+    original = original_probabilities(rows.scores, kind)
+    decision = rows.scores.argmax(axis=1)
+    if calibrator is None:
+        return original, decision, original
+    direct = calibrator.predict_proba(rows.scores, **_features(calibrator, rows))
+    return original, decision, direct
+
+
+def _features(calibrator: Any, rows: Rows) -> dict[str, Any]:
+    """Return the features for the one calibrator that reads them."""
+    return {"features": rows.features} if takes_features(calibrator) else {}

@@ -1,0 +1,198 @@
+"""Ablations: minimal repair, other mean targets, other weights in the local reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cordcal_study.cells import Cell, Fit, Request
+from cordcal_study.chapters import (
+    COMPARED,
+    MAIN,
+    Chapter,
+    Entry,
+    Figure,
+    Part,
+    Table,
+    change,
+    number,
+    shown_finely,
+    text,
+)
+from cordcal_study.experiments.paired import REDUCTIONS
+from cordcal_study.plan import Plan
+from cordcal_study.repairs import CORDS, DIRECT, MINIMAL, STABLE_MINIMAL, TARGETS, weighted
+from cordcal_study.statistics import Test, wilcoxon_table
+from cordcal_study.tidy import Row, means, over_splits, reductions, tidy_rows
+
+WEIGHTS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_NAMES = {
+    MINIMAL: "Minimal repair",
+    STABLE_MINIMAL: "Minimal repair, stabilised",
+    TARGETS["none"]: "None (independent)",
+    TARGETS["reference"]: "Local-reference",
+    TARGETS["projected"]: "Pointwise-projected Base",
+    CORDS: "CORD",
+}
+_MINIMAL = (MINIMAL, STABLE_MINIMAL, CORDS)
+_TESTED = (
+    "Asterisks mark a significant reduction by CORD (two-sided Wilcoxon signed-rank test over "
+    "conditions, Holm-adjusted over the table: * p < 0.05, ** p < 0.01, *** p < 0.001), daggers "
+    "a significant increase. Bold: the lowest of the group."
+)
+
+
+def minimal_requests(plan: Plan) -> list[Request]:
+    """Ask for CORD and minimal repair."""
+    return list(plan.requests(plan.all_bases(), _MINIMAL))
+
+
+def minimal_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
+    """Tell CORD against minimal repair."""
+    rows = tidy_rows(asked, cells, COMPARED)
+    return Chapter(
+        key="minimal",
+        title="CORD against minimal repair",
+        paragraphs=(
+            "Minimal repair leaves a row alone unless its decision changed, and moves it just far "
+            "enough otherwise. Both keep every decision and the direct report's proportions among "
+            "the other classes. CORD lifts exact zeros first; stabilised, minimal repair does so "
+            "too, and that is the comparison of the two rules.",
+        ),
+        tables=(_table(plan, rows, _MINIMAL, MAIN, "minimal", "Repair", _TESTED),),
+        rows=rows,
+    )
+
+
+def target_requests(plan: Plan) -> list[Request]:
+    """Ask for CORD and the other mean targets."""
+    return list(plan.requests(plan.all_bases(), (*TARGETS.values(), CORDS)))
+
+
+def target_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
+    """Tell the mean targets."""
+    rows = tidy_rows(asked, cells, COMPARED)
+    caption = (
+        "|s̄ − b̄| is the distance, on evaluation rows, between the mean repaired mass and the "
+        f"mean direct mass on the decisions, in percentage points. {_TESTED}"
+    )
+    table = _table(
+        plan, rows, (*TARGETS.values(), CORDS), (*MAIN, "mean_gap"), "targets", "Target", caption
+    )
+    return Chapter(
+        key="targets",
+        title="The inherited mean against other targets",
+        paragraphs=(
+            "CORD keeps the mean mass that the direct report gives to the decisions. The variants "
+            "keep no mean, the mean of the local references, or that of the masses projected "
+            "row by row; all else is the same.",
+        ),
+        tables=(table,),
+        rows=rows,
+    )
+
+
+def _table(
+    plan: Plan,
+    rows: Sequence[Row],
+    repairs: Sequence[str],
+    measures: Sequence[str],
+    name: str,
+    heading: str,
+    caption: str,
+) -> Table:
+    conditions = over_splits(rows)
+    groups = means(conditions, "group", "repair", "measure")
+    tests = _tests(conditions, [repair for repair in repairs if repair != CORDS], measures)
+    lines: list[tuple[Entry, ...]] = []
+    for group in plan.study.groups:
+        if (group, CORDS, "ece") not in groups:
+            continue
+        for repair in repairs:
+            entries = [text(group), text(_NAMES[repair])]
+            for measure in measures:
+                shown = shown_finely(measure)
+                scale, digits = shown.scale, shown.digits
+                lowest = min(groups[group, each, measure] for each in repairs)
+                value = groups[group, repair, measure]
+                best = f"{scale * value:.{digits}f}" == f"{scale * lowest:.{digits}f}"
+                stars = _stars(tests.get((group, repair, measure)))
+                entries.append((number(scale * value, digits, strong=best, stars=stars),))
+            lines.append(tuple(entries))
+    header = ("Group", heading, *(shown_finely(measure).name for measure in measures))
+    return Table(name, f"Means over conditions and splits. {caption}", header, tuple(lines))
+
+
+def _tests(
+    conditions: Sequence[Row], variants: Sequence[str], measures: Sequence[str]
+) -> dict[tuple[str, ...], Test]:
+    """Test every variant against CORD in every group, adjusted over the whole table."""
+    differences: dict[tuple[str, str, str], list[float]] = {}
+    for variant in variants:
+        for row in reductions(conditions, base=variant, repair=CORDS):
+            if row.measure in measures:
+                differences.setdefault((row.group, variant, row.measure), []).append(row.value)
+    if not differences:
+        return {}
+    names = {f"{index}": place for index, place in enumerate(differences)}
+    tests = wilcoxon_table({name: differences[place] for name, place in names.items()})
+    return {names[test.cell]: test for test in tests}
+
+
+def _stars(test: Test | None) -> str:
+    if test is None:
+        return ""
+    return test.stars if test.mean > 0 else "†" * len(test.stars)
+
+
+def lambda_requests(plan: Plan) -> list[Request]:
+    """Ask for CORD with every weight."""
+    repairs = (DIRECT, *(weighted(weight) for weight in WEIGHTS))
+    return list(plan.requests(plan.all_bases(), repairs))
+
+
+def lambda_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
+    """Tell the sensitivity to λ."""
+    rows = tidy_rows(asked, cells, COMPARED)
+    conditions = over_splits(rows)
+    reduced: dict[tuple[float, str], float] = {}
+    for weight in WEIGHTS:
+        found = means(reductions(conditions, base=DIRECT, repair=weighted(weight)), "measure")
+        reduced |= {(weight, measure): found[measure,] for measure in MAIN}
+    lines = []
+    for weight in WEIGHTS:
+        parts: list[Part] = []
+        for measure in MAIN:
+            _, scale, digits = REDUCTIONS[measure]
+            parts.append(change(scale * reduced[weight, measure], digits, strong=weight == 0.5))
+        entries: list[Entry] = [text(f"{weight:.1f}", strong=weight == 0.5)]
+        lines.append((*entries, *((part,) for part in parts)))
+    table = Table(
+        "lambda",
+        "Mean reductions over all conditions, splits averaged first. λ weights the direct mass "
+        "in a changed row's reference; CORD takes 0.5 (bold).",
+        ("λ", *(REDUCTIONS[measure][0] for measure in MAIN)),
+        tuple(lines),
+    )
+    panels: list[dict[str, Any]] = []
+    for measure in MAIN:
+        name, scale, _ = REDUCTIONS[measure]
+        line = [scale * reduced[weight, measure] for weight in WEIGHTS]
+        panels.append(
+            {"title": "", "x": list(WEIGHTS), "y": name, "lines": {"reduction": {"mean": line}}}
+        )
+    return Chapter(
+        key="lambda",
+        title="Sensitivity to λ",
+        paragraphs=("All else is CORD; only the weight in the local reference changes.",),
+        tables=(table,),
+        figures=(
+            Figure(
+                "lambda",
+                "curves",
+                "Mean reductions over all conditions against λ.",
+                {"label": "λ", "panels": panels, "columns": len(MAIN)},
+            ),
+        ),
+        rows=rows,
+    )

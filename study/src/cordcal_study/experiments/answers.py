@@ -1,0 +1,254 @@
+"""Answers of language models: what repairing gains there, and what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from cordcal.calibrators import calibrator_class
+from cordcal_study.cells import UNCALIBRATED
+from cordcal_study.chapters import MAIN, Chapter, Entry, Table, number, shown_as, table_name, text
+from cordcal_study.experiments.league import results_of
+from cordcal_study.league.fixtures import ALL
+from cordcal_study.league.rounds import Played, Round
+from cordcal_study.plan import Plan
+from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT
+from cordcal_study.tidy import Result, means
+
+_REPAIRED = {CORDS: "CORD", LIFT: "lift", CAPPED: "lift, capped"}
+# Above this, the rows at the bound carry most of the overconfidence.
+_MOST = 0.5
+Values = Mapping[tuple[Any, ...], float]
+
+
+def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
+    """Tell the answers: all calibration rows, means over splits."""
+    groups = plan.study.answers
+    results = [
+        each for each in results_of(plan, rounds) if each.group in groups and each.rows == ALL
+    ]
+    values = means(results, "set", "calibrator", "repair", "measure")
+    sets = list(dict.fromkeys(each.set for each in results))
+    bases = _bases(results)
+    sources = len({each.source for each in results})
+    return Chapter(
+        key="answers",
+        title="Answers of language models",
+        paragraphs=tuple(_account(values, sets, bases, sources)) if bases else (),
+        tables=(
+            _counts(values, sets, bases),
+            _complete(values, sets, bases),
+            _bounds(values, sets, bases),
+        ),
+        rows=results,
+    )
+
+
+def _bases(results: Sequence[Result]) -> list[str]:
+    """Return the maps that may change answers and were repaired."""
+    keys = dict.fromkeys(each.calibrator for each in results if each.repair == CORDS)
+    return [key for key in keys if calibrator_class(key).role == "base"]
+
+
+def _scalers(values: Values, name: str) -> list[str]:
+    """Return the rivals, which keep answers by design, that changed none of a set."""
+    keys = dict.fromkeys(key for at, key, _, _ in values if at == name and key != UNCALIBRATED)
+    return [
+        key
+        for key in keys
+        if calibrator_class(key).role == "rival" and values[name, key, DIRECT, "tpcr"] == 0.0
+    ]
+
+
+def _best_scaler(values: Values, name: str, measure: str) -> tuple[float, str]:
+    """Return the lowest value of all scalers: chosen in hindsight, in their favour."""
+    return min((values[name, key, DIRECT, measure], key) for key in _scalers(values, name))
+
+
+def _won(values: Values, sets: Sequence[str], base: str, repair: str, measure: str) -> list[bool]:
+    return [
+        values[name, base, repair, measure] < _best_scaler(values, name, measure)[0]
+        for name in sets
+        if (name, base, repair, measure) in values
+    ]
+
+
+def _account(
+    values: Values, sets: Sequence[str], bases: Sequence[str], sources: int
+) -> Iterator[str]:
+    """Say what the figures say, and nothing that they do not."""
+    accuracy = fmean(values[name, UNCALIBRATED, DIRECT, "accuracy"] for name in sets)
+    tpcr = fmean(values[name, key, DIRECT, "tpcr"] for name in sets for key in bases)
+    yield (
+        f"{len(sets)} models, right in {100 * accuracy:.0f} % of their answers on average; the "
+        f"maps that may change answers change {100 * tpcr:.0f} % of them. Each repaired map is "
+        "set against the best of all scalers that keep the answer, chosen for every set and "
+        "measure by its value on the evaluation rows: that favours the scalers."
+        + (
+            " All models answer the same questions, so there is one source, and no interval."
+            if sources == 1
+            else ""
+        )
+    )
+    shares: dict[tuple[str, str], float] = {}
+    for repair in (CORDS, LIFT):
+        won = {
+            measure: [each for key in bases for each in _won(values, sets, key, repair, measure)]
+            for measure in MAIN
+        }
+        shares |= {(repair, measure): fmean(each) for measure, each in won.items()}
+        counts = ", ".join(
+            f"{shown_as(measure).name.split(' (')[0]} in {sum(won[measure])} of {len(won[measure])}"
+            for measure in ("nll", "brier", "ece")
+        )
+        name = _REPAIRED[repair]
+        yield f"Repaired by {name}, a map has the lower {counts} conditions (map × set)."
+    scores = min(
+        shares[repair, measure] for repair in (CORDS, LIFT) for measure in ("nll", "brier")
+    )
+    errors = max(shares[repair, "ece"] for repair in (CORDS, LIFT))
+    if scores > 0.5 > errors:
+        yield "So repairing wins by the proper scores, and not by ECE."
+    elif scores > 0.5:
+        yield "So repairing wins by the proper scores, and by ECE it does not mostly lose."
+    else:
+        yield "So repairing does not win by both proper scores here."
+    yield from _reason(values, sets, bases, lost=errors < 0.5)
+
+
+def _reason(
+    values: Values, sets: Sequence[str], bases: Sequence[str], *, lost: bool
+) -> Iterator[str]:
+    """Say why ECE is lost, if the rows at the bound are why."""
+    places = [(name, key) for name in sets for key in bases]
+    at = fmean(values[*place, CORDS, "at_bound"] for place in places)
+    there = fmean(
+        values[*place, CORDS, "at_bound"] * values[*place, CORDS, "bound_gap"] for place in places
+    )
+    whole = fmean(values[*place, CORDS, "gap"] for place in places)
+    if at == 0.0:
+        return
+    told = (
+        f"With CORD {100 * at:.0f} % of the rows have the least confidence that keeps their "
+        f"answer, and there it is {100 * there / at:+.0f} points from the accuracy of those "
+        f"rows. Alone they would put the mean confidence {100 * there:+.1f} points off; over all "
+        f"rows it is {100 * whole:+.1f}."
+    )
+    if lost and there > 0 and there >= _MOST * whole:
+        told += (
+            " Where the kept answer is probably wrong, no vector with that argmax can say so: the "
+            "second answer already has as much."
+        )
+    yield told
+    yield from _capped(values, [place for place in places if (*place, CAPPED, "nll") in values])
+
+
+def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Say what lift gains and pays if it takes mass from the other answers instead."""
+    if not places:
+        return
+    errors, losses = (
+        [fmean(values[*place, repair, measure] for place in places) for repair in (LIFT, CAPPED)]
+        for measure in ("ece", "nll")
+    )
+    yield (
+        f"With a cap, lift takes mass from the other answers instead of raising the kept one: ECE "
+        f"goes from {100 * errors[0]:.1f} to {100 * errors[1]:.1f} %, NLL from {losses[0]:.3f} to "
+        f"{losses[1]:.3f}."
+    )
+
+
+def _counts(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Table:
+    lines = []
+    for key in bases:
+        entries = [text(table_name(key))]
+        for repair in _REPAIRED:
+            for measure in MAIN:
+                won = _won(values, sets, key, repair, measure)
+                entries.append(text(f"{sum(won)}/{len(won)}" if won else "–"))
+        lines.append(tuple(entries))
+    header = [
+        f"{name}: {shown_as(measure).name.split(' (')[0]}"
+        for name in _REPAIRED.values()
+        for measure in MAIN
+    ]
+    return Table(
+        "answers-won",
+        "On how many sets a repaired map is below the best of all scalers that keep the answer, "
+        "which is chosen in hindsight for each set and measure.",
+        ("Map", *header),
+        tuple(lines),
+    )
+
+
+def _complete(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Table:
+    lines: list[tuple[Entry, ...]] = []
+    for name in sets:
+        best = {measure: _best_scaler(values, name, measure) for measure in MAIN}
+        rows = [("original", UNCALIBRATED, DIRECT)]
+        rows += [(table_name(key), key, DIRECT) for key in bases]
+        rows += [
+            (f"{table_name(key)} + {_REPAIRED[each]}", key, each)
+            for key in bases
+            for each in _REPAIRED
+        ]
+        kept = {
+            measure: min(
+                [best[measure][0]]
+                + [
+                    values[name, key, repair, measure]
+                    for _, key, repair in rows
+                    if repair != DIRECT and (name, key, repair, measure) in values
+                ]
+            )
+            for measure in MAIN
+        }
+        scaler = " / ".join(table_name(best[measure][1]) for measure in MAIN)
+        entries = [text(name), text(f"best scaler: {scaler}"), text("0.00")]
+        entries += [_shown(measure, best[measure][0], kept[measure]) for measure in MAIN]
+        lines.append(tuple(entries))
+        for label, key, repair in rows:
+            if (name, key, repair, "nll") not in values:
+                continue
+            tpcr = values[name, key, repair, "tpcr"]
+            found = [text(name), text(label), (number(100 * tpcr, 2),)]
+            for measure in MAIN:
+                least = kept[measure] if tpcr == 0.0 else None
+                found.append(_shown(measure, values[name, key, repair, measure], least))
+            lines.append(tuple(found))
+    return Table(
+        "answers",
+        "Every set: the best scaler for each measure, the original, and every map that may change "
+        "answers, direct and repaired. Bold: the lowest among those that keep every answer.",
+        ("Set", "Report", "TPCR (%)", *(shown_as(measure).name for measure in MAIN)),
+        tuple(lines),
+    )
+
+
+def _shown(measure: str, value: float, lowest: float | None) -> Entry:
+    shown = shown_as(measure)
+    return (number(shown.scale * value, shown.digits, strong=value == lowest),)
+
+
+def _bounds(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Table:
+    lines: list[tuple[Entry, ...]] = []
+    for name in sets:
+        for repair, words in _REPAIRED.items():
+            held = [key for key in bases if (name, key, repair, "gap") in values]
+            if not held:
+                continue
+            share, gap, whole = (
+                fmean(values[name, key, repair, part] for key in held)
+                for part in ("at_bound", "bound_gap", "gap")
+            )
+            shown = (number(100 * share, 1), number(100 * gap, 1, signed=True))
+            total = number(100 * whole, 1, signed=True)
+            lines.append((text(name), text(words), *((part,) for part in (*shown, total))))
+    return Table(
+        "answers-bound",
+        "Rows whose answer has the least mass that keeps it, means over maps: their share, and by "
+        "how many points their confidence exceeds their accuracy; last, the same of all rows.",
+        ("Set", "Repair", "Rows (%)", "gap there (pp)", "gap of all (pp)"),
+        tuple(lines),
+    )
