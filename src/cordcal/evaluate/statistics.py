@@ -1,4 +1,4 @@
-"""Resampling and intervals: paired bootstrap, losses per row, simultaneous intervals, tests."""
+"""Resampling and intervals: paired bootstrap, percentile intervals, joint bounds."""
 
 from __future__ import annotations
 
