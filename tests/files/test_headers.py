@@ -223,7 +223,7 @@ def test_quoted_cells(tmp_path: Path, cell: str, head: str) -> None:
     path = write(tmp_path, "\n".join([head] + [row] * 4) + "\n")
     assert shape_of(path) == (4, 2)
     (batch,) = open_scores(path, rest=True)
-    assert batch.rest.columns["text"].texts() == [cell.replace('""', '"')] * 4
+    assert batch.rest.columns["text"].to_text() == [cell.replace('""', '"')] * 4
 
 
 def test_a_quote_within_a_cell_is_a_character(tmp_path: Path) -> None:

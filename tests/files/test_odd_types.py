@@ -275,9 +275,9 @@ def test_damaged_feather_files_are_refused(tmp_path: Path) -> None:
 
 def test_text_that_csv_cannot_hold_is_not_written(tmp_path: Path) -> None:
     from cordcal.files import write_probabilities
-    from cordcal.files._rest import Rest, TextColumn
+    from cordcal.files._passthrough import Passthrough, TextColumn
 
-    rest = Rest({"key": TextColumn.of(["a", "b\0"])})
+    rest = Passthrough({"key": TextColumn.from_cells(["a", "b\0"], lambda: "text")})
     path = tmp_path / "out.csv"
     with pytest.raises(cordcal.InputError) as caught:
         write_probabilities(path, {"repaired": np.full((2, 2), 0.5)}, np.zeros(2, int), rest=rest)

@@ -26,7 +26,7 @@ class _Tables(Encoder, ABC):
 
     def _table(self, arrow: Any, block: OutputBlock) -> Any:
         passed = {} if block.rest is None else block.rest.columns
-        columns = {name: column.arrow(name) for name, column in passed.items()}
+        columns = {name: column.to_arrow(name) for name, column in passed.items()}
         own: dict[str, Any] = {"decision": arrow.array(block.decision)}
         if self.names is not None:
             own["decision_name"] = arrow.array([self.names[index] for index in block.decision])

@@ -15,7 +15,7 @@ from cordcal._errors import InputError
 from cordcal.files._arrow import class_names_in, matrix_of, readable, vector_of
 from cordcal.files._columns import FEATURE_NAMES, Grouping
 from cordcal.files._numpy import Chosen, Lazy
-from cordcal.files._rest import Rest
+from cordcal.files._passthrough import Passthrough
 
 Format = Literal["npz", "npy", "hdf5", "torch", "csv", "jsonl", "parquet", "feather"]
 
@@ -40,9 +40,10 @@ class Contents:
     class_names: tuple[str, ...] | None
     shapes: Mapping[str, tuple[int, ...]]
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    others: Callable[[str], Rest] | None = None
-    rest: Rest | None = None
+    others: Callable[[str], Passthrough] | None = None
+    rest: Passthrough | None = None
     header: bool | None = None
+    header_names: tuple[str, ...] = ()
     headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: tuple[Contents, ...] = ()
@@ -121,7 +122,7 @@ def table_contents(name: str, format: Format, table: Any, grouping: Grouping) ->
         grouping,
         lambda: len(table),
         names=stored or grouping.class_names,
-        others=lambda key: Rest.of_arrow(
+        others=lambda key: Passthrough.from_arrow(
             table, [each for each in table.column_names if each not in grouping.matrices[key]]
         ),
     )
@@ -146,7 +147,7 @@ def column_contents(
     rows: Callable[[], int],
     *,
     names: tuple[str, ...] | None,
-    others: Callable[[str], Rest] | None = None,
+    others: Callable[[str], Passthrough] | None = None,
 ) -> Contents:
     """Name what lies in a table."""
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.files._rest import Rest
+from cordcal.files._passthrough import Passthrough
 
 Layout = Literal["wide", "list"]
 """Reports as one column a class, or as one column of lists."""
@@ -32,7 +32,7 @@ class OutputBlock:
     reports: Mapping[str, npt.NDArray[Any]]
     decision: npt.NDArray[np.integer[Any]]
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    rest: Rest | None = None
+    rest: Passthrough | None = None
 
     def __len__(self) -> int:
         return int(self.decision.shape[0])

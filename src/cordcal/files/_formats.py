@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -32,8 +33,14 @@ from cordcal.files._lines import Lines, line_contents
 from cordcal.files._numpy import Archive, Header, Lazy, in_memory, read_array
 from cordcal.files._opening import FORMATS, NoRows, open_regular, read_whole
 from cordcal.files._parts import Parts, part_order, parts_of
+from cordcal.files._passthrough import (
+    PartColumns,
+    Passthrough,
+    TextColumn,
+    TextType,
+    text_type_of,
+)
 from cordcal.files._places import Places
-from cordcal.files._rest import Rest, TextColumn
 from cordcal.files._sources import Hdf5, Npy, Parquet, Source, Whole
 from cordcal.files._torch import is_torch, read_tensors
 
@@ -70,7 +77,9 @@ def open_source(path: str, places: Places) -> Source:
         return _ipc.Ipc(path, places)
     if starts_json(head):
         return Lines(path, opened, places)
-    return Whole(open_contents(path, places))
+    if head.startswith(b"PK"):
+        return Whole(open_contents(path, places))
+    return _CsvFile(path, places)
 
 
 def open_contents(path: str | os.PathLike[str], places: Places = NOTHING_TOLD) -> Contents:
@@ -238,7 +247,7 @@ def _open_csv(name: str, data: bytes, places: Places) -> Contents:
     )
     if places.classes is None and places.expected is None:
         contents = _without_positions(contents)
-    return replace(contents, header=table.has_header)
+    return replace(contents, header=table.has_header, header_names=tuple(table.header))
 
 
 def _without_positions(contents: Contents) -> Contents:
@@ -253,6 +262,39 @@ def _without_positions(contents: Contents) -> Contents:
     return replace(contents, class_names=names, headings=named, own_headings=own)
 
 
-def _other_cells(table: TextTable, taken: tuple[str, ...]) -> Rest:
+def _other_cells(table: TextTable, taken: tuple[str, ...]) -> Passthrough:
     cells = table.cells([heading for heading in table.header if heading not in taken])
-    return Rest({heading: TextColumn.of(column) for heading, column in cells.items()})
+    return Passthrough(
+        {
+            heading: TextColumn.from_cells(column, cache(partial(text_type_of, column)))
+            for heading, column in cells.items()
+        }
+    )
+
+
+class _CsvFile(Whole):
+    """A CSV file on the disk, read whole."""
+
+    def __init__(self, path: str, places: Places) -> None:
+        super().__init__(open_contents(path, places))
+        self.path, self.places = path, places
+
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the headings; whether their cells are numbers is read when it is asked for."""
+        scores = self.contents.columns[matrix]
+        path, places = self.path, self.places
+
+        @cache
+        def text_types() -> dict[str, TextType]:
+            # Read again, because the cells of all parts together may not fit into memory.
+            others = open_contents(path, places).others
+            assert others is not None
+            columns: Mapping[str, Any] = others(matrix).columns
+            return {name: column.text_type() for name, column in columns.items()}
+
+        def text_type(name: str) -> TextType:
+            return text_types()[name]
+
+        names = [name for name in self.contents.header_names if name not in scores]
+        columns = {name: TextColumn.from_cells([], partial(text_type, name)) for name in names}
+        return [PartColumns(path, Passthrough(columns), lambda column: iter(()))]

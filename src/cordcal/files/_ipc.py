@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
 from cordcal.files._contents import Contents, table_contents
 from cordcal.files._opening import no_rows
+from cordcal.files._passthrough import PartColumns
 from cordcal.files._places import Places
-from cordcal.files._sources import SAMPLE_ROWS, Source, Span, row_bytes, spans_of_rows
+from cordcal.files._sources import (
+    SAMPLE_ROWS,
+    Source,
+    Span,
+    row_bytes,
+    schema_columns,
+    spans_of_rows,
+)
 
 MAGIC = b"ARROW1"
 
@@ -46,6 +55,11 @@ class Ipc(Source):
         """Return the first rows."""
         return table_contents(self.path, "feather", self.first, self.grouping)
 
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the columns of the schema."""
+        scores = self.grouping.matrices[matrix]
+        return schema_columns(self.path, self.schema, scores, partial(_column_chunks, self.path))
+
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False
     ) -> Iterator[Contents]:
@@ -75,18 +89,38 @@ class Ipc(Source):
             yield found
 
     def _reader(self, columns: list[str] | None) -> Any:
-        options = None
+        places = None
         if columns is not None:
             places = sorted(self.schema.get_field_index(name) for name in set(columns))
-            options = self.arrow.ipc.IpcReadOptions(included_fields=places)
-        return self.arrow.ipc.open_file(self.arrow.OSFile(self.path), options=options)
+        return _open_file(self.path, places)
 
-    @contextmanager
-    def _named(self, where: str | None = None) -> Iterator[None]:
-        try:
-            yield
-        except (self.arrow.ArrowException, OSError, OverflowError) as error:
-            raise not_readable(where or self.path, error, "Feather") from error
+    def _named(self, where: str | None = None) -> AbstractContextManager[None]:
+        return _readable(where or self.path)
+
+
+def _open_file(path: str, fields: list[int] | None) -> Any:
+    arrow, _ = import_arrow()
+    options = None if fields is None else arrow.ipc.IpcReadOptions(included_fields=fields)
+    return arrow.ipc.open_file(arrow.OSFile(path), options=options)
+
+
+def _column_chunks(path: str, column: str) -> Iterator[Any]:
+    """Read one column of a Feather file."""
+    with _readable(path):
+        reader = _open_file(path, [_open_file(path, None).schema.get_field_index(column)])
+        for at in range(reader.num_record_batches):
+            batch = reader.get_batch(at)
+            batch.validate(full=True)
+            yield batch.column(0)
+
+
+@contextmanager
+def _readable(where: str) -> Iterator[None]:
+    arrow, _ = import_arrow()
+    try:
+        yield
+    except (arrow.ArrowException, OSError, OverflowError) as error:
+        raise not_readable(where, error, "Feather") from error
 
 
 def read_ipc(name: str, data: bytes, places: Places) -> Contents:

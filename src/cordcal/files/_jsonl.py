@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal.files._columns import Grouping, Sort, grouped
+from cordcal.files._passthrough import MISSING
 from cordcal.files._places import Places
-from cordcal.files._rest import MISSING
 
 Row = dict[str, Any]
 # What a number may be; null is NaN, and a truth value is not a number.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from cordcal.files._arrow import import_arrow
 from cordcal.files._columns import Grouping
@@ -14,9 +15,10 @@ from cordcal.files._contents import Contents, column_contents
 from cordcal.files._jsonl import Row, group_keys, matrix_of, parse_lines, values_of, vector_of
 from cordcal.files._numpy import Lazy
 from cordcal.files._opening import check_size, limit, no_rows
+from cordcal.files._passthrough import JsonColumn, PartColumns, Passthrough
 from cordcal.files._places import Places
-from cordcal.files._rest import Rest, ValueColumn
 from cordcal.files._sources import SAMPLE_ROWS, Source, spans_of_rows
+from cordcal.files._unify import JsonType, common_json_type
 
 
 class Lines(Source):
@@ -28,8 +30,6 @@ class Lines(Source):
 
     def __init__(self, path: str, opened: Callable[[], BinaryIO], places: Places) -> None:
         self.path, self._opened = path, opened
-        self._typing = threading.Lock()
-        self._types: dict[str, Any] | None = None
         with opened() as file:
             lines = list(islice(_filled_lines(file, path), SAMPLE_ROWS))
         if not lines:
@@ -46,6 +46,7 @@ class Lines(Source):
                 if places.rest:
                     self.keys |= dict.fromkeys(parse_lines(path, [line], rows)[0])
                 rows += 1
+        self._types = _JsonTypes(path, opened, tuple(self.keys))
         self.spans = tuple(spans_of_rows(rows, size))
         self.starts = [starts[first] for first, _ in self.spans]
 
@@ -63,49 +64,51 @@ class Lines(Source):
                 lines = islice(_filled_lines(file, self.path), stop - start)
                 rows = parse_lines(self.path, (line for _, line in lines), start)
                 found = self._contents(rows)
-                yield replace(found, rest=self._rest(rows, wanted[0])) if rest else found
+                yield replace(found, rest=self._passthrough(rows, wanted[0])) if rest else found
 
     def _contents(self, rows: list[Row]) -> Contents:
         return line_contents(self.path, rows, self.grouping)
 
-    def _rest(self, rows: list[Row], matrix: str) -> Rest:
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the keys of all rows."""
+        return [PartColumns(self.path, self._passthrough([], matrix), lambda column: iter(()))]
+
+    def _passthrough(self, rows: list[Row], matrix: str) -> Passthrough:
         taken = self.grouping.matrices[matrix]
-        return Rest(
+        return Passthrough(
             {
-                key: ValueColumn(values_of(key, rows), lambda key=key: self._type(key))  # type: ignore[misc]
+                key: JsonColumn(values_of(key, rows), partial(self._types.get, key))
                 for key in self.keys
                 if key not in taken
             }
         )
 
-    def _type(self, key: str) -> Any:
-        """Return the Arrow type of a value in all rows, text where there is none."""
-        with self._typing:
+
+class _JsonTypes:
+    """The type of the values of each key in all rows, inferred when it is first needed."""
+
+    def __init__(self, path: str, opened: Callable[[], BinaryIO], keys: Sequence[str]) -> None:
+        self._path, self._opened, self._keys = path, opened, keys
+        self._lock = threading.Lock()
+        self._types: dict[str, JsonType] | None = None
+
+    def get(self, key: str) -> JsonType:
+        """Return a type; text if there is no other that holds all values."""
+        with self._lock:
             if self._types is None:
                 self._types = self._infer()
         return self._types[key]
 
-    def _infer(self) -> dict[str, Any]:
+    def _infer(self) -> dict[str, JsonType]:
         arrow, _ = import_arrow()
-        found: dict[str, Any] = dict.fromkeys(self.keys, arrow.null())
+        types = dict.fromkeys(self._keys, JsonType(arrow.null()))
         with self._opened() as file:
-            lines = (line for _, line in _filled_lines(file, self.path))
-            while rows := parse_lines(self.path, islice(lines, SAMPLE_ROWS)):
-                for key in self.keys:
-                    found[key] = _together(arrow, found[key], [row.get(key) for row in rows])
-        # A column without any value: text holds nothing as well as another type.
-        return {
-            key: arrow.string() if kind == arrow.null() else kind for key, kind in found.items()
-        }
-
-
-def _together(arrow: Any, kind: Any, values: list[Any]) -> Any:
-    """Return a type for what was seen and some more values."""
-    try:
-        schemas = [arrow.schema([("x", each)]) for each in (kind, arrow.infer_type(values))]
-        return arrow.unify_schemas(schemas, promote_options="permissive").field("x").type
-    except (arrow.ArrowException, OverflowError):
-        return arrow.string()
+            lines = (line for _, line in _filled_lines(file, self._path))
+            while rows := parse_lines(self._path, islice(lines, SAMPLE_ROWS)):
+                for key in self._keys:
+                    values = [row.get(key) for row in rows]
+                    types[key] = common_json_type([types[key], JsonType.infer(values)])
+        return types
 
 
 def line_contents(name: str, rows: list[Row], grouping: Grouping) -> Contents:

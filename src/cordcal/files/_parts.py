@@ -18,6 +18,7 @@ from cordcal._validation.names import class_order
 from cordcal.files._columns import FEATURE_NAMES
 from cordcal.files._contents import Contents
 from cordcal.files._opening import NoRows, no_rows
+from cordcal.files._passthrough import PartColumns
 from cordcal.files._places import Places
 from cordcal.files._sources import Source, Span
 
@@ -150,6 +151,7 @@ class Parts(Source):
     def _spans_of(self, matrix: str) -> tuple[Span, ...]:
         self._counts: list[int] = []
         self._dtypes: list[np.dtype[Any]] = []
+        self._columns: list[PartColumns] = []
         found: list[Span] = []
         for part in self.parts:
             done = found[-1][1] if found else 0
@@ -173,6 +175,8 @@ class Parts(Source):
             if key in self._sample.matrices and key in sample.matrices:
                 part_order(self._sample, sample, key, self._places)  # refuses other classes
         self._dtypes.append(source.dtype_of(matrix))
+        if self._places.rest:
+            self._columns += source.part_columns(matrix)
         return source.spans_of(matrix)
 
     def dtype_of(self, matrix: str) -> np.dtype[Any]:
@@ -184,6 +188,11 @@ class Parts(Source):
         """Return how many rows of a matrix each part has."""
         spans = iter(self.spans_of(matrix))
         return [sum(stop - start for start, stop in islice(spans, count)) for count in self._counts]
+
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the passthrough columns of each part."""
+        self.spans_of(matrix)
+        return self._columns
 
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from cordcal.files._hdf5 import DataSets
 from cordcal.files._memory import empty
 from cordcal.files._numpy import Chosen, Lazy, read_header, unreadable
 from cordcal.files._opening import NoRows, no_rows, open_regular
+from cordcal.files._passthrough import PartColumns, Passthrough, concat
 from cordcal.files._places import Places
-from cordcal.files._rest import Rest, joined
 
 # A batch is at most 16 MiB of scores: some hundred times what a thread's cache holds, and
 # small enough that a dozen copies in flight stay far below what the imports take.
@@ -59,6 +60,10 @@ class Source(ABC):
     def dtype_of(self, matrix: str) -> np.dtype[Any]:
         """Return the dtype of a matrix."""
         return self.sample().matrices[matrix].dtype
+
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the passthrough columns of each file of a table, without rows."""
+        return []
 
     @abstractmethod
     def pieces(
@@ -244,6 +249,11 @@ class Parquet(Source):
         """Return the dtype of a matrix, which is known from the first rows."""
         return self._dtypes[matrix]
 
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the columns of the schema."""
+        scores = self.grouping.matrices[matrix]
+        return schema_columns(self.path, self.schema, scores, partial(_column_chunks, self.path))
+
     def pieces(
         self, first: int, wanted: Sequence[str], *, rest: bool = False
     ) -> Iterator[Contents]:
@@ -308,7 +318,7 @@ def _filled(
         return first
     matrices: dict[str, npt.NDArray[Any]] = {}
     vectors: dict[str, list[npt.NDArray[Any]]] = {}
-    rests: list[Rest | None] = []
+    rests: list[Passthrough | None] = []
     done = 0
     for start, length, part in chain([begun], slices):
         with renumber_rows(start):
@@ -324,5 +334,21 @@ def _filled(
         done += length
     together = {key: np.concatenate(parts) for key, parts in vectors.items()}
     found = Contents.of(first.path, first.format, matrices, together, first.class_names)
-    rest, names, own = joined(rests), first.headings, first.own_headings
+    rest, names, own = concat(rests), first.headings, first.own_headings
     return replace(found, rest=rest, headings=names, own_headings=own)
+
+
+def _column_chunks(path: str, column: str) -> Iterator[Any]:
+    """Read one column of a Parquet file."""
+    _, parquet = import_arrow()
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=[column]):
+            yield batch.column(0)
+
+
+def schema_columns(
+    path: str, schema: Any, scores: Sequence[str], chunks: Callable[[str], Iterator[Any]]
+) -> list[PartColumns]:
+    """Return the columns of an Arrow file except those of the scores."""
+    names = [name for name in schema.names if name not in scores]
+    return [PartColumns(path, Passthrough.from_arrow(schema.empty_table(), names), chunks)]

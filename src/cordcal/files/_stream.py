@@ -21,9 +21,8 @@ from cordcal.files import _scores
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source
 from cordcal.files._kinds import check_whole_vectors
+from cordcal.files._passthrough import Passthrough, PassthroughSchema, concat
 from cordcal.files._places import Places
-from cordcal.files._rest import Rest, SameColumns
-from cordcal.files._rest import joined as joined_rest
 from cordcal.files._sources import SAMPLE_ROWS, Source, Span
 
 
@@ -45,7 +44,7 @@ class Batch:
         The numbers of the rows in the file, where some between them are left out.
     weights : ndarray or None
         One weight a row, where they were asked for.
-    rest : Rest or None
+    rest : Passthrough or None
         The other columns of a table, where they were asked for.
     """
 
@@ -55,7 +54,7 @@ class Batch:
     features: npt.NDArray[Any] | None = None
     kept: npt.NDArray[np.intp] | None = None
     weights: npt.NDArray[Any] | None = None
-    rest: Rest | None = None
+    rest: Passthrough | None = None
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -137,7 +136,7 @@ class ScoreFile:
         self.spans = source.spans_of(key)
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-        self._same_columns: SameColumns | None = None
+        self._schema: PassthroughSchema | None = None
         self._own_names = sample.own_names_of(key) or places.class_names
         self._source, self._places = source, places
         self._labels = _scores.label_key(sample, key, places)
@@ -149,8 +148,10 @@ class ScoreFile:
         )
 
     def go_into(self, suffix: str) -> None:
-        """Refuse parts whose other columns do not fit into one file of such a name."""
-        self._same_columns = SameColumns(suffix)
+        """Settle the passthrough columns of several parts for one file with such a suffix."""
+        parts = self._source.part_columns(self.key) if self.with_rest else []
+        if len(parts) > 1:
+            self._schema = PassthroughSchema(parts, suffix)
 
     @property
     def own_names(self) -> tuple[str, ...] | None:
@@ -191,8 +192,6 @@ class ScoreFile:
         wanted = [self.key, *(name for name in found if name is not None)]
         pieces = self._source.pieces(first, wanted, rest=self._places.rest)
         apart = self._features_apart(self.spans[first:])
-        if first and self._same_columns is not None:  # the first part is that of row 0
-            self._rest_of(next(self._source.pieces(0, wanted, rest=True)))
         for start, stop in self.spans[first:]:
             features = None if apart is None else next(apart).values
             # Nothing here may hold on to a batch while the next one is read.
@@ -270,13 +269,10 @@ class ScoreFile:
         values = _scores.in_order(values, contents, self.key, self.class_names, self._places)
         values = values.astype(self.dtype, copy=False)
         kept = None if self.numbers is None else self.numbers[start:stop]
-        rest = self._rest_of(contents)
+        rest = contents.rest
+        if rest is not None and self._schema is not None:
+            rest = self._schema.conform(rest, stop - start)
         return Batch(start, values, labels, features, kept, weights, rest)
-
-    def _rest_of(self, contents: Contents) -> Rest | None:
-        if contents.rest is None or self._same_columns is None:
-            return contents.rest
-        return self._same_columns(contents.rest, contents.path)
 
     def _check_label_numbers(self, truth: npt.NDArray[Any], contents: Contents) -> None:
         own = contents.own_names_of(self.key) or self._places.class_names
@@ -418,5 +414,5 @@ def joined(parts: list[Batch]) -> Batch:
         return None if columns[0] is None else np.concatenate(columns)
 
     values, labels, features, weights = map(together, ("values", "labels", "features", "weights"))
-    rest = joined_rest([part.rest for part in parts])
+    rest = concat([part.rest for part in parts])
     return Batch(parts[0].first, values, labels, features, None, weights, rest)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal.files._encoding import Encoded, Encoder, OutputBlock
 from cordcal.files._header import is_number
-from cordcal.files._rest import MISSING
+from cordcal.files._passthrough import MISSING
 
 # What makes a spreadsheet take a cell for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -47,7 +47,7 @@ class CSV(Encoder):
             names = self._words(self.names)
             kept = [names[index] for index in kept]
         passed = [] if block.rest is None else block.rest.columns.values()
-        before = [self._words(column.texts()) for column in passed]
+        before = [self._words(column.to_text()) for column in passed]
         rows = [report.astype(np.str_) for report in block.reports.values()]
         more = [np.asarray(column).astype(np.str_) for column in block.extra.values()]
         lines = (
@@ -91,7 +91,7 @@ class JSONL(Encoder):
         """Return the lines, with the shortest digits that read back as the same numbers."""
         passed = {} if block.rest is None else block.rest.columns
         columns = [
-            [(key, _json(value)) for value in column.values()] for key, column in passed.items()
+            [(key, _json(value)) for value in column.to_json()] for key, column in passed.items()
         ]
         decision = block.decision.tolist()
         columns.append([("decision", str(index)) for index in decision])

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal.files._arrow_encoding import Feather, Parquet
 from cordcal.files._encoding import Encoder, Layout, Npy, OutputBlock
+from cordcal.files._passthrough import Passthrough
 from cordcal.files._replacing import naming, replacing
-from cordcal.files._rest import Rest
 from cordcal.files._text_encoding import CSV, JSONL
 
 ENCODERS: dict[str, type[Encoder]] = {
@@ -55,7 +55,7 @@ def write_probabilities(
     extra: Mapping[str, npt.NDArray[Any]] | None = None,
     overwrite: bool = True,
     spreadsheet: bool = False,
-    rest: Rest | None = None,
+    rest: Passthrough | None = None,
 ) -> None:
     """Write reports to a npz, npy, CSV, JSONL, Parquet or Feather file, chosen by the suffix.
 
@@ -76,7 +76,7 @@ def write_probabilities(
     spreadsheet : bool
         In CSV, begin words that a spreadsheet would take for formulas (those that
         start with ``=``, ``+``, ``-`` or ``@``) with an apostrophe.
-    rest : Rest, optional
+    rest : Passthrough, optional
         Columns of the input, which stand first; npz and npy files leave them out.
     """
     block = OutputBlock(reports, decision, {} if extra is None else extra, rest)

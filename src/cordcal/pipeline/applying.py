@@ -20,7 +20,7 @@ from cordcal._errors import InputError
 from cordcal.files._encoding import Layout, OutputBlock
 from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
-from cordcal.files._rest import Rest, joined
+from cordcal.files._passthrough import Passthrough, concat
 from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import encoder_for, write_probabilities
 from cordcal.pipeline._overlap import overlapped
@@ -69,7 +69,7 @@ class Repairer(ABC):
         """How the input has its scores: one column a class, or one array."""
         return "wide" if next(iter(self.files.values())).columns else "list"
 
-    def rest(self, parts: Parts) -> Rest | None:
+    def rest(self, parts: Parts) -> Passthrough | None:
         """Return the columns of the input that are passed on, those of the first file first."""
         first, *others = (batch.rest for batch in parts)
         if first is None:
@@ -78,7 +78,7 @@ class Repairer(ABC):
         taken = {column for file in self.files.values() for column in file.consumed}
         found = first.without(taken)
         for other in others:
-            found = found if other is None else found.beside(other.without(taken))
+            found = found if other is None else found.merge(other.without(taken))
         return found
 
     model: Any
@@ -403,7 +403,7 @@ def report_at_once(
         together(block.reports for block in blocks),
         np.concatenate([block.decision for block in blocks]),
         together(block.extra for block in blocks),
-        joined([block.rest for block in blocks]),
+        concat([block.rest for block in blocks]),
     )
     records = [
         {"rows": len(each.encoded), "changed": each.changed, "skipped": each.skipped}
