@@ -1,10 +1,12 @@
-"""Measure how good the advice is: where the truth is known, and on rows never seen.
+"""Measure what following the recommendation of `compare` costs, on rows it has not seen.
 
-Run with ``OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/advice.py [folder]``.
-The first part needs nothing.  The second fits calibrators on some rows of each set in the
-folder, takes the advice on others, and counts its regret on the rest: the NLL of the advised
-report minus that of the best report that keeps every decision, in hindsight.  Every cell is
-printed as it ends; ``--cells F.jsonl`` keeps it, and a later run goes on from there.
+Run with ``OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/advice.py FOLDER``.
+From each file of scores in the folder it draws ``--rows`` rows.  Half of them fit calibrators,
+the other half choose an option, and the remaining rows of the file are unseen.  The regret is
+the NLL of the chosen option on the unseen rows minus that of the best option in hindsight.
+"The default on all rows" uses both halves to fit, since it has nothing to choose: its regret
+can be negative.  Every cell is printed when it is done; ``--cells F.jsonl`` keeps it, and a
+later run continues from there.
 """
 
 from __future__ import annotations
@@ -15,227 +17,158 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
 import cordcal
-from cordcal.calibrators import Size
+from cordcal._validation.scores import original_probabilities
 from cordcal.evaluate.comparison import Comparison
+from cordcal.evaluate.statistics import ORIGINAL, Output
+from cordcal.preserving import PreservingCalibrator
 
-DRAWS = 200
-ROWS = 1000
-CALIBRATORS = ("ts", "ets", "vs", "svs", "sms", "irova-ts", "irm")
-# What the advice chose among reports within chance of the lowest before confidence sets.
-FORMERLY_SIMPLEST_FIRST = ("uncalibrated", "ts", "ets", "irm", "svs", "vs", "irova-ts", "sms")
-# Matrices of more classes take minutes a fit.
-MOST_CLASSES = 200
-FEWEST_UNSEEN = 500
-
-
-class Fixed:
-    """A map that is known already: logits divided by a temperature, tilted, and seldom wild."""
-
-    def __init__(self, key: str, numbers: int, temperature=1.0, tilt=0.0, wild=0) -> None:
-        self.key, self.title, self.size = key, key, Size(fixed=numbers)
-        self.temperature, self.tilt, self.wild = temperature, tilt, wild
-        self.keeps_argmax = True
-
-    def fit(self, scores, labels):
-        return self
-
-    def predict_proba(self, scores):
-        logits = scores / self.temperature
-        top = logits.argmax(axis=1)[:, None]
-        # A tilt of the top class up in one half of the rows and down in the other.
-        half = np.where(scores[:, :1] > scores[:, 1:2], 1.0, -1.0) * self.tilt
-        np.put_along_axis(
-            logits, top, np.take_along_axis(logits, top, 1) + np.maximum(half, 0.0), axis=1
-        )
-        if self.wild:
-            logits[:: self.wild] *= 40.0
-        logits -= logits.max(axis=1, keepdims=True)
-        p = np.exp(logits)
-        return p / p.sum(axis=1, keepdims=True)
-
-    def get_params(self, deep=True):
-        return {}
-
-    def __sklearn_clone__(self):
-        return self
+# The default and its members, so that every option is a simpler rival of the default.
+CALIBRATORS = (
+    *("ts", "ets", "mono", "vs", "svs", "irova", "irova-ts", "irm", "sms", "dir-odir"),
+    "blend",
+)
+DEFAULT: Output = ("blend", "lift")
+ALL_ROWS = "the default on all rows"
+MIN_UNSEEN, MAX_UNSEEN = 500, 20_000
 
 
-def simulated(seed: int, rows: int = ROWS, classes: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Draw logits whose softmax at temperature 2 is the truth, and labels from it."""
-    rng = np.random.default_rng(seed)
-    logits = 3.0 * rng.normal(size=(rows, classes))
-    p = np.exp(logits / 2.0)
-    p /= p.sum(axis=1, keepdims=True)
-    return logits, (p.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1)
+def recommended(comparison: Comparison) -> Output:
+    advice = comparison.recommendation
+    if advice.key is None or advice.output is None:
+        return ORIGINAL  # without a recommendation, nothing is changed
+    return advice.key, advice.output
 
 
-def standard_errors(maps: list[Fixed], seed: int = 10_000) -> float:
-    """Return the true gap between two maps, in standard errors of the rows of one draw."""
-    logits, labels = simulated(seed, 200_000)
-    losses = [-np.log(each.predict_proba(logits)[np.arange(len(labels)), labels]) for each in maps]
-    gap = losses[0] - losses[1]
-    return float(gap.mean() / (gap.std() / np.sqrt(ROWS / 2)))
+def lowest_estimate(comparison: Comparison) -> Output:
+    return min(comparison.preserving(), key=lambda option: comparison.measures(*option)["nll"])
 
 
-def shares(maps: list[Fixed]) -> dict[str, float]:
-    """Return how often each report is advised."""
-    advised = []
-    for seed in range(DRAWS):
-        found = cordcal.compare(*simulated(seed), maps, seed=seed)
-        advised.append(found.recommendation.key)
-    return {key: advised.count(key) / DRAWS for key in ["uncalibrated", *(m.key for m in maps)]}
-
-
-def known_truth() -> None:
-    # Clearly worse is by five standard errors of a draw: a rule under which an equal map passes
-    # in nineteen draws of twenty must let some pass that are worse by two to three.
-    worse, true = Fixed("simple", 1, 3.6), Fixed("true", 9, 2.0)
-    print(f"a simpler map that is worse by {standard_errors([worse, true]):.1f} standard errors:")
-    print(f"  advised: {shares([worse, true])}   (simple: below 5 %)", flush=True)
-    lucky = Fixed("wild", 30, 2.0, wild=400)
-    print("the same beside a map that is right but for a few wild rows:")
-    print(f"  advised: {shares([worse, true, lucky])}   (simple: below 5 %)", flush=True)
-    first, second = Fixed("simple", 1, 1.85), Fixed("other", 9, 2.165)
-    print(f"two maps that differ by {standard_errors([first, second]):.2f} standard errors:")
-    print(f"  advised: {shares([first, second])}   (simple: above 90 %)", flush=True)
-
-
-Report = tuple[str, str]
-
-
-def formerly(found: Comparison) -> Report:
-    """Choose as before: the simplest of those within chance of the lowest NLL."""
-    lowest = lowest_estimate(found)
-    equals = [
-        pair
-        for pair in found.keepers()
-        if pair == lowest or not found.difference(pair, lowest, "nll").clear
-    ]
-    return min(equals, key=lambda pair: FORMERLY_SIMPLEST_FIRST.index(pair[0]))
-
-
-def lowest_estimate(found: Comparison) -> Report:
-    return min(found.keepers(), key=lambda pair: found.measures(*pair)["nll"])
-
-
-def advised(found: Comparison) -> Report:
-    advice = found.recommendation
-    if advice.key is None or advice.report is None:  # nothing was advised: leave things be
-        return ("uncalibrated", "original")
-    return (advice.key, advice.report)
-
-
-RULES: dict[str, Callable[[Comparison], Report]] = {
-    "advice": advised,
-    "formerly": formerly,
-    "lowest": lowest_estimate,
-    "always ts": lambda found: ("ts", "direct"),
-    "always sms + CORD": lambda found: ("sms", "repaired"),
+RULES: dict[str, Callable[[Comparison], Output]] = {
+    "the recommendation": recommended,
+    "always the default": lambda comparison: DEFAULT,
+    "lowest estimate": lowest_estimate,
+    "always ts": lambda comparison: ("ts", "direct"),
+    "always sms + CORD": lambda comparison: ("sms", "repaired"),
 }
 
 
-def cell(values: np.ndarray, labels: np.ndarray, kind: str, rows: int, seed: int) -> dict:
-    """Return the regret of every rule with so many rows of a set."""
+class Cell(TypedDict):
+    """One file, one number of rows, one seed."""
+
+    set: str
+    classes: int
+    rows: int
+    seed: int
+    seconds: float
+    chosen: dict[str, Output]
+    regret: dict[str, float]
+
+
+def measure(
+    values: np.ndarray, labels: np.ndarray, kind: str, rows: int, seed: int
+) -> tuple[dict[str, Output], dict[str, float]]:
+    """Return what every rule chooses on some rows of a file, and its regret on the others."""
     order = np.random.default_rng(seed).permutation(len(labels))
-    fit, test, unseen = order[: rows // 2], order[rows // 2 : rows], order[rows : rows + 20_000]
-    found = cordcal.compare(
+    fit, test, unseen = np.split(order[: rows + MAX_UNSEEN], [rows // 2, rows])
+
+    def unseen_nll(calibrator: str | None, repair: str | None, on: np.ndarray) -> float:
+        model = PreservingCalibrator(calibrator, input=kind, repair=repair)
+        model.fit(values[on], labels[on])
+        return cordcal.metrics.nll(model.predict_proba(values[unseen]), labels[unseen])
+
+    comparison = cordcal.compare(
         values[fit], labels[fit], CALIBRATORS, input=kind, evaluation=(values[test], labels[test])
     )
-    truth = {}
-    for key, report in found.keepers()[1:]:
-        repair = "lift" if report == "lift" else "cord"
-        model = cordcal.PreservingCalibrator(key, input=kind, repair=repair).fit(
-            values[fit], labels[fit]
-        )
-        loss = cordcal.metrics.nll(model.predict_proba(values[unseen]), labels[unseen])
-        truth[f"{key} {report}"] = loss
-    from cordcal._validation.scores import original_probabilities
-
-    plain = original_probabilities(values[unseen], kind)
-    truth["uncalibrated original"] = cordcal.metrics.nll(plain, labels[unseen])
-    best = min(truth.values())
-    chosen = {name: rule(found) for name, rule in RULES.items()}
-    return {
-        "chosen": chosen,
-        "regret": {name: truth[" ".join(pair)] - best for name, pair in chosen.items()},
-        "truth": truth,
-        "floored": found.recommendation.floored,
-        "concerns": [concern.key for concern in found.concerns],
+    truth = {
+        (key, output): unseen_nll(key, "lift" if output == "lift" else "cord", fit)
+        for key, output in comparison.preserving()
+        if key != ORIGINAL[0]
     }
+    plain = original_probabilities(values[unseen], kind)
+    truth[ORIGINAL] = cordcal.metrics.nll(plain, labels[unseen])
+    best = min(truth.values())
+    chosen = {name: rule(comparison) for name, rule in RULES.items()}
+    regret = {name: truth[option] - best for name, option in chosen.items()}
+    regret[ALL_ROWS] = unseen_nll(None, None, order[:rows]) - best
+    return chosen, regret
 
 
 def cells(
-    folder: Path, sizes: list[int], seeds: int, done: set[tuple[str, int, int]]
-) -> Iterator[dict]:
-    for seed in range(seeds):
+    folder: Path, sizes: list[int], seeds: list[int], max_classes: int, done: set[object]
+) -> Iterator[Cell]:
+    for seed in seeds:
         for path in sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_size):
             if "features" in path.name:
                 continue
-            found = cordcal.files.read_scores(path)
-            if found.labels is None or found.values.shape[1] > MOST_CLASSES:
+            scores = cordcal.files.read_scores(path)
+            if scores.labels is None or scores.values.shape[1] > max_classes:
                 continue
             for rows in sizes:
-                few = len(found.labels) < rows + FEWEST_UNSEEN
-                if few or (path.stem, rows, seed) in done:
+                enough = len(scores.labels) >= rows + MIN_UNSEEN
+                if not enough or (path.stem, rows, seed) in done:
                     continue
                 began = time.perf_counter()
                 try:
-                    one = cell(found.values, found.labels, found.kind, rows, seed)
+                    chosen, regret = measure(scores.values, scores.labels, scores.kind, rows, seed)
                 except ValueError as error:
                     print(f"{path.stem} {rows} {seed}: {error}", flush=True)
                     continue
-                took = time.perf_counter() - began
-                classes = found.values.shape[1]
-                about = {"set": path.stem, "classes": classes, "rows": rows, "seed": seed}
-                yield {**about, "seconds": took, **one}
+                yield {
+                    "set": path.stem,
+                    "classes": scores.values.shape[1],
+                    "rows": rows,
+                    "seed": seed,
+                    "seconds": time.perf_counter() - began,
+                    "chosen": chosen,
+                    "regret": regret,
+                }
 
 
-def regrets(folder: Path, sizes: list[int], seeds: int, kept: Path | None) -> None:
-    found = []
-    if kept is not None and kept.exists():
-        found = [json.loads(line) for line in kept.read_text().splitlines()]
-    done = {(one["set"], one["rows"], one["seed"]) for one in found}
-    for one in cells(folder, sizes, seeds, done):
-        found.append(one)
-        written = {name: round(value, 4) for name, value in one["regret"].items()}
-        print(f"{one['set']} {one['rows']} {one['seed']}: {one['chosen']['advice']} {written}")
-        if kept is not None:
-            with kept.open("a") as file:
-                file.write(json.dumps(one) + "\n")
-    for rows in sizes:
-        for few, group in ((True, "K ≤ 30"), (False, "K > 30")):
-            some = [one for one in found if one["rows"] == rows and (one["classes"] <= 30) == few]
-            if some:
-                table(f"regret in nats, {rows} rows, {group}, {len(some)} cells", some)
-
-
-def table(title: str, found: list[dict]) -> None:
+def show(title: str, some: list[Cell]) -> None:
     print(title)
-    for name in RULES:
-        values = [one["regret"][name] for one in found]
-        worst = max(found, key=lambda one: one["regret"][name])
+    for name in some[0]["regret"]:
+        values = [cell["regret"][name] for cell in some]
+        worst = max(some, key=lambda cell: cell["regret"][name])
         print(
-            f"  {name:18} mean {np.mean(values):.4f}  worst {max(values):.4f} "
+            f"  {name:24} mean {np.mean(values):+.4f}  worst {max(values):+.4f} "
             f"({worst['set']} {worst['seed']})"
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--rows", type=int, action="append")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, action="append", help="by default 1000 and 3000")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--max-classes", type=int, default=200, help="more take minutes a fit")
     parser.add_argument("--cells", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    if given.folder is None:
-        known_truth()
-    else:
-        regrets(given.folder, given.rows or [1000, 3000], given.seeds, given.cells)
+    results: list[Cell] = []
+    if options.cells is not None and options.cells.exists():
+        results = [json.loads(line) for line in options.cells.read_text().splitlines()]
+    done: set[object] = {(cell["set"], cell["rows"], cell["seed"]) for cell in results}
+    sizes = options.rows or [1000, 3000]
+    seeds = list(range(options.first_seed, options.first_seed + options.seeds))
+    for cell in cells(options.folder, sizes, seeds, options.max_classes, done):
+        results.append(cell)
+        regret = {name: round(value, 4) for name, value in cell["regret"].items()}
+        option = cell["chosen"]["the recommendation"]
+        print(f"{cell['set']} {cell['rows']} {cell['seed']}: {option} {regret}", flush=True)
+        if options.cells is not None:
+            with options.cells.open("a") as file:
+                file.write(json.dumps(cell) + "\n")
+    for rows in sizes:
+        some = [cell for cell in results if cell["rows"] == rows]
+        if some:
+            sets = len({cell["set"] for cell in some})
+            show(f"regret in nats, {rows} rows, {len(some)} cells, {sets} files", some)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison, Interval
 
 LEVEL = 0.95
+# On average nothing beats the default, so a stronger proof is asked of what would replace it.
+LEVEL_AGAINST_DEFAULT = 0.99
 DEFAULT: Output = ("blend", "lift")
 # From this share on, rows at lift's lower bound visibly raise the mean confidence.
 MANY_AT_BOUND = 0.05
@@ -197,7 +199,9 @@ def recommend(comparison: Comparison) -> Recommendation:
         reason = f"Check first: {blocking[0].with_full_stop}"
         return Recommendation(None, None, False, reason, rows, before, {}, blocking=blocking)
     options, reference = comparison.preserving(), reference_option(comparison)
-    better = [] if reference is None else clearly_better(comparison, reference, options, "nll")
+    better: list[Output] = []
+    if reference is not None:
+        better = clearly_better(comparison, reference, options, "nll", LEVEL_AGAINST_DEFAULT)
     if reference is not None and not better:
         chosen = reference
     else:
@@ -223,7 +227,11 @@ def reference_option(comparison: Comparison) -> Output | None:
 
 
 def clearly_better(
-    comparison: Comparison, reference: Output, options: Sequence[Output], metric: str
+    comparison: Comparison,
+    reference: Output,
+    options: Sequence[Output],
+    metric: str,
+    level: float = LEVEL,
 ) -> list[Output]:
     """Return the options that beat the reference by more than chance explains.
 
@@ -238,7 +246,7 @@ def clearly_better(
     drawn = np.stack([comparison.resampled[option][metric] for option in others], axis=1)
     leads = sign * (comparison.measures(*reference)[metric] - values)
     resampled = sign * (comparison.resampled[reference][metric][:, None] - drawn)
-    bounds = joint_lower_bounds(leads, resampled, LEVEL)
+    bounds = joint_lower_bounds(leads, resampled, level)
     return [option for option, bound in zip(others, bounds, strict=True) if bound > ROUNDING]
 
 
