@@ -50,7 +50,7 @@ print(lines[0]["choices"][0]["logprobs"]["content"][0]["top_logprobs"])
 import cordcal
 
 answers = cordcal.llm.read_answers(path, options=["A", "B", "C", "D"])
-print(answers.record)
+print(answers.summary)
 
 # %%
 # The scores are log-probabilities, so a calibrator takes them as ``input="logits"``. Questions
@@ -91,10 +91,10 @@ print(json.loads(first)["repaired"])
 #
 # .. code-block:: console
 #
-#    $ cordcal fit answers.jsonl --answers even --options A,B,C,D --output model.safetensors
-#    $ cordcal apply model.safetensors new.jsonl --answers even --options A,B,C,D \
+#    $ cordcal fit answers.jsonl --answers --options ABCD --output model.safetensors
+#    $ cordcal apply model.safetensors new.jsonl --answers --options ABCD \
 #        --output repaired.jsonl
-#    $ cordcal check repaired.jsonl --answers even --options A,B,C,D --original new.jsonl \
+#    $ cordcal check repaired.jsonl --answers --options ABCD --original new.jsonl \
 #        --max tpcr=0
 #
 # What it can and cannot do

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 LETTERS = "ABCDE"
-ANSWERS = ("--answers", "even")
+ANSWERS = ("--answers",)
 
 
 def reply(rng: np.random.Generator, count: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_same_lines_come_back_with_a_vector_that_keeps_the_answer(
     call, folder: Path, missing: str
 ) -> None:
-    how = ("--answers", missing)
+    how = ("--answers", "--missing", missing)
     code, _, errors = call("fit", "cal.jsonl", *how, "--calibrator", "svs")
     assert code == 0, errors
     assert "300 questions; " in errors
@@ -107,21 +107,40 @@ def test_compare_reads_answers(call, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fit", "cal.jsonl", "--answers", "refuse"), "or write --answers even"),
+        (("fit", "cal.jsonl", *ANSWERS, "--missing", "refuse"), "or pass --missing even"),
         (
             ("fit", "cal.jsonl"),
             "model's answers are read with cordcal.llm.read_answers, or --answers",
         ),
-        (("fit", "bare.jsonl", *ANSWERS), "row 0 lists no options; say what all questions have, "),
+        (
+            ("fit", "bare.jsonl", *ANSWERS),
+            "row 0 does not list its options; name the options of all questions, as in ",
+        ),
         (
             ("apply", "m.safetensors", "bare.jsonl", *ANSWERS, "--options", "D,C,B,A"),
             "name them in the model's order, with --options A,B,C,D",
         ),
-        (("fit", "cal.jsonl", "--answers", "odd"), "--answers is 'odd'; pass 'even', 'other'"),
+        (
+            ("fit", "cal.jsonl", *ANSWERS, "--missing", "odd"),
+            "--missing is 'odd'; pass one of even",
+        ),
+        (("fit", "cal.jsonl", "--options", "ABCD"), "--options goes with --answers only"),
+        (
+            ("fit", "cal.jsonl", *ANSWERS, "--options", "yes"),
+            "--options is 'yes'; name two or more",
+        ),
+        (
+            ("fit", "cal.jsonl", *ANSWERS, "--normalize", "words"),
+            "--normalize is 'words'; pass one of none, characters, bytes, tokens",
+        ),
+        (
+            ("fit", "cal.jsonl", *ANSWERS, "--normalize", "characters"),
+            "does not have one log-likelihood per option; leave it out",
+        ),
         (("fit", "cal.jsonl", *ANSWERS, "--variants", "some"), "--variants is 'some'; pass one of"),
         (
-            ("fit", "cal.jsonl", *ANSWERS, "--labels", "y.npy"),
-            "name its field with --labels-column",
+            ("fit", "cal.jsonl", *ANSWERS, "--columns", "a,b"),
+            "name a field of probabilities with --key",
         ),
         (("fit", "cal.jsonl", *ANSWERS, "--labels-column", "id"), "as in --labels-column target"),
         (("apply", "m.safetensors", "cal.jsonl", *ANSWERS), "options but the model was fitted on"),
@@ -135,8 +154,8 @@ def test_compare_reads_answers(call, folder: Path) -> None:
             "--drop-rest does not go with --answers; leave it out",
         ),
         (
-            ("apply", "m.safetensors", "new.jsonl", "--answers", "other"),
-            "but the model has none; read the answers as for fitting, with --answers even",
+            ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--missing", "other"),
+            "but the model has none; read the answers as for fitting, with --missing even",
         ),
         (
             ("check", "new.jsonl", *ANSWERS, "--key", "mine", "--max", "nll=1"),
@@ -155,7 +174,7 @@ def test_one_sentence(call, folder: Path, arguments: tuple[str, ...], message: s
 
 
 def test_variants_as_they_are_named(call, folder: Path) -> None:
-    merged = "with variants of a token added up"
+    merged = "with several spellings of an option added up"
     fit = ("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--force")
     assert merged in call(*fit, "--variants", "spaces")[2]
     assert merged not in call(*fit, "--variants", "exact")[2]
@@ -179,11 +198,11 @@ def test_bad_lines_are_left_out_and_counted(call, folder: Path) -> None:
     apply = ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "out.jsonl", "--force")
     code, _, errors = call(*apply)
     assert code == 2
-    assert "new.jsonl: row 0 is no JSON object" in errors
+    assert "new.jsonl: row 0 is not valid JSON" in errors
     code, _, errors = call(*apply, "--on-error", "skip")
     assert code == 0, errors
     for line in (
-        "skipped 1 row: is no JSON object",
+        "skipped 1 row: is not valid JSON",
         "skipped 1 row: has no log-probabilities",
         "skipped 1 row: has more options than the model was fitted on",
         "out.jsonl: 297 questions; ",
@@ -225,12 +244,131 @@ def test_an_audit_leaves_a_bad_line_out_of_both_files(call, folder: Path) -> Non
     assert call("audit", *ANSWERS, *pair)[0] == 2
     code, out, errors = call("audit", *ANSWERS, *pair, "--on-error", "skip", "--json")
     assert code == 0, errors
-    assert "skipped 3 rows: is no JSON object" in errors
+    assert "skipped 2 rows: is not valid JSON" in errors
+    assert "skipped 1 row: is not in out.jsonl, or invalid there" in errors
     assert json.loads(out)["changes"]["n"] == 297
-    (folder / "out.jsonl").write_text((folder / "out.jsonl").read_text() + "{}\n")
-    code, _, errors = call("audit", *ANSWERS, *pair, "--on-error", "skip")
+
+
+def rewrite(path: Path, change) -> None:
+    """Replace the lines of a file by what a function makes of them."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in change(lines)))
+
+
+def without(field: str):
+    return lambda lines: [
+        {name: value for name, value in line.items() if name != field} for line in lines
+    ]
+
+
+def test_questions_are_matched_by_id_then_by_row_then_by_position(call, folder: Path) -> None:
+    call("fit", "new.jsonl", *ANSWERS, "--calibrator", "svs", "--output", "m.safetensors")
+    spoil(folder / "new.jsonl", *SPOILT)
+    apply = ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "out.jsonl", "--force")
+    assert call(*apply, "--on-error", "skip")[0] == 0
+    rewrite(folder / "out.jsonl", lambda lines: lines[::-1])
+    check = ("check", "out.jsonl", *ANSWERS, "--original", "new.jsonl", "--max", "tpcr=0")
+    code, out, errors = call(*check)
+    assert (code, out) == (0, "✓ tpcr is 0, within 0\n"), errors
+    assert "2 of the lines of new.jsonl are not in out.jsonl" in errors
+    pair = ("--original", "new.jsonl", "--direct", "out.jsonl")
+    code, out, errors = call("audit", *ANSWERS, *pair, "--on-error", "skip", "--json")
+    assert code == 0, errors
+    assert json.loads(out)["changes"] | {"n": 298, "n_changed": 0} == json.loads(out)["changes"]
+
+    rewrite(folder / "out.jsonl", without("id"))  # only the row numbers are left
+    assert call(*check)[:2] == (0, "✓ tpcr is 0, within 0\n")
+    rewrite(folder / "out.jsonl", without("row"))
+    code, _, errors = call(*check)
     assert code == 2
-    assert "new.jsonl has 300 lines but out.jsonl has 301; both must hold the same" in errors
+    assert "new.jsonl has 300 lines but out.jsonl has 298" in errors
+    code, _, errors = call(*check, "--join", "id")
+    assert code == 2
+    assert "out.jsonl: row 0 has no id" in errors
+
+
+def test_questions_that_only_one_file_has_are_named(call, folder: Path) -> None:
+    call("fit", "new.jsonl", *ANSWERS, "--calibrator", "svs", "--output", "m.safetensors")
+    call("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "out.jsonl")
+    gone = [json.loads(line)["id"] for line in (folder / "new.jsonl").read_text().splitlines()][:4]
+    rewrite(folder / "new.jsonl", lambda lines: lines[4:])
+    code, _, errors = call(
+        "check", "out.jsonl", *ANSWERS, "--original", "new.jsonl", "--max", "tpcr=0"
+    )
+    assert code == 2
+    assert f"has the id {gone[0]!r}, {gone[1]!r}, {gone[2]!r} and 1 more, which new.jsonl" in errors
+    pair = ("--original", "new.jsonl", "--direct", "out.jsonl")
+    assert call("audit", *ANSWERS, *pair)[0] == 2
+    assert call("audit", *ANSWERS, *pair, "--on-error", "skip")[0] == 0
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_labels_are_joined_by_id_in_any_order(call, folder: Path, suffix: str) -> None:
+    """The normal case of a Batch API: replies in any order, without options or answers."""
+    labelled = [json.loads(line) for line in (folder / "cal.jsonl").read_text().splitlines()]
+    rng = np.random.default_rng(1)
+    batch = [
+        {
+            "custom_id": f"q-{row}",
+            "response": {"status_code": 200, "body": {"choices": labelled[row]["choices"]}},
+        }
+        for row in rng.permutation(300).tolist()
+    ]
+    (folder / "batch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in batch))
+    gold = [(f"q-{row}", line["answer"]) for row, line in enumerate(labelled)]
+    if suffix == "csv":
+        lines = ["custom_id,answer", *(",".join(pair) for pair in gold)]
+    else:
+        lines = [json.dumps({"custom_id": key, "answer": answer}) for key, answer in gold]
+    (folder / f"gold.{suffix}").write_text("\n".join(lines))
+    how = (*ANSWERS, "--options", "ABCDE", "--calibrator", "ts", "--json", "--force")
+    fit = ("fit", "batch.jsonl", *how, "--labels", f"gold.{suffix}")
+    code, joined, errors = call(*fit, "--join", "custom_id")
+    assert code == 0, errors
+    rewrite(folder / "cal.jsonl", without("options"))
+    code, expected, errors = call("fit", "cal.jsonl", *how)
+    assert code == 0, errors
+    held = [json.loads(text)["construction"]["n"] for text in (joined, expected)]
+    assert held == [300, 300]
+    assert call(*fit)[0] == 0  # custom_id is found without --join
+
+    code, _, errors = call("fit", "batch.jsonl", *how)
+    assert code == 2
+    assert "does not say which option is right" in errors
+    (folder / f"gold.{suffix}").write_text("\n".join(lines[:-2]))
+    code, _, errors = call(*fit)
+    assert code == 2
+    assert f"gold.{suffix} lacks custom_id " in errors
+    assert "'q-298'" in errors
+    assert "'q-299'" in errors
+    assert call(*fit, "--on-error", "skip")[0] == 0
+    (folder / f"gold.{suffix}").write_text("\n".join([*lines, lines[-1]]))
+    code, _, errors = call(*fit)
+    assert code == 2
+    assert f"gold.{suffix}: row 300 has the custom_id 'q-299' of row 299 again" in errors
+
+
+def test_groups_may_be_a_field_of_the_lines(call, folder: Path) -> None:
+    rewrite(
+        folder / "cal.jsonl",
+        lambda lines: [
+            {**line, "doc": {"subject": "law" if row % 3 else "art"}}
+            for row, line in enumerate(lines)
+        ],
+    )
+    spoil(folder / "cal.jsonl", *SPOILT)
+    code, out, errors = call(
+        *("compare", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--on-error", "skip"),
+        *("--groups-column", "subject", "--json"),
+    )
+    assert code == 0, errors
+    assert '"law"' in out
+    assert '"art"' in out
+    code, _, errors = call(
+        "compare", "new.jsonl", *ANSWERS, "--calibrator", "ts", "--groups-column", "topic"
+    )
+    assert code == 2
+    assert "new.jsonl has no field 'topic'" in errors
 
 
 def test_the_story_of_each_repair_stands_in_one_field(call, folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_parts_and_the_next_step_keep_the_answer(call, tmp_path: Path, scores: n
 
 def test_answers_have_no_header(call, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
-    code, _, errors = call("fit", "a.jsonl", "--answers", "even", "--header", "--output", "m.st")
+    code, _, errors = call("fit", "a.jsonl", "--answers", "--header", "--output", "m.st")
     assert code == 2
     assert "--header does not go with --answers" in errors
 

@@ -23,8 +23,8 @@ TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
     "key", "columns", "labels_column", "features_columns", "weights_column", "groups_column",
-    "answers", "options", "variants", "calibrator", "repair", "preserve", "on_error",
-    "scheduler", "most", "least", "file",
+    "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "preserve",
+    "on_error", "scheduler", "most", "least", "file",
 }  # fmt: skip
 
 

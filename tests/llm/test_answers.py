@@ -11,7 +11,6 @@ import pytest
 
 from cordcal import PreservingCalibrator
 from cordcal.llm import read_answers, write_answers
-from cordcal.llm.answers import picked
 from errors import refused
 
 LETTERS = ["A", "B", "C"]
@@ -62,8 +61,8 @@ def test_every_layout_gives_the_same_row(tmp_path: Path, layout: str) -> None:
     answers = read_answers(written(tmp_path, line), options=LETTERS)
     np.testing.assert_allclose(np.exp(answers.scores), [[0.6, 0.3, 0.1]], rtol=1e-12)
     assert answers.labels.tolist() == [1]
-    assert answers.names == ("A", "B", "C")
-    assert answers.record.n_incomplete == 0
+    assert answers.class_names == ("A", "B", "C")
+    assert answers.summary.n_incomplete == 0
 
 
 @pytest.mark.parametrize("answer", [1, "1", "B", "b", "(B)", "green"])
@@ -76,7 +75,7 @@ def test_variants_of_a_token_are_one_option(tmp_path: Path) -> None:
     listed = {" A": math.log(0.4), "A": math.log(0.2), "a": math.log(0.1), "B": math.log(0.3)}
     answers = read_answers(written(tmp_path, chat(listed)), options=["A", "B"])
     np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.3]], rtol=1e-12)
-    assert answers.record.n_merged == 1
+    assert answers.summary.n_merged == 1
     strict = read_answers(written(tmp_path, chat(listed)), options=["A", "B"], variants=str)
     np.testing.assert_allclose(np.exp(strict.scores), [[0.2, 0.3]], rtol=1e-12)
 
@@ -96,16 +95,16 @@ def test_what_is_not_listed_is_spread_within_its_bound(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.15, 0.05, 0.05]], rtol=1e-12)
     one = read_answers(written(tmp_path, chat(TOP)), options=["A", "B", "C"])
     assert np.exp(one.scores[0, 2]) == pytest.approx(0.05)
-    record = answers.record
+    record = answers.summary
     assert record.n_incomplete == 1
-    assert record.largest_unseen == pytest.approx(0.1)
-    assert record.mean_stray == pytest.approx(0.05)
+    assert record.max_unlisted == pytest.approx(0.1)
+    assert record.mean_other_tokens == pytest.approx(0.05)
 
 
 def test_what_is_not_listed_may_have_a_column(tmp_path: Path) -> None:
     answers = read_answers(written(tmp_path, chat(TOP)), options=["A", "B"], missing="other")
     np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.15, 0.15]], rtol=1e-9)
-    assert answers.names == ("A", "B", "other")
+    assert answers.class_names == ("A", "B", "other")
 
 
 def test_what_is_not_listed_may_be_refused(tmp_path: Path) -> None:
@@ -121,14 +120,14 @@ def test_questions_of_different_length_are_masked(tmp_path: Path) -> None:
         {"options": ["a cat", "a dog", "both"], "logprobs": [-1.0, -0.2, -3.0], "answer": 2},
     )
     answers = read_answers(path)
-    assert answers.names == ("A", "B", "C")
+    assert answers.class_names == ("A", "B", "C")
     assert answers.scores[0, 2] == -math.inf
     assert answers.labels.tolist() == [1, 2]
 
 
 def test_sums_and_ties_are_told(tmp_path: Path) -> None:
     path = written(tmp_path, {"probabilities": [0.5, 0.5, 0.2]}, {"probabilities": [1.0, 0.0, 0.0]})
-    record = read_answers(path).record
+    record = read_answers(path).summary
     assert (record.n_rescaled, record.n_tied) == (1, 1)
     assert np.isfinite(read_answers(path).scores).all()  # a stated zero is not impossible
 
@@ -162,13 +161,13 @@ def test_the_order_in_a_mapping_does_not_move_options(tmp_path: Path) -> None:
         {"logprobs": {"A": -0.2, "B": -2.0}, "answer": "B"},
     )
     answers = read_answers(path)
-    assert answers.names == ("A", "B")
+    assert answers.class_names == ("A", "B")
     assert answers.labels.tolist() == [1, 1]
     assert answers.scores.argmax(axis=1).tolist() == [1, 0]
     lines = ({"No": -0.1, "Yes": -3.0}, {"Yes": -0.3, "No": -1.0})
     words = written(tmp_path, *({"logprobs": line, "answer": "Yes"} for line in lines))
     answers = read_answers(words)
-    assert answers.names == ("No", "Yes")
+    assert answers.class_names == ("No", "Yes")
     assert answers.scores == pytest.approx(np.array([[-0.1, -3.0], [-1.0, -0.3]]))
     assert answers.labels.tolist() == [1, 1]
     numbered = written(tmp_path, *({"logprobs": line, "answer": 1} for line in lines))
@@ -179,21 +178,27 @@ def test_the_order_in_a_mapping_does_not_move_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ({"text": "hello"}, "row 0 has no log-probabilities; ask the interface"),
+        ({"text": "hello"}, "row 0 has no log-probabilities; request them"),
         ({"logprobs": [-1.0, -2.0], "options": ["a", "b", "c"]}, "has 2 numbers for 3 options"),
-        ({"logprobs": [-1.0, -2.0], "answer": "Z"}, "has the answer 'Z', which is none of its 2"),
-        ({"probabilities": [0.5, -0.5]}, "has a number that is no probability"),
+        (
+            {"logprobs": [-1.0, -2.0], "answer": "Z"},
+            "has the answer 'Z', which is not one of its 2",
+        ),
+        ({"probabilities": [0.5, -0.5]}, "has a number that is not a probability"),
         (chat({"Hmm": -0.1}, sampled="Hmm"), "lists none of its options"),
         ({"logprobs": [-1.0]}, "has one option; drop it"),
-        ({"logprobs": {"C": -1.0, "A": -2.0}}, "names A, C but not B; say what all questions"),
-        ({"logprobs": [-math.inf, -math.inf]}, "gives no option a chance"),
-        ({"logprobs": {"A": 1000.0, "B": 0.0}}, "has a number that is no probability"),
+        (
+            {"logprobs": {"C": -1.0, "A": -2.0}},
+            "names A, C but not B; name the options of all questions",
+        ),
+        ({"logprobs": [-math.inf, -math.inf]}, "gives every option probability zero"),
+        ({"logprobs": {"A": 1000.0, "B": 0.0}}, "has a number that is not a probability"),
         ({"logprobs": [10**400, -1]}, "has no log-probabilities"),
-        ({"logprobs": [-1.0, -2.0], "answer": "9" * 5000}, "which is none of its 2 options"),
+        ({"logprobs": [-1.0, -2.0], "answer": "9" * 5000}, "which is not one of its 2 options"),
         ({"choices": [{"logprobs": {"content": "A"}}]}, "has no log-probabilities"),
         ({"choices": [{"logprobs": {"content": ["A"]}}]}, "has no log-probabilities"),
         ({"response": {"body": "too many requests"}}, "has no log-probabilities"),
-        (chat({"A": -0.1, "B": -2.0}) | {"options": None}, r"as in options=\"A,B,C,D\""),
+        (chat({"A": -0.1, "B": -2.0}) | {"options": None}, r"as in options=\"ABCD\""),
         ({"choices": [{"logprobs": {"content": [{"tok": "A"}]}}]}, "has no log-probabilities"),
         ({"choices": [{"logprobs": {"top_logprobs": [{"A": None}]}}]}, "lists none of its options"),
     ],
@@ -218,7 +223,7 @@ def test_a_file_that_is_no_jsonl(tmp_path: Path) -> None:
 
 def test_more_options_than_letters(tmp_path: Path) -> None:
     answers = read_answers(written(tmp_path, {"logprobs": [-float(at) for at in range(1, 31)]}))
-    assert answers.names[25:] == ("Z", "26", "27", "28", "29")
+    assert answers.class_names[25:] == ("Z", "26", "27", "28", "29")
     write_answers(tmp_path / "out.jsonl", answers, {"repaired": np.exp(answers.scores)})
 
 
@@ -243,13 +248,13 @@ def test_lines_that_cannot_be_used_are_left_out_and_told(tmp_path: Path) -> None
     answers = read_answers(path, on_error="skip")
     assert answers.rows.tolist() == [1, 4]
     assert answers.skipped == {
-        0: "is no JSON object",
+        0: "is not valid JSON",
         2: "has no log-probabilities",
-        3: "has an answer that is none of its options",
+        3: "has an answer that is not one of its options",
     }
     assert answers.labels is None
-    assert "1 without the right option" in str(answers.record)
-    labelled = read_answers(path, on_error="skip", labelled=True)
+    assert "1 without the right option" in str(answers.summary)
+    labelled = read_answers(path, on_error="skip", label_use="required")
     assert labelled.rows.tolist() == [1]
     assert labelled.labels.tolist() == [1]
     assert labelled.skipped[4] == "does not say which option is right"
@@ -258,15 +263,18 @@ def test_lines_that_cannot_be_used_are_left_out_and_told(tmp_path: Path) -> None
     path.write_text("no JSON\n")
     with refused(rows=[]):
         read_answers(path, on_error="skip")
-    with refused("on_error", naming=["'ignore'", "'stop'", "'skip'"]):
+    with refused("on_error", naming=["'ignore'", "stop", "skip"]):
         read_answers(path, on_error="ignore")  # type: ignore[arg-type]
 
 
 def test_questions_are_picked_with_their_columns(tmp_path: Path) -> None:
-    lines = [{"options": LETTERS[:count], "logprobs": [-1.0] * count} for count in (2, 3, 2)]
+    lines = [
+        {"options": LETTERS[:count], "logprobs": dict.fromkeys(LETTERS[:count], -1.5)}
+        for count in (2, 3, 2)
+    ]
     answers = read_answers(written(tmp_path, *lines), missing="other")
-    two = picked(answers, np.array([True, False, True]))
-    assert two.names == ("A", "B", "other")
+    two = answers.select(np.array([0, 2]))
+    assert two.class_names == ("A", "B", "other")
     np.testing.assert_array_equal(two.scores, answers.scores[[0, 2]][:, [0, 1, 3]])
     assert two.rows.tolist() == [0, 2]
 

@@ -8,16 +8,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cordcal._errors import InputError
 from cordcal.cli._console import describe_changes, echo_info, echo_skipped, show_json
 from cordcal.cli._options import InputOptions
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from cordcal import PreservingCalibrator
     from cordcal.files import ScoreFile, Scores
     from cordcal.llm import Answers
     from cordcal.pipeline._refusals import OnError
+
+    Rows = npt.NDArray[np.intp]
+    LabelUse = Literal["optional", "required", "ignored"]
 
 # Fields that may contain probabilities written by cordcal, per role, likeliest first. Other roles
 # are read from the fields of the language model's API.
@@ -26,7 +33,6 @@ _FIELDS = {"repaired": ("repaired",), "direct": ("direct", "repaired")}
 _NOT_WITH_ANSWERS = {
     "--columns": "name a field of probabilities with --key",
     "--class-names": "name the options of all questions with --options",
-    "--labels": "store the right answer in each line, and name its field with --labels-column",
     "--features": "leave it out",
     "--features-columns": "leave it out",
     "--weights": "leave it out",
@@ -41,7 +47,7 @@ def read_answer_file(
     inputs: InputOptions,
     *,
     role: str = "scores",
-    labelled: bool = False,
+    label_use: LabelUse = "optional",
     on_error: OnError = "stop",
 ) -> Answers:
     """Read answers with the given options, and print a summary of what was read."""
@@ -50,20 +56,31 @@ def read_answer_file(
     for option in inputs.used():
         if option in _NOT_WITH_ANSWERS:
             raise InputError(option, "does not go with --answers", _NOT_WITH_ANSWERS[option])
-    missing: Any = inputs.answers
-    variants: Any = inputs.variants or "loose"
-    field = inputs.key or _detect_field(path, role)
+    # read_answers refuses other values of these.
+    choices: dict[str, Any] = {
+        "missing": inputs.missing or "even",
+        "variants": inputs.variants or "loose",
+        "normalize": inputs.normalize or "none",
+    }
     answers = read_answers(
         path,
         options=inputs.options,
-        label=inputs.labels_column,
-        field=field,
-        missing=missing,
-        variants=variants,
-        labelled=labelled,
+        labels=inputs.labels,
+        join=None if inputs.labels is None else inputs.join,
+        labels_column=inputs.labels_column,
+        label_use=label_use,
+        key=inputs.key or _detect_field(path, role),
         on_error=on_error,
+        **choices,
     )
-    echo_info(f"{path}: {answers.record}")
+    echo_info(f"{path}: {answers.summary}")
+    metrics = answers.summary.metrics
+    if "acc_norm" in metrics and inputs.normalize is None:
+        also = f" of {metrics['acc']:.2%}" if "acc" in metrics else ""
+        echo_info(
+            f"{path}: predictions are those of acc{also} (largest log-likelihood), not of acc_norm "
+            f"of {metrics['acc_norm']:.2%} (per character), which --normalize characters keeps"
+        )
     return answers
 
 
@@ -77,26 +94,44 @@ def _detect_field(path: str, role: str) -> str | None:
 
 
 def read_answer_scores(
-    path: str, inputs: InputOptions, *, role: str = "scores", **options: Any
-) -> Scores:
-    """Read answers as scores; print which lines were skipped."""
-    answers = read_answer_file(path, inputs, role=role, **options)
+    path: str,
+    inputs: InputOptions,
+    *,
+    role: str = "scores",
+    label_use: LabelUse = "optional",
+    on_error: OnError = "stop",
+) -> tuple[Scores, Rows | None]:
+    """Read answers as scores; return their row numbers too if lines may be skipped."""
+    answers = read_answer_file(path, inputs, role=role, label_use=label_use, on_error=on_error)
     echo_skipped(Counter(answers.skipped.values()))
-    return answers_to_scores(answers, path, role=role)
+    return answers_to_scores(answers, role=role), answers.rows if on_error == "skip" else None
 
 
-def answers_to_scores(answers: Answers, path: str, *, role: str = "scores") -> Scores:
+def read_answer_groups(path: str, field: str) -> npt.NDArray[np.object_]:
+    """Return a field of every line, such as the subject of each question."""
+    import numpy as np
+
+    from cordcal.llm.answers import read_field
+
+    values = read_field(path, field)
+    if all(value is None for value in values):
+        raise InputError(path, f"has no field {field!r}", "name a field of its lines")
+    return np.array([str(value) for value in values], dtype=object)
+
+
+def answers_to_scores(answers: Answers, *, role: str = "scores") -> Scores:
     """Return answers as log-probabilities, or as probabilities for the roles in `_FIELDS`."""
     from cordcal._validation.scores import original_probabilities
     from cordcal.files import Scores
 
+    columns = answers.labels, answers.class_names
     if role not in _FIELDS:
-        return Scores(path, "answers", answers.scores, "logits", answers.labels, answers.names)
+        return Scores(answers.path, "answers", answers.scores, "logits", *columns)
     probabilities = original_probabilities(answers.scores, "logits")
-    return Scores(path, role, probabilities, "probabilities", answers.labels, answers.names)
+    return Scores(answers.path, role, probabilities, "probabilities", *columns)
 
 
-def in_memory_file(scores: Scores, row_numbers: Any) -> ScoreFile:
+def in_memory_file(scores: Scores, row_numbers: Rows) -> ScoreFile:
     """Return scores in memory as a `ScoreFile` whose rows have these numbers."""
     from cordcal.files._contents import Contents
     from cordcal.files._places import Places
@@ -109,37 +144,58 @@ def in_memory_file(scores: Scores, row_numbers: Any) -> ScoreFile:
     return ScoreFile(Whole(contents), contents, scores.key, scores.kind, Places(), row_numbers)
 
 
+def read_checked_answers(path: str, original: str, inputs: InputOptions) -> tuple[Scores, Scores]:
+    """Read answers with probabilities, and the original answers to the same questions.
+
+    The original may have more questions, and invalid ones, because ``apply`` may have skipped
+    them; every question of the first file must be there.
+    """
+    from cordcal.llm.answers import match_questions
+
+    checked = read_answer_file(path, inputs, role="repaired")
+    label_use: LabelUse = "optional" if checked.labels is None else "ignored"
+    answers = read_answer_file(
+        original, inputs.answers_only(), role="original", label_use=label_use, on_error="skip"
+    )
+    match = match_questions(answers, checked, join=inputs.join)
+    if match.only_second:
+        raise match.error(path, original, match.only_second)
+    missing = len(answers) + len(answers.skipped) - len(checked)
+    if missing:
+        echo_info(f"{missing:,} of the lines of {original} are not in {path}")
+    return (
+        answers_to_scores(checked, role="repaired"),
+        answers_to_scores(answers.select(match.first), role="original"),
+    )
+
+
 def open_answer_pair(
     original: tuple[str, InputOptions], direct: tuple[str, InputOptions], *, on_error: OnError
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open two files of answers to the same questions, each with its own input options.
 
-    A line that is skipped in one file is omitted from both.
+    Questions that are in one file only, or invalid there, are skipped in both or refused.
     """
-    import numpy as np
+    from cordcal.llm.answers import match_questions
 
-    from cordcal.llm.answers import picked
-
-    paths, roles = (original[0], direct[0]), ("original", "direct")
-    first, second = (
-        read_answer_file(*answers, role=role, on_error=on_error)
-        for answers, role in zip((original, direct), roles, strict=True)
-    )
-    lines = [len(answers) + len(answers.skipped) for answers in (first, second)]
-    if lines[0] != lines[1]:
-        raise InputError(
-            paths[0],
-            f"has {lines[0]:,} lines but {paths[1]} has {lines[1]:,}",
-            "both must hold the same questions",
-        )
-    echo_skipped(Counter({**second.skipped, **first.skipped}.values()))
-    rows = np.intersect1d(first.rows, second.rows)
-    if not rows.size:
-        raise InputError(paths[0], f"and {paths[1]} have no valid line in common", "fix the lines")
-    common = (picked(answers, np.isin(answers.rows, rows)) for answers in (first, second))
+    first = read_answer_file(*original, role="original", on_error=on_error)
+    second = read_answer_file(*direct, role="direct", on_error=on_error)
+    match = match_questions(first, second, join=original[1].join)
+    if on_error == "stop":
+        for path, other, ids in (
+            (direct[0], original[0], match.only_second),
+            (original[0], direct[0], match.only_first),
+        ):
+            if ids:
+                raise match.error(path, other, ids)
+    skipped = Counter(first.skipped.values())
+    if match.only_first:
+        skipped[f"is not in {direct[0]}, or invalid there"] = len(match.only_first)
+    echo_skipped(skipped)
+    rows = first.rows[match.first]
+    pair = (first.select(match.first), "original"), (second.select(match.second), "direct")
     original_file, direct_file = (
-        in_memory_file(answers_to_scores(answers, path, role=role), rows)
-        for answers, path, role in zip(common, paths, roles, strict=True)
+        in_memory_file(answers_to_scores(answers, role=role), rows) for answers, role in pair
     )
     return original_file, direct_file
 
@@ -147,7 +203,7 @@ def open_answer_pair(
 _READ_WHOLE = "does not go with --answers, which are read and written as a whole"
 
 
-def refuse_with_answers(**options: Any) -> None:
+def refuse_with_answers(**options: object) -> None:
     """Refuse options of `apply` that do not apply to answers."""
     for name, value in options.items():
         if value:
@@ -158,7 +214,7 @@ def refuse_with_answers(**options: Any) -> None:
 
 
 def apply_to_answers(
-    model: Any,
+    model: PreservingCalibrator,
     inputs: InputOptions,
     path: str,
     output: str,
@@ -172,32 +228,28 @@ def apply_to_answers(
     import numpy as np
 
     from cordcal.llm import write_answers
-    from cordcal.llm.answers import picked
     from cordcal.pipeline.applying import CalibratedRows, report_at_once
 
     if output != "-" and Path(output).suffix.lower() not in (".jsonl", ".ndjson"):
         raise InputError(
             "--output", f"is {output}", "answers are written as JSON lines: name a .jsonl file"
         )
-    read = read_answer_file(path, inputs, on_error=on_error)
-    _check_names(model, read, path)
-    answers, skipped = _drop_longer_questions(read, model.n_classes_, path, on_error)
-    scores = replace(answers_to_scores(answers, path), values=_widen(answers, model.n_classes_))
+    read = read_answer_file(path, inputs, label_use="ignored", on_error=on_error)
+    _check_names(model, read)
+    answers, skipped = _drop_longer_questions(read, model.n_classes_, on_error)
+    scores = replace(answers_to_scores(answers), values=_widen(answers, model.n_classes_))
     rows = replace(scores, labels=None, class_names=None)
     repairer = CalibratedRows(model, in_memory_file(rows, answers.rows), **options)
     block, applied = report_at_once(repairer, output, on_error=on_error)
     extra = _extra_fields(block.extra)
     if "row" in extra:
-        answers = picked(answers, np.isin(answers.rows, extra["row"]))
+        answers = answers.select(np.flatnonzero(np.isin(answers.rows, extra["row"])))
     columns = _columns(answers, model.n_classes_)
     outputs = {name: values[:, columns] for name, values in block.reports.items()}
-    try:
-        write_answers(output, answers, outputs, extra=extra, overwrite=force)
-    except InputError as error:
-        raise error.with_argument(path) if error.rows.size else error from error
+    write_answers(output, answers, outputs, extra=extra, overwrite=force)
     total = Counter(read.skipped.values()) + skipped + Counter(applied.skipped)
     if json:
-        content = {**applied.to_dict(), "skipped": dict(total), "record": read.record.to_dict()}
+        content = {**applied.to_dict(), "skipped": dict(total), "summary": read.summary.to_dict()}
         show_json({"output": output, **content})
         return
     sys.stdout.flush()
@@ -208,7 +260,7 @@ def apply_to_answers(
     )
 
 
-def _check_names(model: Any, answers: Answers, path: str) -> None:
+def _check_names(model: PreservingCalibrator, answers: Answers) -> None:
     """Refuse answers whose columns would be mistaken for other classes of the model."""
     from cordcal.llm.answers import OTHER
 
@@ -217,29 +269,33 @@ def _check_names(model: Any, answers: Answers, path: str) -> None:
     names = tuple(map(str, model.class_names))
     if (names[-1] == OTHER) != answers.has_other:
         choice = "other" if names[-1] == OTHER else "even"
-        has = "has one column" if names[-1] == OTHER else "has none"
         raise InputError(
-            "--answers",
-            f"gives tokens that are not an option {'a' if answers.has_other else 'no'} column, but "
-            f"the model {has}",
-            f"read the answers as for fitting, with --answers {choice}",
+            "--missing",
+            f"gives {'a' if answers.has_other else 'no'} column to tokens that are not options, "
+            f"but the model {'has one' if names[-1] == OTHER else 'has none'}",
+            f"read the answers as for fitting, with --missing {choice}",
         )
-    if names != answers.names and sorted(names) == sorted(answers.names):
-        raise InputError(
-            path,
-            f"has the options {', '.join(answers.names)} but the model {', '.join(names)}",
-            "name them in the model's order, with {option}",
-            option=("options", ",".join(name for name in names if name != OTHER)),
-        )
+    own, fitted = (
+        tuple(name for name in columns if name != OTHER) for columns in (answers.class_names, names)
+    )
+    if own == fitted[: len(own)] or len(own) > len(fitted):  # longer ones are refused one by one
+        return
+    reordered = sorted(own) == sorted(fitted)
+    raise InputError(
+        answers.path,
+        f"has the options {', '.join(own)} but the model {', '.join(fitted)}",
+        "name them in the model's order, with {option}"
+        if reordered
+        else "apply a model that was fitted on such questions",
+        option=("options", ",".join(fitted)) if reordered else None,
+    )
 
 
 def _drop_longer_questions(
-    answers: Answers, classes: int, path: str, on_error: OnError
+    answers: Answers, classes: int, on_error: OnError
 ) -> tuple[Answers, Counter[str]]:
     """Return the questions with at most the model's number of options; count the others."""
     import numpy as np
-
-    from cordcal.llm.answers import picked
 
     counts = np.array([len(options) for options in answers.options])
     max_options = classes - answers.has_other
@@ -249,17 +305,17 @@ def _drop_longer_questions(
     if on_error == "stop" or is_longer.all():
         first = int(is_longer.argmax())
         raise InputError(
-            path,
+            answers.path,
             "has more options than the model was fitted on",
             "fit it on questions with as many",
             rows=answers.rows[is_longer],
             detail=f"has {counts[first]} options but the model was fitted on {max_options}",
         )
     skipped = Counter({"has more options than the model was fitted on": int(is_longer.sum())})
-    return picked(answers, ~is_longer), skipped
+    return answers.select(np.flatnonzero(~is_longer)), skipped
 
 
-def _columns(answers: Answers, classes: int) -> Any:
+def _columns(answers: Answers, classes: int) -> Rows:
     """Return the model's columns that the answers have."""
     import numpy as np
 
@@ -269,7 +325,7 @@ def _columns(answers: Answers, classes: int) -> Any:
     return columns
 
 
-def _widen(answers: Answers, classes: int) -> Any:
+def _widen(answers: Answers, classes: int) -> npt.NDArray[np.float64]:
     """Return the scores with all columns of the model; absent ones are −∞."""
     import numpy as np
 
@@ -278,10 +334,10 @@ def _widen(answers: Answers, classes: int) -> Any:
     return scores
 
 
-def _extra_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
+def _extra_fields(extra: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
     """Return the additional fields of the lines: row number, and the repair's explanation."""
     explanation = {name: values.tolist() for name, values in extra.items() if name != "row"}
-    fields = {name: extra[name] for name in ("row",) if name in extra}
+    fields: dict[str, Any] = {name: extra[name] for name in ("row",) if name in extra}
     if explanation:
         rows = zip(*explanation.values(), strict=True)
         fields["explanation"] = [dict(zip(explanation, row, strict=True)) for row in rows]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
-from cordcal.cli._answers import open_answer_pair, read_answer_scores
+from cordcal.cli._answers import open_answer_pair, read_answer_groups, read_answer_scores
 from cordcal.cli._console import echo_info, echo_skipped
 from cordcal.cli._options import InputKind, InputOptions
 
@@ -34,7 +34,7 @@ def read_scores(
     file of other rows; ``classes_in`` is the path of that file.
     """
     if inputs.answers is not None:
-        return read_answer_scores(path, inputs, role=role)
+        return read_answer_scores(path, inputs, role=role)[0]
     from cordcal.files._scores import read_placed
 
     spec = _column_spec(inputs, classes, expected, classes_in)
@@ -53,7 +53,7 @@ def read_calibration_rows(
 ) -> tuple[Scores, Classes | None]:
     """Read calibration rows; return their row numbers too if rows may be skipped."""
     if inputs.answers is not None:
-        return read_answer_scores(path, inputs, labelled=True, on_error=on_error), None
+        return read_answer_scores(path, inputs, label_use="required", on_error=on_error)
     if on_error == "stop":
         return read_scores(path, inputs, **options), None
     from cordcal.pipeline._refusals import read_sound
@@ -80,7 +80,7 @@ def read_groups(
     scores: str,
     rows: Classes | None = None,
     *,
-    header: bool | None = None,
+    inputs: InputOptions,
 ) -> Any:
     """Return the group of each row, from a separate file or from a column of the scores.
 
@@ -88,9 +88,12 @@ def read_groups(
     """
     if path is None and column is None:
         return None
-    from cordcal.files._scores import read_vector
+    if inputs.answers is not None and path is None and column is not None:
+        groups = read_answer_groups(scores, column)
+    else:
+        from cordcal.files._scores import read_vector
 
-    groups = read_vector(path or scores, column, header=header)
+        groups = read_vector(path or scores, column, header=inputs.header)
     if rows is None or len(groups) <= rows[-1]:  # refused later, by the function that uses them
         return groups
     return groups[rows]

@@ -168,20 +168,47 @@ class InputOptions:
         ),
     ] = None
     answers: Annotated[
-        str | None,
+        bool | None,
         typer.Option(
             "--answers",
-            metavar="even|other|refuse",
-            help="Read language-model answers (JSONL). Unlisted probability: `even` splits it "
-            "evenly among missing options, `other` gives it a class of its own, `refuse` allows "
-            "none.",
+            help="The file has answers of a language model to multiple-choice questions (JSONL).",
         ),
     ] = None
     options: Annotated[
         str | None,
         typer.Option(
             "--options",
-            help="With --answers: the options of all questions, A,B,…, if lines list none.",
+            metavar="ABCD|A,B,…",
+            help="With --answers: the options of all questions, if the lines do not list them.",
+        ),
+    ] = None
+    join: Annotated[
+        str | None,
+        typer.Option(
+            "--join",
+            metavar="NAME",
+            help="With --answers: the field that identifies a question in both files; by default "
+            "custom_id, doc_id, question_id or id.",
+        ),
+    ] = None
+    normalize: Annotated[
+        str | None,
+        typer.Option(
+            "--normalize",
+            metavar="none|characters|bytes|tokens",
+            help="With --answers: divide each option's log-likelihood by its length; this decides "
+            "which prediction is kept. `none` (the default) is the harness's acc, `characters` "
+            "its acc_norm.",
+        ),
+    ] = None
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            "--missing",
+            metavar="even|other|refuse",
+            help="With --answers: if the top log-probabilities lack an option, `even` (the "
+            "default) splits the unlisted probability among such options, `other` makes it a "
+            "class of its own, `refuse` stops.",
         ),
     ] = None
     variants: Annotated[
@@ -189,7 +216,8 @@ class InputOptions:
         typer.Option(
             "--variants",
             metavar="loose|spaces|exact",
-            help="With --answers: which spellings of a token count as one; by default loose.",
+            help="With --answers: which spellings of a token are the same option. `loose` (the "
+            "default) ignores case, spaces and punctuation, `spaces` only spaces.",
         ),
     ] = None
 
@@ -207,8 +235,9 @@ class InputOptions:
     def column_arguments(self) -> dict[str, Any]:
         """Return the arguments of the file readers, without those of answers."""
         arguments = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ANSWER_OPTIONS:
-            del arguments[name]
+        for name in (*ANSWER_OPTIONS, "join"):
+            if arguments.pop(name) is not None:
+                raise InputError(f"--{name}", "goes with --answers only", "add --answers")
         if self.class_names is not None:
             arguments["class_names"] = read_class_names(self.class_names)
         return arguments
@@ -218,8 +247,8 @@ class InputOptions:
         return InputOptions(**{name: getattr(self, name) for name in ANSWER_OPTIONS})
 
 
-ANSWER_OPTIONS = ("answers", "options", "variants")
-"""Options for files of language-model answers."""
+ANSWER_OPTIONS = ("answers", "options", "normalize", "missing", "variants")
+"""Options for files of language-model answers; ``join`` is for commands that read two files."""
 LABELLED_OPTIONS = (
     "key",
     "columns",
@@ -230,6 +259,7 @@ LABELLED_OPTIONS = (
     "features_columns",
     "header",
     *ANSWER_OPTIONS,
+    "join",
 )
 """Options for files that calibrators are fitted on."""
 DEFAULT_INPUTS = InputOptions()

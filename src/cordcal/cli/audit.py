@@ -49,6 +49,7 @@ def register(app: typer.Typer) -> None:
     "weights_column",
     "header",
     *ANSWER_OPTIONS,
+    "join",
 )
 def audit(
     original: Annotated[

@@ -12,6 +12,7 @@ import typer
 
 from cordcal._errors import InputError
 from cordcal._validation.names import class_order
+from cordcal.cli._answers import read_checked_answers
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
 from cordcal.cli._files import check_output, check_suffix
@@ -47,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 @with_input_options(
-    "key", "columns", "class_names", "labels", "labels_column", "header", *ANSWER_OPTIONS
+    "key", "columns", "class_names", "labels", "labels_column", "header", *ANSWER_OPTIONS, "join"
 )
 def check(
     reports: Annotated[str, typer.Argument(help="File of probabilities, or scores, to check.")],
@@ -117,7 +118,7 @@ def check(
         labels,
         gates=limits,
         original=None if original_scores is None else original_scores.values,
-        groups=read_groups(groups, groups_column, reports, header=inputs.header),
+        groups=read_groups(groups, groups_column, reports, inputs=inputs),
         baseline=None if baseline is None else _baseline(baseline, scores),
     )
     names = None if scores.class_names is None else list(scores.class_names)
@@ -139,6 +140,8 @@ def _read(
     report: str, original: str | None, inputs: InputOptions, kind: Any
 ) -> tuple[Scores, Scores | None]:
     """Read the probabilities and the original; ``--columns`` may match only one of them."""
+    if inputs.answers is not None and original is not None:
+        return read_checked_answers(report, original, inputs)
     try:
         scores = read_scores(report, inputs, role="repaired", kind=kind)
     except InputError:

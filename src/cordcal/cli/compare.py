@@ -114,9 +114,7 @@ def compare(
             preserve=depth,
             class_names=calibration.class_names,
             features=calibration.features if evaluation_scores is None else None,
-            groups=read_groups(
-                groups, groups_column, evaluation or scores, rows, header=inputs.header
-            ),
+            groups=read_groups(groups, groups_column, evaluation or scores, rows, inputs=inputs),
             progress=advance,
         )
     used_options = inputs.used()

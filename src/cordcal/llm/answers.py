@@ -1,30 +1,47 @@
-"""Answers of language models to questions with options: log-probabilities in, scores out."""
+"""Answers as scores and labels, and two files of them matched question by question."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._opening import read_whole
-from cordcal.files._places import as_patterns
-from cordcal.llm._lines import RULES, Json, Rule, letters
-from cordcal.llm._rows import LEAST, AnswerRow, Missing, Settings, row_of
+from cordcal.llm._json_lines import JsonLines, join_labels, list_ids, read_json_lines, unique_ids
+from cordcal.llm._layouts import (
+    ID_FIELDS,
+    LETTERS,
+    METRICS,
+    TOKEN_FORMS,
+    Json,
+    TokenForm,
+    as_number,
+    find_field,
+    find_id,
+    is_harness_sample,
+    option_letters,
+)
+from cordcal.llm._questions import (
+    MIN_PROBABILITY,
+    LabelUse,
+    Missing,
+    Normalize,
+    Question,
+    ReadOptions,
+    read_question,
+)
 
 OTHER = "other"
 
 
 @dataclass(frozen=True)
-class AnswersRecord:
-    """What reading answers had to decide, in numbers.
+class AnswersSummary:
+    """What a file of answers contains, and what reading it had to decide.
 
     Attributes
     ----------
@@ -32,53 +49,66 @@ class AnswersRecord:
         Questions.
     n_incomplete : int
         Questions whose list of tokens lacks an option.
-    largest_unseen, mean_unseen : float
-        The probability that lies on tokens that are not listed: the most, and on average.
-    mean_stray : float
-        The probability on listed tokens that are no option, on average.
+    max_unlisted, mean_unlisted : float
+        The probability of tokens that are not listed: the largest, and the mean.
+    mean_other_tokens : float
+        The mean probability of listed tokens that are not options.
     n_merged : int
-        Questions where several tokens meant one option.
+        Questions where several tokens mean one option.
     n_rescaled : int
-        Questions whose stated probabilities did not sum to one.
+        Questions whose stated probabilities do not sum to one.
     n_tied : int
-        Questions whose first two options are equally likely; the earlier one is the answer.
+        Questions whose first two options are equally likely; the earlier one is the prediction.
     n_unlabelled : int
         Questions that do not say which option is right.
+    metrics : mapping of str to float
+        The means of the metrics of lm-evaluation-harness in its samples, such as ``acc``.
+    n_contradicting : int
+        Questions whose metric in the file does not agree with the prediction and the right
+        answer that were read.
+    unanswered : tuple of str
+        Identifiers of the labels file that no answer has.
     """
 
     n: int
     n_incomplete: int
-    largest_unseen: float
-    mean_unseen: float
-    mean_stray: float
+    max_unlisted: float
+    mean_unlisted: float
+    mean_other_tokens: float
     n_merged: int
     n_rescaled: int
     n_tied: int
     n_unlabelled: int
+    metrics: Mapping[str, float]
+    n_contradicting: int
+    unanswered: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return asdict(self)
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as plain Python values."""
+        return {**asdict(self), "metrics": dict(self.metrics), "unanswered": list(self.unanswered)}
 
     def __str__(self) -> str:
-        told = [f"{self.n:,} questions"]
+        parts = [f"{self.n:,} questions"]
         if self.n_incomplete:
-            told.append(
-                f"{self.n_incomplete:,} do not list every option (unseen: {self.mean_unseen:.2%} "
-                f"on average, at most {self.largest_unseen:.2%})"
+            parts.append(
+                f"{self.n_incomplete:,} do not list every option (unlisted probability: "
+                f"{self.mean_unlisted:.2%} on average, at most {self.max_unlisted:.2%})"
             )
-        if self.mean_stray:
-            told.append(f"{self.mean_stray:.2%} lies on tokens that are no option")
-        for count, what in (
-            (self.n_merged, "with variants of a token added up"),
-            (self.n_rescaled, "with probabilities that did not sum to one, rescaled"),
-            (self.n_tied, "with a tie, for the earlier option"),
+        if self.mean_other_tokens:
+            parts.append(f"{self.mean_other_tokens:.2%} is on tokens that are not options")
+        for count, description in (
+            (self.n_merged, "with several spellings of an option added up"),
+            (self.n_rescaled, "with probabilities that do not sum to one, rescaled"),
+            (self.n_tied, "with a tie, decided for the earlier option"),
+            (self.n_contradicting, "whose own metric disagrees with what was read: check labels"),
         ):
             if count:
-                told.append(f"{count:,} {what}")
-        if 0 < self.n_unlabelled < self.n:  # where none says it, nobody wants to know
-            told.append(f"{self.n_unlabelled:,} without the right option")
-        return "; ".join(told)
+                parts.append(f"{count:,} {description}")
+        if 0 < self.n_unlabelled < self.n:  # a file without any labels is nothing unusual
+            parts.append(f"{self.n_unlabelled:,} without the right option")
+        if self.unanswered:
+            parts.append(f"no answer for {list_ids(self.unanswered)} of the labels file")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,33 +117,36 @@ class Answers:
 
     Attributes
     ----------
+    path : str
+        The file, as messages name it.
     scores : ndarray of shape (n, K)
         Log-probabilities (``input="logits"``); −inf where a question has fewer options.
     labels : ndarray of int or None
-        The right options, where every line says which.
-    names : tuple of str
-        The columns: the options where all questions share them, else letters; then ``other``
-        if that was asked for.
+        The right options, if every line has one.
+    class_names : tuple of str
+        The columns: the options if all questions share them, otherwise letters; then ``other``
+        if that was requested.
     options : tuple of tuple of str
         The options of each question.
     has_other : bool
-        Whether the last column is everything that is no option.
-    record : AnswersRecord
-        What reading them had to decide.
+        Whether the last column is everything that is not an option.
+    summary : AnswersSummary
+        What the file contains, and what reading it had to decide.
     lines : tuple of mapping
         The lines as they were read.
     rows : ndarray of int
         The number of each question in the file, from 0; empty lines do not count.
     skipped : mapping of int to str
-        The questions that were left out by their numbers, and why.
+        The numbers of the lines that were skipped, and why.
     """
 
+    path: str
     scores: npt.NDArray[np.float64]
     labels: npt.NDArray[np.intp] | None
-    names: tuple[str, ...]
+    class_names: tuple[str, ...]
     options: tuple[tuple[str, ...], ...]
     has_other: bool
-    record: AnswersRecord
+    summary: AnswersSummary
     lines: tuple[Json, ...]
     rows: npt.NDArray[np.intp]
     skipped: Mapping[int, str]
@@ -121,168 +154,349 @@ class Answers:
     def __len__(self) -> int:
         return len(self.options)
 
+    def select(self, questions: npt.NDArray[np.intp]) -> Answers:
+        """Return some questions by position, in this order; the summary stays that of all."""
+        options = tuple(self.options[index] for index in questions)
+        names = _column_names(options)
+        columns = [*range(len(names)), -1] if self.has_other else [*range(len(names))]
+        return replace(
+            self,
+            scores=self.scores[questions][:, columns],
+            labels=None if self.labels is None else self.labels[questions],
+            class_names=(*names, OTHER) if self.has_other else names,
+            options=options,
+            lines=tuple(self.lines[index] for index in questions),
+            rows=self.rows[questions],
+        )
+
 
 def read_answers(
     path: str | os.PathLike[str],
     *,
     options: str | Sequence[str] | None = None,
-    label: str | None = None,
-    field: str | None = None,
+    labels: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    join: str | None = None,
+    labels_column: str | None = None,
+    label_use: LabelUse = "optional",
+    key: str | None = None,
     missing: Missing = "even",
-    variants: Rule | Literal["loose", "spaces", "exact"] = "loose",
-    labelled: bool = False,
+    variants: TokenForm | Literal["loose", "spaces", "exact"] = "loose",
+    normalize: Normalize = "none",
     on_error: Literal["stop", "skip"] = "stop",
 ) -> Answers:
     """Read a language model's answers from a JSONL file.
 
-    Every line is one question.  Understood are replies of chat and completion interfaces with
-    their top log-probabilities, samples of the evaluation harness with one log-likelihood an
-    option, mappings of options to log-probabilities (``"logprobs"``) and stated probability
-    vectors (``"probabilities"``), beside the question's options (``"options"`` or
-    ``"choices"``) and its right answer.  The order in a mapping is not that of the options:
-    letters are taken in the alphabet's, others in that of the first line that has the same.
+    Every line is one question.  Supported are replies of chat and completion APIs with their top
+    log-probabilities, also as lines of a Batch API; samples of lm-evaluation-harness
+    (``--log_samples``); mappings of options to log-probabilities (``"logprobs"``); and stated
+    probability vectors (``"probabilities"``).  The question's options (``"options"`` or
+    ``"choices"``) and its right answer may be on the same line.
 
     Parameters
     ----------
     path : path or "-"
         The file; ``-`` reads stdin.
     options : str or sequence of str, optional
-        The options of all questions, where the lines do not list them; a string has commas
-        between them.
-    label : str, optional
-        The field of the right answer: an index, a letter, or an option's text.  Found by name
-        where left out.
-    field : str, optional
-        The field of a probability vector to read, such as ``"repaired"`` in what `write_answers`
-        wrote.  Where left out, what the model's interface said.
+        The options of all questions, if the lines do not list them: ``"ABCD"`` or
+        ``"yes,no"``.
+    labels : path or mapping, optional
+        A JSONL or CSV file with the right answer of each identifier, or a mapping of
+        identifiers to answers.  The order does not matter.
+    join : str, optional
+        The field of the identifier in both files.  By default the first of ``custom_id``,
+        ``doc_id``, ``question_id`` and ``id`` that both have.
+    labels_column : str, optional
+        The field of the right answer: an index from 0, a letter, or an option's text.  By
+        default detected by name.
+    label_use : {"optional", "required", "ignored"}
+        Whether lines may, must or need not have a right answer; ``"ignored"`` does not read it.
+    key : str, optional
+        The field of a probability vector, such as ``"repaired"`` in files that `write_answers`
+        wrote.  By default the fields of APIs.
     missing : {"even", "other", "refuse"}
-        Where the probability of unlisted tokens goes: to the missing options in equal parts,
-        none above the least likely listed token; to a column ``other`` of its own, together
-        with tokens that are no option; or nowhere, and the line is refused.
+        What to do with options that the top log-probabilities do not list: ``"even"`` splits
+        the unlisted probability evenly among them, each below the least likely listed token;
+        ``"other"`` puts it into a column of its own, together with tokens that are not
+        options; ``"refuse"`` refuses the line.
     variants : {"loose", "spaces", "exact"} or callable
-        Brings the variants of a token to one form; tokens of one form are added up.  ``"loose"``
-        overlooks spaces, brackets, punctuation and case, ``"spaces"`` only spaces, ``"exact"``
-        nothing.
-    labelled : bool
-        Whether a line must say which option is right.
+        Which spellings of a token count as one, so that their probabilities are added up.
+        ``"loose"`` ignores spaces, brackets, punctuation and case, ``"spaces"`` only spaces.
+    normalize : {"none", "characters", "bytes", "tokens"}
+        Divide the log-likelihood of each option by its length.  The scores that are calibrated
+        and the prediction that is kept are those after the division: ``"none"`` is ``acc`` of
+        lm-evaluation-harness, ``"characters"`` is ``acc_norm``.
     on_error : {"stop", "skip"}
-        What to do with a line that cannot be used: stop with its number, or leave it out.
+        What to do with invalid lines: stop with the number of the first, or skip them.
 
     Returns
     -------
     answers : Answers
-        Scores, labels, names, and what had to be decided.
+        Scores, labels, names, and a summary.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name) / "answers.jsonl"
+    >>> _ = path.write_text('''{"logprobs": {"B": -0.2, "A": -1.8}, "answer": "B"}
+    ... {"logprobs": {"A": -0.4, "B": -1.2}, "answer": "B"}''')
+    >>> answers = read_answers(path)
+    >>> answers.class_names, answers.labels.tolist()
+    (('A', 'B'), [1, 1])
+    >>> answers.scores
+    array([[-1.8, -0.2],
+           [-0.4, -1.2]])
+    >>> folder.cleanup()
     """
-    if missing not in ("even", "other", "refuse"):
-        raise InputError("missing", f"is {missing!r}", "pass 'even', 'other' or 'refuse'")
-    if on_error not in ("stop", "skip"):
-        raise InputError("on_error", f"is {on_error!r}", "pass 'stop' or 'skip'")
-    name, texts = _texts(path)
-    rule = RULES.get(variants) if isinstance(variants, str) else variants
-    if rule is None:
+    for name, value, choices in (
+        ("missing", missing, get_args(Missing)),
+        ("normalize", normalize, get_args(Normalize)),
+        ("label_use", label_use, get_args(LabelUse)),
+        ("on_error", on_error, ("stop", "skip")),
+    ):
+        if value not in choices:
+            raise InputError(name, f"is {value!r}", f"pass one of {', '.join(choices)}")
+    form = TOKEN_FORMS.get(variants) if isinstance(variants, str) else variants
+    if form is None:
         raise InputError(
-            "variants", f"is {variants!r}", f"pass one of {', '.join(RULES)}, or a rule"
+            "variants", f"is {variants!r}", f"pass one of {', '.join(TOKEN_FORMS)}, or a function"
         )
-    settings = Settings(name, as_patterns(options), label, field, missing, rule, labelled, {})
-    read: dict[int, tuple[Json, AnswerRow]] = {}
-    skipped: dict[int, str] = {}
-    for at, text in enumerate(texts):
+    named_options = None if options is None else parse_options(options)
+    file = read_json_lines(path)
+    skipped = dict(file.errors)
+    gold = None if labels is None else join_labels(file, labels, join)
+    if gold is not None:
+        skipped |= gold.errors
+    read = ReadOptions(
+        file.path, named_options, labels_column, key, missing, form, normalize, label_use
+    )
+    questions: dict[int, Question] = {}
+    for row, line in file.lines.items():
+        if row in skipped:
+            continue
         try:
-            line = _object(name, text, at)
-            read[at] = line, row_of(line, at, settings)
-        except InputError as refusal:
-            if on_error == "stop":
+            gold_line = None if gold is None else gold.lines[row]
+            questions[row] = read_question(line, row, read, gold_line)
+        except InputError as error:
+            if not error.rows.size:
                 raise
-            skipped[at] = refusal.reason
-    if not read:
-        raise InputError(name, "has no line that can be read", "mend the lines, or pass others")
-    return _answers(read, skipped, has_other=missing == "other")
+            skipped[row] = error
+    if skipped and on_error == "stop":
+        raise skipped[min(skipped)]
+    if not questions:
+        first = skipped[min(skipped)]
+        raise InputError(
+            file.path,
+            "has no valid line",
+            f"fix the lines; the first {first.reason if first.detail is None else first.detail}",
+        )
+    answers = _collect(file, questions, skipped, has_other=missing == "other")
+    unanswered = () if gold is None else gold.unanswered
+    return replace(answers, summary=replace(answers.summary, unanswered=unanswered))
 
 
-def _texts(path: str | os.PathLike[str]) -> tuple[str, list[bytes]]:
-    """Return what messages call a file, and its lines but for empty ones."""
-    name, data = read_whole(path)
-    # Only bytes are split at line ends alone; text is at some characters within strings, too.
-    texts = [text for text in data.removeprefix(BOM_UTF8).splitlines() if text.strip()]
-    if not texts:
-        raise InputError(name, "has no lines", "write one question a line as a JSON object")
-    return name, texts
+def read_field(path: str | os.PathLike[str], name: str) -> list[object]:
+    """Return a field of every line, or of the harness's document in it; None if it has none."""
+    file = read_json_lines(path)
+    rows = range(len(file.lines) + len(file.errors))
+    return [find_field(file.lines[row], name) if row in file.lines else None for row in rows]
 
 
-def _object(name: str, text: bytes, at: int) -> Json:
-    try:
-        line = json.loads(text.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        line = None
-    if not isinstance(line, Mapping):
-        raise InputError(name, "is no JSON object", "write one question a line as {…}", rows=[at])
-    return line
+def parse_options(options: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the options of all questions; a text is ``ABCD`` or has commas between them.
+
+    Examples
+    --------
+    >>> parse_options("ABCD"), parse_options("yes, no"), parse_options(["yes", "no"])
+    (('A', 'B', 'C', 'D'), ('yes', 'no'), ('yes', 'no'))
+    """
+    if isinstance(options, str):
+        if (
+            options.isascii() and options.isalnum() and options == options.upper()
+        ) or LETTERS.lower().startswith(options):
+            parts = list(options)
+        else:
+            parts = [part.strip() for part in options.split(",")]
+    else:
+        parts = list(options)
+    if len(parts) < 2 or "" in parts or len(set(parts)) < len(parts):
+        raise InputError(
+            "options",
+            f"is {options!r}",
+            "name two or more different options, as in ABCD or yes,no",
+        )
+    return tuple(parts)
 
 
-def _answers(
-    read: Mapping[int, tuple[Json, AnswerRow]], skipped: Mapping[int, str], *, has_other: bool
+def _collect(
+    file: JsonLines,
+    questions: Mapping[int, Question],
+    skipped: Mapping[int, InputError],
+    *,
+    has_other: bool,
 ) -> Answers:
     """Put the questions together, by their numbers in the file."""
-    lines, rows = zip(*read.values(), strict=True)
-    options = tuple(row.options for row in rows)
-    names = _names(options)
-    scores = np.full((len(rows), len(names)), -math.inf)
-    for at, row in enumerate(rows):
-        scores[at, : len(row.logs)] = row.logs
+    options = tuple(question.options for question in questions.values())
+    names = _column_names(options)
+    scores = np.full((len(questions), len(names)), -math.inf)
+    for index, question in enumerate(questions.values()):
+        scores[index, : len(question.scores)] = question.scores
     if has_other:
-        others = [max(row.unseen + row.stray, LEAST) for row in rows]
-        scores = np.column_stack([scores, np.log(others)])
-    found = [row.label for row in rows]
-    labels = None if None in found else np.array(found, dtype=np.intp)
+        rest = [question.unlisted + question.other_tokens for question in questions.values()]
+        scores = np.column_stack([scores, np.log(np.maximum(rest, MIN_PROBABILITY))])
+    labels = [question.label for question in questions.values()]
+    lines = tuple(file.lines[row] for row in questions)
     return Answers(
+        path=file.path,
         scores=scores,
-        labels=labels,
-        names=(*names, OTHER) if has_other else names,
+        labels=None if None in labels else np.array(labels, dtype=np.intp),
+        class_names=(*names, OTHER) if has_other else names,
         options=options,
         has_other=has_other,
-        record=_record(rows, scores),
+        summary=_summarize(list(questions.values()), scores, lines),
         lines=lines,
-        rows=np.array(list(read), dtype=np.intp),
-        skipped=skipped,
+        rows=np.array(list(questions), dtype=np.intp),
+        skipped={row: error.reason for row, error in sorted(skipped.items())},
     )
 
 
-def picked(answers: Answers, keep: npt.NDArray[np.bool_]) -> Answers:
-    """Return the questions that are flagged; the record stays that of all that were read."""
-    chosen = np.flatnonzero(keep)
-    options = tuple(answers.options[at] for at in chosen)
-    names = _names(options)
-    columns = [*range(len(names)), -1] if answers.has_other else [*range(len(names))]
-    return replace(
-        answers,
-        scores=answers.scores[chosen][:, columns],
-        labels=None if answers.labels is None else answers.labels[chosen],
-        names=(*names, OTHER) if answers.has_other else names,
-        options=options,
-        lines=tuple(answers.lines[at] for at in chosen),
-        rows=answers.rows[chosen],
-    )
-
-
-def _names(options: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the columns' names: the options where every question has the same, else letters."""
+def _column_names(options: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the names of the columns: the options if all questions share them, or letters."""
     first = options[0]
-    if all(each == first for each in options):
+    if all(question == first for question in options) and len(set(first)) == len(first):
         return first
-    return letters(max(map(len, options)))
+    return option_letters(max(map(len, options)))
 
 
-def _record(rows: Sequence[AnswerRow], scores: npt.NDArray[np.float64]) -> AnswersRecord:
+def _summarize(
+    questions: Sequence[Question], scores: npt.NDArray[np.float64], lines: Sequence[Json]
+) -> AnswersSummary:
     top = np.sort(scores, axis=1)[:, -2:]
-    count = len(rows)
-    return AnswersRecord(
+    count = len(questions)
+    samples = [line for line in lines if is_harness_sample(line)]
+    metrics = {}
+    for name in METRICS.values():
+        values = [as_number(line.get(name)) for line in samples]
+        present = [value for value in values if value is not None]
+        if present:
+            metrics[name] = math.fsum(present) / len(present)
+    return AnswersSummary(
         n=count,
-        n_incomplete=sum(row.incomplete for row in rows),
-        largest_unseen=max(row.unseen for row in rows),
-        mean_unseen=math.fsum(row.unseen for row in rows) / count,
-        mean_stray=math.fsum(row.stray for row in rows) / count,
-        n_merged=sum(row.merged for row in rows),
-        n_rescaled=sum(row.rescaled for row in rows),
+        n_incomplete=sum(question.is_incomplete for question in questions),
+        max_unlisted=max(question.unlisted for question in questions),
+        mean_unlisted=math.fsum(question.unlisted for question in questions) / count,
+        mean_other_tokens=math.fsum(question.other_tokens for question in questions) / count,
+        n_merged=sum(question.is_merged for question in questions),
+        n_rescaled=sum(question.is_rescaled for question in questions),
         n_tied=int(np.count_nonzero(top[:, 0] == top[:, 1])),
-        n_unlabelled=sum(row.label is None for row in rows),
+        n_unlabelled=sum(question.label is None for question in questions),
+        metrics=metrics,
+        n_contradicting=sum(question.contradicts_metric for question in questions),
+        unanswered=(),
     )
+
+
+@dataclass(frozen=True)
+class QuestionMatch:
+    """Which questions two files share.
+
+    Attributes
+    ----------
+    by : str or None
+        The field that identifies questions; None if only their position does.
+    first, second : ndarray of int
+        Positions of the shared questions in either file, in the order of the second.
+    only_first, only_second : tuple of str
+        The identifiers of the other questions.
+    """
+
+    by: str | None
+    first: npt.NDArray[np.intp]
+    second: npt.NDArray[np.intp]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+
+    def error(self, path: str, other: str, ids: tuple[str, ...]) -> InputError:
+        """Return the error that one file has questions that the other has not."""
+        return InputError(
+            path,
+            f"has the {self.by or 'row'} {list_ids(ids)}, which {other} has not, or only in an "
+            f"invalid line",
+            "pass two files of the same questions",
+        )
+
+
+def match_questions(first: Answers, second: Answers, *, join: str | None = None) -> QuestionMatch:
+    """Match the questions of two files: by identifier, by the field ``row``, or by position.
+
+    Parameters
+    ----------
+    first, second : Answers
+        Two files of answers to the same questions.  If ``second`` was written with skipped lines,
+        its field ``row`` is the number of each line in ``first``.
+    join : str, optional
+        The field of the identifier.  By default ``custom_id``, ``doc_id``, ``question_id`` or
+        ``id`` if it is there in all lines and different in each.
+
+    Returns
+    -------
+    match : QuestionMatch
+        The shared questions.
+    """
+    if join is not None:
+        files = (
+            JsonLines(
+                answers.path, dict(zip(answers.rows.tolist(), answers.lines, strict=True)), {}
+            )
+            for answers in (first, second)
+        )
+        for file in files:
+            unique_ids(file, join)
+        by: str | None = join
+    else:
+        by = next((field for field in ID_FIELDS if _identifies(field, first, second)), None)
+    if by is not None:
+        keys = [[str(find_id(line, by)) for line in answers.lines] for answers in (first, second)]
+    elif all(isinstance(line.get("row"), int) for line in second.lines):
+        by = "row"
+        keys = [
+            [str(row) for row in first.rows.tolist()],
+            [str(line["row"]) for line in second.lines],
+        ]
+    else:
+        totals = [len(answers) + len(answers.skipped) for answers in (first, second)]
+        if totals[0] != totals[1]:
+            raise InputError(
+                first.path,
+                f"has {totals[0]:,} lines but {second.path} has {totals[1]:,}",
+                "both must have the same questions; {option} matches them by a field",
+                option=("join", "id"),
+            )
+        keys = [list(map(str, answers.rows.tolist())) for answers in (first, second)]
+    positions = {key: index for index, key in enumerate(keys[0])}
+    shared = [(positions[key], index) for index, key in enumerate(keys[1]) if key in positions]
+    if not shared:
+        raise InputError(
+            first.path,
+            f"and {second.path} have no valid line in common",
+            "pass two files of the same questions",
+        )
+    pairs = np.array(shared, dtype=np.intp)
+    in_second = set(keys[1])
+    return QuestionMatch(
+        by=by,
+        first=pairs[:, 0],
+        second=pairs[:, 1],
+        only_first=tuple(key for key in keys[0] if key not in in_second),
+        only_second=tuple(key for key in keys[1] if key not in positions),
+    )
+
+
+def _identifies(field: str, *files: Answers) -> bool:
+    """Return whether a field is there in every line and different in each line of a file."""
+    for answers in files:
+        ids = [find_id(line, field) for line in answers.lines]
+        if None in ids or len(set(ids)) < len(ids):
+            return False
+    return True

@@ -1,0 +1,433 @@
+"""One question: from the numbers on its line to one log-probability per option."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cordcal._errors import InputError
+from cordcal.llm._layouts import (
+    LETTERS,
+    METRICS,
+    Json,
+    ListedScores,
+    TokenForm,
+    as_number,
+    find_label,
+    find_options,
+    find_scores,
+    is_harness_sample,
+    option_index,
+    option_letters,
+    options_in_prompt,
+    request_failed,
+    shared_order,
+)
+
+Missing = Literal["even", "other", "refuse"]
+Normalize = Literal["none", "characters", "bytes", "tokens"]
+LabelUse = Literal["optional", "required", "ignored"]
+
+# The NLL clips probabilities at this value, so smaller ones make no difference there.
+MIN_PROBABILITY = 1e-12
+# Log-probabilities are at most 0; unnormalized scores may be larger, up to what exp can represent.
+_MAX_SCORE = 700.0
+# Stated probabilities whose sum is further from one are rescaled and counted.
+_SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read the lines of a file, and the name of the file in messages.
+
+    ``orders`` is filled while reading: the order of options that lines name without listing them.
+    """
+
+    path: str
+    options: tuple[str, ...] | None
+    labels_column: str | None
+    key: str | None
+    missing: Missing
+    form: TokenForm
+    normalize: Normalize
+    label_use: LabelUse
+    orders: dict[frozenset[str], tuple[str, ...]] = field(default_factory=dict)
+
+    def error(
+        self,
+        row: int,
+        reason: str,
+        hint: str,
+        *,
+        detail: str | None = None,
+        option: tuple[str, str] | None = None,
+    ) -> InputError:
+        """Return the error of a line; ``reason`` is the same for all lines of its kind."""
+        return InputError(self.path, reason, hint, rows=[row], detail=detail, option=option)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: its options, their log-probabilities and the right one.
+
+    ``unlisted`` is the probability of tokens that the line does not list, ``other_tokens`` that
+    of listed tokens that are not options.  ``contradicts_metric`` is set if the harness's own
+    metric does not agree with the prediction and the right answer as read here.
+    """
+
+    options: tuple[str, ...]
+    scores: tuple[float, ...]
+    label: int | None = None
+    unlisted: float = 0.0
+    other_tokens: float = 0.0
+    is_incomplete: bool = False
+    is_merged: bool = False
+    is_rescaled: bool = False
+    contradicts_metric: bool = False
+
+
+def read_question(line: Json, row: int, read: ReadOptions, gold: Json | None = None) -> Question:
+    """Return the question on a line, whose number in the file is ``row``.
+
+    ``gold`` is the line of a labels file with the same identifier.
+    """
+    options = find_options(line) or (None if gold is None else find_options(gold)) or read.options
+    forms = set() if options is None else {read.form(name) for name in _all_names(options)}
+    listed = find_scores(line, lambda token: read.form(token) in forms, read.key)
+    if listed is None:
+        raise _no_scores(line, row, read)
+    values = listed.values if isinstance(listed.values, tuple) else tuple(listed.values.values())
+    if any(not _is_score(value, listed.kind) for value in values):
+        raise read.error(row, "has a number that is not a probability", "fix the line, or drop it")
+    impossible = 0.0 if listed.kind == "stated" else -math.inf
+    if values and max(values) == impossible:
+        raise read.error(row, "gives every option probability zero", "fix the line, or drop it")
+    options = options or _own_options(listed, line, row, read)
+    if len(options) < 2:
+        raise read.error(row, "has one option", "drop it: there is nothing to choose")
+    scored = _assign_scores(listed, options, row, read)
+    if read.label_use == "ignored":
+        return scored
+    label = _find_label(line, gold, scored, row, read)
+    return replace(
+        scored, label=label, contradicts_metric=_contradicts_metric(scored, label, line, read)
+    )
+
+
+def _all_names(options: Sequence[str]) -> Iterable[str]:
+    return (*options, *LETTERS[: len(options)])
+
+
+def _is_score(value: float, kind: str) -> bool:
+    if kind == "stated":
+        return value >= 0.0 and math.isfinite(value)
+    return value <= _MAX_SCORE  # False for NaN
+
+
+def _no_scores(line: Json, row: int, read: ReadOptions) -> InputError:
+    """Return why a line has no scores."""
+    if read.key is not None:
+        return read.error(
+            row, f"has no probabilities under {read.key!r}", "name the field that has them"
+        )
+    if request_failed(line):
+        return read.error(
+            row,
+            "has no reply: its request failed",
+            "send it again, or pass {option}",
+            option=("on_error", "skip"),
+        )
+    if is_harness_sample(line):
+        return read.error(
+            row,
+            "has generated text, not log-likelihoods",
+            "run a task with output_type: multiple_choice, whose samples have them",
+        )
+    return read.error(
+        row,
+        "has no log-probabilities",
+        "request them from the API (logprobs, top_logprobs), or store one per option under "
+        "'logprobs' or 'probabilities'",
+    )
+
+
+def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) -> tuple[str, ...]:
+    """Return the options of a line that has only numbers: their names, or letters."""
+    if isinstance(listed.values, tuple):
+        return option_letters(len(listed.values))
+    hint = "name the options of all questions, as in {option}"
+    example = ("options", "ABCD")
+    if listed.kind == "tokens" and "logprobs" not in line:  # the likeliest tokens of a reply
+        raise read.error(row, "does not list its options", hint, option=example)
+    names = tuple(listed.values)
+    options, absent = shared_order(names, read.form, read.orders)
+    if absent is not None:
+        raise read.error(
+            row,
+            "leaves out a letter between its options",
+            hint,
+            detail=f"names {', '.join(options)} but not {absent}",
+            option=example,
+        )
+    answer = find_label(line, read.labels_column)
+    if isinstance(answer, int) and options[0] != LETTERS[0] and options != names:
+        raise read.error(
+            row,
+            "gives its answer as a number, but lists its options in another order than a line "
+            "before",
+            "write the answer's text",
+        )
+    return options
+
+
+# Scores of options -------------------------------------------------------------------------------
+
+
+def _assign_scores(
+    listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
+) -> Question:
+    if listed.kind != "likelihoods" and read.normalize != "none":
+        raise InputError(
+            "normalize",
+            f"is {read.normalize!r}, but {read.path} does not have one log-likelihood per option",
+            "leave it out",
+        )
+    if listed.kind == "likelihoods" and read.missing == "other":
+        raise InputError(
+            "missing",
+            f"is 'other', but {read.path} has one log-likelihood per option and no other tokens",
+            "leave it out",
+        )
+    if isinstance(listed.values, tuple):
+        if len(listed.values) != len(options):
+            raise read.error(
+                row,
+                "has more or fewer numbers than options",
+                "write one number per option",
+                detail=f"has {len(listed.values)} numbers for {len(options)} options",
+            )
+        values = list(listed.values)
+        if listed.kind == "stated":
+            return _stated(values, options)
+        return Question(options, _normalize(values, listed, options, row, read))
+    if listed.kind == "likelihoods":
+        return _likelihoods_by_name(listed, options, row, read)
+    return _by_token(listed.values, listed.kind, options, row, read)
+
+
+def _stated(
+    probabilities: Sequence[float], options: tuple[str, ...], other_tokens: float = 0.0
+) -> Question:
+    """Return a question whose probabilities are stated; a stated zero is not impossible."""
+    total = math.fsum((other_tokens, *probabilities))
+    return Question(
+        options,
+        tuple(math.log(max(value, MIN_PROBABILITY)) for value in probabilities),
+        other_tokens=other_tokens,
+        is_rescaled=abs(total - 1.0) > _SUM_TOLERANCE,
+    )
+
+
+def _likelihoods_by_name(
+    listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
+) -> Question:
+    assert isinstance(listed.values, Mapping)
+    by_form = {read.form(name): value for name, value in listed.values.items()}
+    absent = [option for option in options if read.form(option) not in by_form]
+    if absent:
+        raise read.error(
+            row,
+            "does not have a log-likelihood for every option",
+            "write one per option",
+            detail=f"does not have a log-likelihood for {absent[0]!r}",
+        )
+    values = [by_form[read.form(option)] for option in options]
+    return Question(options, _normalize(values, listed, options, row, read))
+
+
+def _normalize(
+    values: Sequence[float],
+    listed: ListedScores,
+    options: tuple[str, ...],
+    row: int,
+    read: ReadOptions,
+) -> tuple[float, ...]:
+    """Divide log-likelihoods by the lengths of their options, as ``normalize`` says."""
+    if read.normalize == "none":
+        return tuple(values)
+    if read.normalize == "characters":
+        lengths = [len(option) for option in options]
+    elif read.normalize == "bytes":
+        lengths = [len(option.encode()) for option in options]
+    else:
+        if listed.token_counts is None or len(listed.token_counts) != len(options):
+            raise read.error(
+                row,
+                "does not have the number of tokens of each option",
+                "store them as a list 'num_tokens', or store each option's log-probabilities "
+                "token by token as a list of lists",
+            )
+        lengths = list(listed.token_counts)
+    if min(lengths) <= 0:
+        raise read.error(row, "has an empty option", "its length is zero: drop it, or fix it")
+    return tuple(value / length for value, length in zip(values, lengths, strict=True))
+
+
+def _by_token(
+    values: Mapping[str, float],
+    kind: str,
+    options: tuple[str, ...],
+    row: int,
+    read: ReadOptions,
+) -> Question:
+    """Add up the tokens that mean the same option, and share out what is not listed."""
+    matches = _match_tokens(values, kind, options, row, read)
+    other = math.fsum(
+        value if kind == "stated" else math.exp(value)
+        for token, value in values.items()
+        if token not in matches
+    )
+    by_option: dict[int, list[float]] = {}
+    for token, index in matches.items():
+        by_option.setdefault(index, []).append(values[token])
+    if not by_option:
+        raise read.error(
+            row,
+            "lists none of its options among its likeliest tokens",
+            "check the names of the options; options of several tokens need letters in the "
+            "prompt, or one log-likelihood each",
+        )
+    if kind == "stated":
+        shares = [math.fsum(by_option.get(index, ())) for index in range(len(options))]
+        return _stated(shares, options, other)
+    logs = {index: _log_sum_exp(entries) for index, entries in by_option.items()}
+    unlisted = max(0.0, 1.0 - math.fsum((other, *map(math.exp, logs.values()))))
+    absent = [index for index in range(len(options)) if index not in logs]
+    if absent and read.missing == "refuse":
+        raise read.error(
+            row,
+            "does not list every option",
+            "request more top log-probabilities, or pass {option}",
+            detail=f"does not list {', '.join(repr(options[index]) for index in absent)}",
+            option=("missing", "even"),
+        )
+    share = unlisted / len(absent) if absent and read.missing == "even" else 0.0
+    # A token that is not listed is less likely than every token that is.
+    limit = math.nextafter(min(values.values()), -math.inf)
+    floor = min(math.log(max(share, MIN_PROBABILITY)), limit)
+    return Question(
+        options,
+        tuple(logs.get(index, floor) for index in range(len(options))),
+        unlisted=unlisted,
+        other_tokens=other,
+        is_incomplete=bool(absent),
+        is_merged=any(len(entries) > 1 for entries in by_option.values()),
+    )
+
+
+def _match_tokens(
+    values: Mapping[str, float], kind: str, options: tuple[str, ...], row: int, read: ReadOptions
+) -> dict[str, int]:
+    """Return the option of each token: by the options' texts or by letters, never by both.
+
+    A reply gives its answer as one or the other; the reading with more probability is right.
+    """
+    forms: dict[str, int] = {}
+    for index, option in enumerate(options):
+        other = forms.setdefault(read.form(option), index)
+        if other != index:
+            raise read.error(
+                row,
+                "has two options that count as one token",
+                "pass {option}, or give the options different names",
+                detail=f"has the options {options[other]!r} and {option!r}, which count as one",
+                option=("variants", "exact"),
+            )
+    letters = {read.form(letter): index for index, letter in enumerate(LETTERS[: len(options)])}
+    readings = [
+        {token: names[read.form(token)] for token in values if read.form(token) in names}
+        for names in (forms, letters)
+    ]
+
+    def mass(reading: Mapping[str, int]) -> float:
+        return math.fsum(
+            values[token] if kind == "stated" else math.exp(values[token]) for token in reading
+        )
+
+    return max(readings, key=mass)  # the first of two equals: the texts
+
+
+def _log_sum_exp(values: Sequence[float]) -> float:
+    top = max(values)
+    return top + math.log(math.fsum(math.exp(value - top) for value in values))
+
+
+# Right answers -----------------------------------------------------------------------------------
+
+
+def _find_label(
+    line: Json, gold: Json | None, question: Question, row: int, read: ReadOptions
+) -> int | None:
+    from_harness = gold is None and read.labels_column is None and is_harness_sample(line)
+    if from_harness and options_in_prompt(line):
+        return _label_from_metric(line, question, row, read)
+    answer = find_label(line if gold is None else gold, read.labels_column)
+    column_hint = ("labels_column", "target")
+    if answer is None and (read.label_use == "required" or gold is not None):
+        raise read.error(
+            row,
+            "does not say which option is right",
+            "store it as 'answer', name the field that has it, as in {option}, or pass a file "
+            "of labels",
+            option=column_hint,
+        )
+    if answer is None:
+        return None
+    options = question.options
+    index = option_index(answer, options, read.form, number_first=from_harness)
+    if index is None and (isinstance(answer, list) or str(answer).startswith("[")):
+        raise read.error(
+            row,
+            "has several right answers",
+            "drop it, or pass a file of labels with one each",
+            detail=f"has several right answers ({answer})",
+        )
+    if index is None:
+        raise read.error(
+            row,
+            "has an answer that is not one of its options",
+            "write its index from 0, its letter or its text, or name another field, as in {option}",
+            detail=f"has the answer {str(answer)[:80]!r}, which is not one of its "
+            f"{len(options)} options",
+            option=column_hint,
+        )
+    return index
+
+
+def _label_from_metric(line: Json, question: Question, row: int, read: ReadOptions) -> int | None:
+    """Return the right one of two options that are in the prompt, where ``target`` cannot say."""
+    metric = line.get(METRICS["none"])
+    if read.normalize == "none" and len(question.options) == 2 and metric in (0, 1):
+        prediction = question.scores.index(max(question.scores))
+        return prediction if metric == 1 else 1 - prediction
+    if read.label_use != "required":
+        return None
+    raise read.error(
+        row,
+        "does not say which option is right: its options are in the prompts",
+        "pass a file of labels",
+    )
+
+
+def _contradicts_metric(
+    question: Question, label: int | None, line: Json, read: ReadOptions
+) -> bool:
+    """Return whether the harness's own metric does not agree with prediction and label."""
+    name = METRICS.get(read.normalize)
+    metric = as_number(line.get(name)) if name and is_harness_sample(line) else None
+    if label is None or metric is None:
+        return False
+    is_right = question.scores.index(max(question.scores)) == label
+    return metric != float(is_right)
