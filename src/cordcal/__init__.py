@@ -18,6 +18,7 @@ _EXPORTS: dict[str, str | None] = {
     "Comparison": "cordcal.evaluate.comparison",
     "PrecomputedProbabilities": "cordcal.evaluate.precomputed",
     "Lift": "cordcal.repair",
+    "Monitor": "cordcal.evaluate.monitor",
     "PreservingCalibrator": "cordcal.preserving",
     "InputError": "cordcal._errors",
     "Outputs": "cordcal.preserving",
@@ -45,6 +46,7 @@ __all__ = [
     "Comparison",
     "InputError",
     "Lift",
+    "Monitor",
     "Outputs",
     "PrecomputedProbabilities",
     "PreservingCalibrator",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.compare import compare
     from cordcal.evaluate.comparison import Comparison
     from cordcal.evaluate.gates import check
+    from cordcal.evaluate.monitor import Monitor
     from cordcal.evaluate.precomputed import PrecomputedProbabilities
     from cordcal.files._models import load, save
     from cordcal.preserving import Outputs, PreservingCalibrator

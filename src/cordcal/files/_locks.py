@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,27 @@ def open_locked(path: Path) -> int | None:
         if _is_at(handle, path):
             return handle
         os.close(handle)  # whoever had the lock has finished, and removed the file
+
+
+# How long a writer waits for another one before it gives up, in seconds.
+WAIT_FOR_WRITER = 60.0
+
+
+@contextmanager
+def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep other writers of a file waiting while the block reads, changes and writes it."""
+    target = Path(os.path.realpath(path))
+    lock = target.with_name(f".{target.name}.cordcal-lock")
+    give_up = time.monotonic() + WAIT_FOR_WRITER
+    while (handle := open_locked(lock)) is None:
+        if time.monotonic() > give_up:
+            raise InputError(str(path), "is being written by another process", "try again later")
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)  # while it is locked, so that nobody else holds it
+        os.close(handle)
 
 
 def _is_at(handle: int, path: Path) -> bool:

@@ -51,20 +51,77 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     >>> load(path).eta_ == cord.eta_
     True
     """
-    kind = _kind_of(model)
     held, body = model._state()
+    patterns = getattr(model, "score_columns_", None)
+    further = {} if patterns is None else {"columns": json.dumps(list(patterns))}
+    write_state(path, _kind_of(model), held, body, overwrite=overwrite, **further)
+
+
+def write_state(
+    path: str | os.PathLike[str],
+    kind: str,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    body: Mapping[str, Any],
+    *,
+    overwrite: bool = True,
+    **further: str,
+) -> None:
+    """Write arrays and JSON values to one file with a version and a digest.
+
+    The file takes its name when it is whole.
+
+    Parameters
+    ----------
+    path : path
+        Where to.
+    kind : str
+        What the file holds.
+    arrays : mapping of str to ndarray
+        Numbers, kept to the bit.
+    body : mapping
+        Values for JSON; no NaN.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+    **further : str
+        Further metadata.
+    """
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
         "kind": kind,
         "body": json.dumps(body, allow_nan=False, sort_keys=True),
+        **further,
     }
-    patterns = getattr(model, "score_columns_", None)
-    if patterns is not None:
-        metadata["columns"] = json.dumps(list(patterns))
-    data = _encoded(held, {**metadata, "digest": _digest(held, metadata)})
+    data = _encoded(arrays, {**metadata, "digest": _digest(arrays, metadata)})
     with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(data)
+
+
+def read_state(
+    path: str | os.PathLike[str], kind: str
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Read what `write_state` wrote; a file of another kind is refused.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    kind : str
+        What the file must hold.
+
+    Returns
+    -------
+    arrays, body : dict
+        As they were passed.
+    """
+    arrays, metadata = _checked(path)
+    if metadata.get("kind") != kind:
+        raise InputError(
+            Path(path).name,
+            f"holds a {metadata.get('kind')!r}, not a {kind!r}",
+            f"pass the file of a {kind}",
+        )
+    return arrays, _body(metadata, Path(path).name)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -81,7 +138,25 @@ def load(path: str | os.PathLike[str]) -> Any:
         The fitted model, its shared scalar the same to the bit.
     """
     name = Path(path).name
-    held, metadata = _opened(path)
+    held, metadata = _checked(path)
+    kind = metadata.get("kind", "")
+    wanted = _class_of(kind, name)
+    body = _body(metadata, name)
+    _check(kind, Record(name, body), held)
+    try:
+        model = wanted._from_state(held, body)
+        _try_out(getattr(model, "calibrator_", model))
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise InputError(name, f"cannot be made a working model ({error!r})", _ANEW) from error
+    if "columns" in metadata:
+        model.score_columns_ = _patterns(metadata["columns"], name)
+    return model
+
+
+def _checked(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Return the tensors and the metadata of a file of ours that is whole."""
+    name = Path(path).name
+    arrays, metadata = _opened(path)
     if metadata.get("format") != FORMAT:
         raise InputError(
             name,
@@ -94,19 +169,8 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"has format version {metadata.get('version')}, this cordcal reads version {VERSION}",
             "upgrade cordcal, or save the model again with this one",
         )
-    kind = metadata.get("kind", "")
-    wanted = _class_of(kind, name)
-    _check_digest(held, metadata, name)
-    body = _body(metadata, name)
-    _check(kind, Record(name, body), held)
-    try:
-        model = wanted._from_state(held, body)
-        _try_out(getattr(model, "calibrator_", model))
-    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
-        raise InputError(name, f"cannot be made a working model ({error!r})", _ANEW) from error
-    if "columns" in metadata:
-        model.score_columns_ = _patterns(metadata["columns"], name)
-    return model
+    _check_digest(arrays, metadata, name)
+    return arrays, metadata
 
 
 def _patterns(text: str, name: str) -> tuple[str, ...]:
@@ -261,4 +325,8 @@ def _class_of(kind: str, name: str) -> Any:
         from cordcal.calibrators import calibrator_class
 
         return calibrator_class(kind.removeprefix("calibrator "))
+    if kind == "monitor":
+        raise InputError(
+            name, "is the state of a monitor, not a model", "pass it to `cordcal monitor`"
+        )
     raise InputError(name, f"holds a {kind!r}, which this cordcal does not know", "upgrade cordcal")

@@ -182,6 +182,14 @@ class ProbabilityMatrix:
             squared_error[at] = _squared_error(wide, block_labels, block_mass)
         return LabelledRows(confidence, prediction, true_mass, squared_error, labels, weight)
 
+    def confidences(self) -> tuple[Vector, Classes]:
+        """Return the largest entry of each row and its index, the smallest on ties."""
+        confidence, prediction = np.empty(self.rows), np.empty(self.rows, dtype=np.intp)
+        for at, block, wide in self.checked_blocks():
+            best = arrays.first_argmax(block)
+            prediction[at], confidence[at] = best, wide[np.arange(len(wide)), best]
+        return confidence, prediction
+
     def mass_on(self, classes: Classes) -> Vector:
         """Return the probability of one class per row."""
         mass = np.empty(self.rows)

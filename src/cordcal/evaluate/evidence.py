@@ -1,0 +1,416 @@
+"""Evidence against a promise, valid however often and whenever it is looked at.
+
+Each test starts with a capital of one and bets on every row.  While the promise holds, no
+strategy can expect to gain, so the capital exceeds 1/α at any time in the monitor's life with
+probability at most α (Ville's inequality).  The logarithm of the capital is the evidence.
+
+`CalibrationEvidence` tests labelled rows: "a prediction reported at c is right with a
+probability within ``tolerance`` of c".  `DriftEvidence` tests rows without labels: "they are
+exchangeable with the baseline".  Both spread their capital over several strategies, and each
+strategy over starting points, so that a change after a long calm is found about as fast as one
+at the beginning.
+
+Logarithms of bets are rounded down to multiples of 2^-32 and summed as integers, and stakes
+change only at fixed numbers of rows: the evidence does not depend on how rows were divided
+into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._numeric.types import Classes, Vector
+
+Integers = npt.NDArray[np.int64]
+Matrix = npt.NDArray[np.float64]
+
+# A strategy may start after every 250 rows.  A shorter period pays more for the larger number of
+# starting points, a longer one finds a change later; between 100 and 1,000 it hardly matters.
+START_EVERY = 250
+# Evidence is compared with the limit after every 25 rows, and at the end of each batch.
+LOOK_EVERY = 25
+# Bounds between bands of confidence: finer towards one, where most classifiers report.
+BAND_EDGES = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
+N_BANDS = len(BAND_EDGES) + 1
+# Shifts of the log-odds of being right that the strategies bet on, from subtle to gross.
+TILTS = np.array([-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0])
+# How the capital is divided: half on all rows, the rest over bands, classes and groups.
+ALL_ROWS_SHARE = 0.5
+FAMILY_SHARE = (1.0 - ALL_ROWS_SHARE) / 3.0
+# Histogram bets on p-values: bins, pseudo-rows towards the uniform density, and the factors by
+# which past counts shrink at each start (a short and a long memory; dyadic, so exact).
+P_BINS = 10
+P_PRIOR = 50.0
+P_MEMORY = np.array([0.5, 0.9375])
+
+_FIXED_POINT = 2.0**32
+
+
+def bands_of(confidence: Vector) -> Classes:
+    """Return the band of each confidence.
+
+    Examples
+    --------
+    >>> bands_of(np.array([0.3, 0.5, 0.97, 1.0])).tolist()
+    [0, 1, 6, 7]
+    """
+    return np.searchsorted(BAND_EDGES, confidence, side="right").astype(np.intp)
+
+
+def _to_fixed_point(logs: Matrix) -> Integers:
+    """Round down, so that no strategy gains by rounding."""
+    return np.asarray(np.floor(logs * _FIXED_POINT), dtype=np.int64)
+
+
+def start_weight(start: int) -> float:
+    """Return the share of capital of the ``start``-th starting point, 1/(k(k + 1))."""
+    return 1.0 / (start * (start + 1.0))
+
+
+def log_bets(confidence: Vector, correct: npt.NDArray[np.bool_], tolerance: float) -> Integers:
+    """Return the logarithms of every strategy's bets on each row, in units of 2^-32.
+
+    The strategy with tilt t multiplies its capital by exp(t·y)/(1 + m(exp(t) − 1)).  The
+    expectation is at most one if P(y = 1) ≤ m for t > 0, and if P(y = 1) ≥ m for t < 0; so m is
+    c + ε in the first case and c − ε in the second.  It is the bet 1 + λ(y − m) with the stake
+    that is optimal if the log-odds are off by t.
+
+    Examples
+    --------
+    >>> logs = log_bets(np.array([0.9]), np.array([False]), 0.02) / 2**32
+    >>> bool(logs[0, 0] > 1.0), bool(logs[0, -1] < -1.0)  # a wrong prediction reported at 90 %
+    (True, True)
+    """
+    bound = np.where(TILTS < 0.0, confidence[:, None] - tolerance, confidence[:, None] + tolerance)
+    logs = TILTS * correct[:, None] - np.log1p(bound * np.expm1(TILTS))
+    return _to_fixed_point(logs)
+
+
+@dataclass(eq=False)
+class Capital:
+    """The capital of several strategies, each spread over starting points.
+
+    ``log_capital`` is what every strategy had when the present stretch of `START_EVERY` rows
+    began, with the share that starts there; ``sums`` are its bets since.  With the same bets for
+    all starting points one number per strategy is enough: capital ← (capital + new share) × bet.
+    ``best`` and ``best_start`` follow the single starting point that has earned most.
+    """
+
+    shape: tuple[int, ...]
+    rows: int = 0
+    log_capital: Matrix = field(init=False)
+    sums: Integers = field(init=False)
+    best: Matrix = field(init=False)
+    best_start: Integers = field(init=False)
+
+    def __post_init__(self) -> None:
+        first = np.log(start_weight(1))
+        self.log_capital = np.full(self.shape, first)
+        self.sums = np.zeros(self.shape, dtype=np.int64)
+        self.best = np.full(self.shape, first)
+        self.best_start = np.ones(self.shape, dtype=np.int64)
+
+    @property
+    def start(self) -> int:
+        """The number of the latest starting point, counted from one."""
+        return self.rows // START_EVERY + 1
+
+    @property
+    def unstarted(self) -> float:
+        """The share of capital whose starting point is still to come."""
+        return 1.0 / (self.start + 1.0)
+
+    def advance(self, rows: int, sums: Integers) -> None:
+        """Add rows up to the end of the present stretch; begin the next one there."""
+        self.rows += rows
+        self.sums = self.sums + sums
+        if self.rows % START_EVERY:
+            return
+        share = np.log(start_weight(self.start))
+        earned = self.sums / _FIXED_POINT
+        self.log_capital = np.logaddexp(self.log_capital + earned, share)
+        self.best = self.best + earned
+        better = self.best < share
+        self.best = np.where(better, share, self.best)
+        self.best_start = np.where(better, self.start, self.best_start)
+        self.sums = np.zeros_like(self.sums)
+
+    def logs(self, sums: Integers | None = None) -> Matrix:
+        """Return the logarithm of each strategy's capital, with ``sums`` more bets.
+
+        The share that has not started counts: it is held in cash.
+        """
+        sums = self.sums if sums is None else self.sums + sums
+        return np.logaddexp(self.log_capital + sums / _FIXED_POINT, np.log(self.unstarted))
+
+    def first_row_of_best(self, index: tuple[int, ...]) -> int:
+        """Return the row at which a strategy's best starting point lies."""
+        return int(self.best_start[index] - 1) * START_EVERY
+
+
+def _log_sum(logs: Matrix, weights: Matrix) -> float:
+    """Return log Σ weight · exp(log) without overflow."""
+    top = float(logs.max())
+    return top + float(np.log((weights * np.exp(logs - top)).sum()))
+
+
+def _stretches(done: int, rows: int) -> Iterator[slice]:
+    """Divide new rows where stakes change, after ``done`` earlier rows."""
+    start = 0
+    while start < rows:
+        stop = min(rows, start + START_EVERY - (done + start) % START_EVERY)
+        yield slice(start, stop)
+        start = stop
+
+
+@dataclass(frozen=True)
+class Look:
+    """The largest evidence that an update has shown, and after how many rows of the test."""
+
+    evidence: float
+    rows: int
+
+    def larger(self, other: Look) -> Look:
+        """Return the look with more evidence, the earlier one on ties."""
+        return other if other.evidence > self.evidence else self
+
+
+class CalibrationEvidence:
+    """Evidence that predictions are right more or less often than their confidence.
+
+    Parameters
+    ----------
+    classes : int
+        Number of classes.
+    tolerance : float
+        How far the probability of being right may be from the confidence.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.uniform(0.5, 1.0, 3000)
+    >>> predicted, groups = np.zeros(3000, dtype=int), np.full(3000, -1)
+    >>> honest, boastful = CalibrationEvidence(2, 0.02), CalibrationEvidence(2, 0.02)
+    >>> _ = honest.update(confidence, rng.random(3000) < confidence, predicted, groups)
+    >>> _ = boastful.update(confidence, rng.random(3000) < confidence - 0.1, predicted, groups)
+    >>> honest.evidence < 3.0 < boastful.evidence
+    True
+    """
+
+    def __init__(self, classes: int, tolerance: float) -> None:
+        self.classes, self.tolerance = classes, tolerance
+        self.capital = Capital((1 + N_BANDS + classes, len(TILTS)))
+        # Sums of c − y and its square in fixed point: Python integers, so exact.
+        self.gap_sum = self.square_sum = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of labelled rows so far."""
+        return self.capital.rows
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups that have appeared."""
+        return self.capital.shape[0] - 1 - N_BANDS - self.classes
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the capital."""
+        return self._evidence(self.capital.logs())
+
+    def _evidence(self, logs: Matrix) -> float:
+        weights = self._weights()
+        # Groups that have not appeared hold their share in cash.
+        cash = np.array([1.0 - weights.sum()])
+        spread = np.broadcast_to(weights[:, None] / len(TILTS), logs.shape)
+        return _log_sum(np.append(logs, 0.0), np.append(spread, cash))
+
+    @property
+    def mean_gap(self) -> float:
+        """Mean confidence minus accuracy; there must be rows."""
+        return self.gap_sum / _FIXED_POINT / self.rows
+
+    def shares(self) -> Matrix:
+        """Return how much of the capital each strategy holds, cell × tilt."""
+        logs = np.log(self._weights()[:, None] / len(TILTS)) + self.capital.logs()
+        return np.exp(logs - self.evidence)
+
+    def _weights(self) -> Vector:
+        """Return the share of capital of each cell; shares of groups follow 1/(j(j + 1))."""
+        order = np.arange(1, self.n_groups + 1)
+        return np.concatenate(
+            [
+                [ALL_ROWS_SHARE],
+                np.full(N_BANDS, FAMILY_SHARE / N_BANDS),
+                np.full(self.classes, FAMILY_SHARE / self.classes),
+                FAMILY_SHARE / (order * (order + 1.0)),
+            ]
+        )
+
+    def update(
+        self,
+        confidence: Vector,
+        correct: npt.NDArray[np.bool_],
+        predicted: Classes,
+        groups: Classes,
+    ) -> Look:
+        """Bet on rows in their order; return the largest evidence that appeared.
+
+        ``groups`` are numbers in the order of their first appearance, −1 for none.
+        """
+        self._add_groups(int(groups.max(initial=-1)) + 1)
+        gap = np.rint((confidence - correct) * _FIXED_POINT).astype(np.int64).tolist()
+        self.gap_sum += sum(gap)
+        self.square_sum += sum(value * value for value in gap)
+
+        logs = log_bets(confidence, correct, self.tolerance)
+        first_group = 1 + N_BANDS + self.classes
+        cells = [
+            np.zeros(len(predicted), dtype=np.intp),
+            1 + bands_of(confidence),
+            1 + N_BANDS + predicted,
+            np.where(groups >= 0, first_group + groups, -1),
+        ]
+        highest = Look(self.evidence, self.rows)
+        for stretch in _stretches(self.rows, len(predicted)):
+            count = stretch.stop - stretch.start
+            done = self.rows
+            look = (done % LOOK_EVERY + np.arange(count)) // LOOK_EVERY
+            sums = np.zeros((look[-1] + 1, *self.capital.shape), dtype=np.int64)
+            for cell in cells:
+                index = cell[stretch]
+                some = index >= 0
+                np.add.at(sums, (look[some], index[some]), logs[stretch][some])
+            sums = sums.cumsum(axis=0)
+            for number, total in enumerate(sums):
+                rows = min(done - done % LOOK_EVERY + (number + 1) * LOOK_EVERY, done + count)
+                highest = highest.larger(Look(self._evidence(self.capital.logs(total)), rows))
+            self.capital.advance(count, sums[-1])
+        return highest
+
+    def _add_groups(self, groups: int) -> None:
+        """Make room for groups that appear for the first time; so far they held cash."""
+        new = groups - self.n_groups
+        if new <= 0:
+            return
+        capital = self.capital
+        started = np.log1p(-capital.unstarted)
+        shape = (new, len(TILTS))
+        capital.log_capital = np.vstack([capital.log_capital, np.full(shape, started)])
+        capital.sums = np.vstack([capital.sums, np.zeros(shape, dtype=np.int64)])
+        capital.best = np.vstack([capital.best, np.full(shape, np.log(start_weight(1)))])
+        capital.best_start = np.vstack([capital.best_start, np.ones(shape, dtype=np.int64)])
+        capital.shape = capital.log_capital.shape
+
+    def gap_interval(self, alpha: float) -> tuple[float, float]:
+        """Return an interval for mean confidence minus accuracy, valid at every look.
+
+        Empirical Bernstein: for |x| ≤ 1 and 0 ≤ λ < 1 the product of exp(λ(x − E x) − ψ(λ)x²)
+        with ψ(λ) = −log(1 − λ) − λ is a supermartingale.  Each λ of a fixed list gives a bound
+        that is linear in Σx²; the smallest one holds if α is divided among them.
+        """
+        if not self.rows:
+            return -1.0, 1.0
+        mean = self.mean_gap
+        squares = self.square_sum / _FIXED_POINT**2
+        steps = np.arange(1, 31)
+        rates = 2.0 ** (-steps / 2.0)
+        # In proportion to 1/(k(k + 1)), with sum one.
+        shares = (len(steps) + 1.0) / len(steps) / (steps * (steps + 1.0))
+        curvature = -np.log1p(-rates) - rates
+        bounds = (np.log(2.0 / (alpha * shares)) + curvature * squares) / rates
+        radius = float(bounds.min()) / self.rows
+        return max(-1.0, mean - radius), min(1.0, mean + radius)
+
+
+class DriftEvidence:
+    """Evidence that rows are not exchangeable with the baseline, without labels.
+
+    Rows fall into cells, predicted class × band of confidence.  With the cells in a fixed order
+    the smoothed rank of a row among the baseline and all rows seen is uniform on [0, 1] and
+    independent of earlier ranks if the rows are exchangeable.  Strategies bet on the next rank
+    by the histogram of earlier ones: one for each of two orders (by confidence, by class) and
+    two memories.
+
+    Parameters
+    ----------
+    counts : ndarray of int of shape (classes, N_BANDS)
+        How many rows of the baseline fall into each cell.
+    seed : int
+        Seed of the generator that breaks ties.
+    """
+
+    def __init__(self, counts: Integers, seed: int) -> None:
+        self.counts = np.array(counts, dtype=np.int64)
+        self.generator = np.random.Generator(np.random.PCG64(seed))
+        self.histogram = np.zeros((2, len(P_MEMORY), P_BINS))
+        self.recent = np.zeros((2, P_BINS))
+        self.capital = Capital((2, len(P_MEMORY)))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far, without the baseline."""
+        return self.capital.rows
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the capital."""
+        return self._evidence(self.capital.logs())
+
+    def _evidence(self, logs: Matrix) -> float:
+        return _log_sum(logs, np.full(logs.shape, 1.0 / logs.size))
+
+    def update(self, predicted: Classes, bands: Classes) -> Look:
+        """Bet on rows in their order; return the largest evidence that appeared."""
+        classes = self.counts.shape[0]
+        ranks = np.stack([bands * classes + predicted, predicted * N_BANDS + bands])
+        highest = Look(self.evidence, self.rows)
+        for stretch in _stretches(self.rows, len(predicted)):
+            count = stretch.stop - stretch.start
+            bins = self._p_bins(ranks[:, stretch], predicted[stretch], bands[stretch])
+            logs = self._log_densities()[np.arange(2)[:, None], :, bins]
+            sums = logs.cumsum(axis=1)
+            done = self.rows
+            for row in range(count):
+                if (done + row + 1) % LOOK_EVERY == 0 or row == count - 1:
+                    look = Look(self._evidence(self.capital.logs(sums[:, row])), done + row + 1)
+                    highest = highest.larger(look)
+            for order in range(2):
+                self.recent[order] += np.bincount(bins[order], minlength=P_BINS)
+            self.capital.advance(count, sums[:, -1])
+            if self.rows % START_EVERY == 0:
+                memory = P_MEMORY[None, :, None]
+                self.histogram = (self.histogram + self.recent[:, None, :]) * memory
+                self.recent = np.zeros_like(self.recent)
+        return highest
+
+    def _log_densities(self) -> Integers:
+        """Return the logarithm of each strategy's density in each bin, in fixed point."""
+        total = self.histogram.sum(axis=2, keepdims=True)
+        density = (self.histogram * P_BINS + P_PRIOR) / (total + P_PRIOR)
+        return _to_fixed_point(np.log(density))
+
+    def _p_bins(self, ranks: Classes, predicted: Classes, bands: Classes) -> Classes:
+        """Return the bin of each row's smoothed p-value in both orders, and count the rows.
+
+        p = (rows of lower rank + U · rows of equal rank)/all rows; the row itself counts.
+        """
+        before = int(self.counts.sum())
+        smoothing = self.generator.random((len(predicted), 2)).T
+        total = before + 1.0 + np.arange(len(predicted))
+        bins = np.empty(ranks.shape, dtype=np.intp)
+        for order, counts in enumerate((self.counts.T.ravel(), self.counts.ravel())):
+            rank = ranks[order]
+            lower = (counts.cumsum() - counts)[rank]
+            equal = counts[rank]
+            earlier = np.tri(len(rank), k=-1, dtype=bool)
+            lower = lower + ((rank[None, :] < rank[:, None]) & earlier).sum(axis=1)
+            equal = equal + ((rank[None, :] == rank[:, None]) & earlier).sum(axis=1) + 1
+            p = (lower + smoothing[order] * equal) / total
+            bins[order] = np.minimum((p * P_BINS).astype(np.intp), P_BINS - 1)
+        np.add.at(self.counts, (predicted, bands), 1)
+        return bins

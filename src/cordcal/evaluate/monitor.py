@@ -1,0 +1,662 @@
+"""`Monitor`: tests, batch after batch, whether the confidence of a deployed model holds."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._errors import InputError, raise_first, row_error
+from cordcal._numeric.arrays import refuse_masked
+from cordcal._numeric.types import Classes, Labels, Vector
+from cordcal._validation.alignment import align_rows
+from cordcal._validation.labels import check_decisions, names_to_indices
+from cordcal._validation.names import check_class_names, column_names, in_column_order
+from cordcal.evaluate.evidence import (
+    BAND_EDGES,
+    N_BANDS,
+    TILTS,
+    CalibrationEvidence,
+    Capital,
+    DriftEvidence,
+    Look,
+    bands_of,
+)
+from cordcal.evaluate.groups import as_groups
+from cordcal.evaluate.monitor_result import Alarm, MonitorStatus, Period, Source, VerdictName
+from cordcal.files._locks import only_writer
+from cordcal.files._models import read_state, write_state
+from cordcal.metrics.rows import ProbabilityMatrix
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+# Rows that wait for labels, and ids that were counted, are kept up to this number, the oldest
+# dropped first: 24 bytes per row, so at most 48 MB.
+MAX_REMEMBERED = 1_000_000
+# Parts of the evidence smaller than this are not listed.
+_MIN_SHARE = 0.05
+_STATE_KIND = "monitor"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the tests use of each row."""
+
+    confidence: Vector
+    predicted: Classes
+    groups: Classes
+
+    def take(self, index: npt.NDArray[Any]) -> _Rows:
+        return _Rows(self.confidence[index], self.predicted[index], self.groups[index])
+
+
+@dataclass(eq=False)
+class _Remembered:
+    """Rows that wait for their labels, and ids that were counted, by a digest of the id."""
+
+    waiting: dict[int, tuple[float, int, int]] = field(default_factory=dict)
+    counted: dict[int, None] = field(default_factory=dict)
+
+    def trim(self) -> None:
+        for table in (self.waiting, self.counted):
+            for key in list(table)[: max(0, len(table) - MAX_REMEMBERED)]:
+                del table[key]
+
+
+class Monitor:
+    """Watches a calibrated model in production; every look is valid, however many there are.
+
+    Two tests run side by side, each at half of ``alpha``.  With labels: a prediction reported at
+    confidence c is right with a probability within ``tolerance`` of c.  Without labels: rows are
+    exchangeable with the baseline in predicted class and confidence.  While both hold, the
+    probability that the monitor *ever* raises an alarm is at most ``alpha``.
+
+    Which rows get labels must not depend on whether their predictions are right.
+
+    Parameters
+    ----------
+    probabilities : array_like of shape (n, K)
+        The baseline: probabilities of rows that were not used to fit.
+    class_names : sequence of str, optional
+        Names of the columns; by default those of a frame.
+    alpha : float
+        The probability of a false alarm over the monitor's whole life.
+    tolerance : float
+        How far the probability of being right may be from the confidence.
+    seed : int
+        Seed of the generator that breaks ties.
+    model : str, optional
+        A digest of the model, stored so that batches of another model are refused.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> def night(rows, off=0.0):
+    ...     confidence = rng.uniform(0.5, 1.0, rows)
+    ...     right = rng.random(rows) < confidence - off
+    ...     return np.column_stack([confidence, 1.0 - confidence]), np.where(right, 0, 1)
+    >>> monitor = Monitor(night(1000)[0])
+    >>> monitor.add(*night(2000)).verdict
+    'holds'
+    >>> monitor.add(*night(4000, off=0.1)).verdict
+    'alarm'
+    >>> print(monitor.status.lines()[1])
+      86% of it from all predictions: confidence too high, growing since labelled row 2,000
+    """
+
+    def __init__(
+        self,
+        probabilities: Any,
+        *,
+        class_names: Sequence[str] | None = None,
+        alpha: float = 0.05,
+        tolerance: float = 0.02,
+        seed: int = 0,
+        model: str | None = None,
+    ) -> None:
+        if not 0.0 < alpha < 1.0:
+            raise InputError("alpha", f"is {alpha}", "pass a probability, such as 0.05")
+        if not 0.0 <= tolerance < 0.5:
+            raise InputError("tolerance", f"is {tolerance}", "pass a number from 0 to 0.5")
+        matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
+        self.alpha, self.tolerance, self.seed, self.model = alpha, tolerance, seed, model
+        self.n_classes = matrix.classes
+        names = column_names(probabilities) if class_names is None else class_names
+        self.class_names = None if names is None else check_class_names(names, matrix.classes)
+        rows = _Rows(*matrix.confidences(), np.full(matrix.rows, -1, dtype=np.intp))
+        counts = np.zeros((matrix.classes, N_BANDS), dtype=np.int64)
+        np.add.at(counts, (rows.predicted, bands_of(rows.confidence)), 1)
+        self.baseline_rows = len(rows.predicted)
+        if not self.baseline_rows:
+            raise InputError("probabilities", "has no rows", "pass rows that were not used to fit")
+        self.baseline_shares = counts.sum(axis=1) / self.baseline_rows
+        self.periods: list[Period] = []
+        self.alarms: list[Alarm] = []
+        self.group_names: list[str] = []
+        self._batches: dict[str, None] = {}
+        self._remembered = _Remembered()
+        self.calibration = CalibrationEvidence(self.n_classes, tolerance)
+        self.inputs = DriftEvidence(counts, seed)
+
+    @property
+    def limit(self) -> float:
+        """The evidence, as a factor, at which a test raises an alarm."""
+        return 2.0 / self.alpha
+
+    @property
+    def status(self) -> MonitorStatus:
+        """What is known now."""
+        latest = next((period for period in reversed(self.periods) if period.rows), None)
+        labelled = self.calibration.rows
+        gap = self.calibration.mean_gap if labelled else None
+        return MonitorStatus(
+            verdict=self._verdict(),
+            rows=sum(period.rows for period in self.periods),
+            labelled=sum(period.labelled for period in self.periods),
+            waiting=len(self._remembered.waiting),
+            calibration_evidence=_factor(self.calibration.evidence),
+            input_evidence=_factor(self.inputs.evidence),
+            limit=self.limit,
+            gap=gap,
+            gap_interval=self.calibration.gap_interval(self.alpha),
+            confidence=None if latest is None else latest.confidence,
+            changed=None if latest is None else latest.changed,
+            sources=self._sources(),
+            alarms=tuple(self.alarms),
+        )
+
+    def _verdict(self) -> VerdictName:
+        if self.alarms:
+            return "alarm"
+        return "holds" if self.periods else "cannot tell"
+
+    def add(
+        self,
+        probabilities: Any,
+        labels: Any = None,
+        *,
+        ids: Any = None,
+        groups: Any = None,
+        direct: Any = None,
+        name: str | None = None,
+    ) -> MonitorStatus:
+        """Add a batch of rows.
+
+        A batch that was added before changes nothing.  With ids, rows without labels wait for
+        them: pass the same ids later, here or to `add_labels`.  A row counts at most once in
+        each test.
+
+        Parameters
+        ----------
+        probabilities : array_like of shape (n, K)
+            What the deployed model reported.
+        labels : array_like of shape (n,), optional
+            The true classes.
+        ids : array_like of shape (n,), optional
+            What identifies the rows in later batches.
+        groups : array_like of shape (n,), optional
+            The group of each row, each tested on its own as well.
+        direct : array_like of shape (n, K), optional
+            The calibrator's probabilities before the repair, to count changed predictions.
+        name : str, optional
+            The batch's name in messages and on the page.
+
+        Returns
+        -------
+        status : MonitorStatus
+            What is known now.
+        """
+        probabilities, labels, ids, groups, direct = align_rows(
+            probabilities=probabilities, labels=labels, ids=ids, groups=groups, direct=direct
+        )
+        matrix = self._matrix(probabilities, "probabilities")
+        codes, group_names = self._group_codes(groups, matrix.rows)
+        rows = _Rows(*matrix.confidences(), codes)
+        truth = self._labels(labels, matrix)
+        keys = None if ids is None else _id_keys(ids, matrix.rows)
+        changed = None if direct is None else self._changes(direct, rows.predicted)
+        digest = _batch_digest(rows, truth, keys)
+        if digest in self._batches:
+            return self.status
+        self._batches[digest] = None
+        self.group_names = group_names
+        new, ready, correct = self._sort_rows(rows, truth, keys)
+        name = f"batch {len(self.periods) + 1}" if name is None else name
+        self._bet(
+            name, new, ready, correct, repeated=matrix.rows - len(new.predicted), changed=changed
+        )
+        return self.status
+
+    def add_labels(self, ids: Any, labels: Any, *, name: str | None = None) -> MonitorStatus:
+        """Add labels of rows that were added without them.
+
+        Parameters
+        ----------
+        ids : array_like of shape (n,)
+            Ids of rows that wait; others are refused.
+        labels : array_like of shape (n,)
+            Their true classes.
+        name : str, optional
+            The batch's name.
+
+        Returns
+        -------
+        status : MonitorStatus
+            What is known now.
+        """
+        keys = _id_keys(ids, None)
+        truth = check_decisions(
+            names_to_indices(labels, (len(keys), self.n_classes), self.class_names),
+            len(keys),
+            self.n_classes,
+            "labels",
+        )
+        memory = self._remembered
+        waiting = [key in memory.waiting for key in keys]
+        unknown = [
+            not wait and key not in memory.counted for wait, key in zip(waiting, keys, strict=True)
+        ]
+        raise_first(
+            row_error(
+                np.array(unknown, dtype=np.bool_),
+                "ids",
+                "does not wait for a label",
+                f"add its probabilities first; the latest {MAX_REMEMBERED:,} rows are kept",
+            )
+        )
+        ready = [index for index, wait in enumerate(waiting) if wait]
+        stored = [memory.waiting.pop(keys[index]) for index in ready]
+        rows = _rows_of(stored)
+        memory.counted.update((keys[index], None) for index in ready)
+        name = f"batch {len(self.periods) + 1}" if name is None else name
+        nothing = _rows_of([])
+        self._bet(
+            name,
+            nothing,
+            rows,
+            rows.predicted == truth[ready],
+            repeated=len(keys) - len(ready),
+            changed=None,
+        )
+        return self.status
+
+    def acknowledge(self) -> None:
+        """Take note of the alarms and begin again: both tests start with new capital."""
+        self.alarms.clear()
+        self.calibration = CalibrationEvidence(self.n_classes, self.tolerance)
+        self.inputs = DriftEvidence(self.inputs.counts, self.seed + len(self.periods))
+
+    def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
+        names = None if self.class_names is None else list(self.class_names)
+        ordered = in_column_order(probabilities, argument, names, "the baseline")
+        matrix = ProbabilityMatrix.from_array(ordered, argument)
+        if matrix.classes != self.n_classes:
+            raise InputError(
+                argument,
+                f"has {matrix.classes} classes but the baseline has {self.n_classes}",
+                "pass probabilities of the same model",
+            )
+        if not matrix.rows:
+            raise InputError(argument, "has no rows", "pass at least one row")
+        return matrix
+
+    def _group_codes(self, groups: Any, rows: int) -> tuple[Classes, list[str]]:
+        """Return the number of each row's group, and all names in order of appearance."""
+        codes = np.full(rows, -1, dtype=np.intp)
+        if groups is None:
+            return codes, self.group_names
+        names = as_groups(groups, rows).astype(str)
+        known = {name: number for number, name in enumerate(self.group_names)}
+        for index, group in enumerate(names.tolist()):
+            codes[index] = known.setdefault(group, len(known))
+        return codes, list(known)
+
+    def _labels(self, labels: Any, matrix: ProbabilityMatrix) -> Labels | None:
+        if labels is None:
+            return None
+        shape = (matrix.rows, matrix.classes)
+        return matrix.check_labels(names_to_indices(labels, shape, self.class_names), None)[0]
+
+    def _changes(self, direct: Any, predicted: Classes) -> int:
+        matrix = self._matrix(direct, "direct")
+        if matrix.rows != len(predicted):
+            raise InputError(
+                "direct",
+                f"has {matrix.rows} rows but probabilities has {len(predicted)}",
+                "pass both outputs of the same rows",
+            )
+        return int((matrix.confidences()[1] != predicted).sum())
+
+    def _sort_rows(
+        self, rows: _Rows, truth: Labels | None, keys: list[int] | None
+    ) -> tuple[_Rows, _Rows, npt.NDArray[np.bool_]]:
+        """Return the new rows, those whose label counts now, and whether they are right."""
+        if keys is None:
+            if truth is None:
+                return rows, _rows_of([]), np.zeros(0, dtype=bool)
+            return rows, rows, rows.predicted == truth
+        memory = self._remembered
+        new, ready, answers = [], [], []
+        columns = zip(
+            keys,
+            rows.confidence.tolist(),
+            rows.predicted.tolist(),
+            rows.groups.tolist(),
+            strict=True,
+        )
+        for index, (key, *row) in enumerate(columns):
+            if key in memory.counted:
+                continue
+            known = memory.waiting.pop(key, None) if truth is not None else memory.waiting.get(key)
+            stored = known or (row[0], row[1], row[2])
+            if known is None:
+                new.append(index)
+            if truth is None:
+                memory.waiting[key] = stored
+            else:
+                ready.append(stored)
+                answers.append(truth[index])
+                memory.counted[key] = None
+        memory.trim()
+        counted = _rows_of(ready)
+        return rows.take(np.array(new, dtype=np.intp)), counted, counted.predicted == answers
+
+    def _bet(
+        self,
+        name: str,
+        new: _Rows,
+        ready: _Rows,
+        correct: npt.NDArray[np.bool_],
+        *,
+        repeated: int,
+        changed: int | None,
+    ) -> None:
+        """Let both tests bet on rows, and record the batch."""
+        bands = bands_of(ready.confidence)
+        if len(new.predicted):
+            look = self.inputs.update(new.predicted, bands_of(new.confidence))
+            self._raise_alarm("inputs", name, look)
+        if len(ready.predicted):
+            look = self.calibration.update(ready.confidence, correct, ready.predicted, ready.groups)
+            self._raise_alarm("calibration", name, look)
+        self.periods.append(
+            Period(
+                name=name,
+                rows=len(new.predicted),
+                labelled=len(ready.predicted),
+                repeated=repeated,
+                confidence=float(new.confidence.mean()) if len(new.predicted) else 0.0,
+                changed=changed,
+                band_rows=_by_band(bands, np.ones(len(bands), dtype=np.int64)),
+                band_confidence=_by_band(bands, ready.confidence),
+                band_correct=_by_band(bands, correct.astype(np.int64)),
+                predicted=tuple(np.bincount(new.predicted, minlength=self.n_classes).tolist()),
+                calibration_evidence=self.calibration.evidence,
+                input_evidence=self.inputs.evidence,
+                gap=self.calibration.gap_interval(self.alpha),
+            )
+        )
+
+    def _raise_alarm(self, test: Literal["calibration", "inputs"], batch: str, look: Look) -> None:
+        known = any(alarm.test == test for alarm in self.alarms)
+        if not known and look.evidence >= np.log(self.limit):
+            self.alarms.append(Alarm(test, batch, look.rows, _factor(look.evidence)))
+
+    def _sources(self) -> tuple[Source, ...]:
+        """Return the parts of the rows that most evidence against calibration comes from."""
+        if not any(alarm.test == "calibration" for alarm in self.alarms):
+            return ()
+        shares = self.calibration.shares()
+        totals = shares.sum(axis=1)
+        sources = []
+        for cell in np.argsort(-totals, kind="stable")[:3]:
+            if totals[cell] < _MIN_SHARE:
+                break
+            tilt = int(shares[cell].argmax())
+            sources.append(
+                Source(
+                    name=self._cell_name(int(cell)),
+                    share=float(totals[cell]),
+                    direction="too high" if TILTS[tilt] < 0.0 else "too low",
+                    since=self.calibration.capital.first_row_of_best((int(cell), tilt)),
+                )
+            )
+        return tuple(sources)
+
+    def _cell_name(self, cell: int) -> str:
+        """Return the name of a cell of `CalibrationEvidence`."""
+        if cell == 0:
+            return "all predictions"
+        cell -= 1
+        if cell < N_BANDS:
+            return f"confidence {band_names()[cell]}"
+        cell -= N_BANDS
+        if cell < self.n_classes:
+            return f"predictions of {self.class_names[cell] if self.class_names else cell}"
+        return f"group {self.group_names[cell - self.n_classes]}"
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the state to one file, whole or not at all.
+
+        Parameters
+        ----------
+        path : path
+            Where to.
+        overwrite : bool
+            Whether a file of that name may be replaced.
+        """
+        arrays, body = self._state()
+        write_state(path, _STATE_KIND, arrays, body, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read the state that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Returns
+        -------
+        monitor : Monitor
+            The monitor as it was.
+        """
+        arrays, body = read_state(path, _STATE_KIND)
+        try:
+            return cls._from_state(arrays, body)
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                os.path.basename(path),
+                f"is not a whole state of a monitor ({error!r})",
+                "restore it from a backup, or begin again with `cordcal monitor init`",
+            ) from error
+
+    @classmethod
+    @contextmanager
+    def updating(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
+        """Load a state, and save it after the block; other writers wait outside.
+
+        Nothing is written if the block raises.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Yields
+        ------
+        monitor : Monitor
+            The monitor to change.
+        """
+        with only_writer(path):
+            monitor = cls.load(path)
+            yield monitor
+            monitor.save(path)
+
+    def _state(self) -> tuple[Arrays, dict[str, Any]]:
+        waiting, counted = self._remembered.waiting, self._remembered.counted
+        stored = _rows_of(list(waiting.values()))
+        arrays: Arrays = {
+            "counts": self.inputs.counts,
+            "histogram": self.inputs.histogram,
+            "recent": self.inputs.recent,
+            "baseline_shares": self.baseline_shares,
+            "waiting_keys": np.array(list(waiting), dtype=np.uint64),
+            "waiting_confidence": stored.confidence,
+            "waiting_predicted": stored.predicted,
+            "waiting_groups": stored.groups,
+            "counted_keys": np.array(list(counted), dtype=np.uint64),
+            "period_predicted": np.array(
+                [period.predicted for period in self.periods], dtype=np.int64
+            ).reshape(len(self.periods), self.n_classes),
+        }
+        for test, capital in self._capitals():
+            arrays |= {f"{test}.{name}": getattr(capital, name) for name in _CAPITAL_ARRAYS}
+        periods = [asdict(period) for period in self.periods]
+        for period in periods:
+            del period["predicted"]
+        body = {
+            "alpha": self.alpha,
+            "tolerance": self.tolerance,
+            "seed": self.seed,
+            "model": self.model,
+            "class_names": self.class_names,
+            "baseline_rows": self.baseline_rows,
+            "group_names": self.group_names,
+            "batches": list(self._batches),
+            "alarms": [asdict(alarm) for alarm in self.alarms],
+            "periods": periods,
+            "rows": {test: capital.rows for test, capital in self._capitals()},
+            "gap_sum": self.calibration.gap_sum,
+            "square_sum": self.calibration.square_sum,
+            "generator": self.inputs.generator.bit_generator.state,
+        }
+        return arrays, body
+
+    def _capitals(self) -> tuple[tuple[str, Capital], ...]:
+        return ("calibration", self.calibration.capital), ("inputs", self.inputs.capital)
+
+    @classmethod
+    def _from_state(cls, arrays: Arrays, body: dict[str, Any]) -> Self:
+        monitor = cls.__new__(cls)
+        names = body["class_names"]
+        monitor.class_names = None if names is None else tuple(names)
+        monitor.alpha, monitor.tolerance = float(body["alpha"]), float(body["tolerance"])
+        monitor.seed, monitor.model = int(body["seed"]), body["model"]
+        monitor.baseline_rows = int(body["baseline_rows"])
+        monitor.baseline_shares = arrays["baseline_shares"]
+        monitor.n_classes = len(monitor.baseline_shares)
+        monitor.group_names = list(body["group_names"])
+        monitor._batches = dict.fromkeys(body["batches"])
+        monitor.alarms = [Alarm(**alarm) for alarm in body["alarms"]]
+        monitor.periods = [
+            Period(**{name: _as_tuple(value) for name, value in period.items()}, predicted=counts)
+            for period, counts in zip(
+                body["periods"], map(tuple, arrays["period_predicted"].tolist()), strict=True
+            )
+        ]
+        waiting = zip(
+            arrays["waiting_confidence"].tolist(),
+            arrays["waiting_predicted"].tolist(),
+            arrays["waiting_groups"].tolist(),
+            strict=True,
+        )
+        monitor._remembered = _Remembered(
+            dict(zip(arrays["waiting_keys"].tolist(), waiting, strict=True)),
+            dict.fromkeys(arrays["counted_keys"].tolist()),
+        )
+        monitor.calibration = CalibrationEvidence(monitor.n_classes, monitor.tolerance)
+        monitor.calibration.gap_sum = int(body["gap_sum"])
+        monitor.calibration.square_sum = int(body["square_sum"])
+        monitor.inputs = DriftEvidence(arrays["counts"], monitor.seed)
+        monitor.inputs.histogram, monitor.inputs.recent = arrays["histogram"], arrays["recent"]
+        monitor.inputs.generator.bit_generator.state = body["generator"]
+        for test, capital in monitor._capitals():
+            capital.rows = int(body["rows"][test])
+            for name in _CAPITAL_ARRAYS:
+                setattr(capital, name, arrays[f"{test}.{name}"])
+            capital.shape = capital.log_capital.shape
+        return monitor
+
+
+_CAPITAL_ARRAYS = ("log_capital", "sums", "best", "best_start")
+
+
+def band_names() -> list[str]:
+    """Return the bands of confidence in percent.
+
+    Examples
+    --------
+    >>> band_names()[0], band_names()[-1]
+    ('below 50%', '99% or more')
+    """
+    edges = [f"{edge:.0%}" for edge in BAND_EDGES.tolist()]
+    between = [f"{low} to {high}" for low, high in itertools.pairwise(edges)]
+    return [f"below {edges[0]}", *between, f"{edges[-1]} or more"]
+
+
+def _factor(evidence: float) -> float:
+    """Return exp(evidence), at most the largest double."""
+    return float(np.exp(min(evidence, 709.0)))
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _rows_of(stored: list[tuple[float, int, int]]) -> _Rows:
+    confidence, predicted, groups = zip(*stored, strict=True) if stored else ((), (), ())
+    return _Rows(
+        np.array(confidence, dtype=np.float64),
+        np.array(predicted, dtype=np.intp),
+        np.array(groups, dtype=np.intp),
+    )
+
+
+def _by_band(bands: Classes, values: npt.NDArray[Any]) -> Any:
+    """Return the sum of values in each band."""
+    sums = np.zeros(N_BANDS, dtype=values.dtype)
+    np.add.at(sums, bands, values)
+    return tuple(sums.tolist())
+
+
+def _id_keys(ids: Any, rows: int | None) -> list[int]:
+    """Return a 64-bit digest of each id."""
+    refuse_masked(ids, "ids")
+    values = np.asarray(ids)
+    if values.ndim != 1 or (rows is not None and len(values) != rows):
+        expected = "one id per row" if rows is None else f"{rows} ids, one per row"
+        raise InputError("ids", f"has shape {values.shape}", f"pass {expected}")
+    texts = [str(value).encode("utf-8", "surrogatepass") for value in values.tolist()]
+    keys = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) for text in texts]
+    first = {key: row for row, key in reversed(list(enumerate(keys)))}
+    repeated = np.array([first[key] != row for row, key in enumerate(keys)], dtype=np.bool_)
+    raise_first(
+        row_error(
+            repeated,
+            "ids",
+            "repeats an id of this batch",
+            "give every row its own id",
+            detail=lambda row: f"repeats the id {values[row]!r} of this batch",
+        )
+    )
+    return keys
+
+
+def _batch_digest(rows: _Rows, truth: Labels | None, keys: list[int] | None) -> str:
+    """Return what identifies a batch that was added before."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(np.ascontiguousarray(rows.confidence).tobytes())
+    digest.update(rows.predicted.astype("<i8").tobytes())
+    digest.update(rows.groups.astype("<i8").tobytes())
+    digest.update(b"no labels" if truth is None else truth.astype("<i8").tobytes())
+    digest.update(b"no ids" if keys is None else np.array(keys, dtype="<u8").tobytes())
+    return digest.hexdigest()
