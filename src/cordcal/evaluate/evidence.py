@@ -17,6 +17,7 @@ into batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -169,14 +170,10 @@ def _stretches(done: int, rows: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Look:
-    """The largest evidence that an update has shown, and after how many rows of the test."""
+    """The evidence of a test after some of its rows."""
 
     evidence: float
     rows: int
-
-    def larger(self, other: Look) -> Look:
-        """Return the look with more evidence, the earlier one on ties."""
-        return other if other.evidence > self.evidence else self
 
 
 class CalibrationEvidence:
@@ -257,8 +254,9 @@ class CalibrationEvidence:
         correct: npt.NDArray[np.bool_],
         predicted: Classes,
         groups: Classes,
-    ) -> Look:
-        """Bet on rows in their order; return the largest evidence that appeared.
+        limit: float = math.inf,
+    ) -> Look | None:
+        """Bet on rows in their order; return the first look at which evidence reaches a limit.
 
         ``groups`` are numbers in the order of their first appearance, −1 for none.
         """
@@ -275,7 +273,7 @@ class CalibrationEvidence:
             1 + N_BANDS + predicted,
             np.where(groups >= 0, first_group + groups, -1),
         ]
-        highest = Look(self.evidence, self.rows)
+        crossed: Look | None = None
         for stretch in _stretches(self.rows, len(predicted)):
             count = stretch.stop - stretch.start
             done = self.rows
@@ -287,10 +285,12 @@ class CalibrationEvidence:
                 np.add.at(sums, (look[some], index[some]), logs[stretch][some])
             sums = sums.cumsum(axis=0)
             for number, total in enumerate(sums):
-                rows = min(done - done % LOOK_EVERY + (number + 1) * LOOK_EVERY, done + count)
-                highest = highest.larger(Look(self._evidence(self.capital.logs(total)), rows))
+                evidence = self._evidence(self.capital.logs(total))
+                if crossed is None and evidence >= limit:
+                    rows = done - done % LOOK_EVERY + (number + 1) * LOOK_EVERY
+                    crossed = Look(evidence, min(rows, done + count))
             self.capital.advance(count, sums[-1])
-        return highest
+        return crossed
 
     def _add_groups(self, groups: int) -> None:
         """Make room for groups that appear for the first time; so far they held cash."""
@@ -364,21 +364,22 @@ class DriftEvidence:
     def _evidence(self, logs: Matrix) -> float:
         return _log_sum(logs, np.full(logs.shape, 1.0 / logs.size))
 
-    def update(self, predicted: Classes, bands: Classes) -> Look:
-        """Bet on rows in their order; return the largest evidence that appeared."""
+    def update(self, predicted: Classes, bands: Classes, limit: float = math.inf) -> Look | None:
+        """Bet on rows in their order; return the first look at which evidence reaches a limit."""
         classes = self.counts.shape[0]
         ranks = np.stack([bands * classes + predicted, predicted * N_BANDS + bands])
-        highest = Look(self.evidence, self.rows)
+        crossed: Look | None = None
         for stretch in _stretches(self.rows, len(predicted)):
             count = stretch.stop - stretch.start
             bins = self._p_bins(ranks[:, stretch], predicted[stretch], bands[stretch])
             logs = self._log_densities()[np.arange(2)[:, None], :, bins]
             sums = logs.cumsum(axis=1)
             done = self.rows
-            for row in range(count):
-                if (done + row + 1) % LOOK_EVERY == 0 or row == count - 1:
-                    look = Look(self._evidence(self.capital.logs(sums[:, row])), done + row + 1)
-                    highest = highest.larger(look)
+            first = LOOK_EVERY - 1 - done % LOOK_EVERY
+            for row in sorted({*range(first, count, LOOK_EVERY), count - 1}):
+                evidence = self._evidence(self.capital.logs(sums[:, row]))
+                if crossed is None and evidence >= limit:
+                    crossed = Look(evidence, done + row + 1)
             for order in range(2):
                 self.recent[order] += np.bincount(bins[order], minlength=P_BINS)
             self.capital.advance(count, sums[:, -1])
@@ -386,7 +387,7 @@ class DriftEvidence:
                 memory = P_MEMORY[None, :, None]
                 self.histogram = (self.histogram + self.recent[:, None, :]) * memory
                 self.recent = np.zeros_like(self.recent)
-        return highest
+        return crossed
 
     def _log_densities(self) -> Integers:
         """Return the logarithm of each strategy's density in each bin, in fixed point."""

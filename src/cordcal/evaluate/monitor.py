@@ -16,8 +16,8 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import refuse_masked
 from cordcal._numeric.types import Classes, Labels, Vector
-from cordcal._validation.alignment import align_rows
 from cordcal._validation.labels import check_decisions, names_to_indices
+from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import check_class_names, column_names, in_column_order
 from cordcal.evaluate.evidence import (
     BAND_EDGES,
@@ -158,8 +158,8 @@ class Monitor:
         gap = self.calibration.mean_gap if labelled else None
         return MonitorStatus(
             verdict=self._verdict(),
-            rows=sum(period.rows for period in self.periods),
-            labelled=sum(period.labelled for period in self.periods),
+            rows=self.inputs.rows,
+            labelled=labelled,
             waiting=len(self._remembered.waiting),
             calibration_evidence=_factor(self.calibration.evidence),
             input_evidence=_factor(self.inputs.evidence),
@@ -379,12 +379,15 @@ class Monitor:
         changed: int | None,
     ) -> None:
         """Let both tests bet on rows, and record the batch."""
+        limit = float(np.log(self.limit))
         bands = bands_of(ready.confidence)
         if len(new.predicted):
-            look = self.inputs.update(new.predicted, bands_of(new.confidence))
+            look = self.inputs.update(new.predicted, bands_of(new.confidence), limit)
             self._raise_alarm("inputs", name, look)
         if len(ready.predicted):
-            look = self.calibration.update(ready.confidence, correct, ready.predicted, ready.groups)
+            look = self.calibration.update(
+                ready.confidence, correct, ready.predicted, ready.groups, limit
+            )
             self._raise_alarm("calibration", name, look)
         self.periods.append(
             Period(
@@ -404,9 +407,11 @@ class Monitor:
             )
         )
 
-    def _raise_alarm(self, test: Literal["calibration", "inputs"], batch: str, look: Look) -> None:
+    def _raise_alarm(
+        self, test: Literal["calibration", "inputs"], batch: str, look: Look | None
+    ) -> None:
         known = any(alarm.test == test for alarm in self.alarms)
-        if not known and look.evidence >= np.log(self.limit):
+        if look is not None and not known:
             self.alarms.append(Alarm(test, batch, look.rows, _factor(look.evidence)))
 
     def _sources(self) -> tuple[Source, ...]:

@@ -19,7 +19,7 @@ class Alarm:
     batch : str
         The batch in which it happened.
     rows : int
-        How many rows the test had seen.
+        How many rows the test had seen then.
     evidence : float
         The evidence, as a factor: 40 means that the bets have multiplied their capital by 40.
     """
@@ -101,7 +101,8 @@ class MonitorStatus:
         ``"alarm"`` from the first alarm until it is acknowledged; ``"cannot tell"`` before the
         first row.
     rows, labelled, waiting : int
-        Rows seen, rows whose label was counted, and rows that wait for one.
+        Rows seen and rows whose label was counted since the tests began, and rows that wait for
+        a label.
     calibration_evidence, input_evidence : float
         The evidence of both tests as a factor.
     limit : float

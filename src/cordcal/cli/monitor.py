@@ -1,0 +1,262 @@
+"""``cordcal monitor``: watch whether the confidence of a deployed model still holds."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cordcal._errors import InputError
+from cordcal.cli._command import add_command
+from cordcal.cli._console import echo, echo_info, show_json
+from cordcal.cli._files import check_output
+from cordcal.cli._inputs import read_groups, read_scores
+from cordcal.cli._options import (
+    ANSWER_OPTIONS,
+    DEFAULT_INPUTS,
+    ForceOption,
+    GroupsColumnOption,
+    InputOption,
+    InputOptions,
+    JsonOption,
+    with_input_options,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from cordcal.cli._options import InputKind
+    from cordcal.evaluate.monitor import Monitor
+    from cordcal.evaluate.monitor_result import MonitorStatus
+    from cordcal.files import Scores
+
+_EXIT_CODES = {"holds": 0, "alarm": 1, "cannot tell": 2}
+_EXIT_CODES_HELP = "Exit codes: 0 it holds; 1 an alarm; 2 it cannot be told."
+
+StateArgument = Annotated[Path, typer.Argument(help="File of the monitor's state.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="Model file, if the files hold the classifier's scores; it is applied."
+    ),
+]
+IdColumnOption = Annotated[
+    str | None,
+    typer.Option("--id-column", metavar="NAME", help="Column or key that identifies the rows."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    monitor = typer.Typer(
+        name="monitor",
+        help="Watch a deployed model: does its confidence still hold, do its inputs look as "
+        "before? Every look is valid, however many there are.",
+        no_args_is_help=True,
+    )
+    add_command(monitor, init, "monitor init state.monitor --baseline baseline.npz")
+    add_command(
+        monitor,
+        add,
+        "monitor add state.monitor tonight.npz",
+        "monitor add state.monitor tonight.csv --id-column id --labels-column label",
+        exit_codes=_EXIT_CODES_HELP,
+    )
+    add_command(
+        monitor,
+        label,
+        "monitor label state.monitor labels.csv --id-column id --labels-column label",
+        exit_codes=_EXIT_CODES_HELP,
+    )
+    add_command(
+        monitor,
+        show,
+        "monitor show state.monitor",
+        exit_codes=_EXIT_CODES_HELP,
+    )
+    add_command(monitor, acknowledge, "monitor acknowledge state.monitor")
+    app.add_typer(monitor)
+
+
+@with_input_options("key", "columns", "class_names", "header", *ANSWER_OPTIONS)
+def init(
+    state: StateArgument,
+    baseline: Annotated[
+        str,
+        typer.Option("--baseline", help="Probabilities of rows that were not used to fit."),
+    ],
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
+    model: ModelOption = None,
+    alpha: Annotated[
+        float, typer.Option("--alpha", help="Probability of a false alarm, ever.")
+    ] = 0.05,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            "--tolerance", help="How far the share of right predictions may be from confidence."
+        ),
+    ] = 0.02,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generator.")] = 0,
+    force: ForceOption = False,
+) -> None:
+    """Begin to watch a model: store what its outputs look like today."""
+    check_output(state, force=force)
+    from cordcal.evaluate.monitor import Monitor
+
+    outputs = _read(baseline, inputs, input, model)
+    monitor = Monitor(
+        outputs.probabilities,
+        class_names=outputs.scores.class_names,
+        alpha=alpha,
+        tolerance=tolerance,
+        seed=seed,
+        model=None if model is None else _file_digest(model),
+    )
+    monitor.save(state, overwrite=force)
+    echo(
+        f"{state}: watching {monitor.n_classes} classes, baseline of {monitor.baseline_rows:,} rows"
+    )
+    echo_info(f"next: cordcal monitor add {state} NEW_FILE")
+
+
+@with_input_options(
+    "key", "columns", "class_names", "labels", "labels_column", "header", *ANSWER_OPTIONS
+)
+def add(
+    state: StateArgument,
+    scores: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NEW...", help="What `apply` wrote, or scores with --model; a batch per file."
+        ),
+    ],
+    inputs: InputOptions = DEFAULT_INPUTS,
+    input: InputOption = None,
+    model: ModelOption = None,
+    id_column: IdColumnOption = None,
+    groups_column: GroupsColumnOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Add the outputs of a night, with labels or without, and print the verdict."""
+    from cordcal.evaluate.monitor import Monitor
+
+    if inputs.labels is not None and len(scores) > 1:
+        raise InputError("--labels", "belongs to one file", "add one file at a time")
+    with Monitor.updating(state) as monitor:
+        _check_model(monitor, model, state)
+        for path in scores:
+            outputs = _read(path, inputs, input, model, monitor.class_names)
+            before = len(monitor.periods)
+            monitor.add(
+                outputs.probabilities,
+                outputs.scores.labels,
+                ids=None if id_column is None else read_groups(None, id_column, path),
+                groups=read_groups(None, groups_column, path, header=inputs.header),
+                direct=outputs.direct,
+                name=Path(path).name,
+            )
+            if len(monitor.periods) == before:
+                echo_info(f"{path} was added before and is not counted twice")
+        status = monitor.status
+    _print(status, json=json)
+
+
+def label(
+    state: StateArgument,
+    labels: Annotated[str, typer.Argument(help="File with ids and labels.")],
+    id_column: Annotated[
+        str, typer.Option("--id-column", metavar="NAME", help="Column or key of the ids.")
+    ],
+    labels_column: Annotated[
+        str, typer.Option("--labels-column", metavar="NAME", help="Column or key of the labels.")
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Add labels of rows that were added without them."""
+    from cordcal.evaluate.monitor import Monitor
+
+    with Monitor.updating(state) as monitor:
+        ids = read_groups(None, id_column, labels)
+        truth = read_groups(None, labels_column, labels)
+        status = monitor.add_labels(ids, truth, name=Path(labels).name)
+    _print(status, json=json)
+
+
+def show(state: StateArgument, json: JsonOption = False) -> None:
+    """Print the verdict."""
+    from cordcal.evaluate.monitor import Monitor
+
+    _print(Monitor.load(state).status, json=json)
+
+
+def acknowledge(state: StateArgument) -> None:
+    """Take note of an alarm and begin again: both tests start with new capital."""
+    from cordcal.evaluate.monitor import Monitor
+
+    with Monitor.updating(state) as monitor:
+        alarms = len(monitor.alarms)
+        monitor.acknowledge()
+    echo(f"{state}: {alarms} alarm{'' if alarms == 1 else 's'} acknowledged, the tests begin again")
+
+
+@dataclass(frozen=True, eq=False)
+class _Outputs:
+    """The probabilities of a file, as read or as computed by a model."""
+
+    scores: Scores
+    probabilities: npt.NDArray[Any]
+    direct: npt.NDArray[Any] | None = None
+
+
+def _read(
+    path: str,
+    inputs: InputOptions,
+    kind: InputKind | None,
+    model: str | None,
+    expected: tuple[str, ...] | None = None,
+) -> _Outputs:
+    """Read probabilities, or read scores and apply the model to them."""
+    if model is None:
+        scores = read_scores(
+            path, inputs, role="repaired", kind=kind, expected=expected, classes_in="the baseline"
+        )
+        if scores.kind == "logits":
+            raise InputError(
+                path, "holds logits, not probabilities", "pass --model, or what `apply` wrote"
+            )
+        return _Outputs(scores, scores.values)
+    import cordcal
+
+    fitted = cordcal.load(model)
+    scores = read_scores(path, inputs, kind=kind, expected=getattr(fitted, "class_names_", None))
+    both = fitted.predict_both(scores.values)
+    return _Outputs(scores, both.repaired, both.direct)
+
+
+def _check_model(monitor: Monitor, model: str | None, state: Path) -> None:
+    """Refuse a model that is not the one the monitor was begun with."""
+    if model is not None and monitor.model not in (None, _file_digest(model)):
+        raise InputError(
+            "--model",
+            f"is {model}, another model than that of {state}",
+            "begin a new monitor for it with `cordcal monitor init`",
+        )
+
+
+def _file_digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _print(status: MonitorStatus, *, json: bool) -> None:
+    """Print the status and exit with the code of its verdict."""
+    if json:
+        show_json(status.to_dict())
+    else:
+        for line in status.lines():
+            echo(line)
+    raise typer.Exit(_EXIT_CODES[status.verdict])

@@ -1,0 +1,271 @@
+"""`cordcal.Monitor`: batches, late labels, state files and wrong input."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from errors import refused
+
+import cordcal
+from cordcal.evaluate import monitor as module
+
+
+def night(rows: int, seed: int = 0, off: float = 0.0, classes: int = 3):
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.5, 1.0, rows)
+    predicted = rng.integers(classes, size=rows)
+    right = rng.random(rows) < confidence - off
+    others = ((1.0 - confidence) / (classes - 1))[:, None]
+    probabilities = np.broadcast_to(others, (rows, classes)).copy()
+    probabilities[np.arange(rows), predicted] = confidence
+    return probabilities, np.where(right, predicted, (predicted + 1) % classes)
+
+
+@pytest.fixture
+def monitor() -> cordcal.Monitor:
+    return cordcal.Monitor(night(2000, seed=9)[0])
+
+
+def test_verdicts(monitor: cordcal.Monitor) -> None:
+    assert monitor.status.verdict == "cannot tell"
+    assert monitor.add(*night(1000, seed=1)).verdict == "holds"
+    status = monitor.add(*night(3000, seed=2, off=0.15), name="tuesday")
+    assert status.verdict == "alarm"
+    (alarm,) = status.alarms
+    assert (alarm.test, alarm.batch) == ("calibration", "tuesday")
+    assert 1000 < alarm.rows < 4000
+    assert alarm.evidence >= status.limit == 40.0
+    assert status.sources[0].name == "all predictions"
+    assert status.sources[0].direction == "too high"
+    assert 750 <= status.sources[0].since <= alarm.rows
+    assert status.gap_interval[0] > 0.02
+    assert status.lines()[0].startswith("ALARM")
+
+
+def test_an_alarm_stays_until_it_is_acknowledged(monitor: cordcal.Monitor) -> None:
+    monitor.add(*night(3000, seed=2, off=0.2))
+    assert monitor.add(*night(5000, seed=3)).verdict == "alarm"
+    monitor.acknowledge()
+    assert monitor.status.verdict == "holds"
+    assert monitor.status.labelled == 0
+    assert monitor.add(*night(2000, seed=4)).verdict == "holds"
+
+
+def test_evidence_names_the_group_it_comes_from(monitor: cordcal.Monitor) -> None:
+    good, bad = night(4000, seed=1), night(1500, seed=2, off=0.3)
+    probabilities, labels = (np.concatenate(pair) for pair in zip(good, bad, strict=True))
+    groups = np.array(["north"] * 4000 + ["south"] * 1500)
+    order = np.random.default_rng(0).permutation(5500)
+    status = monitor.add(probabilities[order], labels[order], groups=groups[order])
+    assert status.verdict == "alarm"
+    assert "group south" in [source.name for source in status.sources]
+
+
+def test_overconfidence_and_underconfidence_are_told_apart(monitor: cordcal.Monitor) -> None:
+    status = monitor.add(*night(4000, seed=5, off=-0.12))
+    assert status.sources[0].direction == "too low"
+
+
+def test_changed_inputs_without_labels(monitor: cordcal.Monitor) -> None:
+    assert monitor.add(night(2000, seed=1)[0]).verdict == "holds"
+    probabilities, _ = night(3000, seed=2)
+    probabilities[:, [0, 1]] = np.sort(probabilities[:, [0, 1]], axis=1)  # class 0 disappears
+    status = monitor.add(probabilities)
+    assert [alarm.test for alarm in status.alarms] == ["inputs"]
+    assert status.labelled == 0
+    assert status.gap is None
+
+
+def test_a_batch_counts_once(monitor: cordcal.Monitor) -> None:
+    first = monitor.add(*night(500, seed=1))
+    assert monitor.add(*night(500, seed=1)) == first
+    assert len(monitor.periods) == 1
+
+
+def test_batches_do_not_matter() -> None:
+    probabilities, labels = night(3000, seed=1, off=0.05)
+    whole, parts = (cordcal.Monitor(night(500, seed=9)[0]) for _ in range(2))
+    whole.add(probabilities, labels)
+    for batch in np.split(np.arange(3000), [1, 70, 250, 999, 2100]):
+        parts.add(probabilities[batch], labels[batch])
+    assert whole.status.calibration_evidence == parts.status.calibration_evidence
+    assert whole.status.input_evidence == parts.status.input_evidence
+    assert whole.status.gap_interval == parts.status.gap_interval
+
+
+def test_late_labels_bet_with_the_confidence_of_their_row() -> None:
+    probabilities, labels = night(600, seed=1)
+    ids = np.arange(600)
+    at_once, late, again = (cordcal.Monitor(night(500, seed=9)[0]) for _ in range(3))
+    at_once.add(probabilities, labels, ids=ids)
+    assert late.add(probabilities, ids=ids).waiting == 600
+    status = late.add_labels(ids, labels)
+    assert status.waiting == 0
+    assert status.calibration_evidence == at_once.status.calibration_evidence
+    # The rows again, with labels and other scores: what was reported first counts.
+    again.add(probabilities, ids=ids)
+    again.add(np.full((600, 3), 1 / 3), labels, ids=ids)
+    assert again.status.calibration_evidence == at_once.status.calibration_evidence
+    assert again.status.input_evidence == at_once.status.input_evidence
+
+
+def test_a_row_counts_once_by_its_id() -> None:
+    probabilities, labels = night(400, seed=1)
+    monitor = cordcal.Monitor(night(500, seed=9)[0])
+    monitor.add(probabilities[:300], labels[:300], ids=np.arange(300))
+    status = monitor.add(probabilities[200:], labels[200:], ids=np.arange(200, 400))
+    assert status.labelled == status.rows == 400
+    assert monitor.periods[-1].repeated == 100
+    assert monitor.add_labels([5, 6], [0, 0]).labelled == 400
+
+
+def test_rows_that_wait_are_limited(monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_REMEMBERED", 10)
+    monitor = cordcal.Monitor(night(500, seed=9)[0])
+    assert monitor.add(night(25, seed=1)[0], ids=np.arange(25)).waiting == 10
+    with refused("ids", rows=[0]):
+        monitor.add_labels([14, 15], [0, 0])
+    assert monitor.add_labels([15, 24], [0, 0]).labelled == 2
+
+
+def test_changed_predictions_are_counted(monitor: cordcal.Monitor) -> None:
+    probabilities, _ = night(100, seed=1)
+    direct = probabilities.copy()
+    direct[:7] = direct[:7][:, [1, 2, 0]]
+    status = monitor.add(probabilities, direct=direct)
+    assert status.changed == 7
+    assert status.confidence == pytest.approx(probabilities.max(axis=1).mean())
+
+
+def test_columns_are_matched_by_name() -> None:
+    pandas = pytest.importorskip("pandas")
+    probabilities, labels = night(800, seed=1)
+    names = ["ant", "bee", "cat"]
+    frame = pandas.DataFrame(probabilities, columns=names)
+    by_name, by_position = cordcal.Monitor(frame), cordcal.Monitor(probabilities)
+    by_name.add(frame[["cat", "ant", "bee"]], np.array(names)[labels])
+    by_position.add(probabilities, labels)
+    assert by_name.status == by_position.status
+    with refused("probabilities", naming="wasp"):
+        by_name.add(frame.rename(columns={"bee": "wasp"}))
+
+
+def test_state_goes_through_a_file_to_the_bit(tmp_path: Path) -> None:
+    groups = np.array(["north", "south"])[np.arange(700) % 2]
+    monitors = [cordcal.Monitor(night(500, seed=9)[0], alpha=0.1) for _ in range(2)]
+    for number, monitor in enumerate(monitors):
+        monitor.add(*night(700, seed=1, off=0.1), groups=groups)
+        monitor.add(night(300, seed=2)[0], ids=np.arange(300))
+        if number:
+            monitor.save(tmp_path / "state")
+            monitors[1] = cordcal.Monitor.load(tmp_path / "state")
+    for monitor in monitors:
+        monitor.add(*night(2000, seed=3, off=0.1), groups=np.repeat("west", 2000))
+        monitor.add_labels(np.arange(300), np.zeros(300, int))
+    assert monitors[0].status == monitors[1].status
+    assert monitors[0].periods == monitors[1].periods
+    for monitor, name in zip(monitors, ("first", "second"), strict=True):
+        monitor.save(tmp_path / name)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
+def test_a_state_that_was_cut_or_edited_is_refused(
+    monitor: cordcal.Monitor, tmp_path: Path
+) -> None:
+    path = tmp_path / "state"
+    monitor.add(*night(500, seed=1))
+    monitor.save(path)
+    bits = path.read_bytes()
+    for damaged in (bits[:-1], bits[:100], bits.replace(b"batch 1", b"batch 2"), b""):
+        path.write_bytes(damaged)
+        with refused("state"):
+            cordcal.Monitor.load(path)
+
+
+def test_a_model_is_not_a_state_and_a_state_is_not_a_model(
+    monitor: cordcal.Monitor, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    cord = cordcal.CORD().fit(rng.dirichlet(np.ones(3), 50), rng.dirichlet(np.ones(3), 50))
+    cordcal.save(cord, tmp_path / "model")
+    with refused("model", naming="cord"):
+        cordcal.Monitor.load(tmp_path / "model")
+    monitor.save(tmp_path / "state")
+    with refused("state", naming="monitor"):
+        cordcal.load(tmp_path / "state")
+
+
+def test_two_writers_lose_nothing(monitor: cordcal.Monitor, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    monitor.save(path)
+
+    def write(seed: int) -> None:
+        with cordcal.Monitor.updating(path) as shared:
+            shared.add(*night(100, seed=seed), name=str(seed))
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = {period.name for period in cordcal.Monitor.load(path).periods}
+    assert names == set("012345")
+    assert [file.name for file in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_failed_update_writes_nothing(monitor: cordcal.Monitor, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    monitor.save(path)
+    bits = path.read_bytes()
+    with refused("labels", rows=[1]), cordcal.Monitor.updating(path) as shared:
+        shared.add(*night(50, seed=1))
+        shared.add(night(2, seed=2)[0], [0, 3])
+    assert path.read_bytes() == bits
+    assert [file.name for file in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "row"),
+    [
+        (((np.full((3, 3), 0.5)),), "probabilities", 0),
+        ((np.full((3, 3), np.nan),), "probabilities", 0),
+        ((np.full((3, 2), 0.5),), "probabilities", None),
+        ((np.zeros((0, 3)),), "probabilities", None),
+        ((night(3)[0], [0, 1, 5]), "labels", 2),
+        ((night(3)[0], [0, 1]), "labels", None),
+    ],
+)
+def test_bad_batches_change_nothing(
+    monitor: cordcal.Monitor, arguments, argument: str, row: int | None
+) -> None:
+    before = monitor.status
+    with refused(argument) as caught:
+        monitor.add(*arguments, groups=["new"] * len(arguments[0]))
+    assert row is None or caught.value.rows[0] == row
+    assert monitor.status == before
+    assert monitor.group_names == []
+
+
+def test_bad_ids(monitor: cordcal.Monitor) -> None:
+    probabilities, _ = night(3)
+    with refused("ids", rows=[2], naming="7"):
+        monitor.add(probabilities, ids=[7, 8, 7])
+    with refused("ids"):
+        monitor.add(probabilities, ids=[1, 2])
+    with refused("ids", rows=[0]):
+        monitor.add_labels([99], [0])
+    assert not monitor.periods
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [({"alpha": 0.0}, "alpha"), ({"alpha": 1.0}, "alpha"), ({"tolerance": -0.1}, "tolerance")],
+)
+def test_bad_options(options: dict[str, float], argument: str) -> None:
+    with refused(argument):
+        cordcal.Monitor(night(5)[0], **options)
+    with refused("probabilities"):
+        cordcal.Monitor(np.zeros((0, 3)))
