@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
@@ -17,10 +18,19 @@ def page() -> str:
     group: Any = typer.main.get_command(app)
     context = typer.Context(group)
     parts = [_heading("The command", "="), f"{group.help}\n", _exit_codes()]
-    for name in sorted(group.list_commands(context)):
-        command = group.get_command(context, name)
+    for name, command in all_commands(group, context):
         parts.append(_command(name, command, command.callback.__annotations__))
     return "\n".join(parts)
+
+
+def all_commands(group: Any, context: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every command with its name, such as ``"apply"`` or ``"monitor add"``, sorted."""
+    for name in sorted(group.list_commands(context)):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from all_commands(command, context, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def _heading(text: str, line: str) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from cordcal.cli._app import app
+from cordcal.cli._app import registered_commands
 
-COMMANDS = {command.callback.__name__: command for command in app.registered_commands}
+COMMANDS = registered_commands()
 EXAMPLES = [
     example
     for command in COMMANDS.values()
@@ -34,6 +34,13 @@ def _files(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     np.savez(tmp_path / "p.npz", probs=softmax(logits, axis=1))
     np.savez(tmp_path / "q.npz", direct=direct)
     np.save(tmp_path / "y.npy", labels)
+    np.savez(tmp_path / "tonight.npz", probabilities=softmax(logits, axis=1))
+    ids = np.arange(len(labels))
+    columns = {"tonight": (ids, *softmax(logits, axis=1).T), "labels": (ids, labels)}
+    for name, heading in (("tonight", "id,p0,p1,p2"), ("labels", "id,label")):
+        table = np.column_stack(columns[name])
+        path = tmp_path / f"{name}.csv"
+        np.savetxt(path, table, "%.17g", delimiter=",", header=heading, comments="")
 
 
 def outputs(arguments: list[str]) -> list[str]:
@@ -56,8 +63,15 @@ def test_example(call, tmp_path: Path, example: str) -> None:
         fits = [text for text in EXAMPLES if text.startswith("fit")]
         made = next(text for text in fits if ("--original" in text) == repair)
         assert call(*shlex.split(made))[0] == 0
+    if arguments[0] == "monitor" and arguments[1] != "init":
+        starts = [text for text in EXAMPLES if text.startswith("monitor init")]
+        adds = [text for text in EXAMPLES if "--id-column" in text and "monitor add" in text]
+        for text in starts + (adds if arguments[1] == "label" else []):
+            assert call(*shlex.split(text))[0] == 0
     code, _, errors = call(*arguments)
-    assert code == 0, errors
+    # A monitor that has seen nothing cannot tell.
+    expected = {"show": 2}.get(arguments[1], 0) if arguments[0] == "monitor" else 0
+    assert code == expected, errors
     assert all((tmp_path / output).stat().st_size > 0 for output in outputs(arguments))
 
 

@@ -11,11 +11,13 @@ import typer
 
 from cordcal.cli._app import EXIT_CODES, app
 
-PAGE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "command_reference.py"))["page"]()
-SECTIONS = dict(re.findall(r"^cordcal (\w+)\n-+\n(.*?)(?=^cordcal \w+\n-+$|\Z)", PAGE, re.M | re.S))
+MODULE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "command_reference.py"))
+PAGE = MODULE["page"]()
+SECTIONS = dict(
+    re.findall(r"^cordcal ([\w ]+)\n-+\n(.*?)(?=^cordcal [\w ]+\n-+$|\Z)", PAGE, re.M | re.S)
+)
 GROUP = typer.main.get_command(app)
-CONTEXT = typer.Context(GROUP)
-COMMANDS = {name: GROUP.get_command(CONTEXT, name) for name in GROUP.list_commands(CONTEXT)}
+COMMANDS = dict(MODULE["all_commands"](GROUP, typer.Context(GROUP)))
 
 
 def test_every_command_has_a_section() -> None:

@@ -27,7 +27,7 @@ TOLERANCE = 0.02
 
 
 @pytest.fixture(params=[4, 250])
-def _start_every(request, monkeypatch) -> int:
+def start_every(request, monkeypatch) -> int:
     """The real distance between starting points, and one at which starts matter in few rows."""
     monkeypatch.setattr(evidence, "START_EVERY", request.param)
     monkeypatch.setattr(evidence, "LOOK_EVERY", 3)
@@ -91,28 +91,28 @@ def slow_evidence(confidence, correct, predicted, groups, classes: int, start_ev
 @pytest.mark.parametrize("count", [1, 3, 4, 249, 250, 251, 777])
 @pytest.mark.parametrize("off", [0.0, 0.2])
 def test_evidence_is_the_mixture_over_cells_tilts_and_starts(
-    _start_every, count: int, off: float
+    start_every, count: int, off: float
 ) -> None:
     confidence, correct, predicted, groups = rows(count, off=off)
     groups = group_numbers(groups)
     test = CalibrationEvidence(3, TOLERANCE)
     test.update(confidence, correct, predicted, groups)
-    expected = slow_evidence(confidence, correct, predicted, groups, 3, _start_every)
+    expected = slow_evidence(confidence, correct, predicted, groups, 3, start_every)
     # Bets are rounded down by at most 2^-32 each.
     assert expected - count * 2.0**-31 <= test.evidence <= expected + 1e-12
 
 
-def test_a_group_that_appears_late_held_cash_before(_start_every) -> None:
+def test_a_group_that_appears_late_held_cash_before(start_every) -> None:
     confidence, correct, predicted, groups = rows(300, off=0.1)
     groups = np.where(np.arange(300) < 130, -1, 0)
     test = CalibrationEvidence(3, TOLERANCE)
     for batch in (slice(0, 100), slice(100, 300)):
         test.update(confidence[batch], correct[batch], predicted[batch], groups[batch])
-    expected = slow_evidence(confidence, correct, predicted, groups, 3, _start_every)
+    expected = slow_evidence(confidence, correct, predicted, groups, 3, start_every)
     assert test.evidence == pytest.approx(expected, abs=1e-7)
 
 
-def test_evidence_does_not_depend_on_batches(_start_every) -> None:
+def test_evidence_does_not_depend_on_batches(start_every) -> None:
     data = rows(1000, off=0.05)
     data = (*data[:3], group_numbers(data[3]))
     whole = CalibrationEvidence(3, TOLERANCE)
@@ -128,7 +128,7 @@ def test_evidence_does_not_depend_on_batches(_start_every) -> None:
 
 
 def test_the_first_look_beyond_the_limit_is_returned() -> None:
-    confidence, correct, predicted, groups = rows(2000, off=0.3)
+    confidence, correct, predicted, _ = rows(2000, off=0.3)
     limit = math.log(40.0)
     test = CalibrationEvidence(3, TOLERANCE)
     look = test.update(confidence, correct, predicted, np.full(2000, -1), limit)
@@ -173,7 +173,7 @@ def slow_drift(counts: np.ndarray, predicted, bands, seed: int, start_every: int
 
 
 @pytest.mark.parametrize("count", [1, 4, 250, 301])
-def test_drift_evidence_is_the_mixture_of_its_definition(_start_every, count: int) -> None:
+def test_drift_evidence_is_the_mixture_of_its_definition(start_every, count: int) -> None:
     rng = np.random.default_rng(3)
     counts = rng.integers(0, 4, size=(3, N_BANDS))
     predicted, bands = rng.integers(3, size=count), rng.integers(N_BANDS, size=count)
@@ -181,7 +181,7 @@ def test_drift_evidence_is_the_mixture_of_its_definition(_start_every, count: in
     split = count // 3
     test.update(predicted[:split], bands[:split])
     test.update(predicted[split:], bands[split:])
-    expected = slow_drift(counts, predicted, bands, 7, _start_every)
+    expected = slow_drift(counts, predicted, bands, 7, start_every)
     assert expected - count * 2.0**-31 <= test.evidence <= expected + 1e-9
 
 

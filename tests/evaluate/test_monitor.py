@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from errors import refused
 
 import cordcal
 from cordcal.evaluate import monitor as module
+from errors import refused
 
 
 def night(rows: int, seed: int = 0, off: float = 0.0, classes: int = 3):

@@ -23,7 +23,8 @@ NO_READER = 141  # what a shell reports for a process stopped by SIGPIPE
 
 EXIT_CODES = {
     0: "done",
-    1: "a gate of check failed, or audit or compare --strict found something to check first",
+    1: "a gate of check failed, monitor raised an alarm, or audit or compare --strict found "
+    "something to check first",
     2: "the input or an option is wrong (one message on stderr, nothing written), a gate could "
     "not be evaluated, or stdout is closed or full",
     BUG: "an error in cordcal itself (a traceback on stderr; please report it)",
@@ -68,6 +69,17 @@ def _root(
 
 for _command in (demo, audit, check, monitor, compare, fit, apply, export, info):
     _command.register(app)
+
+
+def registered_commands() -> dict[str, Any]:
+    """Return every command of typer by its name, such as ``"apply"`` or ``"monitor add"``."""
+    groups: list[Any] = [group.typer_instance for group in app.registered_groups]
+    prefixes: dict[str, Any] = {"": app, **{f"{group.info.name} ": group for group in groups}}
+    return {
+        f"{prefix}{command.callback.__name__}": command
+        for prefix, group in prefixes.items()
+        for command in group.registered_commands
+    }
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -57,12 +57,12 @@ def register(app: typer.Typer) -> None:
         "before? Every look is valid, however many there are.",
         no_args_is_help=True,
     )
-    add_command(monitor, init, "monitor init state.monitor --baseline baseline.npz")
+    add_command(monitor, init, "monitor init state.monitor --baseline p.npz")
     add_command(
         monitor,
         add,
         "monitor add state.monitor tonight.npz",
-        "monitor add state.monitor tonight.csv --id-column id --labels-column label",
+        "monitor add state.monitor tonight.csv --columns 'p*' --id-column id",
         exit_codes=_EXIT_CODES_HELP,
     )
     add_command(
@@ -83,7 +83,9 @@ def register(app: typer.Typer) -> None:
 
 @with_input_options("key", "columns", "class_names", "header", *ANSWER_OPTIONS)
 def init(
-    state: StateArgument,
+    output: Annotated[
+        Path, typer.Argument(metavar="STATE", help="File of the monitor's state to write.")
+    ],
     baseline: Annotated[
         str,
         typer.Option("--baseline", help="Probabilities of rows that were not used to fit."),
@@ -104,7 +106,7 @@ def init(
     force: ForceOption = False,
 ) -> None:
     """Begin to watch a model: store what its outputs look like today."""
-    check_output(state, force=force)
+    check_output(output, force=force)
     from cordcal.evaluate.monitor import Monitor
 
     outputs = _read(baseline, inputs, input, model)
@@ -116,11 +118,10 @@ def init(
         seed=seed,
         model=None if model is None else _file_digest(model),
     )
-    monitor.save(state, overwrite=force)
-    echo(
-        f"{state}: watching {monitor.n_classes} classes, baseline of {monitor.baseline_rows:,} rows"
-    )
-    echo_info(f"next: cordcal monitor add {state} NEW_FILE")
+    monitor.save(output, overwrite=force)
+    rows = f"{monitor.baseline_rows:,} rows"
+    echo(f"{output}: watching {monitor.n_classes} classes, with a baseline of {rows}")
+    echo_info(f"next: cordcal monitor add {output} NEW_FILE")
 
 
 @with_input_options(
@@ -128,7 +129,7 @@ def init(
 )
 def add(
     state: StateArgument,
-    scores: Annotated[
+    new: Annotated[
         list[str],
         typer.Argument(
             metavar="NEW...", help="What `apply` wrote, or scores with --model; a batch per file."
@@ -144,11 +145,11 @@ def add(
     """Add the outputs of a night, with labels or without, and print the verdict."""
     from cordcal.evaluate.monitor import Monitor
 
-    if inputs.labels is not None and len(scores) > 1:
+    if inputs.labels is not None and len(new) > 1:
         raise InputError("--labels", "belongs to one file", "add one file at a time")
     with Monitor.updating(state) as monitor:
         _check_model(monitor, model, state)
-        for path in scores:
+        for path in new:
             outputs = _read(path, inputs, input, model, monitor.class_names)
             before = len(monitor.periods)
             monitor.add(

@@ -1,0 +1,130 @@
+"""``cordcal monitor``: verdicts, exit codes, late labels, models and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import cordcal
+
+
+def night(rows: int, seed: int, off: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.5, 1.0, rows)
+    right = rng.random(rows) < confidence - off
+    return np.column_stack([confidence, 1.0 - confidence]), np.where(right, 0, 1)
+
+
+@pytest.fixture
+def state(call, tmp_path: Path) -> Path:
+    np.savez(tmp_path / "base.npz", probabilities=night(1000, 9)[0])
+    for name, rows, seed, off in (("calm", 1500, 1, 0.0), ("off", 3000, 2, 0.15)):
+        probabilities, labels = night(rows, seed, off)
+        np.savez(tmp_path / f"{name}.npz", probabilities=probabilities, labels=labels)
+    assert call("monitor", "init", "s.monitor", "--baseline", "base.npz")[0] == 0
+    return tmp_path / "s.monitor"
+
+
+def test_exit_codes(call, state: Path) -> None:
+    assert call("monitor", "show", state)[0] == 2
+    code, out, _ = call("monitor", "add", state, "calm.npz")
+    assert code == 0
+    assert "alarm needs 40" in out
+    code, out, _ = call("monitor", "add", state, "off.npz")
+    assert code == 1
+    assert out.startswith("ALARM")
+    assert call("monitor", "add", state, "calm.npz")[0] == 1  # until it is acknowledged
+    assert call("monitor", "acknowledge", state)[0] == 0
+    assert call("monitor", "show", state)[0] == 0
+
+
+def test_json(call, state: Path) -> None:
+    code, out, _ = call("monitor", "add", state, "off.npz", "--json")
+    status = json.loads(out)
+    assert code == 1
+    assert status["verdict"] == "alarm"
+    assert status["alarms"][0]["batch"] == "off.npz"
+
+
+def test_a_batch_twice_is_named(call, state: Path) -> None:
+    call("monitor", "add", state, "calm.npz")
+    bits = state.read_bytes()
+    code, _, errors = call("monitor", "add", state, "calm.npz")
+    assert code == 0
+    assert "calm.npz was added before" in errors
+    assert state.read_bytes() == bits
+
+
+def test_labels_that_come_later(call, tmp_path: Path) -> None:
+    probabilities, labels = night(300, 3)
+    names = np.array(["ok", "no"])
+    rows = [f"r{i},{p!r},{1 - p!r}" for i, p in enumerate(probabilities[:, 0].tolist())]
+    (tmp_path / "new.csv").write_text("\n".join(["id,ok,no", *rows]))
+    order = np.random.default_rng(0).permutation(300)
+    late = [f"r{i},{names[labels[i]]}" for i in order]
+    (tmp_path / "late.csv").write_text("\n".join(["id,label", *late]))
+    columns = ("--columns", "ok,no")
+    assert call("monitor", "init", "s", "--baseline", "new.csv", *columns)[0] == 0
+    code, out, _ = call("monitor", "add", "s", "new.csv", *columns, "--id-column", "id")
+    assert code == 0
+    assert "300 rows wait" in out
+    code, out, _ = call(
+        "monitor", "label", "s", "late.csv", "--id-column", "id", "--labels-column", "label"
+    )
+    assert code == 0
+    assert "300 labelled rows" in out
+    assert "wait" not in out
+
+
+def test_scores_with_a_model(call, tmp_path: Path, logits, labels) -> None:
+    model = cordcal.PreservingCalibrator("vs").fit(logits, labels)
+    cordcal.save(model, tmp_path / "m")
+    cordcal.save(cordcal.PreservingCalibrator("ts").fit(logits, labels), tmp_path / "other")
+    np.savez(tmp_path / "scores.npz", logits=logits, labels=labels)
+    assert call("monitor", "init", "s", "--baseline", "scores.npz", "--model", "m")[0] == 0
+    code, out, _ = call("monitor", "add", "s", "scores.npz", "--model", "m", "--json")
+    assert code == 0
+    outputs = model.predict_both(logits)
+    changed = int((outputs.direct.argmax(axis=1) != outputs.decision).sum())
+    assert json.loads(out)["changed"] == changed > 0
+    code, _, errors = call("monitor", "add", "s", "scores.npz", "--model", "other")
+    assert code == 2
+    assert "another model" in errors
+    code, _, errors = call("monitor", "add", "s", "scores.npz")
+    assert code == 2
+    assert "--model" in errors
+
+
+def test_mistakes_leave_the_state_as_it_was(call, state: Path, tmp_path: Path) -> None:
+    bits = state.read_bytes()
+    np.savez(tmp_path / "three.npz", probabilities=softmax(np.zeros((5, 3)), axis=1))
+    np.savez(tmp_path / "none.npz", probabilities=np.zeros((0, 2)))
+    np.savez(tmp_path / "label.npz", probabilities=np.full((4, 2), 0.5), labels=[0, 1, 2, 0])
+    for arguments in (
+        ("three.npz",),
+        ("none.npz",),
+        ("label.npz",),
+        ("missing.npz",),
+        ("calm.npz", "three.npz"),
+        ("calm.npz", "--id-column", "nobody"),
+        ("calm.npz", "off.npz", "--labels", "y.npy"),
+    ):
+        code, _, errors = call("monitor", "add", state, *arguments)
+        assert code == 2, arguments
+        assert errors.strip()
+        assert state.read_bytes() == bits
+    state.write_bytes(bits[:-3])
+    assert call("monitor", "add", state, "calm.npz")[0] == 2
+    assert call("monitor", "show", "base.npz")[0] == 2
+    assert call("monitor", "show", "nowhere")[0] == 2
+
+
+def test_init_never_replaces_its_baseline(call, state: Path) -> None:
+    assert call("monitor", "init", state, "--baseline", "base.npz")[0] == 2
+    code, _, errors = call("monitor", "init", "base.npz", "--baseline", "base.npz", "--force")
+    assert code == 2
+    assert "the same command reads" in errors
