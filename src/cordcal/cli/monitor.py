@@ -155,8 +155,10 @@ def add(
             monitor.add(
                 outputs.probabilities,
                 outputs.scores.labels,
-                ids=None if id_column is None else read_groups(None, id_column, path),
-                groups=read_groups(None, groups_column, path, header=inputs.header),
+                ids=None
+                if id_column is None
+                else read_groups(None, id_column, path, inputs=inputs),
+                groups=read_groups(None, groups_column, path, inputs=inputs),
                 direct=outputs.direct,
                 name=Path(path).name,
             )
@@ -181,8 +183,8 @@ def label(
     from cordcal.evaluate.monitor import Monitor
 
     with Monitor.updating(state) as monitor:
-        ids = read_groups(None, id_column, labels)
-        truth = read_groups(None, labels_column, labels)
+        ids = read_groups(None, id_column, labels, inputs=DEFAULT_INPUTS)
+        truth = read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS)
         status = monitor.add_labels(ids, truth, name=Path(labels).name)
     _print(status, json=json)
 
