@@ -68,29 +68,51 @@ plt.show()
 #    * - what
 #      - ``CalibratedClassifierCV``
 #      - here, and why
-#    * - ``ensemble``
-#      - ``'auto'``
-#      - ``False``: the classifier is fitted on all rows, and its decisions are kept. ``True`` keeps
-#        one classifier a fold; they vote, and decide otherwise than one fitted on all rows in some
-#        rows (4 % with a small forest). ``"auto"`` is scikit-learn's rule.
 #    * - ``method``
 #      - ``'sigmoid'``
-#      - ``"isotonic"``: reshapes most, which is safe where no decision can move. Keys of cordcal
-#        and objects too.
-#    * - ``predict(X)``
-#      - the argmax of its report
-#      - the classifier's own
-#    * - ``predict_proba(X)``
-#      - the calibrator's report
-#      - the repaired one; the calibrator's is ``direct_proba(X)``
+#      - ``None``: a blend of several calibrators, repaired by :class:`~cordcal.Lift`.
+#        ``"sigmoid"``, ``"isotonic"`` and ``"temperature"`` run
+#        the installed scikit-learn's own code. Keys of cordcal and calibrator objects work too.
+#    * - ``ensemble``
+#      - ``'auto'``
+#      - ``False``: the classifier is fitted on all rows, and its predictions are kept. ``True``
+#        keeps one classifier per fold; they vote, and their vote differs from the prediction of
+#        one classifier fitted on all rows in some rows (4 % with a small forest). ``"auto"`` is
+#        scikit-learn's rule.
+#    * - ``repair``
+#      - does not exist
+#      - how predictions are restored: ``"lift"`` by default, :class:`~cordcal.CORD` (``"cord"``) if
+#        you name a method
 #    * - ``preserve``
-#      - none
+#      - does not exist
 #      - ``1``: how many of the first ranks are kept
+#    * - ``predict(X)``
+#      - the argmax of the calibrated probabilities
+#      - the classifier's own prediction; the argmax of its scores if it has no ``predict``
+#    * - ``predict_proba(X)``
+#      - the calibrator's probabilities
+#      - the repaired ones, always float64 in NumPy; the calibrator's are ``direct_proba(X)``
 #    * - ``calibrated_classifiers_``
-#      - members with ``calibrators``, one a class
-#      - members with one ``calibrator``
+#      - members with ``estimator``, ``calibrators``, ``classes``, ``predict_proba``
+#      - the same, and ``calibrator``, ``predict``, ``scores``; ``predict_proba`` of a member gives
+#        direct probabilities
+#    * - ``classes_`` of a prefit classifier
+#      - the classes in ``y``
+#      - the classifier's own classes, also those without a calibration row; a label that it does
+#        not know is an error
+#    * - a class without training rows in a fold
+#      - scores of zero, or the smallest number for decision values; a warning without ensemble.
+#        With temperature scaling in an ensemble, an error
+#      - probability zero before calibration, 1e-12 for decision values; a warning. Every method
+#        works
+#    * - weights with a ``FrozenEstimator``
+#      - a warning that the classifier does not use them
+#      - no warning: there is nothing to fit
+#    * - array API dispatch
+#      - with ``method="temperature"``
+#      - with every method; only scikit-learn's temperature scaling computes in that library
 #
-# All else is the same: ``cv``, ``n_jobs``, weights, metadata routing, which of
+# All else is the same: ``estimator``, ``cv``, ``n_jobs``, weights, metadata routing, and which of
 # ``decision_function`` and ``predict_proba`` is calibrated.
 #
 # Any calibrator

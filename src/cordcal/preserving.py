@@ -514,17 +514,23 @@ class PreservingCalibrator(Estimator):
             repair = Lift._from_state(arrays, meta["lift"])
         else:
             repair = CORD._from_state(arrays, meta["cord"])
-        names = meta["class_names"]
+        return cls._from_fitted(calibrator, repair, meta["input"], meta["class_names"])
+
+    @classmethod
+    def _from_fitted(
+        cls, calibrator: Any, repair: CORD | Lift, kind: Kind, names: Sequence[Any] | None
+    ) -> Self:
+        """Join a fitted calibrator and a fitted repair; ``names`` are the classes' names."""
         model = cls(
             calibrator,
             repair=repair if isinstance(repair, Lift) else "cord",
-            input=meta["input"],
+            input=kind,
             preserve=repair.preserve if isinstance(repair, CORD) else 1,
             prefit=True,
             class_names=names,
         )
         model.calibrator_, model.repair_ = calibrator, repair
-        model.n_classes_ = calibrator.n_classes_
+        model.n_classes_ = repair.n_classes_
         model.columns_ = None if names is None else [str(name) for name in names]
         return model
 

@@ -124,7 +124,8 @@ def test_foreign_calibrators() -> None:
 
 
 def test_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = PreservingCalibratedClassifierCV(LogisticRegression(), cv=2).fit(LOGITS, LABELS)
+    model = PreservingCalibratedClassifierCV(LogisticRegression(), method="ts", cv=2)
+    model.fit(LOGITS, LABELS)
     before, expected = state_of(model), model.predict_proba(LOGITS)
     with pytest.raises(ValueError, match="class"):
         model.fit(MORE, np.zeros(200))

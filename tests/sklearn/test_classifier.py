@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import sklearn
 import skops.io
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
 from sklearn.ensemble import RandomForestClassifier
@@ -25,6 +26,7 @@ from sklearn.model_selection import (
     KFold,
     LeaveOneOut,
     StratifiedKFold,
+    cross_val_predict,
 )
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -37,9 +39,12 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
+import cordcal
 from cordcal import calibrators
+from cordcal._numeric.arrays import softmax
+from cordcal.calibrators.blend import Blend
 from cordcal.sklearn import PreservingCalibratedClassifierCV
-from cordcal.sklearn._folds import SKLEARN_METHODS
+from cordcal.sklearn._members import SKLEARN_METHODS
 from errors import refused
 from products import product
 
@@ -90,7 +95,7 @@ def assert_report(report: np.ndarray, model: object, X: np.ndarray) -> None:
 
 @parametrize_with_checks(
     [
-        PreservingCalibratedClassifierCV(ensemble=True),
+        PreservingCalibratedClassifierCV(method="isotonic", ensemble=True),
         PreservingCalibratedClassifierCV(
             LogisticRegression(), method="irova", cv=3, ensemble=False
         ),
@@ -120,6 +125,27 @@ def test_by_default_every_prediction_is_that_of_the_classifier_fitted_on_all_row
     assert np.array_equal(model.classes_[report.argmax(axis=1)], own)
     members = calibrated(forest, ensemble="auto").fit(X[:500], y[:500])
     assert (members.predict(X[500:]) != own).any()  # scikit-learn's rule makes another classifier
+
+
+@pytest.mark.parametrize("name", ["wine", "breast cancer"])
+def test_the_default_is_the_default_calibrator_on_held_out_scores(name: str) -> None:
+    X, y = DATA[name]()
+    X, base = StandardScaler().fit_transform(X), LogisticRegression(C=0.01)
+    model = calibrated(base, cv=3).fit(X, y)
+    held_out = cross_val_predict(base, X, y, cv=3, method="decision_function")
+    scores = base.fit(X, y).decision_function(X)
+    if scores.ndim == 1:
+        held_out, scores = (np.column_stack([-z / 2, z / 2]) for z in (held_out, scores))
+    expected = cordcal.PreservingCalibrator().fit(held_out, y)
+    assert isinstance(expected.calibrator_, Blend)
+    assert isinstance(expected.repair_, cordcal.Lift)
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(scores))
+    np.testing.assert_array_equal(model.direct_proba(X), expected.direct_proba(scores))
+
+
+def test_a_named_method_is_repaired_by_cord(wine) -> None:
+    for method in ("sigmoid", "ts"):
+        assert isinstance(calibrated(GaussianNB(), method=method).fit(*wine).repair_, cordcal.CORD)
 
 
 def test_the_guide_lists_every_default_that_differs() -> None:
@@ -255,7 +281,7 @@ class TestEnsemble:
     def test_decision_is_the_members_vote(self) -> None:
         X, y = DATA["30 classes"]()
         model = calibrated(
-            DecisionTreeClassifier(max_depth=6, random_state=0), cv=5, ensemble=True
+            DecisionTreeClassifier(max_depth=6, random_state=0), method="isotonic", ensemble=True
         ).fit(X, y)
         votes = np.stack([member.predict(X) for member in model.calibrated_classifiers_])
         counts = np.stack([np.bincount(column, minlength=30) for column in votes.T])
@@ -277,13 +303,154 @@ class TestEnsemble:
 
     def test_attributes(self, wine) -> None:
         X, y = wine
-        model = calibrated(GaussianNB(), cv=4, ensemble=True).fit(X, y)
+        model = calibrated(GaussianNB(), method="isotonic", cv=4, ensemble=True).fit(X, y)
         assert len(model.calibrated_classifiers_) == 4
         assert np.array_equal(model.classes_, [0, 1, 2])
         assert model.n_features_in_ == X.shape[1]
         assert model.repair_.construction_.n == len(y)
-        jobs = calibrated(GaussianNB(), cv=4, ensemble=True, n_jobs=2).fit(X, y)
+        jobs = clone(model).set_params(n_jobs=2).fit(X, y)
         assert np.array_equal(jobs.predict_proba(X), model.predict_proba(X))
+
+    def test_a_fold_of_one_class_is_refused_by_name(self, wine) -> None:
+        X, y = wine[0], np.sort(wine[1])
+        with refused("cv", rows=[], naming=["fold 0", "class 0", "ensemble=False"]):
+            calibrated(GaussianNB(), cv=KFold(12), ensemble=True).fit(X, y)
+
+
+class TestFittedAttributes:
+    """Members are read as those of CalibratedClassifierCV."""
+
+    @pytest.mark.parametrize("ensemble", [True, False])
+    @pytest.mark.parametrize("method", SKLEARN_METHODS)
+    @pytest.mark.parametrize("name", ["wine", "breast cancer"])
+    def test_calibrators_are_scikit_learns(self, name: str, method: str, ensemble: bool) -> None:
+        X, y = DATA[name]()
+        arguments = {"method": method, "cv": 3, "ensemble": ensemble}
+        ours = calibrated(GaussianNB(), **arguments).fit(X, y).calibrated_classifiers_
+        theirs = CalibratedClassifierCV(GaussianNB(), **arguments).fit(X, y)
+        for mine, other in zip(ours, theirs.calibrated_classifiers_, strict=True):
+            assert [type(part) for part in mine.calibrators] == [type(p) for p in other.calibrators]
+            np.testing.assert_array_equal(mine.classes, other.classes)
+            np.testing.assert_allclose(mine.predict_proba(X), other.predict_proba(X), atol=1e-12)
+
+    def test_calibrators_of_cordcal(self, wine) -> None:
+        (member,) = calibrated(GaussianNB(), method="vs").fit(*wine).calibrated_classifiers_
+        assert member.calibrators == [member.calibrator]
+        assert member.calibrator.key == "vs"
+
+
+class TestClassMissingFromAFold:
+    """The training rows of the first fold have no row of class 0, those of the last none of 3."""
+
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    y = np.repeat([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], 5)
+
+    @pytest.mark.parametrize("ensemble", [True, False])
+    @pytest.mark.parametrize("method", SKLEARN_METHODS[:2])
+    def test_direct_probabilities_are_scikit_learns(self, method: str, ensemble: bool) -> None:
+        arguments = {"method": method, "cv": KFold(3), "ensemble": ensemble}
+        base = DecisionTreeClassifier(max_depth=3, random_state=7)
+        with pytest.warns(UserWarning, match="no row of class 0"):
+            ours = calibrated(base, **arguments).fit(self.X, self.y)
+        theirs = fit_quietly(CalibratedClassifierCV(base, **arguments), self.X, self.y)
+        np.testing.assert_allclose(
+            ours.direct_proba(self.X), theirs.predict_proba(self.X), atol=1e-12
+        )
+        assert_report(ours.predict_proba(self.X), ours, self.X)
+        if ensemble:
+            member = ours.calibrated_classifiers_[0]
+            assert (member.scores(self.X)[:, 0] == 0.0).all()
+            assert (member.predict_proba(self.X)[:, 0] == 0.0).all()
+
+    @pytest.mark.parametrize("ensemble", [True, False])
+    @pytest.mark.parametrize("method", [None, "temperature", "ts", "irova"])
+    @pytest.mark.parametrize("base", [GaussianNB(), LogisticRegression()], ids=repr)
+    def test_other_methods(self, base: object, method: str | None, ensemble: bool) -> None:
+        if method == "temperature" and method not in SKLEARN_METHODS:
+            pytest.skip("scikit-learn has temperature scaling from version 1.8 on")
+        names = np.array(["ant", "bee", "cow", "dog"])[self.y]
+        model = calibrated(base, method=method, cv=KFold(3), ensemble=ensemble)
+        fit_quietly(model, self.X, names)
+        assert_report(model.predict_proba(self.X), model, self.X)
+
+    def test_decision_values_of_the_missing_class(self) -> None:
+        model = calibrated(LogisticRegression(), method="ts", cv=KFold(3), ensemble=True)
+        member = fit_quietly(model, self.X, self.y).calibrated_classifiers_[2]
+        scores = member.scores(self.X)
+        np.testing.assert_array_equal(scores[:, :3], member.estimator.decision_function(self.X))
+        np.testing.assert_allclose(softmax(scores)[:, 3], 1e-12, rtol=1e-9)
+
+
+class TestUnusualEstimators:
+    def test_without_predict(self, wine) -> None:
+        X, y = wine
+
+        class DecisionValues(ClassifierMixin, BaseEstimator):
+            def fit(self, X: np.ndarray, y: np.ndarray) -> DecisionValues:
+                self.inner_ = LinearSVC(C=0.01).fit(X, y)
+                self.classes_ = self.inner_.classes_
+                return self
+
+            def decision_function(self, X: np.ndarray) -> np.ndarray:
+                return self.inner_.decision_function(X)
+
+        for rows in (slice(None), y < 2):
+            model = calibrated(DecisionValues(), method="ts", cv=3).fit(X[rows], y[rows])
+            assert np.array_equal(
+                model.predict(X), LinearSVC(C=0.01).fit(X[rows], y[rows]).predict(X)
+            )
+            assert_report(model.predict_proba(X), model, X)
+
+    def test_classes_in_another_order(self, wine) -> None:
+        X, y = wine
+        turned = [2, 0, 1]
+
+        class Turned(GaussianNB):
+            def fit(self, X: np.ndarray, y: np.ndarray, sample_weight: object = None) -> Turned:
+                super().fit(X, y, sample_weight)
+                self.plain_, self.classes_ = GaussianNB().fit(X, y), self.classes_[turned]
+                return self
+
+            def predict_proba(self, X: np.ndarray) -> np.ndarray:
+                return self.plain_.predict_proba(X)[:, turned]
+
+            def predict(self, X: np.ndarray) -> np.ndarray:
+                return self.plain_.predict(X)
+
+        ours = calibrated(Turned(), method="ts", cv=3).fit(X, y)
+        expected = calibrated(GaussianNB(), method="ts", cv=3).fit(X, y)
+        np.testing.assert_array_equal(ours.predict_proba(X), expected.predict_proba(X))
+
+    def test_weights_are_of_no_use_to_a_prefit_estimator_and_that_is_no_warning(self, wine) -> None:
+        X, y = wine
+        model = calibrated(FrozenEstimator(GaussianNB().fit(X, y)), method="ts")
+        model.fit(X, y, sample_weight=np.linspace(0.5, 2.0, len(y)))
+        assert_report(model.predict_proba(X), model, X)
+
+
+class TestCalibrationAlone:
+    @pytest.mark.parametrize("method", [None, "sigmoid", "irova"])
+    @pytest.mark.parametrize("scores", ESTIMATORS)
+    @pytest.mark.parametrize("name", ["wine", "breast cancer"])
+    def test_it_takes_the_estimators_scores(
+        self, name: str, scores: str, method: str | None
+    ) -> None:
+        X, y = DATA[name]()
+        X, words = StandardScaler().fit_transform(X), np.array(["ant", "bee", "cow"])[y]
+        model = fit_quietly(calibrated(ESTIMATORS[scores], method=method, cv=3), X, words)
+        alone = model.to_calibrator()
+        rows = model.calibrated_classifiers_[0].scores(X)
+        np.testing.assert_allclose(
+            alone.predict_proba(rows),
+            model.predict_proba(X),
+            rtol=1e-14 if method == "sigmoid" else 0,  # the class divides such rows by their sums
+        )
+        np.testing.assert_array_equal(alone.predict(rows), model.predict(X))
+
+    def test_an_ensemble_has_no_single_one(self, wine) -> None:
+        model = calibrated(GaussianNB(), method="sigmoid", ensemble=True).fit(*wine)
+        with refused("model", naming=["ensemble of 5", "ensemble=False"]):
+            model.to_calibrator()
 
 
 class TestManners:
@@ -386,14 +553,9 @@ class TestBadInput:
         with pytest.raises(ValueError, match="method is 'adats'"):
             calibrated(method="adats").fit(*wine)
 
-    def test_class_missing_from_a_fold(self, wine) -> None:
-        X, y = wine[0], np.array(["a", "b", "c"])[np.sort(wine[1])]
-        with pytest.raises(ValueError, match=r"fold 0 .* class 'a'"):
-            calibrated(GaussianNB(), cv=KFold(3)).fit(X, y)
-
     def test_fewer_rows_than_folds(self, wine) -> None:
         X, y = wine[0][:20], np.array([0] * 10 + [1] * 8 + [2] * 2)
-        with pytest.raises(ValueError, match=r"class 2 has 2 row.* 5 folds"):
+        with pytest.raises(ValueError, match=r"5-fold .* class 2 has 2"):
             calibrated(GaussianNB(), cv=5).fit(X, y)
 
     def test_leave_one_out(self, wine) -> None:

@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import LeaveOneOut, check_cv
+from sklearn.model_selection import BaseCrossValidator, LeaveOneOut, check_cv
 from sklearn.svm import LinearSVC
-from sklearn.utils import assert_all_finite, column_or_1d, get_tags, indexable
+from sklearn.utils import Tags, assert_all_finite, column_or_1d, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from cordcal import calibrators
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Kind
+from cordcal._numeric.types import Array, Decisions, Kind, Labels, Matrix, Vector
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.adapters import adapted
-from cordcal.calibrators.crossfit import FOLDS, Folds
-from cordcal.preserving import new_repair
+from cordcal.calibrators.blend import masses_held_out
+from cordcal.calibrators.crossfit import fit_calibrator
+from cordcal.preserving import PreservingCalibrator, new_repair
 from cordcal.repair import CORD, Lift
-from cordcal.sklearn._folds import (
+from cordcal.repair.lift import Masses
+from cordcal.sklearn._members import (
     SKLEARN_METHODS,
+    Classifier,
     Fold,
-    Indices,
-    Matrix,
+    Library,
     Member,
+    Names,
+    Outputs,
+    ScoreCalibrator,
+    Scorer,
     SklearnCalibrator,
-    check_folds,
     fit_fold,
-    label_indices,
-    normalised,
-    outputs_of,
-    prepare_scores,
-    response_method,
+    positions,
+    to_numpy,
     vote,
 )
 
@@ -49,14 +53,45 @@ from cordcal.sklearn._folds import (
 _UNAVAILABLE = ("adats",)
 
 
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The training rows, checked: labels as the user, the estimators and the calibrators see them.
+
+    ``targets`` are the labels that estimators are fitted on and ``target_classes`` their classes;
+    they differ from ``classes`` only if names had to be encoded for another array library.
+    """
+
+    targets: Array
+    target_classes: Names
+    labels: Labels
+    classes: Names
+    library: Library
+    weight: Vector | None
+
+
+@dataclass(frozen=True, eq=False)
+class _CalibratedRows:
+    """Calibration rows with direct probabilities, and for a Lift the masses held out."""
+
+    original: Matrix
+    direct: Matrix
+    decision: Decisions
+    labels: Labels
+    weight: Vector | None
+    masses: Masses | None
+
+
 class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Calibrate a classifier's probabilities and keep each of its predictions.
 
     The arguments and fitted attributes are those of
     `sklearn.calibration.CalibratedClassifierCV`; :doc:`one table </guides/guide_1_scikit_learn>`
-    lists the differences.  ``direct_proba`` returns the probabilities of that
-    class; ``predict_proba`` returns the same probabilities repaired by CORD, so that their argmax
-    is the **original prediction**, which ``predict`` returns:
+    lists the differences.  By default several calibrators are blended and the predictions are
+    then restored (`cordcal.PreservingCalibrator` describes this default).
+
+    ``direct_proba`` returns the calibrator's own probabilities; ``predict_proba`` returns the same
+    probabilities repaired, so that their argmax is the **original prediction**, which ``predict``
+    returns:
 
     - by default, ``predict`` of the estimator fitted on all rows, or of the prefit one, even if
       that is not the argmax of its probabilities (``SVC``, threshold wrappers, ties);
@@ -72,14 +107,15 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     estimator : estimator, optional
         The classifier, with ``decision_function`` or ``predict_proba``; by default
         ``LinearSVC``.  Wrap a fitted one in `sklearn.frozen.FrozenEstimator`.
-    method : str or object
+    method : str or object, optional
         ``"isotonic"``, ``"sigmoid"`` or ``"temperature"`` (from scikit-learn 1.8 on), fitted by
         scikit-learn, or the key of a cordcal calibrator such as ``"svs"``, which takes decision
         values as logits.  Also a calibrator object, as for `cordcal.compare`; each member gets
-        a copy.
-    repair : {"cord", "lift"} or Lift
+        a copy.  By default ``"blend"``.
+    repair : {"cord", "lift"} or Lift, optional
         `cordcal.CORD`, or `cordcal.Lift`, which learns the confidence of predictions from the
-        labels, on cross-fitted probabilities.
+        labels, on cross-fitted probabilities.  By default ``"lift"`` if no method is named,
+        else ``"cord"``.
     preserve : int or "ranking"
         How many of the top ranks the repair keeps, as for `cordcal.CORD`.
     cv : int, splitter or iterable, optional
@@ -95,12 +131,25 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     classes_ : ndarray of shape (K,)
         The classes, in the order of the columns.
     calibrated_classifiers_ : list
-        One member per fold, or a single one: each has ``estimator``, ``calibrator``,
-        ``predict`` and ``predict_proba`` (the direct probabilities).
+        One member per fold, or a single one: each has ``estimator``, ``calibrators`` as in
+        scikit-learn, ``calibrator``, ``predict`` and ``predict_proba`` (the direct probabilities).
     repair_ : CORD or Lift
         The fitted repair.
     n_features_in_, feature_names_in_
         As on the estimator.
+
+    Notes
+    -----
+    An estimator without ``predict`` predicts the argmax of its scores.
+
+    A class without rows among the training rows of a fold has probability zero in that fold before
+    calibration, as in scikit-learn (1e-12 among decision values, which scikit-learn replaces by the
+    smallest number).  After calibration it may have more, except that scikit-learn's isotonic and
+    sigmoid calibration leave it at zero in that member of an ensemble.
+
+    With ``sklearn.set_config(array_api_dispatch=True)``, X may be a torch tensor or another array
+    that the estimator accepts; predictions and probabilities are then of the same library, on the
+    same device.  Calibrators of cordcal and the repair compute with NumPy.
 
     Examples
     --------
@@ -115,18 +164,18 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
     False
     """
 
-    classes_: npt.NDArray[Any]
+    classes_: Array
     calibrated_classifiers_: list[Member]
     repair_: CORD | Lift
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Classifier | None = None,
         *,
-        method: Any = "isotonic",
-        repair: Literal["cord", "lift"] | Lift = "cord",
+        method: str | object | None = None,
+        repair: Literal["cord", "lift"] | Lift | None = None,
         preserve: int | Literal["ranking"] = 1,
-        cv: Any = None,
+        cv: int | BaseCrossValidator | Iterable[object] | None = None,
         n_jobs: int | None = None,
         ensemble: bool | str = False,
     ) -> None:
@@ -138,7 +187,7 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         self.n_jobs = n_jobs
         self.ensemble = ensemble
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
+    def fit(self, X: object, y: object, sample_weight: object = None, **fit_params: object) -> Self:
         """Fit the classifier, its calibrator and the repair.
 
         Parameters
@@ -159,60 +208,31 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         """
         estimator = self._base()
         self._check_parameters(estimator)
-        arrays.refuse_masked(y, "y")
-        arrays.refuse_masked(sample_weight, "sample_weight")
         X, y = indexable(X, y)
-        y = column_or_1d(y, warn=True)
-        assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
         prefit = isinstance(estimator, FrozenEstimator)
         ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
-        classes = np.asarray(estimator.classes_) if prefit else np.unique(np.asarray(y))
-        if len(classes) < 2:
-            raise ValueError(
-                f"y holds {len(classes)} class(es), {classes.tolist()}; a classifier "
-                f"needs rows of at least two classes"
-            )
-        labels = label_indices(y, classes)
-        fit_kwargs, split_kwargs = self._route_metadata(estimator, sample_weight, fit_params)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-
+        rows = self._check_rows(estimator if prefit else None, X, y, sample_weight)
+        fit_kwargs, split_kwargs = self._route_metadata(estimator, rows, sample_weight, fit_params)
+        classes = rows.classes, rows.target_classes
         if prefit and not ensemble:
-            all_rows = np.arange(len(labels))
-            folds = [Fold(estimator, all_rows, *outputs_of(estimator, X, classes))]
+            scorer = Scorer(estimator, *classes)
+            folds = [Fold(scorer, np.arange(len(rows.labels)), scorer.outputs(X))]
         else:
-            splits = list(self._splitter(y, labels, classes).split(X, y, **split_kwargs))
-            check_folds(splits, labels, classes)
+            splits = self._splitter(rows).split(X, to_numpy(rows.targets), **split_kwargs)
             folds = Parallel(n_jobs=self.n_jobs)(
-                delayed(fit_fold)(clone(estimator), X, y, classes, train, test, fit_kwargs)
-                for train, test in splits
+                delayed(fit_fold)(clone(estimator), X, rows.targets, *classes, split, fit_kwargs)
+                for split in splits
             )
-        rows = np.concatenate([fold.rows for fold in folds])
-        row_weight = None if weight is None else weight[rows]
+            _warn_about_missing_classes(folds)
         if ensemble:
-            members = [
-                self._member(fold.estimator, [fold], classes, labels, weight) for fold in folds
-            ]
-            direct = [
-                member.direct(fold.scores) for member, fold in zip(members, folds, strict=True)
-            ]
+            self._check_held_out(folds, rows)
+            fits = [self._fit_member(fold.scorer, [fold], rows) for fold in folds]
         else:
-            final = estimator if prefit else clone(estimator).fit(X, y, **fit_kwargs)
-            members = [self._member(final, folds, classes, labels, weight)]
-            direct = [members[0].direct(fold.scores) for fold in folds]
-        repair = self._new_repair()
-        if isinstance(repair, Lift):
-            groups = [[fold] for fold in folds] if ensemble else [folds]
-            response = members[0].response
-            direct = [self._cross_fitted(group, labels, weight, response) for group in groups]
-        repair_labels = (labels[rows],) if isinstance(repair, Lift) else ()
-        repair.fit(
-            np.concatenate([members[0].original(fold.scores) for fold in folds]),
-            normalised(np.concatenate(direct)),
-            *repair_labels,
-            decision=np.concatenate([fold.decision for fold in folds]),
-            sample_weight=row_weight,
-        )
+            if not prefit:
+                scorer = Scorer(clone(estimator).fit(X, rows.targets, **fit_kwargs), *classes)
+            fits = [self._fit_member(scorer, folds, rows)]
+        members = [member for member, _ in fits]
+        repair = self._fit_repair([calibrated for _, calibrated in fits])
         feature_attributes = {
             name: getattr(members[0].estimator, name)
             for name in ("n_features_in_", "feature_names_in_")
@@ -220,11 +240,14 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
         }
         # In one step, so that an interrupted fit leaves the earlier one intact.
         self.__dict__.update(
-            classes_=classes, repair_=repair, calibrated_classifiers_=members, **feature_attributes
+            classes_=Library.of(y).array(rows.classes),
+            repair_=repair,
+            calibrated_classifiers_=members,
+            **feature_attributes,
         )
         return self
 
-    def predict_proba(self, X: Any) -> Matrix:
+    def predict_proba(self, X: object) -> Array:
         """Return the repaired probabilities, whose argmax is the original prediction.
 
         Parameters
@@ -234,36 +257,76 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
 
         Returns
         -------
-        repaired : ndarray of shape (n, K)
-            Probabilities, columns as in ``classes_``.
+        repaired : array of shape (n, K)
+            Probabilities, columns as in ``classes_``; float64 in NumPy, in other libraries of the
+            dtype of the estimator's scores.
         """
         check_is_fitted(self)
         outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
-        original = self._mean(
-            member.original(scores) for member, (scores, _) in self._with_members(outputs)
+        checked = [part.checked() for part in outputs]
+        original = _mean([part.probabilities for part in checked])
+        parts = zip(self.calibrated_classifiers_, outputs, checked, strict=True)
+        direct = _mean([member.direct(output, rows) for member, output, rows in parts])
+        decision = vote([part.decision for part in outputs], original)
+        library = Library.of(outputs[0].scores)
+        dtype = np.float64 if library.xp is None else checked[0].raw.dtype
+        return library.array(
+            self.repair_.transform(original, direct, decision=decision, dtype=dtype)
         )
-        direct = self._mean(
-            member.direct(scores) for member, (scores, _) in self._with_members(outputs)
-        )
-        decision = vote([decision for _, decision in outputs], original)
-        repaired: Matrix = self.repair_.transform(original, normalised(direct), decision=decision)
-        return repaired
 
-    def direct_proba(self, X: Any) -> Matrix:
+    def direct_proba(self, X: object) -> Array:
         """Return the direct probabilities: the calibrator's own output."""
         check_is_fitted(self)
-        return self._mean(member.predict_proba(X) for member in self.calibrated_classifiers_)
+        return _mean([member.predict_proba(X) for member in self.calibrated_classifiers_])
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: object) -> Array:
         """Return the original predictions, as labels."""
         check_is_fitted(self)
-        if len(self.calibrated_classifiers_) == 1:
-            return np.asarray(self.calibrated_classifiers_[0].predict(X))
-        outputs = [member.outputs(X) for member in self.calibrated_classifiers_]
-        original = self._mean(
-            member.original(scores) for member, (scores, _) in self._with_members(outputs)
+        members = self.calibrated_classifiers_
+        if len(members) == 1:
+            decision = members[0].decision(X)
+        else:
+            outputs = [member.outputs(X) for member in members]
+            original = _mean([part.checked().probabilities for part in outputs])
+            decision = vote([part.decision for part in outputs], original)
+        library = Library.of(self.classes_)
+        return library.array(to_numpy(self.classes_)[decision])
+
+    def to_calibrator(self) -> PreservingCalibrator:
+        """Return the calibration without the estimator, to save or export it.
+
+        Returns
+        -------
+        calibrator : PreservingCalibrator
+            It takes the estimator's scores: its decision values as logits if it has
+            ``decision_function``, otherwise its probabilities.  A single decision value z for two
+            classes becomes the columns −z/2 and z/2.  The estimator is not in it, and it keeps the
+            argmax of the scores, which is what most estimators predict; ``SVC`` and threshold
+            wrappers may predict another class.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = PreservingCalibratedClassifierCV(LogisticRegression(C=0.1)).fit(X, y)
+        >>> scores = model.calibrated_classifiers_[0].estimator.decision_function(X)
+        >>> bool((model.to_calibrator().predict_proba(scores) == model.predict_proba(X)).all())
+        True
+        """
+        check_is_fitted(self)
+        if len(self.calibrated_classifiers_) > 1:
+            raise InputError(
+                "model",
+                f"is an ensemble of {len(self.calibrated_classifiers_)} estimators, whose scores "
+                f"are calibrated one by one and averaged",
+                "fit with {option}",
+                option=("ensemble", "False"),
+            )
+        (member,) = self.calibrated_classifiers_
+        return PreservingCalibrator._from_fitted(
+            member.calibrator, self.repair_, member.kind, to_numpy(self.classes_).tolist()
         )
-        return np.asarray(self.classes_[vote([decision for _, decision in outputs], original)])
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata requests of this object, the estimator and the splitter."""
@@ -280,27 +343,30 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
             )
         )
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = get_tags(self._base()).input_tags.sparse
+        estimator_tags = get_tags(self._base())
+        tags.input_tags.sparse = estimator_tags.input_tags.sparse
+        tags.array_api_support = estimator_tags.array_api_support
         return tags
 
-    def _base(self) -> Any:
+    def _base(self) -> Classifier:
         if self.estimator is not None:
             return self.estimator
         # Deterministic, because this class has no random_state.
         estimator = LinearSVC(random_state=0)
         if get_config()["enable_metadata_routing"]:
             estimator.set_fit_request(sample_weight=True)
-        return estimator
+        return estimator  # type: ignore[no-any-return]
 
-    def _check_parameters(self, estimator: Any) -> None:
+    def _check_parameters(self, estimator: Classifier) -> None:
         known = [*SKLEARN_METHODS, *calibrators.available()]
         allowed = [name for name in known if name not in _UNAVAILABLE]
-        if not isinstance(self.method, str):
+        if isinstance(self.method, str):
+            if self.method not in allowed:
+                raise ValueError(f"method is {self.method!r}; choose one of {', '.join(allowed)}")
+        elif self.method is not None:
             adapted(self.method, "probabilities", "method")
-        elif self.method not in allowed:
-            raise ValueError(f"method is {self.method!r}; choose one of {', '.join(allowed)}")
         self._new_repair()  # raises if the repair is invalid
         if not (isinstance(self.ensemble, bool | np.bool_) or self.ensemble == "auto"):
             raise ValueError(f'ensemble is {self.ensemble!r}; pass True, False or "auto"')
@@ -311,15 +377,48 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 f"them"
             )
 
+    def _check_rows(
+        self, prefit: Classifier | None, X: object, y: object, sample_weight: object
+    ) -> _Rows:
+        """Check the labels and weights; X is left to the estimator."""
+        arrays.refuse_masked(y, "y")
+        arrays.refuse_masked(sample_weight, "sample_weight")
+        names = column_or_1d(to_numpy(y), warn=True)
+        assert_all_finite(names, input_name="y")
+        check_classification_targets(names)
+        classes = np.unique(names) if prefit is None else to_numpy(prefit.classes_)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds {len(classes)} class(es), {classes.tolist()}; a classifier "
+                f"needs rows of at least two classes"
+            )
+        labels = positions(names, classes, "y")
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(to_numpy(sample_weight), labels, dtype=np.float64)
+        library = Library.of(X)
+        targets, target_classes = names, classes
+        if library.xp is not None:
+            if names.dtype.kind not in "biuf":
+                targets, target_classes = labels, np.arange(len(classes))
+            targets = library.array(targets)
+        return _Rows(targets, target_classes, labels, classes, library, weight)
+
     def _route_metadata(
-        self, estimator: Any, sample_weight: Any, fit_params: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self,
+        estimator: Classifier,
+        rows: _Rows,
+        sample_weight: object,
+        fit_params: dict[str, object],
+    ) -> tuple[dict[str, object], dict[str, object]]:
         """Return the keyword arguments of the estimator's ``fit`` and of the splitter."""
+        if rows.weight is not None and rows.library.xp is not None:
+            sample_weight = rows.library.array(rows.weight)
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
             return routed.estimator.fit, routed.splitter.split
         kwargs = dict(fit_params)
-        if sample_weight is not None:
+        if sample_weight is not None and not isinstance(estimator, FrozenEstimator):
             if "sample_weight" in signature(estimator.fit).parameters:
                 kwargs["sample_weight"] = sample_weight
             else:
@@ -331,91 +430,113 @@ class PreservingCalibratedClassifierCV(ClassifierMixin, MetaEstimatorMixin, Base
                 )
         return kwargs, {}
 
-    def _splitter(self, y: Any, labels: Indices, classes: Any) -> Any:
+    def _splitter(self, rows: _Rows) -> BaseCrossValidator:
         folds = self.cv if isinstance(self.cv, int) else getattr(self.cv, "n_splits", None)
-        counts = np.bincount(labels, minlength=len(classes))
+        counts = np.bincount(rows.labels, minlength=len(rows.classes))
         if folds is not None and counts.min() < folds:
-            rarest = classes.tolist()[counts.argmin()]
+            rarest = rows.classes.tolist()[counts.argmin()]
             raise ValueError(
-                f"class {rarest!r} has {counts.min()} row(s) but cv asks for {folds} folds, each "
-                f"with rows of every class; pass a smaller cv"
+                f"Requesting {folds}-fold cross-validation needs {folds} rows of every class, and "
+                f"class {rarest!r} has {counts.min()}; pass a smaller cv"
             )
         if isinstance(self.cv, LeaveOneOut):
             raise ValueError(
-                "LeaveOneOut makes folds of one class; use a splitter whose folds have rows of "
-                "every class, such as StratifiedKFold"
+                "LeaveOneOut cross-validation does not put rows of every class into every fold; "
+                "use a splitter that does, such as StratifiedKFold"
             )
-        return check_cv(self.cv, y, classifier=True)
+        return check_cv(self.cv, to_numpy(rows.targets), classifier=True)
 
-    def _member(
-        self,
-        estimator: Any,
-        folds: list[Fold],
-        classes: Any,
-        labels: Indices,
-        weight: Matrix | None,
-    ) -> Member:
-        """Fit one calibrator on the held-out scores of some folds."""
-        rows = np.concatenate([fold.rows for fold in folds])
-        order = np.argsort(rows, kind="stable")
-        rows, scores = rows[order], np.concatenate([fold.scores for fold in folds])[order]
-        response = response_method(estimator)
-        row_weight = None if weight is None else weight[rows]
-        calibrator = self._fit_calibrator(scores, labels[rows], row_weight, response)
-        return Member(estimator, calibrator, classes, response)
-
-    def _cross_fitted(
-        self, folds: list[Fold], labels: Indices, weight: Matrix | None, response: str
-    ) -> Matrix:
-        """Return direct probabilities of the folds' rows, each by a calibrator fitted on others."""
-        rows = np.concatenate([fold.rows for fold in folds])
-        scores = np.concatenate([fold.scores for fold in folds])
-        inner_folds = Folds.of(
-            scores, labels[rows], FOLDS, seed=0, weight=None if weight is None else weight[rows]
-        )
-        direct = np.empty(scores.shape)
-        for number in range(inner_folds.count):
-            held_out = inner_folds.number == number
-            train_weight = None if weight is None else weight[rows][~held_out]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the fit on all rows has already warned
-                calibrator = self._fit_calibrator(
-                    scores[~held_out], labels[rows][~held_out], train_weight, response
-                )
-            direct[held_out] = calibrator.predict_proba(
-                prepare_scores(scores[held_out], calibrator)
-            )
-        return direct
-
-    def _fit_calibrator(
-        self, scores: Matrix, labels: Indices, weight: Matrix | None, response: str
-    ) -> Any:
-        """Return a new calibrator, fitted on scores."""
-        calibrator: Any
+    def _check_held_out(self, folds: Sequence[Fold], rows: _Rows) -> None:
+        """Refuse folds of one class: cordcal's calibrators need two, scikit-learn's do not."""
         if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
-            calibrator = SklearnCalibrator(self.method, response)
+            return
+        for number, fold in enumerate(folds):
+            if len(np.unique(rows.labels[fold.rows])) < 2:
+                name = rows.classes.tolist()[rows.labels[fold.rows][0]]
+                raise InputError(
+                    "cv",
+                    f"holds out rows of a single class, class {name!r}, in fold {number}, and a "
+                    f"member of an ensemble is calibrated on these rows alone",
+                    "pass a smaller cv or a splitter that mixes the classes, or write {option}",
+                    option=("ensemble", "False"),
+                )
+
+    def _fit_member(
+        self, scorer: Scorer, folds: Sequence[Fold], rows: _Rows
+    ) -> tuple[Member, _CalibratedRows]:
+        """Fit one calibrator on the held-out scores of some folds."""
+        indices = np.concatenate([fold.rows for fold in folds])
+        order = np.argsort(indices, kind="stable")
+        indices = indices[order]
+        outputs = Outputs.concatenated([fold.outputs for fold in folds], order)
+        checked = outputs.checked()
+        labels = rows.labels[indices]
+        weight = None if rows.weight is None else rows.weight[indices]
+        calibrator = self._new_calibrator(scorer)
+        if isinstance(calibrator, SklearnCalibrator):
+            calibrator.fit(outputs.scores, labels, weight)
         else:
-            kind: Kind = "logits" if response == "decision_function" else "probabilities"
-            calibrator = self._new_calibrator(kind)
-        extra = {} if weight is None else {"sample_weight": weight}
-        calibrator.fit(prepare_scores(scores, calibrator), labels, **extra)
-        return calibrator
+            fit_calibrator(calibrator, checked, labels, weight)
+        member = Member(scorer.estimator, rows.classes, rows.target_classes, calibrator)
+        masses = None
+        if isinstance(self._new_repair(), Lift):
+            new = functools.partial(self._new_calibrator, scorer)
+            masses = masses_held_out(calibrator, new, checked, labels, weight, None)
+        direct = member.direct(outputs, checked)
+        return member, _CalibratedRows(
+            checked.probabilities, direct, checked.decision, labels, weight, masses
+        )
+
+    def _fit_repair(self, parts: Sequence[_CalibratedRows]) -> CORD | Lift:
+        """Fit one repair on the rows of all members."""
+        original = np.concatenate([part.original for part in parts])
+        direct = np.concatenate([part.direct for part in parts])
+        decision = np.concatenate([part.decision for part in parts])
+        weights = [part.weight for part in parts if part.weight is not None]
+        weight = np.concatenate(weights) if weights else None
+        repair = self._new_repair()
+        if isinstance(repair, CORD):
+            return repair.fit(original, direct, decision=decision, sample_weight=weight)
+        labels = np.concatenate([part.labels for part in parts])
+        masses = [part.masses for part in parts if part.masses is not None]
+        held_out = Masses(
+            np.concatenate([part.mass for part in masses]),
+            np.concatenate([part.rest for part in masses]),
+        )
+        return repair._fit(original, direct, labels, decision, weight, held_out=held_out)
 
     def _new_repair(self) -> CORD | Lift:
-        return new_repair(self.repair, self.preserve, default="cord")
+        default: Literal["cord", "lift"] = "lift" if self.method is None else "cord"
+        return new_repair(self.repair, self.preserve, default=default)
 
-    def _new_calibrator(self, kind: Kind) -> Any:
-        """Return a new cordcal calibrator, or a copy of the caller's."""
-        if isinstance(self.method, str):
-            return calibrators.make(self.method, input=kind)
-        calibrator = clone(adapted(self.method, kind, "method"), safe=False)
+    def _new_calibrator(self, scorer: Scorer) -> ScoreCalibrator:
+        """Return a new calibrator, or a copy of the caller's."""
+        kind: Kind = scorer.kind
+        if isinstance(self.method, str) and self.method in SKLEARN_METHODS:
+            return SklearnCalibrator(self.method, scorer.response, scorer.columns)
+        if self.method is None or isinstance(self.method, str):
+            return calibrators.make(self.method or "blend", input=kind)
+        calibrator: ScoreCalibrator = clone(adapted(self.method, kind, "method"), safe=False)
         return (
             calibrator.set_params(input=kind) if isinstance(calibrator, Calibrator) else calibrator
         )
 
-    def _with_members(self, outputs: list[Any]) -> Iterable[tuple[Member, Any]]:
-        return zip(self.calibrated_classifiers_, outputs, strict=True)
 
-    def _mean(self, probabilities: Iterable[Matrix]) -> Matrix:
-        total = sum(probabilities, start=np.zeros(()))
-        return np.asarray(total / len(self.calibrated_classifiers_))
+def _warn_about_missing_classes(folds: Sequence[Fold]) -> None:
+    """Warn about a fold whose training rows lack a class; its scores of that class say nothing."""
+    for number, fold in enumerate(folds):
+        classes = fold.scorer.classes
+        missing = np.setdiff1d(np.arange(len(classes)), fold.scorer.columns)
+        if missing.size:
+            warnings.warn(
+                f"the training rows of fold {number} have no row of class "
+                f"{classes.tolist()[missing[0]]!r}, which has probability zero there before "
+                f"calibration; use a splitter that puts every class into every fold",
+                UserWarning,
+                stacklevel=arrays.stacklevel_outside_package(),
+            )
+            return
+
+
+def _mean(parts: Sequence[Array]) -> Array:
+    return sum(parts[1:], start=parts[0]) / len(parts)
