@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from cases import random_pair, with_zeros
 
-from cordcal.repair import CORD, engines, kernels
-from cordcal.repair.engines import engine_for
+from cordcal.repair import CORD, dispatch, kernels
+from cordcal.repair.dispatch import engine_for
 from errors import refused
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
@@ -23,17 +23,17 @@ BATCHES = list(zip(np.split(CASE.original, 10), np.split(CASE.direct, 10), stric
 
 
 class FreshProcess:
-    """A process that has no kernels yet, and a cache that has them or not."""
+    """A process that has no kernels yet."""
 
-    def __init__(self, *, cached: bool) -> None:
-        self.cached, self.prepared = cached, set[str]()
+    def __init__(self) -> None:
+        self.prepared = set[str]()
         self.engines: list[str] = []
         self._engine = kernels.engine
 
-    def engine(self, job: Any, dtypes: Any, tier: Any) -> Any:
-        if tier == "compiled" or (tier == "cached" and self.cached):
+    def engine(self, job: Any, dtypes: Any, *, prepare: bool) -> Any:
+        if prepare:
             self.prepared.add(job)
-        return self._engine(job, dtypes, "compiled") if job in self.prepared else None
+        return self._engine(job, dtypes, prepare=True) if job in self.prepared else None
 
     def engine_for(self, *arguments: Any) -> Any:
         engine = engine_for(*arguments)
@@ -43,18 +43,15 @@ class FreshProcess:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FreshProcess]:
-    """Return a function that makes this process a fresh one, with small thresholds."""
+    """Return a function that makes this process a fresh one, with a threshold of its own."""
 
-    def make(*, cached: bool, load: int = 2**60, compile: int = 2**60) -> FreshProcess:
-        process = FreshProcess(cached=cached)
+    def make(threshold: int) -> FreshProcess:
+        process = FreshProcess()
         monkeypatch.setenv("CORDCAL_ENGINE", "auto")
-        monkeypatch.setattr(engines, "_work_done", engines._WorkDone())
-        monkeypatch.setattr(engines, "LOAD_WORK", load)
-        monkeypatch.setattr(engines, "COMPILE_WORK", compile)
-        monkeypatch.setattr(engines, "BATCH_WORK", 1000)
-        monkeypatch.setattr(engines, "CALL_WORK", 0)
+        monkeypatch.setattr(dispatch, "_work_done", dispatch._WorkDone())
+        monkeypatch.setattr(dispatch, "KERNEL_WORK", threshold)
         monkeypatch.setattr(kernels, "engine", process.engine)
-        for module in ("construction", "cord"):
+        for module in ("construction", "cord", "dispatch"):
             monkeypatch.setattr(f"cordcal.repair.{module}.engine_for", process.engine_for)
         return process
 
@@ -67,17 +64,16 @@ def construct_and_stream(preserve: Any) -> tuple[Any, np.ndarray]:
 
 
 @pytest.mark.parametrize("preserve", [1, 3, "ranking"])
-@pytest.mark.parametrize("cached", [True, False])
-def test_crossing_the_tiers_changes_no_bit(
-    preserve: Any, cached: bool, fresh: Any, monkeypatch: pytest.MonkeyPatch
+def test_crossing_the_threshold_changes_no_bit(
+    preserve: Any, fresh: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("CORDCAL_ENGINE", "array")
         construction, repaired = construct_and_stream(preserve)
-    # One threshold in the middle of the description or the levels, one in the stream.
-    work = 3000 * (12 + engines.ROW_WORK)
+    # In the middle of the description or the levels, and in the stream.
+    work = 3000 * (12 + dispatch.ROW_WORK)
     for share in (0.55, 1.0, 2.5, 12.0):
-        process = fresh(cached=cached, **{"load" if cached else "compile": int(share * work)})
+        process = fresh(int(share * work))
         record, rows = construct_and_stream(preserve)
         assert record == construction
         np.testing.assert_array_equal(rows, repaired)
@@ -86,21 +82,21 @@ def test_crossing_the_tiers_changes_no_bit(
 
 
 def test_small_work_stays_on_arrays(fresh: Any) -> None:
-    process = fresh(cached=True, load=2**24)
+    process = fresh(2**24)
     construct_and_stream(1)
     assert set(process.engines) == {"numpy_engine"}
 
 
-def test_requests_load_kernels_but_never_compile_them(fresh: Any) -> None:
-    row = CASE.original[:1], CASE.direct[:1]
+def test_requests_never_wait_for_kernels(fresh: Any) -> None:
     cord = CORD().fit(CASE.original, CASE.direct)
-    process = fresh(cached=False, load=100, compile=100)
-    for _ in range(20):
-        cord.transform(*row)
+    row = 12 + dispatch.ROW_WORK
+    process = fresh(256 * (row + 1))
+    for _ in range(300):
+        cord.transform(CASE.original[:1], CASE.direct[:1])
     assert not process.prepared
-    process = fresh(cached=True, load=100, compile=100)
-    for _ in range(20):
-        cord.transform(*row)
+    process = fresh(256 * row)
+    for _ in range(256):
+        cord.transform(CASE.original[:1], CASE.direct[:1])
     assert process.prepared == {"repair"}
 
 
@@ -113,9 +109,9 @@ def test_a_setting_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_numba_large_work_hints_once(
     fresh: Any, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    fresh(cached=False, compile=1000)
+    fresh(1000)
     monkeypatch.setattr(kernels, "_has_numba", lambda: False)
-    engines._suggest_numba.cache_clear()
+    dispatch._suggest_numba.cache_clear()
     with pytest.warns(UserWarning, match="pip install numba") as seen:
         CORD().fit(CASE.original, CASE.direct)
     assert [warning.filename for warning in seen] == [__file__]

@@ -1,4 +1,4 @@
-"""Type aliases for arrays."""
+"""Type aliases for arrays, and for the objects that only duck typing describes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ import numpy.typing as npt
 Array = Any
 """An array of any array-API library: NumPy, torch or JAX."""
 
+ArrayLike = Any
+"""What a caller passes as an array, before it is checked: an array of any library, nested lists,
+a data frame, a dask collection.  Their type stubs share no protocol."""
+
+Namespace = Any
+"""The functions of an array library: NumPy itself, torch, or those of a tracer."""
+
+DType = Any
+"""A dtype of any array library, or its name."""
+
+NumPyDType = np.dtype[Any]
+NumPyArray = npt.NDArray[Any]
+"""A NumPy array of any dtype."""
+
 Kind = Literal["logits", "probabilities"]
 """What the caller's scores are."""
 
@@ -22,6 +36,7 @@ Floats = npt.NDArray[np.floating]
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 Classes = npt.NDArray[np.intp]
 """Class indices 0..K-1, one per row."""
@@ -30,3 +45,9 @@ Labels = Classes
 Decisions = Classes
 Parameters = Mapping[str, Array]
 """The fitted arrays of a calibrator by name, in the library that computes with them."""
+
+Arrays = dict[str, NumPyArray]
+"""The arrays of a model file by name."""
+
+Meta = dict[str, Any]
+"""The JSON metadata of a model file."""

@@ -36,7 +36,7 @@ from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.stream import require_rows
 from cordcal.metrics.summary import MeasuredProbabilities, MetricsStream
 from cordcal.repair import CORD, Lift
-from cordcal.repair.inputs import check_fitted
+from cordcal.repair.fitted import check_fitted
 
 if TYPE_CHECKING:
     from cordcal.evaluate.pictures import Pictures

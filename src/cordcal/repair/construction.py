@@ -10,16 +10,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import repeat
-from typing import IO, Any, Generic, Self, TypeVar
+from typing import IO, Generic, Self, TypeVar, cast
 
 import numpy as np
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.exact import ExactSum, scale_to_safe_exponent, total_weight
-from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._numeric.types import Array, ArrayLike, Decisions, Vector
 from cordcal._validation.labels import check_decisions, check_weights, zero_weight_error
-from cordcal.repair import foreign, numpy_engine, ranking, rule
-from cordcal.repair.engines import engine_for, probe_work, row_work
+from cordcal.repair import dispatch, numpy_engine, ranking, rule
+from cordcal.repair.dispatch import engine_for, probe_work
 from cordcal.repair.numpy_engine import Description
 from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Construction, RankingConstruction
@@ -106,7 +106,7 @@ class SpilledBlocks(Generic[Block]):
         return others
 
 
-def nbytes(block: Any) -> int:
+def nbytes(block: object) -> int:
     """Return the bytes of the arrays in a dataclass or a tuple."""
     if isinstance(block, np.ndarray):
         return block.nbytes
@@ -223,11 +223,7 @@ class CalibrationRows:
         exponent: int | None = 0
         if weight is not None:
             weight, exponent = scale_to_safe_exponent(weight)
-        if isinstance(direct, np.ndarray):
-            engine = engine_for("describe", row_work(direct), original, direct)
-            description = engine.describe(original, direct, decision, weight, threads)
-        else:
-            description = foreign.describe(original, direct, decision, weight)
+        description = dispatch.describe(original, direct, decision, weight, threads)
         return cls(description, weight, direct.shape[1], threads, exponent)
 
     @property
@@ -449,11 +445,7 @@ def construct_ranking(
 
 def _ranked(original: Array, direct: Array, decision: Decisions | None, levels: int) -> RankedRows:
     """Check all rows and arrange them in the original order, as NumPy vectors."""
-    blocks: Iterable[numpy_engine.CheckedBlock]
-    if not isinstance(direct, np.ndarray):
-        blocks = [foreign.checked_block(original, direct, decision)]
-    else:
-        blocks = numpy_engine.checked_blocks(original, direct, decision)
+    blocks = dispatch.checked_blocks(original, direct, decision)
     parts = [numpy_engine.rank_block(block, levels) for block in blocks]
     # Only a repair needs the tail itself; a construction needs its sum and its largest entry,
     # and of the order the preserved ranks and the next one.
@@ -503,10 +495,14 @@ class ConstructionState:
         self.classes: int | None = None
         self.decision_given: bool | None = None
         self.weighted: bool | None = None
-        self._blocks: SpilledBlocks[Any] = SpilledBlocks(spill_bytes)
+        self._blocks: SpilledBlocks[CalibrationRows | RankedBlock] = SpilledBlocks(spill_bytes)
 
     def add(
-        self, original: Any, direct: Any, decision: Any = None, sample_weight: Any = None
+        self,
+        original: Array,
+        direct: Array,
+        decision: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Add a batch of rows, as arrays of one shape."""
         self._check_like_before(direct.shape[1], decision is not None, sample_weight is not None)
@@ -515,7 +511,13 @@ class ConstructionState:
         self.append(block)
         return self
 
-    def describe(self, original: Any, direct: Any, decision: Any, sample_weight: Any) -> RowSummary:
+    def describe(
+        self,
+        original: Array,
+        direct: Array,
+        decision: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+    ) -> RowSummary:
         """Check a batch and reduce it to a block, without changing the state (thread-safe)."""
         rows, classes = direct.shape
         keep = None if decision is None else check_decisions(decision, rows, classes)
@@ -525,7 +527,7 @@ class ConstructionState:
         return self.reduced(original, direct, keep, weight)
 
     def reduced(
-        self, original: Any, direct: Any, keep: Decisions | None, weight: Vector | None
+        self, original: Array, direct: Array, keep: Decisions | None, weight: Vector | None
     ) -> RowSummary:
         """Reduce a batch with checked decisions and weights."""
         rows, classes = direct.shape
@@ -591,5 +593,7 @@ class ConstructionState:
         if self.weighted and not any(block.has_weight for block in self._blocks):
             raise zero_weight_error()
         if self.levels > 1:
-            return construct_ranking(self._blocks, self.levels, decision_given=self.decision_given)
-        return construct(self._blocks, decision_given=self.decision_given)
+            ranked = cast("SpilledBlocks[RankedBlock]", self._blocks)
+            return construct_ranking(ranked, self.levels, decision_given=self.decision_given)
+        rows = cast("SpilledBlocks[CalibrationRows]", self._blocks)
+        return construct(rows, decision_given=self.decision_given)

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.parallel import default_threads
-from cordcal._numeric.types import Decisions, Vector
-from cordcal.repair import dispatch, fitted, foreign
+from cordcal._numeric.types import (
+    Array,
+    ArrayLike,
+    Arrays,
+    Decisions,
+    DType,
+    Floats,
+    Meta,
+    NumPyArray,
+    Vector,
+)
+from cordcal._validation import layouts
+from cordcal._validation.labels import check_weights
+from cordcal._validation.layouts import align_rows
+from cordcal._validation.scores import check_same_shape
+from cordcal.repair import dispatch, numpy_engine, ranking, rule
 from cordcal.repair.construction import SPILL_BYTES, ConstructionState
-from cordcal.repair.engines import engine_for, row_work
-from cordcal.repair.fitted import FittedRepair
-from cordcal.repair.inputs import check_fitted
-from cordcal.repair.kernels import Job
+from cordcal.repair.dispatch import engine_for, row_work
+from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair
+from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Construction, Explanation, RankingConstruction
+
+Batch = Sequence[ArrayLike] | Mapping[str, ArrayLike]
+"""Some calibration rows: a pair of arrays, or the arguments of `CORD.fit` by name."""
 
 
 class CORD(FittedRepair):
@@ -64,7 +79,7 @@ class CORD(FittedRepair):
            [0.455, 0.455, 0.091]])
     """
 
-    eta_: Any
+    eta_: float | Vector
     construction_: Construction | RankingConstruction
     n_classes_: int
 
@@ -76,11 +91,11 @@ class CORD(FittedRepair):
 
     def fit(
         self,
-        original: Any,
-        direct: Any,
+        original: ArrayLike,
+        direct: ArrayLike,
         *,
-        decision: Any = None,
-        sample_weight: Any = None,
+        decision: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Self:
         """Find the shared scalar on calibration rows.
@@ -111,12 +126,30 @@ class CORD(FittedRepair):
         Dask arrays and data frames are read on the workers that hold their blocks: see
         `cordcal.dask`.
         """
-        construction = dispatch.construct(self, original, direct, decision, sample_weight, axis)
-        return self._constructed(construction)
+        collection = layouts.lazy_handler(original, direct)
+        if collection is not None:
+            return self._constructed(
+                collection.construct(self, original, direct, decision, sample_weight)
+            )
+        original, direct, decision, sample_weight = align_rows(
+            original=original, direct=direct, decision=decision, sample_weight=sample_weight
+        )
+        if layouts.is_dense(axis, original, direct):
+            assert axis is not None
+            check_same_shape(original, "original", direct, "direct")
+            views = layouts.row_views(axis, (original, direct), (decision, sample_weight))
+            batches = ((*pair, *vectors) for _, pair, vectors in views)
+            return self.construct(batches, spill_bytes=None)
+        p, q = check_pair(original, direct)
+        weight = None
+        if sample_weight is not None:
+            weight, _ = scale_to_safe_exponent(check_weights(sample_weight, q.shape[0]))
+        state = self._new_state(q.shape[1], None).add(p, q, decision, weight)
+        return self._constructed(state.construct())
 
     def construct(
         self,
-        batches: Iterable[Sequence[Any] | Mapping[str, Any]],
+        batches: Iterable[Batch],
         *,
         spill_bytes: int | None = SPILL_BYTES,
     ) -> Self:
@@ -148,7 +181,17 @@ class CORD(FittedRepair):
         >>> CORD().construct(batches).eta_ == CORD().fit(original, direct).eta_
         True
         """
-        return self._constructed(dispatch.construct_batches(self, batches, spill_bytes))
+        state: ConstructionState | None = None
+        for batch in batches:
+            arguments = _batch_arguments(batch)
+            arguments = dict(zip(arguments, align_rows(**arguments), strict=True))
+            p, q = check_pair(arguments["original"], arguments["direct"])
+            if state is None:
+                state = self._new_state(q.shape[1], spill_bytes)
+            state.add(p, q, arguments.get("decision"), arguments.get("sample_weight"))
+        if state is None:
+            raise InputError("batches", "is empty", "pass at least one batch of calibration rows")
+        return self._constructed(state.construct())
 
     def merge_states(self, states: Iterable[ConstructionState]) -> Self:
         """Find the shared scalar on rows that were described elsewhere.
@@ -192,8 +235,8 @@ class CORD(FittedRepair):
 
     def _fit_rows(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions,
         weight: Vector | None,
     ) -> Self:
@@ -239,32 +282,32 @@ class CORD(FittedRepair):
 
     def _repair_rows(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions | None,
-        out: npt.NDArray[Any],
+        out: Floats,
     ) -> None:
-        arguments = (original, direct, decision, self.eta_, out, self._cores())
-        ranked = isinstance(self.eta_, np.ndarray)  # one scalar per level
-        job: Job = "repair_ranked" if ranked else "repair"
-        engine = engine_for(job, row_work(direct, ranked=ranked), original, direct, out)
-        if ranked:
-            engine.repair_ranked(*arguments)
+        eta, threads = self.eta_, self._cores()
+        if isinstance(eta, np.ndarray):  # one scalar per level
+            work = row_work(direct, ranked=True)
+            engine = engine_for("repair_ranked", work, original, direct, out)
+            engine.repair_ranked(original, direct, decision, eta, out, threads)
         else:
-            engine.repair(*arguments)
+            engine = engine_for("repair", row_work(direct), original, direct, out)
+            engine.repair(original, direct, decision, eta, out, threads)
 
     def _repair_foreign(
-        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
-    ) -> Any:
+        self, original: Array, direct: Array, decision: Decisions | None, dtype: DType
+    ) -> Array:
         if isinstance(self.eta_, np.ndarray):
             scalars = self.eta_.tolist()
-            return foreign.repair_ranked(original, direct, decision, scalars, dtype)
-        return foreign.repair(original, direct, decision, self.eta_, dtype)
+            return dispatch.repair_ranked_foreign(original, direct, decision, scalars, dtype)
+        return dispatch.repair_foreign(original, direct, decision, self.eta_, dtype)
 
-    def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
-        return fitted.explain(original, direct, decision, self.eta_)
+    def _explain(self, original: Array, direct: Array, decision: Decisions | None) -> Explanation:
+        return _explained(original, direct, decision, self.eta_)
 
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    def _state(self) -> tuple[Arrays, Meta]:
         """Return the content of a model file: the shared scalar and the construction."""
         check_fitted(self)
         threads = {} if self.threads is None else {"threads": int(self.threads)}
@@ -275,7 +318,7 @@ class CORD(FittedRepair):
         }
 
     @classmethod
-    def _from_state(cls, tensors: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+    def _from_state(cls, tensors: Arrays, meta: Meta) -> Self:
         """Rebuild a fitted repair from the content of a model file."""
         cord = cls(meta["preserve"], threads=meta.get("threads"))
         record = meta["construction"]
@@ -290,6 +333,87 @@ class CORD(FittedRepair):
         if self.threads is not None:
             parts.append(f"threads={self.threads!r}")
         if hasattr(self, "eta_"):
-            several = isinstance(self.eta_, np.ndarray)
-            parts.append(f"{len(self.eta_)} scalars" if several else f"eta={self.eta_!r}")
+            eta = self.eta_
+            parts.append(f"{eta.size} scalars" if isinstance(eta, np.ndarray) else f"eta={eta!r}")
         return f"CORD({', '.join(parts)})"
+
+
+def _batch_arguments(batch: Batch) -> dict[str, ArrayLike]:
+    """Return a batch's arguments by name."""
+    names = ("original", "direct", "decision", "sample_weight")
+    if not isinstance(batch, Mapping):
+        if len(batch) not in (2, 3, 4):
+            raise InputError(
+                "batches",
+                f"has a batch with {len(batch)} entries",
+                f"pass pairs (original, direct), or mappings with the keys {', '.join(names)}",
+            )
+        return dict(zip(names, batch, strict=False))
+    unknown = sorted(set(batch) - set(names))
+    if unknown or not {"original", "direct"} <= set(batch):
+        raise InputError(
+            "batches",
+            f"has a batch with the keys {', '.join(map(repr, batch))}",
+            "pass original and direct, and optionally decision and sample_weight",
+        )
+    return dict(batch)
+
+
+Columns = tuple[NumPyArray, ...]
+"""The fields of an `Explanation`, for some rows."""
+
+
+def _explained(
+    original: Array, direct: Array, decision: Decisions | None, eta: float | Vector
+) -> Explanation:
+    """Describe each row and its repair with these scalars."""
+    if isinstance(eta, np.ndarray):
+        parts = _ranks(original, direct, decision, eta.tolist())
+    else:
+        parts = _first_rank(original, direct, decision, eta)
+    return Explanation(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
+
+
+def _first_rank(
+    original: Array, direct: Array, decision: Decisions | None, eta: float
+) -> Iterator[Columns]:
+    if isinstance(direct, np.ndarray):
+        states = [
+            block.state for block in numpy_engine.described_blocks(original, direct, decision)
+        ]
+    else:
+        states = [dispatch.describe_foreign(original, direct, decision)[0]]
+    for state in states:
+        responses = rule.response(eta, state.reference, state.reference_rest, state.lower)
+        yield _columns(state.decision, state, responses)
+
+
+def _ranks(
+    original: Array, direct: Array, decision: Decisions | None, etas: list[float]
+) -> Iterator[Columns]:
+    for rows in _ranked_blocks(original, direct, decision, len(etas)):
+        levels = [
+            _columns(rows.order[:, level], state, responses)
+            for level, state, responses in ranking.respond_levels(rows, etas)
+        ]
+        # The levels come from the last to the first; their columns go from the first to the last.
+        yield tuple(np.stack(field[::-1], axis=1) for field in zip(*levels, strict=True))
+
+
+def _ranked_blocks(
+    original: Array, direct: Array, decision: Decisions | None, levels: int
+) -> Iterator[RankedRows]:
+    if isinstance(direct, np.ndarray):
+        for block in numpy_engine.checked_blocks(original, direct, decision):
+            yield numpy_engine.rank_block(block, levels)
+    else:
+        yield dispatch.rank_foreign(original, direct, decision, levels)[0]
+
+
+def _columns(
+    decision: Array, state: rule.RowState | Level, responses: tuple[Array, Array, Array]
+) -> Columns:
+    mass, rest, slope = responses
+    fields = (decision, state.direct_mass, state.reference, state.lower, mass, state.changed)
+    bound = numpy_engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
+    return (*(arrays.to_numpy(field) for field in fields), bound)

@@ -1,203 +1,289 @@
-"""Turn every kind of input into rows: lazy collections, dense arrays, other array libraries.
+"""Choose who applies the row rule: the array engine, the compiled one, or another library.
 
-Only this module depends on the kind of input; a repair itself is a rule for rows.
+Both engines give the same bits; only the time differs.  `engine_for` is the whole policy, and
+`KERNEL_WORK` its one threshold.
+
+Arrays of other libraries (torch, JAX, array-api-strict) stay in their library, on their device:
+the rule itself runs on them.  A construction copies only vectors of length n back to NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any, Protocol
 
+import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, renumber_rows
+from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.exact import scale_to_safe_exponent
-from cordcal._numeric.types import Decisions
-from cordcal._validation import layouts
-from cordcal._validation.labels import check_weights
-from cordcal._validation.layouts import align_rows
-from cordcal._validation.scores import check_same_shape
-from cordcal.repair.construction import ConstructionState
-from cordcal.repair.inputs import (
-    batch_arguments,
-    check_against_fit,
-    check_pair,
-    output_array,
-    output_dtype,
-    same_array,
-)
-from cordcal.repair.results import Construction, RankingConstruction
+from cordcal._numeric.arrays import lane_sum
+from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._validation.scores import check_probabilities, sum_warning_level, warn_about_pair
+from cordcal._validation.warn import warn
+from cordcal.repair import kernels, numpy_engine, ranking, rule
+from cordcal.repair.kernels import Job
+from cordcal.repair.numpy_engine import CheckedBlock, Description, deviation
+from cordcal.repair.ranking import RankedRows
+from cordcal.repair.rule import RowState, Split
+from cordcal.repair.solve import ConstraintValue
 
-AnyConstruction = Construction | RankingConstruction
+SETTING = "CORDCAL_ENGINE"
+
+# The unit of work is one entry of a long row.  Once the array engine has done this much in a
+# process, which takes it one to two seconds, the process goes on with kernels: numba's cache
+# gives them in half a second; otherwise they are compiled in five to ten, once per installation.
+# Calls of less than a 256th of it do not count, so that a request for a few rows never waits for
+# a compiler.
+KERNEL_WORK = 2**26
+
+# The work of a row besides its entries (measured at K = 10), the factor for preserved rankings,
+# which are sorted (measured from K = 10 to 1000), and the work of one row of the constraint at
+# one candidate.
+ROW_WORK = 32
+RANKED_WORK = 8
+PROBE_WORK = 10
 
 
-class HasState(Protocol):
-    """A repair with a shared scalar: it creates the state that accumulates its rows."""
+def row_work(direct: npt.NDArray[Any], *, ranked: bool = False) -> int:
+    """Return the work of one pass over all rows."""
+    work = direct.size + ROW_WORK * len(direct)
+    return RANKED_WORK * work if ranked else work
 
-    def _new_state(self, classes: int, spill_bytes: int | None) -> ConstructionState:
-        """Return an empty state for rows of this many classes."""
+
+def probe_work(rows: int, candidates: int = 1) -> int:
+    """Return the work of evaluating the constraint."""
+    return PROBE_WORK * candidates * rows
 
 
-class Repair(Protocol):
-    """A fitted repair: its rule for rows."""
+class Engine(Protocol):
+    """The row rule on NumPy arrays: describe rows, evaluate the constraint, repair rows."""
 
-    construction_: Any
-
-    def _repair_rows(
+    def describe(
         self,
         original: npt.NDArray[Any],
         direct: npt.NDArray[Any],
         decision: Decisions | None,
+        weight: Vector | None,
+        threads: int,
+    ) -> Description:
+        """Check and describe every calibration row."""
+
+    def probes(
+        self,
+        etas: Sequence[float],
+        reference: Vector,
+        reference_rest: Vector,
+        lower: Vector,
+        weight: Vector | None,
+        threads: int,
+    ) -> list[ConstraintValue]:
+        """Evaluate Σ w (s(η) − g), its derivative, and the rows at each bound, at candidates."""
+
+    def search(
+        self,
+        shift: float,
+        reference: Vector,
+        reference_rest: Vector,
+        lower: Vector,
+        weight: Vector | None,
+    ) -> float:
+        """Return an approximate root η of Σ w (s(η) − g) + shift, or zero."""
+
+    def repair(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        eta: float,
         out: npt.NDArray[Any],
+        threads: int,
     ) -> None:
-        """Write repaired NumPy rows to ``out``: one of the inputs, or no overlap with them."""
+        """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
 
-    def _repair_foreign(
-        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
-    ) -> Any:
-        """Return repaired rows of another library, on their device."""
-
-
-def construct(
-    repair: HasState,
-    original: Any,
-    direct: Any,
-    decision: Any,
-    sample_weight: Any,
-    axis: int | None,
-) -> AnyConstruction:
-    """Find the shared scalar of calibration rows of any kind."""
-    collection = layouts.lazy_handler(original, direct)
-    if collection is not None:
-        construction: AnyConstruction = collection.construct(
-            repair, original, direct, decision, sample_weight
-        )
-        return construction
-    original, direct, decision, sample_weight = align_rows(
-        original=original, direct=direct, decision=decision, sample_weight=sample_weight
-    )
-    if layouts.is_dense(axis, original, direct):
-        assert axis is not None
-        check_same_shape(original, "original", direct, "direct")
-        views = layouts.row_views(axis, (original, direct), (decision, sample_weight))
-        return construct_batches(repair, ((*pair, *vectors) for _, pair, vectors in views))
-    p, q = check_pair(original, direct)
-    weight = None
-    if sample_weight is not None:
-        weight, _ = scale_to_safe_exponent(check_weights(sample_weight, q.shape[0]))
-    return repair._new_state(q.shape[1], None).add(p, q, decision, weight).construct()
+    def repair_ranked(
+        self,
+        original: npt.NDArray[Any],
+        direct: npt.NDArray[Any],
+        decision: Decisions | None,
+        etas: Vector,
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None:
+        """Write the rows repaired by the nested rule to ``out``."""
 
 
-def construct_batches(
-    repair: HasState,
-    batches: Iterable[Sequence[Any] | Mapping[str, Any]],
-    spill_bytes: int | None = None,
-) -> AnyConstruction:
-    """Find the shared scalar of rows that come in batches."""
-    state: ConstructionState | None = None
-    for batch in batches:
-        arguments = batch_arguments(batch)
-        arguments = dict(zip(arguments, align_rows(**arguments), strict=True))
-        p, q = check_pair(arguments["original"], arguments["direct"])
-        if state is None:
-            state = repair._new_state(q.shape[1], spill_bytes)
-        state.add(p, q, arguments.get("decision"), arguments.get("sample_weight"))
-    if state is None:
-        raise InputError("batches", "is empty", "pass at least one batch of calibration rows")
-    return state.construct()
+class _WorkDone:
+    """The work that this process has done on the array engine."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, work: int) -> bool:
+        """Add a call's work; return whether this call is to be done by kernels."""
+        if work < KERNEL_WORK // 256:
+            return False
+        self.total += work
+        return self.total >= KERNEL_WORK
 
 
-def transform(
-    repair: Repair,
-    original: Any,
-    direct: Any,
-    decision: Any,
-    dtype: Any,
-    out: npt.NDArray[Any] | None,
-    axis: int | None,
-) -> Any:
-    """Repair rows of any kind with a fitted rule."""
-    collection = layouts.lazy_handler(original, direct)
-    if collection is not None:
-        if out is not None or axis is not None:
-            raise InputError("out and axis", "are not served for dask collections", "omit them")
-        return collection.transform(repair, original, direct, decision, dtype)
-    original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
-    if layouts.is_dense(axis, original, direct) and np.ndim(direct) > 1:
-        assert axis is not None
-        return _transform_dense(repair, original, direct, decision, dtype, out, axis)
-    p, q = check_pair(original, direct, allow_row=True)
-    single = q.ndim == 1
-    if single:
-        p, q = p[None, :], q[None, :]
-    keep = check_against_fit(repair.construction_, q, decision)
-    if not isinstance(q, np.ndarray):
-        if out is not None:
-            raise InputError("out", "is supported for NumPy arrays only", "omit it")
-        target_dtype = q.dtype if dtype is None else output_dtype(q, dtype)
-        repaired = repair._repair_foreign(p, q, keep, target_dtype)
-        return repaired[0, :] if single else repaired
-    target = output_array(q, dtype, out, single)
-    if out is not None:
-        _repair_into(repair, p, q, keep, target)
-        return out
-    repair._repair_rows(p, q, keep, target)
-    return target[0] if single else target
+_work_done = _WorkDone()
 
 
-def _transform_dense(
-    repair: Repair, original: Any, direct: Any, decision: Any, dtype: Any, out: Any, axis: int
-) -> Any:
-    check_same_shape(original, "original", direct, "direct")
-    place = layouts.check_axis(axis, np.ndim(direct), "direct")
-    if not isinstance(direct, np.ndarray):
-        xp = arrays.namespace(original, direct)
-        if xp is not np:
-            return _transform_dense_foreign(xp, repair, original, direct, decision, dtype, place)
-        direct = np.asarray(direct, dtype=np.float64)
-    target = output_array(direct, dtype, out, False)
-    written = np.empty_like(target) if _overlaps(target, original, direct) else target
-    views = layouts.row_views(place, (original, direct, written), (decision,))
-    for first, (p, q, part), (block_decision,) in views:
-        with renumber_rows(first):
-            transform(repair, p, q, block_decision, None, part, None)
-    if written is not target:
-        target[...] = written
-    return target
+def engine_for(job: Job, work: int, *arrays: npt.NDArray[Any]) -> Engine:
+    """Return the engine for this much work on these arrays (both inputs, then the output).
 
-
-def _transform_dense_foreign(
-    xp: Any, repair: Repair, original: Any, direct: Any, decision: Any, dtype: Any, place: int
-) -> Any:
-    p, q = (xp.moveaxis(array, place, -1) for array in (original, direct))
-    originals, directs = (xp.reshape(array, (-1, q.shape[-1])) for array in (p, q))
-    keep = None if decision is None else arrays.to_numpy(decision).reshape(-1)
-    repaired = transform(repair, originals, directs, keep, dtype, None, None)
-    return xp.moveaxis(xp.reshape(repaired, q.shape), -1, place)
-
-
-def _overlaps(out: npt.NDArray[Any], *inputs: Any) -> bool:
-    """Whether writing to ``out`` would change rows of an input before they are read.
-
-    ``out`` may be an input itself: each row is read before it is written.
+    Kernels that this process has loaded are used.  Other kernels are loaded or compiled once its
+    work reaches `KERNEL_WORK`.  Otherwise, and without numba, the array engine does the work.
     """
-    for x in inputs:
-        if isinstance(x, np.ndarray) and np.may_share_memory(out, x) and not same_array(out, x):
-            return True
-    return False
+    setting = engine_setting()
+    if setting == "array":
+        return numpy_engine
+    dtypes = tuple([array.dtype for array in arrays])
+    compiled = kernels.engine(job, dtypes, prepare=setting == "compiled")
+    if compiled is None and setting == "auto" and _work_done.add(work):
+        compiled = kernels.engine(job, dtypes, prepare=True)
+        if compiled is None and not kernels.disabled():
+            _suggest_numba()
+    if compiled is None and setting == "compiled" and not kernels.disabled():
+        raise InputError(SETTING, "is 'compiled' but numba is not installed", "pip install numba")
+    return compiled or numpy_engine
 
 
-def _repair_into(
-    repair: Repair,
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+def engine_setting() -> str:
+    """Return the environment's setting: ``array``, ``compiled`` or, by default, ``auto``."""
+    setting = os.environ.get(SETTING, "auto")
+    if setting not in ("array", "compiled", "auto"):
+        raise InputError(SETTING, f"is {setting!r}", "write array, compiled or auto, or unset it")
+    return setting
+
+
+@functools.cache
+def _suggest_numba() -> None:
+    warn(
+        "work of this size is several times faster with numba; pip install numba, or set "
+        f"{SETTING}=array to silence this hint"
+    )
+
+
+def _check_and_widen(original: Array, direct: Array) -> tuple[Array, Array, list[float]]:
+    """Check that all rows are distributions.
+
+    Returns both arrays widened, and the largest deviations of their row sums from one.
+    """
+    xp = arrays.namespace(original, direct)
+    wide = arrays.wide_dtype(xp, direct)
+    p, q = xp.astype(original, wide), xp.astype(direct, wide)
+    deviations = [
+        check_probabilities(supplied, lane_sum(widened), name, supplied.dtype)
+        for name, supplied, widened in (("original", original, p), ("direct", direct, q))
+    ]
+    return p, q, deviations
+
+
+def checked_foreign(original: Array, direct: Array, decision: Decisions | None) -> CheckedBlock:
+    """Check all rows in the dtype they came in; return them as one block of NumPy arrays."""
+    *wide, deviations = _check_and_widen(original, direct)
+    warn_about_pair(deviations, original, direct)
+    p, q = arrays.to_numpy(original), arrays.to_numpy(direct)
+    wide_p, wide_q = (arrays.to_numpy(array).astype(np.float64) for array in wide)
+    return CheckedBlock(slice(0, len(q)), p, q, decision, wide_p, wide_q, *deviations)
+
+
+def _on_device(decision: Decisions, like: Array) -> Array:
+    """Return the decisions as an array of the library and on the device of ``like``."""
+    return arrays.namespace(like).asarray(decision, device=array_api_compat.device(like))
+
+
+def describe_foreign(
+    original: Array, direct: Array, decision: Decisions | None
+) -> tuple[RowState, Split, Array]:
+    """Check and describe all rows; return the state, the split and the widened direct rows."""
+    p, q, (original_deviation, _) = _check_and_widen(original, direct)
+    keep = arrays.first_argmax(original) if decision is None else _on_device(decision, direct)
+    moved = arrays.first_argmax(direct) != keep
+    state, part = rule.row_state(p, q, keep, moved)
+    warn_about_pair((original_deviation, deviation(arrays.to_numpy(part.total))), original, direct)
+    return state, part, q
+
+
+def describe(
+    original: Array,
+    direct: Array,
     decision: Decisions | None,
-    out: npt.NDArray[Any],
-) -> None:
-    """Repair NumPy rows into ``out``, which may be or overlap an input."""
-    written = np.empty_like(out) if _overlaps(out, original, direct) else out
-    repair._repair_rows(original, direct, decision, written)
-    if written is not out:
-        out[...] = written
+    weight: Vector | None,
+    threads: int,
+) -> Description:
+    """Check and describe every calibration row, of any library."""
+    if isinstance(direct, np.ndarray):
+        engine = engine_for("describe", row_work(direct), original, direct)
+        return engine.describe(original, direct, decision, weight, threads)
+    (state,) = row_states(original, direct, decision)
+    return Description.from_state(state, weight, int(np.count_nonzero(state.changed)))
+
+
+def row_states(original: Array, direct: Array, decision: Decisions | None) -> Iterator[RowState]:
+    """Check and describe rows of any library, in blocks of NumPy vectors."""
+    if isinstance(direct, np.ndarray):
+        for block in numpy_engine.described_blocks(original, direct, decision):
+            yield block.state
+    else:
+        yield numpy_state(describe_foreign(original, direct, decision)[0])
+
+
+def checked_blocks(
+    original: Array, direct: Array, decision: Decisions | None
+) -> Iterator[CheckedBlock]:
+    """Check rows of any library; yield them in blocks of NumPy arrays."""
+    if isinstance(direct, np.ndarray):
+        yield from numpy_engine.checked_blocks(original, direct, decision)
+    else:
+        yield checked_foreign(original, direct, decision)
+
+
+def numpy_state(state: RowState) -> RowState:
+    """Return the state as NumPy vectors, with numbers in float64."""
+    vectors = {field.name: arrays.to_numpy(getattr(state, field.name)) for field in fields(state)}
+    return RowState(
+        **{
+            name: vector.astype(np.float64) if vector.dtype.kind == "f" else vector
+            for name, vector in vectors.items()
+        }
+    )
+
+
+def repair_foreign(
+    original: Array, direct: Array, decision: Decisions | None, eta: float, dtype: Any
+) -> Array:
+    """Return the repaired rows in ``dtype``, the decision strictly the largest entry."""
+    xp = arrays.namespace(direct)
+    state, part, wide = describe_foreign(original, direct, decision)
+    level = sum_warning_level(direct.dtype, direct.shape[1])
+    repaired = rule.repair_rows(wide, state, part, eta, level)
+    return rule.raise_decision(xp.astype(repaired, dtype), state.decision)
+
+
+def rank_foreign(
+    original: Array, direct: Array, decision: Decisions | None, levels: int
+) -> tuple[RankedRows, Array]:
+    """Check all rows and arrange them in the original order; return the widened direct ones too."""
+    p, q, deviations = _check_and_widen(original, direct)
+    warn_about_pair(deviations, original, direct)
+    keep = None if decision is None else _on_device(decision, direct)
+    order = ranking.kept_order(original, keep)
+    return ranking.rank_rows(p, q, order, levels), q
+
+
+def repair_ranked_foreign(
+    original: Array, direct: Array, decision: Decisions | None, etas: list[float], dtype: Any
+) -> Array:
+    """Return the rows repaired by the nested rule in ``dtype``, the first ranks in order."""
+    xp = arrays.namespace(direct)
+    rows, wide = rank_foreign(original, direct, decision, len(etas))
+    level = sum_warning_level(direct.dtype, direct.shape[1])
+    repaired = ranking.repair_rows(wide, rows, etas, level)
+    return ranking.raise_order(xp.astype(repaired, dtype), rows, len(etas))

@@ -1,99 +1,126 @@
-"""The methods CORD and Lift share once fitted: `transform` and `explain`."""
+"""What CORD and Lift share: their arguments, and once fitted `transform` and `explain`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
 
+import array_api_compat
 import numpy as np
-import numpy.typing as npt
 
-from cordcal._errors import InputError
+from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, Decisions
+from cordcal._numeric.types import Array, ArrayLike, Decisions, DType, Floats
 from cordcal._validation import layouts
 from cordcal._validation.estimator import Estimator
+from cordcal._validation.labels import check_decisions
 from cordcal._validation.layouts import align_rows
-from cordcal.repair import dispatch, foreign, numpy_engine, ranking, rule
-from cordcal.repair.inputs import check_against_fit, check_fitted, check_pair, output_array
-from cordcal.repair.ranking import Level, RankedRows
-from cordcal.repair.results import Explanation
+from cordcal._validation.names import column_names, in_column_order
+from cordcal._validation.scores import as_matrix, check_same_shape
+from cordcal.repair.results import AnyConstruction, Explanation
 
-Columns = tuple[npt.NDArray[Any], ...]
-"""The fields of an `Explanation`, for some rows."""
+_OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
 
-def explain(original: Array, direct: Array, decision: Decisions | None, eta: Any) -> Explanation:
-    """Describe each row and its repair with these scalars."""
-    if np.ndim(eta):
-        parts = _ranks(original, direct, decision, eta.tolist())
-    else:
-        parts = _first_rank(original, direct, decision, eta)
-    return Explanation(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
+def check_pair(
+    original: ArrayLike, direct: ArrayLike, *, allow_row: bool = False
+) -> tuple[Array, Array]:
+    """Return original and direct probabilities as arrays of one shape and one library."""
+    p = as_matrix(original, "original", allow_row=allow_row)
+    direct = in_column_order(direct, "direct", column_names(original), "original")
+    q = as_matrix(direct, "direct", allow_row=allow_row)
+    check_same_shape(p, "original", q, "direct")
+    arrays.namespace(p, q)
+    if isinstance(p, np.ndarray) != isinstance(q, np.ndarray):
+        raise TypeError(
+            f"original is a {type(p).__name__} and direct a {type(q).__name__}; pass one kind"
+        )
+    return p, q
 
 
-def _first_rank(
-    original: Array, direct: Array, decision: Decisions | None, eta: float
-) -> Iterator[Columns]:
-    if isinstance(direct, np.ndarray):
-        states = [
-            block.state for block in numpy_engine.described_blocks(original, direct, decision)
-        ]
-    else:
-        states = [foreign.describe_rows(original, direct, decision)[0]]
-    for state in states:
-        responses = rule.response(eta, state.reference, state.reference_rest, state.lower)
-        yield _columns(state.decision, state, responses)
+def output_dtype(direct: Array, dtype: DType) -> DType:
+    """Return the output dtype as a dtype of the library of ``direct``."""
+    name = arrays.dtype_name(dtype)
+    xp = arrays.namespace(direct)
+    supported = [str(output) for output in _OUTPUT_DTYPES]
+    if array_api_compat.is_torch_array(direct):
+        supported.append("bfloat16")
+    if name not in supported or not hasattr(xp, name):
+        choices = f"{', '.join(supported[:-1])} or {supported[-1]}"
+        raise InputError("dtype", f"{name} is not supported", f"use {choices}")
+    return np.dtype(name) if xp is np else getattr(xp, name)
 
 
-def _ranks(
-    original: Array, direct: Array, decision: Decisions | None, etas: list[float]
-) -> Iterator[Columns]:
-    for rows in _ranked_blocks(original, direct, decision, len(etas)):
-        levels = [
-            _columns(rows.order[:, level], state, responses)
-            for level, state, responses in ranking.respond_levels(rows, etas)
-        ]
-        # The levels come from the last to the first; their columns go from the first to the last.
-        yield tuple(np.stack(field[::-1], axis=1) for field in zip(*levels, strict=True))
+def output_array(direct: Floats, dtype: DType | None, out: Floats | None, single: bool) -> Floats:
+    """Return the (n, K) array to write to, which may be a view of ``out``."""
+    if dtype is not None:
+        dtype = output_dtype(direct, dtype)
+    if out is None:
+        return np.empty(direct.shape, dtype=direct.dtype if dtype is None else dtype)
+    expected = direct.shape[1:] if single else direct.shape
+    if not isinstance(out, np.ndarray) or out.shape != expected:
+        shape = getattr(out, "shape", type(out).__name__)
+        raise InputError("out", f"has shape {shape}", f"pass an ndarray of shape {expected}")
+    required = out.dtype if dtype is None else dtype
+    if out.dtype not in _OUTPUT_DTYPES or out.dtype != required:
+        matching = "" if dtype is None else f" that equals dtype={required}"
+        raise InputError(
+            "out",
+            f"has dtype {out.dtype}",
+            f"pass one of float64, float32 or float16{matching}",
+        )
+    if not out.flags.writeable:
+        raise InputError("out", "is read-only", "pass a writeable array")
+    return out[None, :] if single else out
 
 
-def _ranked_blocks(
-    original: Array, direct: Array, decision: Decisions | None, levels: int
-) -> Iterator[RankedRows]:
-    if isinstance(direct, np.ndarray):
-        for block in numpy_engine.checked_blocks(original, direct, decision):
-            yield numpy_engine.rank_block(block, levels)
-    else:
-        yield foreign.rank_rows(original, direct, decision, levels)[0]
+def check_fitted(repair: Estimator) -> None:
+    """Raise an error unless the repair is fitted."""
+    if not hasattr(repair, "construction_"):
+        from sklearn.exceptions import NotFittedError
+
+        raise NotFittedError(
+            f"this {type(repair).__name__} is not fitted yet; call fit(original, direct) first"
+        )
 
 
-def _columns(
-    decision: Array, state: rule.RowState | Level, responses: tuple[Array, Array, Array]
-) -> Columns:
-    mass, rest, slope = responses
-    fields = (decision, state.direct_mass, state.reference, state.lower, mass, state.changed)
-    bound = numpy_engine.at_bound(arrays.to_numpy(rest), arrays.to_numpy(slope))
-    return (*(arrays.to_numpy(field) for field in fields), bound)
+def check_against_fit(
+    construction: AnyConstruction, direct: Array, decision: ArrayLike | None
+) -> Decisions | None:
+    """Check rows and decisions against those of the fit; return the decisions."""
+    rows, classes = direct.shape
+    if classes != construction.n_classes:
+        raise InputError(
+            "direct",
+            f"has {classes} classes but fit saw {construction.n_classes}",
+            "pass the same columns as in fit",
+        )
+    if decision is None:
+        if construction.decision_given:
+            raise InputError(
+                "decision",
+                "is missing: fit had decision=, so transform needs it too",
+                "pass decision=",
+            )
+        return None
+    return check_decisions(decision, rows, classes)
 
 
 class FittedRepair(Estimator, ABC):
     """Base class of repairs; a subclass adds `fit` and its rule for rows."""
 
-    construction_: Any
+    construction_: AnyConstruction
     n_classes_: int
 
     def transform(
         self,
-        original: Any,
-        direct: Any,
+        original: ArrayLike,
+        direct: ArrayLike,
         *,
-        decision: Any = None,
-        dtype: Any = None,
-        out: npt.NDArray[Any] | None = None,
+        decision: ArrayLike | None = None,
+        dtype: DType | None = None,
+        out: Floats | None = None,
         axis: int | None = None,
-    ) -> Any:
+    ) -> Array:
         """Repair rows with the fitted rule.
 
         Parameters
@@ -118,10 +145,44 @@ class FittedRepair(Estimator, ABC):
             The repaired probabilities, or ``out``; lazy for dask collections.
         """
         check_fitted(self)
-        return dispatch.transform(self, original, direct, decision, dtype, out, axis)
+        collection = layouts.lazy_handler(original, direct)
+        if collection is not None:
+            if out is not None or axis is not None:
+                raise InputError("out and axis", "are not served for dask collections", "omit them")
+            return collection.transform(self, original, direct, decision, dtype)
+        original, direct, decision = align_rows(original=original, direct=direct, decision=decision)
+        if layouts.is_dense(axis, original, direct) and np.ndim(direct) > 1:
+            assert axis is not None
+            return self._transform_dense(original, direct, decision, dtype, out, axis)
+        p, q = check_pair(original, direct, allow_row=True)
+        single = q.ndim == 1
+        if single:
+            p, q = p[None, :], q[None, :]
+        keep = check_against_fit(self.construction_, q, decision)
+        if not isinstance(q, np.ndarray):
+            if out is not None:
+                raise InputError("out", "is supported for NumPy arrays only", "omit it")
+            target_dtype = q.dtype if dtype is None else output_dtype(q, dtype)
+            repaired = self._repair_foreign(p, q, keep, target_dtype)
+            return repaired[0, :] if single else repaired
+        target = output_array(q, dtype, out, single)
+        written = target
+        if out is not None and _overlaps(target, p, q):
+            written = np.empty_like(target)
+        self._repair_rows(p, q, keep, written)
+        if written is not target:
+            target[...] = written
+        if out is not None:
+            return out
+        return target[0] if single else target
 
     def explain(
-        self, original: Any, direct: Any, *, decision: Any = None, axis: int | None = None
+        self,
+        original: ArrayLike,
+        direct: ArrayLike,
+        *,
+        decision: ArrayLike | None = None,
+        axis: int | None = None,
     ) -> Explanation:
         """Explain the repair of each row: decision, masses, interval, and bounds reached.
 
@@ -163,32 +224,77 @@ class FittedRepair(Estimator, ABC):
 
     def _transform_rows(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions,
-        dtype: npt.DTypeLike,
-    ) -> npt.NDArray[Any]:
+        dtype: DType,
+    ) -> Floats:
         """Repair a pair of matrices with checked decisions."""
         out = output_array(direct, dtype, None, False)
         self._repair_rows(original, direct, decision, out)
         return out
 
+    def _transform_dense(
+        self,
+        original: ArrayLike,
+        direct: ArrayLike,
+        decision: ArrayLike | None,
+        dtype: DType | None,
+        out: Floats | None,
+        axis: int,
+    ) -> Array:
+        """Repair dense arrays: views of rows one after the other."""
+        check_same_shape(original, "original", direct, "direct")
+        place = layouts.check_axis(axis, np.ndim(direct), "direct")
+        if not isinstance(direct, np.ndarray):
+            xp = arrays.namespace(original, direct)
+            if xp is not np:
+                p, q = (xp.moveaxis(array, place, -1) for array in (original, direct))
+                rows = [xp.reshape(array, (-1, q.shape[-1])) for array in (p, q)]
+                keep = None if decision is None else arrays.to_numpy(decision).reshape(-1)
+                repaired = self.transform(*rows, decision=keep, dtype=dtype)
+                return xp.moveaxis(xp.reshape(repaired, q.shape), -1, place)
+            direct = np.asarray(direct, dtype=np.float64)
+        target = output_array(direct, dtype, out, False)
+        written = np.empty_like(target) if _overlaps(target, original, direct) else target
+        views = layouts.row_views(place, (original, direct, written), (decision,))
+        for first, (p, q, part), (block_decision,) in views:
+            with renumber_rows(first):
+                self.transform(p, q, decision=block_decision, out=part)
+        if written is not target:
+            target[...] = written
+        return target
+
     @abstractmethod
     def _repair_rows(
-        self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
-        decision: Decisions | None,
-        out: npt.NDArray[Any],
+        self, original: Floats, direct: Floats, decision: Decisions | None, out: Floats
     ) -> None:
         """Write repaired NumPy rows to ``out``: one of the inputs, or no overlap with them."""
 
     @abstractmethod
     def _repair_foreign(
-        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
-    ) -> Any:
+        self, original: Array, direct: Array, decision: Decisions | None, dtype: DType
+    ) -> Array:
         """Return repaired rows of another library, on their device."""
 
     @abstractmethod
-    def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
+    def _explain(self, original: Array, direct: Array, decision: Decisions | None) -> Explanation:
         """Explain rows with checked decisions."""
+
+
+def _overlaps(out: Floats, *inputs: ArrayLike) -> bool:
+    """Whether writing to ``out`` would change rows of an input before they are read.
+
+    ``out`` may be an input itself: each row is read before it is written.
+    """
+    for x in inputs:
+        if isinstance(x, np.ndarray) and np.may_share_memory(out, x) and not _same_array(out, x):
+            return True
+    return False
+
+
+def _same_array(x: Floats, y: Floats) -> bool:
+    """Whether two arrays are views of the same memory, entry for entry."""
+    return x.__array_interface__["data"][0] == y.__array_interface__["data"][0] and (
+        (x.shape, x.strides, x.dtype) == (y.shape, y.strides, y.dtype)
+    )

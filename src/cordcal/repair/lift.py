@@ -18,9 +18,8 @@ from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal._validation.warn import warn
-from cordcal.repair import foreign, lift_rule, numpy_engine, rule
-from cordcal.repair.fitted import FittedRepair
-from cordcal.repair.inputs import check_fitted, check_pair, output_dtype
+from cordcal.repair import dispatch, lift_rule, numpy_engine, rule
+from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
 from cordcal.repair.lift_fit import fit_curve
 from cordcal.repair.lift_rule import Curve, Mode
 from cordcal.repair.results import Explanation, LiftConstruction
@@ -233,7 +232,7 @@ class Lift(FittedRepair):
     def _repair_foreign(
         self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
     ) -> Any:
-        state, part, wide = foreign.describe_rows(original, direct, decision)
+        state, part, wide = dispatch.describe_foreign(original, direct, decision)
         return self._apply(wide, state, part, dtype)
 
     def _apply(self, direct: Array, state: RowState, part: Split, dtype: Any) -> Array:
@@ -241,7 +240,7 @@ class Lift(FittedRepair):
         return lift_rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
 
     def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
-        states = list(_states(original, direct, decision))
+        states = list(dispatch.row_states(original, direct, decision))
         column = {
             field.name: np.concatenate([getattr(state, field.name) for state in states])
             for field in fields(RowState)
@@ -346,7 +345,7 @@ def _labelled(
     """Describe checked rows block by block."""
     w = np.ones(len(label)) if weight is None else weight
     start = 0
-    for state in _states(original, direct, decision):
+    for state in dispatch.row_states(original, direct, decision):
         at = slice(start, start + len(state.decision))
         yield _LabelledRows(
             state.decision,
@@ -358,14 +357,6 @@ def _labelled(
             state.changed,
         )
         start = at.stop
-
-
-def _states(original: Array, direct: Array, decision: Decisions | None) -> Iterator[RowState]:
-    if isinstance(direct, np.ndarray):
-        for block in numpy_engine.described_blocks(original, direct, decision):
-            yield block.state
-    else:
-        yield foreign.numpy_state(foreign.describe_rows(original, direct, decision)[0])
 
 
 def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:

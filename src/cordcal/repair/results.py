@@ -281,3 +281,7 @@ class LiftConstruction:
             f"  rows at a bound                     {self.n_at_lower:,} lower, "
             f"{self.n_at_upper:,} upper"
         )
+
+
+AnyConstruction = Construction | RankingConstruction | LiftConstruction
+"""The record of any repair's fit."""

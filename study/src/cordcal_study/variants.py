@@ -21,7 +21,7 @@ from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.layouts import align_rows
 from cordcal.repair import numpy_engine, ranking, rule
 from cordcal.repair.construction import CalibrationRows
-from cordcal.repair.inputs import check_against_fit, check_fitted, check_pair, output_array
+from cordcal.repair.fitted import check_against_fit, check_fitted, check_pair, output_array
 from cordcal.repair.numpy_engine import MeanTarget
 from cordcal.repair.results import Construction
 

@@ -51,8 +51,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from cordcal._numeric.types import NumPyDType
+
 if TYPE_CHECKING:
-    from cordcal.repair.engines import Engine
+    from cordcal.repair.dispatch import Engine
 
 
 class _Preparation(threading.local):
@@ -102,9 +104,6 @@ class Stopwatch:
 Job = Literal["describe", "probes", "repair", "repair_ranked"]
 """The jobs that kernels do; the search for a scalar belongs to ``probes``."""
 
-Tier = Literal["ready", "cached", "compiled"]
-"""Which kernels to use: those already loaded, those in numba's cache too, or compile any."""
-
 _ENGINE = "cordcal.repair.kernels._engine"
 
 
@@ -124,19 +123,21 @@ def _has_numba() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-def engine(job: Job, dtypes: tuple[np.dtype[Any], ...], tier: Tier) -> Engine | None:
-    """Return the compiled engine if this tier has all kernels of a job, else None."""
-    if tier == "ready" and _ENGINE not in sys.modules:
+def engine(job: Job, dtypes: tuple[NumPyDType, ...], *, prepare: bool) -> Engine | None:
+    """Return the compiled engine if the kernels of a job are loaded, else None.
+
+    With ``prepare`` they are loaded or compiled first; it returns None only without numba.
+    """
+    if not installed() or not (prepare or _ENGINE in sys.modules):
         return None
     module = _import_engine()
     if module is None:
         return None
     for kernel in module.kernels_of(job, dtypes):
         if kernel.ready is None:
-            if tier == "compiled":
-                kernel.get()
-            elif tier == "ready" or not kernel.load():
+            if not prepare:
                 return None
+            kernel.get()
     return cast("Engine", module)
 
 
@@ -165,4 +166,4 @@ def warmup() -> None:
     for dtype in (np.dtype(np.float64), np.dtype(np.float32)):
         for job in ("describe", "probes", "repair"):
             if installed():
-                engine(job, (dtype, dtype, dtype), "compiled")
+                engine(job, (dtype, dtype, dtype), prepare=True)

@@ -53,25 +53,19 @@ class Kernel:
         The function to compile.
     signature : numba signature
         Its argument types.
+
+    Attributes
+    ----------
+    ready : callable or None
+        The compiled function, once `get` has prepared it.
+    cached : bool
+        Whether `get` took it from numba's cache.
     """
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
         self.function, self.signature = function, signature
         self.ready: Callable[..., Any] | None = None
-        self._looked = False
-
-    def load(self) -> bool:
-        """Load the kernel if numba's cache has it; return whether it is there.
-
-        The cache is read once; later additions serve the next process.
-        """
-        if self.ready is None and not self._looked:
-            with _lock, preparing():
-                self._looked = True
-                dispatcher = self._dispatcher(cache=True)
-                if dispatcher is not None and _in_cache(dispatcher, self.signature):
-                    self.ready = _compile(dispatcher, self.signature)
-        return self.ready is not None
+        self.cached = False
 
     def get(self) -> Callable[..., Any]:
         """Return the compiled function, through numba's cache where that can be written."""
@@ -84,7 +78,7 @@ class Kernel:
     def _compiled(self) -> Callable[..., Any]:
         dispatcher = self._dispatcher(cache=True)
         if dispatcher is not None:
-            _in_cache(dispatcher, self.signature)  # clears a damaged cache
+            self.cached = _in_cache(dispatcher, self.signature)  # clears a damaged cache
             try:
                 return _compile(dispatcher, self.signature)
             except OSError:
