@@ -108,10 +108,9 @@ def test_compare_reads_answers(call, folder: Path) -> None:
     ("arguments", "message"),
     [
         (("fit", "cal.jsonl", *ANSWERS, "--missing", "refuse"), "or pass --missing even"),
-        (
-            ("fit", "cal.jsonl"),
-            "model's answers are read with cordcal.llm.read_answers, or --answers",
-        ),
+        (("fit", "cal.jsonl"), "has answers of a language model: chat replies; add --answers"),
+        (("apply", "m.safetensors", "new.jsonl"), "chat replies; add --answers"),
+        (("check", "new.jsonl", "--max", "nll=1"), "chat replies; add --answers"),
         (
             ("fit", "bare.jsonl", *ANSWERS),
             "row 0 does not list its options; name the options of all questions, as in ",
@@ -124,7 +123,7 @@ def test_compare_reads_answers(call, folder: Path) -> None:
             ("fit", "cal.jsonl", *ANSWERS, "--missing", "odd"),
             "--missing is 'odd'; pass one of even",
         ),
-        (("fit", "cal.jsonl", "--options", "ABCD"), "--options goes with --answers only"),
+        (("fit", "y.csv", "--options", "ABCD"), "--options goes with --answers only"),
         (
             ("fit", "cal.jsonl", *ANSWERS, "--options", "yes"),
             "--options is 'yes'; name two or more",

@@ -37,6 +37,7 @@ def read_scores(
         return read_answer_scores(path, inputs, role=role)[0]
     from cordcal.files._scores import read_placed
 
+    _refuse_answers(path, inputs)
     spec = _column_spec(inputs, classes, expected, classes_in)
     scores = read_placed(path, spec, role=role, input=_kind_name(kind))
     _echo_columns(scores, inputs)
@@ -118,11 +119,20 @@ def open_scores(
     """
     from cordcal.files._stream import open_placed
 
+    _refuse_answers(path, inputs)
     spec = _column_spec(inputs, classes, expected, classes_in, pattern, passthrough=passthrough)
     file = open_placed(path, spec, role=role, input=_kind_name(kind))
     if classes is None:
         _echo_columns(file, inputs)
     return file
+
+
+def _refuse_answers(path: str, inputs: InputOptions) -> None:
+    """Refuse a language model's answers if the command names neither them nor columns."""
+    if inputs.key is None and inputs.columns is None and path != "-":
+        from cordcal.llm.inspection import refuse_answers
+
+        refuse_answers(path)
 
 
 def _column_spec(

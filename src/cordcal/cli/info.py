@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cordcal.cli._command import add_command
-from cordcal.cli._console import show, show_json
+from cordcal.cli._console import echo, show, show_json
 from cordcal.cli._options import DEFAULT_INPUTS, InputOptions, JsonOption, with_input_options
 
 
@@ -22,16 +22,21 @@ def info(
     inputs: InputOptions = DEFAULT_INPUTS,
     json: JsonOption = False,
 ) -> None:
-    """Show what a file contains (scores, a model, a graph or a report) and its problems."""
+    """Show what a file contains (scores, answers, a model, a graph, a report) and its problems."""
     from cordcal.files import inspect
+    from cordcal.llm import inspect_answers
 
-    contents = inspect(file, header=inputs.header)
+    contents: dict[str, Any] | None = inspect_answers(file)
+    if contents is None:
+        contents = inspect(file, header=inputs.header)
     if json:
         show_json(contents)
         return
     show(_table(contents))
     for problem in contents["problems"]:
         show(f"problem: {problem}")
+    if contents.get("next_step") is not None:
+        echo(f"next step: {contents['next_step']}")
 
 
 def _table(contents: dict[str, Any]) -> Any:
@@ -40,7 +45,7 @@ def _table(contents: dict[str, Any]) -> Any:
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in contents.items():
-        if name not in ("problems", "entries") and value is not None:
+        if name not in ("problems", "entries", "next_step") and value is not None:
             table.add_row(Text(name.replace("_", " "), style="bold"), Text(_format_value(value)))
     for entry in contents.get("entries", ()):
         facts = ", ".join(_format_value(value) for name, value in entry.items() if name != "name")

@@ -2,5 +2,6 @@
 
 from cordcal.llm._writing import write_answers
 from cordcal.llm.answers import Answers, AnswersSummary, read_answers
+from cordcal.llm.inspection import inspect_answers
 
-__all__ = ["Answers", "AnswersSummary", "read_answers", "write_answers"]
+__all__ = ["Answers", "AnswersSummary", "inspect_answers", "read_answers", "write_answers"]

@@ -10,6 +10,7 @@ import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 Json = Mapping[str, object]
@@ -392,6 +393,14 @@ def _tokens_of_answer(
         return None
     answers = (listed for sampled, listed in positions if is_option(sampled))
     return next(answers, positions[0][1])
+
+
+def sampled_tokens(line: Json) -> Iterator[str]:
+    """Yield the tokens that a chat or completion API sampled, in their order."""
+    for reply in islice(_as_list(response_body(line).get("choices")), 1):
+        if isinstance(reply, Mapping):
+            for sampled, _ in _positions(reply.get("logprobs")):
+                yield sampled
 
 
 def _positions(logprobs: object) -> Iterator[tuple[str, dict[str, float]]]:

@@ -286,10 +286,9 @@ def read_answers(
         raise skipped[min(skipped)]
     if not questions:
         first = skipped[min(skipped)]
+        reason = first.reason if first.detail is None else first.detail
         raise InputError(
-            file.path,
-            "has no valid line",
-            f"fix the lines; the first {first.reason if first.detail is None else first.detail}",
+            file.path, f"has no valid line: the first {reason}", first.hint, option=first.option
         )
     answers = _collect(file, questions, skipped, has_other=missing == "other")
     unanswered = () if gold is None else gold.unanswered
