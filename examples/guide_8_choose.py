@@ -3,7 +3,7 @@ Choose a calibrator
 ===================
 
 :func:`~cordcal.compare` fits every calibrator on one part of the rows, measures the direct and
-the repaired report on the other, and says in words which to deploy.
+the repaired probabilities on the other part, and recommends one.
 """
 
 # %%
@@ -19,7 +19,7 @@ for facts in cordcal.calibrators.describe():
 # %%
 # The comparison
 # --------------
-# Naive Bayes on handwritten digits, as in ``cordcal demo``.
+# Naive Bayes on handwritten digits:
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.naive_bayes import MultinomialNB
@@ -30,8 +30,8 @@ classifier = MultinomialNB().fit(pixels[order[:400]] / 16, labels[order[:400]])
 scores = classifier.predict_joint_log_proba(pixels[order[400:]] / 16)
 truth = labels[order[400:]]
 
-comparison = cordcal.compare(scores, truth, ["ts", "vs", "svs", "sms", "irova"], seed=1)
-print(comparison.interpret())
+comparison = cordcal.compare(scores, truth, ["ts", "vs", "svs", "irova", "blend"], seed=1)
+print(comparison.recommendation)
 
 # %%
 # As a table
@@ -43,8 +43,8 @@ print(frame[columns].round(4).to_string(index=False))
 # %%
 # Differences with their intervals
 # --------------------------------
-# Two reports measured on the same rows are compared row by row. An interval that holds zero means
-# that these rows cannot tell the two apart; more rows, or ``splits=``, may.
+# Two outputs measured on the same rows are compared row by row. If the interval contains zero,
+# these rows cannot distinguish them; more rows, or ``splits=``, may.
 gain = comparison["irova"].gain["nll"]
 print(f"irova, direct minus repaired: {gain.estimate:.4f} [{gain.low:.4f}, {gain.high:.4f}]")
 other = comparison.difference(("svs", "repaired"), ("ts", "direct"), "nll")
@@ -53,7 +53,7 @@ print(f"svs repaired minus ts:        {other.estimate:.4f} [{other.low:.4f}, {ot
 # %%
 # Pictures
 # --------
-# Each arrow leads from a direct report to its repair, which changes no decision.
+# Each arrow leads from direct probabilities to their repair, which changes no prediction.
 import matplotlib.pyplot as plt
 
 from cordcal import plots
@@ -72,6 +72,5 @@ figure.tight_layout()
 #
 #    $ cordcal compare scores.npz --report report.html
 #
-# Without a better idea, ``svs`` is a good first choice: it adapts to classes, is regularised, and
-# costs seconds at a thousand classes. Temperature scaling (``ts``) keeps the whole order by itself
-# and needs no repair; take it when nothing beats it clearly.
+# Without a comparison, use the default: ``cordcal.PreservingCalibrator()``, a blend of calibrators
+# repaired by lift. ``compare`` recommends something else only where that is clearly better.
