@@ -1,0 +1,246 @@
+"""False alarms and delays of `cordcal.Monitor`, with simpler monitors on the same rows.
+
+    python benchmarks/monitor.py --lives 1000        # a life is 365 nights of 500 rows
+    python benchmarks/monitor.py --shifts FOLDER     # real shifts, in files of classifier outputs
+
+A false alarm is an alarm at any time in a life in which nothing is wrong.  A delay is the number
+of rows from the change to the alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+import cordcal
+from cordcal.evaluate.evidence import N_BANDS, CalibrationEvidence, DriftEvidence, bands_of
+
+NIGHTS, ROWS, CLASSES, TOLERANCE, ALPHA = 365, 500, 3, 0.02, 0.05
+# Each of the two tests has half of α.
+LIMIT = math.log(2.0 / ALPHA)
+CALM_NIGHTS = 50
+# How far the confidence is too high after the change.
+SHIFT = 0.07
+ROLLING_ROWS = 2000
+
+Rng = np.random.Generator
+SHAPES: dict[str, Callable[[Rng, int], np.ndarray]] = {
+    "around 0.9": lambda rng, n: np.clip(rng.normal(0.9, 0.03, n), 0.5, 1.0),
+    "uniform in 0.5-1": lambda rng, n: rng.uniform(0.5, 1.0, n),
+    "mostly above 0.99": lambda rng, n: 1.0 - 0.5 * rng.beta(0.15, 1.5, n),
+}
+# P(right) minus the confidence, as a multiple of the tolerance: honest, and at both edges.
+EDGES = {"calibrated": 0.0, "at the lower edge": -1.0, "at the upper edge": 1.0}
+
+
+def answers(rng: Rng, confidence: np.ndarray, off: float) -> np.ndarray:
+    """Draw whether predictions are right, with P = confidence + off."""
+    return rng.random(len(confidence)) < confidence + off
+
+
+def labelled_alarm(confidence: np.ndarray, correct: np.ndarray, rng: Rng) -> int | None:
+    """Return after how many rows the monitor's test with labels raises an alarm."""
+    test = CalibrationEvidence(CLASSES, TOLERANCE)
+    predicted = rng.integers(CLASSES, size=len(confidence))
+    look = test.update(confidence, correct, predicted, np.full(len(confidence), -1), LIMIT)
+    return None if look is None else look.rows
+
+
+def unlabelled_alarm(confidence: np.ndarray, baseline: np.ndarray, rng: Rng) -> int | None:
+    """Return after how many rows the test without labels raises an alarm."""
+    counts = np.zeros((CLASSES, N_BANDS), dtype=np.int64)
+    np.add.at(counts, (rng.integers(CLASSES, size=len(baseline)), bands_of(baseline)), 1)
+    test = DriftEvidence(counts, int(rng.integers(2**31)))
+    look = test.update(rng.integers(CLASSES, size=len(confidence)), bands_of(confidence), LIMIT)
+    return None if look is None else look.rows
+
+
+def nightly_interval_alarm(
+    confidence: np.ndarray, correct: np.ndarray, tolerance: float = 0.0
+) -> bool:
+    """Whether a 95 % interval of one night's gap ever lies beyond the tolerance."""
+    gap = (confidence - correct).reshape(-1, ROWS)
+    error = 1.96 * gap.std(axis=1, ddof=1) / math.sqrt(ROWS)
+    return bool((np.abs(gap.mean(axis=1)) - error > tolerance).any())
+
+
+def false_alarms(lives: int, rng: Rng) -> None:
+    """Print the share of lives with an alarm though nothing is wrong."""
+    print(
+        f"\nAlarms in {lives} lives of {NIGHTS} nights x {ROWS} rows; each test has {ALPHA / 2:.1%}"
+    )
+    headings = ("labels", "inputs", "nightly 95%", "and tolerance")
+    print(f"{'confidence':20} {'truth':18}" + "".join(f"{name:>15}" for name in headings))
+    for shape, draw in SHAPES.items():
+        for edge, sign in EDGES.items():
+            counts = np.zeros(4)
+            for _ in range(max(1, lives // len(SHAPES) // len(EDGES))):
+                confidence = draw(rng, NIGHTS * ROWS)
+                correct = answers(rng, confidence, sign * TOLERANCE)
+                counts += (
+                    labelled_alarm(confidence, correct, rng) is not None,
+                    unlabelled_alarm(confidence, draw(rng, 5000), rng) is not None,
+                    nightly_interval_alarm(confidence, correct),
+                    nightly_interval_alarm(confidence, correct, TOLERANCE),
+                )
+            shares = counts / max(1, lives // len(SHAPES) // len(EDGES))
+            row = "".join(f"{share:15.1%}" for share in shares)
+            print(f"{shape:20} {edge:18}{row}", flush=True)
+
+
+def rolling_ece(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Return the ECE (15 bins) of the latest rows, every night from the first full window on."""
+    values = []
+    for stop in range(ROLLING_ROWS, len(confidence) + 1, ROWS):
+        window = slice(stop - ROLLING_ROWS, stop)
+        bins = np.minimum((confidence[window] * 15).astype(int), 14)
+        gaps = np.bincount(bins, confidence[window] - correct[window], minlength=15)
+        values.append(np.abs(gaps).sum() / ROLLING_ROWS)
+    return np.array(values)
+
+
+def adwin(values: np.ndarray, delta: float = 0.002) -> Iterator[int]:
+    """Yield the rows at which ADWIN (Bifet and Gavalda 2007) cuts its window, night by night.
+
+    Cuts are looked for between nights only, with the bound that uses the variance.
+    """
+    nights = values.reshape(-1, ROWS)
+    start = 0
+    for night in range(1, len(nights) + 1):
+        window = nights[start:night].ravel()
+        n, variance = len(window), float(window.var())
+        confidence = math.log(2.0 * math.log(max(n, 3)) / delta)
+        sums = window.cumsum()
+        for cut in range(ROWS, n, ROWS):
+            harmonic = 1.0 / (1.0 / cut + 1.0 / (n - cut))
+            bound = math.sqrt(2.0 / harmonic * variance * confidence)
+            bound += 2.0 / (3.0 * harmonic) * confidence
+            older, newer = sums[cut - 1] / cut, (sums[-1] - sums[cut - 1]) / (n - cut)
+            if abs(older - newer) >= bound:
+                yield night * ROWS
+                start += cut // ROWS
+                break
+
+
+def delays(runs: int, rng: Rng) -> None:
+    """Print how many rows after the change each monitor needs."""
+    calm = CALM_NIGHTS * ROWS
+    print(
+        f"\nRows until the alarm after {CALM_NIGHTS} calm nights, confidence then {SHIFT:.0%} too "
+        f"high; {runs} runs: median, 90 % of runs, and the share of lives with a false alarm"
+    )
+    for shape, draw in list(SHAPES.items())[:2]:
+        # The threshold of the rolling ECE has the same false alarms as the monitor: 5 % of lives.
+        highest = []
+        for _ in range(100):
+            confidence = draw(rng, NIGHTS * ROWS)
+            highest.append(rolling_ece(confidence, answers(rng, confidence, 0.0)).max())
+        threshold = float(np.quantile(highest, 1.0 - ALPHA))
+        adwin_false = 0
+        for _ in range(20):
+            confidence = draw(rng, NIGHTS * ROWS)
+            gap = confidence - answers(rng, confidence, 0.0)
+            adwin_false += next(adwin(gap), None) is not None
+        rows: dict[str, list[float]] = {"monitor": [], "rolling ECE": [], "ADWIN": []}
+        for _ in range(runs):
+            confidence = draw(rng, calm + 20_000)
+            off = np.where(np.arange(len(confidence)) < calm, 0.0, -SHIFT)
+            correct = answers(rng, confidence, off)
+            alarm = labelled_alarm(confidence, correct, rng)
+            rows["monitor"].append(math.inf if alarm is None else alarm - calm)
+            above = np.flatnonzero(rolling_ece(confidence, correct) > threshold)
+            night = ROLLING_ROWS + above * ROWS - calm
+            rows["rolling ECE"].append(float(night[night > 0].min(initial=10**9)))
+            cuts = [row - calm for row in adwin(confidence - correct) if row > calm]
+            rows["ADWIN"].append(cuts[0] if cuts else math.inf)
+        false = {"monitor": "at most 2.5%", "rolling ECE": "5% (tuned)"}
+        false["ADWIN"] = f"{adwin_false / 20:.0%}"
+        for name, values in rows.items():
+            print(
+                f"{shape:20} {name:12} {np.median(values):8,.0f} {np.quantile(values, 0.9):8,.0f} "
+                f"{false[name]:>14}",
+                flush=True,
+            )
+
+
+def speed() -> None:
+    """Print what adding 100,000 rows with 100 classes takes."""
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.full(100, 0.1), 100_000)
+    labels = rng.integers(100, size=100_000)
+    monitor = cordcal.Monitor(probabilities[:5000])
+    start = time.process_time()
+    maximum = probabilities.max(axis=1), probabilities.argmax(axis=1)
+    baseline = time.process_time() - start
+    start = time.process_time()
+    monitor.add(probabilities, labels)
+    used = time.process_time() - start
+    print(
+        f"\nAdding 100,000 x 100 with labels: {used:.2f} s of CPU, "
+        f"{used / baseline:.1f} x max and argmax of the array ({len(maximum)} passes)"
+    )
+
+
+def real_shifts(folder: Path, pairs: list[tuple[str, str]]) -> None:
+    """Print when a model fitted on half of a file's rows is found wrong on shifted rows."""
+    print("\nReal shifts: default model fitted on half of the first file; other half as baseline")
+    print(f"{'from':34} {'to':44} {'calm':>7} {'labels':>8} {'inputs':>8}")
+    for source, target in pairs:
+        scores, labels = load(folder / f"{source}.npz")
+        new, new_labels = load(folder / f"{target}.npz")
+        order = np.random.default_rng(0).permutation(len(labels))
+        fit, rest = np.split(order, 2)
+        model = cordcal.PreservingCalibrator().fit(scores[fit], labels[fit])
+        # A quarter of the rows as baseline, a quarter as the calm before the shift.
+        baseline, calm = np.split(rest, [len(rest) // 2])
+        monitor = cordcal.Monitor(model.predict_proba(scores[baseline]))
+        status = monitor.add(model.predict_proba(scores[calm]), labels[calm])
+        quiet = status.verdict
+        shuffled = np.random.default_rng(1).permutation(len(new_labels))
+        monitor.add(model.predict_proba(new[shuffled]), new_labels[shuffled])
+        seen = {alarm.test: alarm.rows - len(calm) for alarm in monitor.alarms}
+        print(
+            f"{source:34} {target:44} {quiet:>7} {seen.get('calibration', '-'):>8} "
+            f"{seen.get('inputs', '-'):>8}",
+            flush=True,
+        )
+
+
+def load(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores and labels of a file."""
+    scores = cordcal.files.read_scores(path)
+    assert scores.labels is not None
+    return scores.values, scores.labels
+
+
+SHIFTS = [
+    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_gaussian_noise_s3"),
+    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_gaussian_noise_s5"),
+    ("c10_akamaster_resnet20_test", "c10c_akamaster_resnet20_jpeg_s3"),
+    ("sctl_densenet40_c10_LT_val", "sctl_densenet40_c10_LT_test"),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lives", type=int, default=90)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shifts", type=Path, help="folder with files of real shifts")
+    options = parser.parse_args()
+    rng = np.random.default_rng(options.seed)
+    if options.shifts is not None:
+        real_shifts(options.shifts, SHIFTS)
+        return
+    false_alarms(options.lives, rng)
+    delays(options.runs, rng)
+    speed()
+
+
+if __name__ == "__main__":
+    main()
