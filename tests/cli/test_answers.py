@@ -226,7 +226,7 @@ def test_fits_and_comparisons_leave_bad_lines_out(call, folder: Path) -> None:
     ):
         code, _, errors = call(*command, *ANSWERS, "--on-error", "skip")
         assert code == 0, errors
-        assert "skipped 1 row: does not say which option is right" in errors
+        assert "skipped 1 row: has no right answer" in errors
         assert "297 questions" in errors
     assert call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--force")[0] == 2
 
@@ -333,7 +333,7 @@ def test_labels_are_joined_by_id_in_any_order(call, folder: Path, suffix: str) -
 
     code, _, errors = call("fit", "batch.jsonl", *how)
     assert code == 2
-    assert "does not say which option is right" in errors
+    assert "has no right answer" in errors
     (folder / f"gold.{suffix}").write_text("\n".join(lines[:-2]))
     code, _, errors = call(*fit)
     assert code == 2

@@ -11,6 +11,7 @@ import pytest
 
 from cordcal import PreservingCalibrator
 from cordcal.llm import read_answers, write_answers
+from cordcal.llm.answers import parse_options
 from errors import refused
 
 LETTERS = ["A", "B", "C"]
@@ -257,7 +258,7 @@ def test_lines_that_cannot_be_used_are_left_out_and_told(tmp_path: Path) -> None
     labelled = read_answers(path, on_error="skip", label_use="required")
     assert labelled.rows.tolist() == [1]
     assert labelled.labels.tolist() == [1]
-    assert labelled.skipped[4] == "does not say which option is right"
+    assert labelled.skipped[4] == "has no right answer"
     with refused(rows=[0]):
         read_answers(path)
     path.write_text("no JSON\n")
@@ -289,3 +290,165 @@ def test_line_ends_within_texts_and_a_mark_at_the_head(tmp_path: Path) -> None:
     assert again.lines[0]["row"] == 0
     with refused(rows=[0], naming="'row'"):
         write_answers(out, again, {}, extra={"row": again.rows})
+
+
+def test_log_likelihoods_of_long_options_are_not_floored(tmp_path: Path) -> None:
+    """exp(-45) is far below the probability at which the NLL is clipped."""
+    likelihoods = {"a long option": -60.0, "a longer option": -45.0}
+    for field in ("logprobs", "option_logprobs"):
+        answers = read_answers(written(tmp_path, {field: likelihoods}))
+        assert answers.scores.tolist() == [[-60.0, -45.0]]
+        assert answers.summary.n_tied == 0
+
+
+@pytest.mark.parametrize("listed", [{"B": -1.2}, {"B": -45.0}, {"B": -1e-9, "Hmm": -30.0}])
+def test_an_option_that_is_not_listed_is_never_the_prediction(
+    tmp_path: Path, listed: dict[str, float]
+) -> None:
+    answers = read_answers(written(tmp_path, chat(listed, sampled="B")), options="ABC")
+    assert answers.scores.argmax(axis=1).tolist() == [1]
+    assert answers.summary.n_tied == 0
+    assert answers.scores[0, 0] < min(listed.values())
+
+
+def test_tokens_are_texts_or_letters_but_not_both(tmp_path: Path) -> None:
+    pets = {"options": ["cat", "dog"]}
+    by_letter = chat({"A": math.log(0.6), "B": math.log(0.3), "dog": math.log(0.05)}) | pets
+    by_text = chat({"dog": math.log(0.6), "cat": math.log(0.3), "A": math.log(0.05)}) | pets
+    answers = read_answers(written(tmp_path, by_letter, by_text))
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.6, 0.3], [0.3, 0.6]], rtol=1e-12)
+    assert answers.summary.mean_other_tokens == pytest.approx(0.05)
+    words = chat({"Y": math.log(0.6), "A": math.log(0.2), "N": math.log(0.1)}, sampled="Y")
+    answers = read_answers(written(tmp_path, words), options="YN")
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.6, 0.1]], rtol=1e-12)
+    with refused(rows=[0]):
+        read_answers(written(tmp_path, chat(FULL)), options="WXYZ")
+
+
+def test_options_that_count_as_one_token_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, chat({"a": -0.5, "A": -1.5}))
+    with refused(rows=[0], naming=["'a'", "'A'"], option="variants"):
+        read_answers(path, options=["a", "A"])
+    answers = read_answers(path, options=["a", "A"], variants="exact")
+    assert answers.scores.tolist() == [[-0.5, -1.5]]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("ABCD", "A B C D"),
+        ("A,B,C,D", "A B C D"),
+        ("A, B", "A B"),
+        ("abc", "a b c"),
+        ("1234", "1 2 3 4"),
+        ("yes,no", "yes no"),
+        (("yes", "no"), "yes no"),
+    ],
+)
+def test_options_as_people_write_them(options: object, expected: str) -> None:
+    assert parse_options(options) == tuple(expected.split())
+
+
+@pytest.mark.parametrize("options", ["", "yes", "A", "A,A", "A,,B", "AAB", ["A"], []])
+def test_options_that_name_fewer_than_two(options: object) -> None:
+    with refused("options", naming=repr(options)):
+        parse_options(options)
+
+
+def test_lengths_in_tokens_come_from_the_line(tmp_path: Path) -> None:
+    token_by_token = {"logprobs": [[-1.0, -2.0], [-4.0]], "options": ["ab c", "d"]}
+    counted = {"logprobs": [-3.0, -4.0], "num_tokens": [2, 1], "options": ["ab c", "d"]}
+    harness = {"filtered_resps": [["-3.0", "False"], ["-4.0", "True"]], "num_tokens": [2, 1]}
+    for line in (token_by_token, counted, harness):
+        path = written(tmp_path, line)
+        assert read_answers(path).scores.tolist() == [[-3.0, -4.0]]
+        assert read_answers(path, normalize="tokens").scores.tolist() == [[-1.5, -4.0]]
+    characters = read_answers(written(tmp_path, counted), normalize="characters")
+    assert characters.scores.tolist() == [[-0.75, -4.0]]
+    with refused(rows=[0], naming="num_tokens"):
+        read_answers(written(tmp_path, {"logprobs": [-3.0, -4.0]}), normalize="tokens")
+    with refused(rows=[0], naming="empty"):
+        read_answers(
+            written(tmp_path, {"logprobs": [-3.0, -4.0], "options": ["", "d"]}), normalize="bytes"
+        )
+    for line, argument in ((chat(FULL), "normalize"), ({"probs": [0.2, 0.8]}, "normalize")):
+        with refused(argument, naming="characters"):
+            read_answers(written(tmp_path, line), options=LETTERS, normalize="characters")
+    with refused("missing"):
+        read_answers(written(tmp_path, counted), missing="other")
+
+
+# Labels by identifier
+
+
+def batch(*keys: object, field: str = "custom_id") -> list[dict]:
+    return [{field: key, "logprobs": {"A": -0.5 - row, "B": -1.0}} for row, key in enumerate(keys)]
+
+
+def gold(folder: Path, *lines: object) -> Path:
+    path = folder / "gold.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_labels_are_joined_by_identifier(tmp_path: Path) -> None:
+    path = written(tmp_path, *batch("q2", "q0", "q1"))
+    right = {"q0": "A", "q1": "B", "q2": 1, "q9": "A"}
+    labels = gold(tmp_path, *({"custom_id": key, "answer": a} for key, a in right.items()))
+    for source in (labels, right):
+        answers = read_answers(path, labels=source, join="custom_id")
+        assert answers.labels.tolist() == [1, 0, 1]
+        assert answers.summary.unanswered == ("q9",)
+        assert "'q9'" in str(answers.summary)
+    # The options may be in the file of labels too, which a Batch API does not repeat.
+    numbered = written(tmp_path, *({**chat(FULL), "doc_id": key} for key in (7, 8)))
+    both = [{"doc_id": str(key), "choices": ["B", "A", "C"], "gold": "A"} for key in (8, 7)]
+    answers = read_answers(numbered, labels=gold(tmp_path, *both))
+    assert answers.class_names == ("B", "A", "C")
+    assert answers.labels.tolist() == [1, 1]
+
+
+def test_identifiers_that_are_missing_or_double_are_named(tmp_path: Path) -> None:
+    label = {"custom_id": "q0", "answer": "A"}
+    labels = gold(tmp_path, label, {"custom_id": "q1", "answer": "B"})
+    path = written(tmp_path, *batch("q0", "q5", "q1", "q6"))
+    with refused(str(path), rows=[1, 3], naming=["'q5'", "'q6'"], option="on_error"):
+        read_answers(path, labels=labels)
+    answers = read_answers(path, labels=labels, on_error="skip")
+    assert answers.labels.tolist() == [0, 1]
+    assert list(answers.skipped) == [1, 3]
+    path = written(tmp_path, *batch("q0", "q1", "q0"))
+    with refused(str(path), rows=[2], naming="'q0'"):
+        read_answers(path, labels=labels)
+    assert read_answers(path, labels=labels, on_error="skip").rows.tolist() == [0, 1]
+    path = written(tmp_path, *batch("q0"), {"logprobs": {"A": -0.5, "B": -1.0}})
+    with refused(str(path), rows=[1], naming="custom_id"):
+        read_answers(path, labels=labels)
+    path = written(tmp_path, *batch("q0"))
+    for lines, row in (([label, label], 1), ([label, {"answer": "B"}], 1)):
+        with refused(str(gold(tmp_path, *lines)), rows=[row], naming="custom_id"):
+            read_answers(path, labels=gold(tmp_path, *lines))
+    with refused("join", naming="question_id"):
+        read_answers(path, labels=gold(tmp_path, {"key": "q0", "answer": "A"}))
+    with refused(rows=[0], naming="gold.jsonl"):
+        read_answers(path, labels=gold(tmp_path, {"custom_id": "q0"}))
+    with refused(rows=[0], naming=["gold.jsonl", "'Z'"]):
+        read_answers(path, labels=gold(tmp_path, {"custom_id": "q0", "answer": "Z"}))
+
+
+def test_labels_that_nobody_needs_are_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, {"logprobs": FULL, "answer": "Z"})
+    assert read_answers(path, label_use="ignored").labels is None
+
+
+def test_a_request_that_failed_is_named_as_such(tmp_path: Path) -> None:
+    failed = {"custom_id": "q", "response": {"status_code": 429, "body": {"error": "slow down"}}}
+    with refused(rows=[0], naming="request failed"):
+        read_answers(written(tmp_path, failed), options="AB")
+
+
+def test_a_json_document_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps([chat(FULL)], indent=1))
+    with refused(str(path), rows=[], naming="jq"):
+        read_answers(path, options=LETTERS)

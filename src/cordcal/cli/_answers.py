@@ -73,13 +73,12 @@ def read_answer_file(
         on_error=on_error,
         **choices,
     )
-    echo_info(f"{path}: {answers.summary}")
+    echo_info(f"{answers.path}: {answers.summary}")
     metrics = answers.summary.metrics
     if "acc_norm" in metrics and inputs.normalize is None:
-        also = f" of {metrics['acc']:.2%}" if "acc" in metrics else ""
         echo_info(
-            f"{path}: predictions are those of acc{also} (largest log-likelihood), not of acc_norm "
-            f"of {metrics['acc_norm']:.2%} (per character), which --normalize characters keeps"
+            f"{answers.path}: keeps the predictions with the largest log-likelihood (acc); those "
+            f"of acc_norm ({metrics['acc_norm']:.2%}) are kept with --normalize characters"
         )
     return answers
 

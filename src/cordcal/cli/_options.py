@@ -41,6 +41,8 @@ class OutputLayout(StrEnum):
     list = "list"
 
 
+_ANSWERS_PANEL = "Answers of language models (with --answers)"
+
 InputOption = Annotated[
     InputKind | None,
     typer.Option("--input", help="The kind of scores; by default detected from the file."),
@@ -172,6 +174,7 @@ class InputOptions:
         typer.Option(
             "--answers",
             help="The file has answers of a language model to multiple-choice questions (JSONL).",
+            rich_help_panel=_ANSWERS_PANEL,
         ),
     ] = None
     options: Annotated[
@@ -179,26 +182,19 @@ class InputOptions:
         typer.Option(
             "--options",
             metavar="ABCD|A,B,…",
-            help="With --answers: the options of all questions, if the lines do not list them.",
-        ),
-    ] = None
-    join: Annotated[
-        str | None,
-        typer.Option(
-            "--join",
-            metavar="NAME",
-            help="With --answers: the field that identifies a question in both files; by default "
-            "custom_id, doc_id, question_id or id.",
+            help="The options of all questions, if the lines do not list them.",
+            rich_help_panel=_ANSWERS_PANEL,
         ),
     ] = None
     normalize: Annotated[
         str | None,
         typer.Option(
             "--normalize",
-            metavar="none|characters|bytes|tokens",
-            help="With --answers: divide each option's log-likelihood by its length; this decides "
-            "which prediction is kept. `none` (the default) is the harness's acc, `characters` "
-            "its acc_norm.",
+            metavar="none|characters|…",
+            help="Divide each option's log-likelihood by its length in characters, bytes or "
+            "tokens. This decides which prediction is kept: that of acc (none, the default) or "
+            "that of acc_norm (characters).",
+            rich_help_panel=_ANSWERS_PANEL,
         ),
     ] = None
     missing: Annotated[
@@ -206,9 +202,10 @@ class InputOptions:
         typer.Option(
             "--missing",
             metavar="even|other|refuse",
-            help="With --answers: if the top log-probabilities lack an option, `even` (the "
-            "default) splits the unlisted probability among such options, `other` makes it a "
-            "class of its own, `refuse` stops.",
+            help="What to do if the top log-probabilities lack an option: share the unlisted "
+            "probability among such options (even, the default), make it a class of its own "
+            "(other), or stop (refuse).",
+            rich_help_panel=_ANSWERS_PANEL,
         ),
     ] = None
     variants: Annotated[
@@ -216,8 +213,19 @@ class InputOptions:
         typer.Option(
             "--variants",
             metavar="loose|spaces|exact",
-            help="With --answers: which spellings of a token are the same option. `loose` (the "
-            "default) ignores case, spaces and punctuation, `spaces` only spaces.",
+            help="Which spellings of a token are the same option: those that differ in case, "
+            "spaces and punctuation (loose, the default), in spaces only, or none (exact).",
+            rich_help_panel=_ANSWERS_PANEL,
+        ),
+    ] = None
+    join: Annotated[
+        str | None,
+        typer.Option(
+            "--join",
+            metavar="NAME",
+            help="The field that identifies a question in both of two files; by default "
+            "custom_id, doc_id, question_id or id.",
+            rich_help_panel=_ANSWERS_PANEL,
         ),
     ] = None
 

@@ -107,6 +107,7 @@ def harness_samples(summary: str | os.PathLike[str]) -> list[Path]:
 class JoinedLabels:
     """The line of a labels file for each row, and the errors of the rows without one."""
 
+    path: str
     lines: Mapping[int, Json]
     errors: Mapping[int, InputError]
     unanswered: tuple[str, ...]
@@ -155,7 +156,7 @@ def join_labels(
             detail=f"has no label: {name} lacks {field} {list_ids(ids)}",
             option=("on_error", "skip"),
         )
-    return JoinedLabels(lines, errors, tuple(key for key in gold if key not in first_rows))
+    return JoinedLabels(name, lines, errors, tuple(key for key in gold if key not in first_rows))
 
 
 def _read_label_lines(path: str | os.PathLike[str]) -> JsonLines:

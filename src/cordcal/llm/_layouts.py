@@ -35,6 +35,19 @@ _UNLISTED = -9999.0
 _MAX_INT = int(sys.float_info.max)
 
 
+def letters_for(options: Sequence[str]) -> tuple[str, ...]:
+    """Return the letters that may stand for options; none if they are single characters already.
+
+    Examples
+    --------
+    >>> letters_for(["a cat", "a dog"]), letters_for(["Y", "N"])
+    (('A', 'B'), ())
+    """
+    if all(len(option) == 1 for option in options):
+        return ()
+    return tuple(LETTERS[: len(options)])
+
+
 def option_letters(count: int) -> tuple[str, ...]:
     """Return names for options without texts: letters, then numbers."""
     return tuple(LETTERS[index] if index < len(LETTERS) else str(index) for index in range(count))
@@ -258,7 +271,7 @@ def option_index(
         wanted = answer if names is options else form(answer)
         if wanted in names:
             return list(names).index(wanted)
-    letters = [form(letter) for letter in LETTERS[: len(options)]]
+    letters = [form(letter) for letter in letters_for(options)]
     return letters.index(form(answer)) if form(answer) in letters else number
 
 
@@ -334,6 +347,12 @@ def _harness_likelihoods(line: Json) -> ListedScores | None:
             likelihoods = likelihoods[: len(requests)]
         return ListedScores(likelihoods, "likelihoods", _as_token_counts(line))
     return None
+
+
+def has_generated_text(line: Json) -> bool:
+    """Return whether a harness sample has texts where others have log-likelihoods."""
+    values = [value for field in _HARNESS_FIELDS for value in _as_list(line.get(field))]
+    return bool(values) and all(as_number(_innermost_first(value)) is None for value in values)
 
 
 def _innermost_first(value: object) -> object:

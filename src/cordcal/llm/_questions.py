@@ -18,7 +18,9 @@ from cordcal.llm._layouts import (
     find_label,
     find_options,
     find_scores,
+    has_generated_text,
     is_harness_sample,
+    letters_for,
     option_index,
     option_letters,
     options_in_prompt,
@@ -53,6 +55,7 @@ class ReadOptions:
     form: TokenForm
     normalize: Normalize
     label_use: LabelUse
+    labels_path: str | None = None
     orders: dict[frozenset[str], tuple[str, ...]] = field(default_factory=dict)
 
     def error(
@@ -117,7 +120,7 @@ def read_question(line: Json, row: int, read: ReadOptions, gold: Json | None = N
 
 
 def _all_names(options: Sequence[str]) -> Iterable[str]:
-    return (*options, *LETTERS[: len(options)])
+    return (*options, *letters_for(options))
 
 
 def _is_score(value: float, kind: str) -> bool:
@@ -139,11 +142,15 @@ def _no_scores(line: Json, row: int, read: ReadOptions) -> InputError:
             "send it again, or pass {option}",
             option=("on_error", "skip"),
         )
-    if is_harness_sample(line):
+    if has_generated_text(line):
         return read.error(
             row,
             "has generated text, not log-likelihoods",
             "run a task with output_type: multiple_choice, whose samples have them",
+        )
+    if is_harness_sample(line):
+        return read.error(
+            row, "has a log-likelihood that is not a number", "fix the line, or drop it"
         )
     return read.error(
         row,
@@ -345,7 +352,7 @@ def _match_tokens(
                 detail=f"has the options {options[other]!r} and {option!r}, which count as one",
                 option=("variants", "exact"),
             )
-    letters = {read.form(letter): index for index, letter in enumerate(LETTERS[: len(options)])}
+    letters = {read.form(letter): index for index, letter in enumerate(letters_for(options))}
     readings = [
         {token: names[read.form(token)] for token in values if read.form(token) in names}
         for names in (forms, letters)
@@ -374,13 +381,14 @@ def _find_label(
     if from_harness and options_in_prompt(line):
         return _label_from_metric(line, question, row, read)
     answer = find_label(line if gold is None else gold, read.labels_column)
-    column_hint = ("labels_column", "target")
+    column_hint = ("labels_column", "answer" if gold is not None else "target")
+    place = "" if read.labels_path is None else f" in {read.labels_path}"
     if answer is None and (read.label_use == "required" or gold is not None):
         raise read.error(
             row,
-            "does not say which option is right",
-            "store it as 'answer', name the field that has it, as in {option}, or pass a file "
-            "of labels",
+            f"has no right answer{place}",
+            "store it as 'answer', or name the field that has it, as in {option}"
+            + ("" if place else ", or pass a file of labels"),
             option=column_hint,
         )
     if answer is None:
@@ -390,16 +398,16 @@ def _find_label(
     if index is None and (isinstance(answer, list) or str(answer).startswith("[")):
         raise read.error(
             row,
-            "has several right answers",
+            f"has several right answers{place}",
             "drop it, or pass a file of labels with one each",
-            detail=f"has several right answers ({answer})",
+            detail=f"has several right answers{place}: {answer}",
         )
     if index is None:
         raise read.error(
             row,
-            "has an answer that is not one of its options",
+            f"has an answer{place} that is not one of its options",
             "write its index from 0, its letter or its text, or name another field, as in {option}",
-            detail=f"has the answer {str(answer)[:80]!r}, which is not one of its "
+            detail=f"has the answer {str(answer)[:80]!r}{place}, which is not one of its "
             f"{len(options)} options",
             option=column_hint,
         )
@@ -416,7 +424,7 @@ def _label_from_metric(line: Json, question: Question, row: int, read: ReadOptio
         return None
     raise read.error(
         row,
-        "does not say which option is right: its options are in the prompts",
+        "has no right answer: its options are in the prompts",
         "pass a file of labels",
     )
 

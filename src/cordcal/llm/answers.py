@@ -269,7 +269,15 @@ def read_answers(
     if gold is not None:
         skipped |= gold.errors
     read = ReadOptions(
-        file.path, named_options, labels_column, key, missing, form, normalize, label_use
+        path=file.path,
+        options=named_options,
+        labels_column=labels_column,
+        key=key,
+        missing=missing,
+        form=form,
+        normalize=normalize,
+        label_use=label_use,
+        labels_path=None if gold is None else gold.path,
     )
     questions: dict[int, Question] = {}
     for row, line in file.lines.items():
