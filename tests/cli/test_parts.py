@@ -201,7 +201,7 @@ def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ..
     """Return a command that was killed when it had finished two of three parts."""
     from cordcal.pipeline import parts
 
-    note = parts._Journal.note
+    note = parts._Journal.record
 
     def stop(self, *told) -> None:
         if len(self.done) == 2:
@@ -210,7 +210,7 @@ def killed(call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ..
 
     apply = ("apply", "m.safetensors", "s", "--output", "out")
     with monkeypatch.context() as patch:
-        patch.setattr(parts._Journal, "note", stop)
+        patch.setattr(parts._Journal, "record", stop)
         assert call(*apply)[0] == 130
     return apply
 
@@ -271,9 +271,9 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
         if len(done) == 2:
             raise KeyboardInterrupt
 
-    note = parts._Journal.note
+    note = parts._Journal.record
     with monkeypatch.context() as patch:
-        patch.setattr(parts._Journal, "note", stop)
+        patch.setattr(parts._Journal, "record", stop)
         code, _, errors = call(*apply)
     assert code == 130
     assert "interrupted; 2 of 3 parts are whole in" in errors

@@ -126,18 +126,18 @@ def stopped(call, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Apply with batches of fifty rows, stopped in the third."""
     monkeypatch.setattr("cordcal.files._sources.BATCH_BYTES", 50 * 3 * 8)
     call("fit", "s.npz", *TS, "--output", "m.safetensors")
-    from cordcal.files._growing import GrowingFile
+    from cordcal.files.output import ResumableOutput
 
-    append = GrowingFile.append
+    append = ResumableOutput.append
 
-    def stop(self: GrowingFile, *block, **told) -> None:
+    def stop(self: ResumableOutput, *block, **told) -> None:
         if len(self.records) == 2:
             raise KeyboardInterrupt
         append(self, *block, **told)
 
     def run(*options: str) -> tuple[int, str, str]:
         with monkeypatch.context() as patch:
-            patch.setattr(GrowingFile, "append", stop)
+            patch.setattr(ResumableOutput, "append", stop)
             return call("apply", "m.safetensors", "s.npz", "--output", "o.csv", *options)
 
     return run

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cordcal.files import _growing, _locks, _replacing, replacing
-from cordcal.files._encoding import Encoded, Npy
+from cordcal.files import _locks, _replacing, output, replacing
+from cordcal.files.encoding import Npy, Piece
 from errors import refused
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="rights and links of POSIX")
@@ -24,8 +24,8 @@ def write(path: Path, text: str = "new", **options: bool) -> None:
 
 
 def grow(path: Path, text: str = "new", **options: bool) -> None:
-    with _growing.growing(path, Plain(), {}, **{"resume": False, **options}) as file:
-        file.append(Encoded([text.encode()], b"", rows=1), changed=0, skipped={})
+    with output.resumable_output(path, Plain(), {}, **{"resume": False, **options}) as file:
+        file.append(Piece(text.encode(), 1), position=1, changed=0, skipped={})
 
 
 class Plain(Npy):
@@ -65,7 +65,7 @@ def test_a_name_that_is_taken_meanwhile(
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    for module in (_replacing, _growing):
+    for module in (_replacing, output):
         monkeypatch.setattr(module, "publish", late)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
@@ -128,9 +128,9 @@ def test_a_writer_that_comes_late_does_not_touch_the_output(
 ) -> None:
     """The first writer ends between the second one's opening of the journal and its lock."""
     locked, path = _locks.locked, tmp_path / "out"
-    first = _growing.growing(path, Plain(), {}, resume=False)
+    first = output.resumable_output(path, Plain(), {}, resume=False)
     file = first.__enter__()
-    file.append(Encoded([b"first"], b"", rows=1), changed=0, skipped={})
+    file.append(Piece(b"first", 1), position=1, changed=0, skipped={})
 
     def late(handle: int) -> bool:
         monkeypatch.setattr(_locks, "locked", locked)

@@ -18,7 +18,8 @@ import pytest
 
 import cordcal
 from cordcal.cli import main
-from cordcal.files import _growing, open_scores
+from cordcal.files import open_scores
+from cordcal.files.output import ResumableOutput
 from cordcal.pipeline.applying import CalibratedRows, RepairedRows, apply_model
 from errors import refused
 
@@ -187,14 +188,14 @@ def test_a_full_disk_is_one_sentence(
 ) -> None:
     path = write("s.npy", logits)
     cordcal.save(model, path.with_name("m.safetensors"))
-    append = _growing.GrowingFile.append
+    append = ResumableOutput.append
 
-    def full(self: _growing.GrowingFile, *args: object, **told: object) -> None:
+    def full(self: ResumableOutput, *args: object, **told: object) -> None:
         if len(self.records) == 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         append(self, *args, **told)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_growing.GrowingFile, "append", full)
+    monkeypatch.setattr(ResumableOutput, "append", full)
     arguments = ["apply", path.with_name("m.safetensors"), path, "--output"]
     code = main([*map(str, arguments), str(path.with_name("out.npy"))])
     errors = capsys.readouterr().err
@@ -210,13 +211,13 @@ class Killed:
     # The batches of a test must be small, and each slow enough to be killed in.
     SCRIPT = (
         "import sys, time\n"
-        "from cordcal.files import _sources, _growing\n"
+        "from cordcal.files import _sources, output\n"
         f"_sources.BATCH_BYTES = 512 * {CLASSES} * 4\n"
-        "append = _growing.GrowingFile.append\n"
+        "append = output.ResumableOutput.append\n"
         "def slow(self, *args, **told):\n"
         "    print('block', flush=True)\n"
         "    append(self, *args, **told)\n"
-        "_growing.GrowingFile.append = slow\n"
+        "output.ResumableOutput.append = slow\n"
         "from cordcal.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
@@ -275,7 +276,7 @@ def interrupted(
     path: Path, model: cordcal.PreservingCalibrator, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leave an output that was interrupted after three blocks."""
-    append, seen = _growing.GrowingFile.append, []
+    append, seen = ResumableOutput.append, []
 
     def stop(self: object, *args: object, **told: object) -> None:
         append(self, *args, **told)  # type: ignore[arg-type]
@@ -284,7 +285,7 @@ def interrupted(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_growing.GrowingFile, "append", stop)
+        patch.setattr(ResumableOutput, "append", stop)
         with pytest.raises(KeyboardInterrupt):
             apply(model, path, output)
 
@@ -335,3 +336,70 @@ def test_two_writers_of_one_file(
         fcntl.flock(journal, fcntl.LOCK_EX)
         with refused(naming="another process"):
             apply(model, path, path.with_name("out.npy"))
+
+
+FORMATS = ("npy", "csv", "jsonl", "parquet", "feather")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("place", ["first", "last", "short"])
+def test_a_damaged_piece_is_made_again(
+    write: Write,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+    suffix: str,
+    place: str,
+) -> None:
+    path = write("s.npy", logits)
+    whole, output = path.with_name(f"whole.{suffix}"), path.with_name(f"out.{suffix}")
+    apply(model, path, whole)
+    interrupted(path, model, output, monkeypatch)
+    pieces = path.with_name(f".{output.name}.partial")
+    data = bytearray(pieces.read_bytes())
+    if place == "short":
+        del data[-100:]
+    else:
+        at = len(data) // 6 if place == "first" else len(data) - 100
+        data[at] ^= 1
+    pieces.write_bytes(data)
+    done = apply(model, path, output, resume=True)
+    assert done.resumed == (0 if place == "first" else 2 * 500)
+    assert output.read_bytes() == whole.read_bytes()
+    assert not [file for file in path.parent.iterdir() if file.name.startswith(".")]
+
+
+def test_an_input_that_was_replaced_is_not_continued(
+    write: Write,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = write("s.npy", logits)
+    output = path.with_name("out.npy")
+    interrupted(path, model, output, monkeypatch)
+    status = path.stat()
+    write("s.npy", logits[::-1])
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    with refused(naming="another input"):
+        apply(model, path, output, resume=True)
+
+
+def test_the_position_is_a_row_and_not_a_batch(
+    write: Write,
+    model: cordcal.PreservingCalibrator,
+    logits: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = write("s.npy", logits)
+    output = path.with_name("out.csv")
+    interrupted(path, model, output, monkeypatch)
+    # Batches of another size, as another version might have.
+    monkeypatch.setattr("cordcal.files._sources.BATCH_BYTES", 170 * CLASSES * 4)
+    assert apply(model, path, output, resume=True).resumed == 3 * 500
+    lines = output.read_text().splitlines()
+    assert len(lines) == 1 + len(logits)
+    expected = model.predict_proba(logits, dtype=np.float32)
+    values = np.array([line.split(",")[1:] for line in lines[1:]], dtype=np.float32)
+    np.testing.assert_array_equal(values, expected)

@@ -306,21 +306,21 @@ def test_resumed_with_other_columns(
     logits: np.ndarray,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from cordcal.files import _growing
+    from cordcal.files.output import ResumableOutput
 
     path, output = write(tmp_path / "s.parquet", logits, "wide"), tmp_path / "o.parquet"
     apply(model, path, output)
     whole = output.read_bytes()
     output.unlink()
-    append = _growing.GrowingFile.append
+    append = ResumableOutput.append
 
-    def stop(self: _growing.GrowingFile, *args: object, **told: object) -> None:
+    def stop(self: ResumableOutput, *args: object, **told: object) -> None:
         append(self, *args, **told)  # type: ignore[arg-type]
         if len(self.records) == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_growing.GrowingFile, "append", stop)
+        patch.setattr(ResumableOutput, "append", stop)
         with pytest.raises(KeyboardInterrupt):
             apply(model, path, output)
     with refused(naming="another input"):

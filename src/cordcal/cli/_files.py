@@ -107,7 +107,7 @@ def _replaced_files(path: str, *, in_parts: bool) -> Iterator[str]:
         if in_parts:
             yield from (str(file) for file in Path(path).rglob("*") if file.is_file())
         return
-    from cordcal.files._growing import hidden_files
+    from cordcal.files.output import hidden_files
 
     yield from map(str, hidden_files(Path(os.path.realpath(path))))
 

@@ -213,10 +213,10 @@ def apply(
 
 def _check_output(output: str, *, force: bool) -> None:
     """Refuse an output that cannot be written; mention an interrupted run to continue."""
-    from cordcal.files._growing import left_behind
+    from cordcal.files.output import rows_left_behind
 
     if output != "-" and not force and Path(output).is_file():
-        rows = left_behind(output)
+        rows = rows_left_behind(output)
         if rows:
             raise InputError(
                 output,
@@ -234,9 +234,9 @@ def _echo_discarded(output: str, *, in_parts: bool) -> None:
 
         count, unit = finished_parts(output), "parts"
     else:
-        from cordcal.files._growing import left_behind
+        from cordcal.files.output import rows_left_behind
 
-        count, unit = left_behind(output), "rows"
+        count, unit = rows_left_behind(output), "rows"
     if count:
         echo_error(
             f"{output}: discarding {count:,} {unit} of an interrupted run; --resume would have "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ from cordcal.files import _scores
 from cordcal.files._contents import Contents
 from cordcal.files._formats import open_source
 from cordcal.files._kinds import check_whole_vectors
+from cordcal.files._parts import parts_of
 from cordcal.files._passthrough import Passthrough, PassthroughSchema, concat
 from cordcal.files._places import Places
 from cordcal.files._sources import SAMPLE_ROWS, Source, Span
+from cordcal.files.output import file_identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +157,15 @@ class ScoreFile:
             self._schema = PassthroughSchema(parts, suffix)
 
     @property
+    def identity(self) -> list[list[int | str]]:
+        """What changes if a file that is read does: the parts of the scores, and the features."""
+        path, features = self.path, self._places.features
+        if not Path(path).exists() and parts_of(path) is None:
+            return []  # stdin
+        paths = [*(parts_of(path) or [path]), *([] if features is None else [features])]
+        return [[os.path.basename(each), *file_identity(each)] for each in paths]
+
+    @property
     def own_names(self) -> tuple[str, ...] | None:
         """One name per column in the order of the file, which may be another than that in use."""
         return self._own_names if self.class_names is not None else None
@@ -186,21 +198,25 @@ class ScoreFile:
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
 
-    def batches(self, first: int = 0) -> Iterator[Batch]:
-        """Yield the batches, from number ``first`` on."""
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches, from a row on."""
+        first = next((at for at, span in enumerate(self.spans) if span[1] > start), len(self.spans))
         found = (self._labels, self._weights, self._features)
         wanted = [self.key, *(name for name in found if name is not None)]
         pieces = self._source.pieces(first, wanted, rest=self._places.rest)
         apart = self._features_apart(self.spans[first:])
-        for start, stop in self.spans[first:]:
+        for begin, stop in self.spans[first:]:
             features = None if apart is None else next(apart).values
             # Nothing here may hold on to a batch while the next one is read.
-            yield self._batch(next(pieces), start, stop, features)
+            if begin >= start:
+                yield self._batch(next(pieces), begin, stop, features)
+            else:
+                batch = self._batch(next(pieces), begin, stop, features)
+                yield batch.rows(start - begin, stop - begin)
 
     def along(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """Yield batches of other spans of rows than the file's own."""
-        own = next((at for at, span in enumerate(self.spans) if span[1] > spans[0][0]), 0)
-        batches = self.batches(own)
+        batches = self.batches(spans[0][0])
         held: list[Batch] = []
         for start, stop in spans:
             while not held or held[-1].first + len(held[-1]) < stop:

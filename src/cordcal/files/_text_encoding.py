@@ -6,16 +6,16 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._encoding import Encoded, Encoder, OutputBlock
 from cordcal.files._header import is_number
 from cordcal.files._passthrough import MISSING
+from cordcal.files.encoding import Encoder, OutputBlock, Piece
 
 # What makes a spreadsheet take a cell for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -40,7 +40,7 @@ class CSV(Encoder):
     def _words(self, words: list[str]) -> list[str]:
         return list(map(_guarded, words)) if self.spreadsheet else words
 
-    def encode(self, block: OutputBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Piece:
         """Return the lines, with the shortest digits that read back as the same numbers."""
         kept = block.decision.tolist()
         if self.names is not None:
@@ -59,10 +59,7 @@ class CSV(Encoder):
             ]
             for at, name in enumerate(kept)
         )
-        return Encoded([_lines(lines)], self._head(block), rows=len(block))
-
-    def finish(self, file: BinaryIO, parts: Sequence[tuple[int, bytes]], rows: int) -> None:
-        """Do nothing: the last line ends the file."""
+        return Piece(_lines(lines), len(block), self._head(block))
 
 
 def _guarded(cell: str) -> str:
@@ -87,7 +84,7 @@ def _lines(rows: Any) -> bytes:
 class JSONL(Encoder):
     """An object a line: what is passed on, the decision, the reports, and the rest."""
 
-    def encode(self, block: OutputBlock) -> Encoded:
+    def encode(self, block: OutputBlock) -> Piece:
         """Return the lines, with the shortest digits that read back as the same numbers."""
         passed = {} if block.rest is None else block.rest.columns
         columns = [
@@ -109,7 +106,7 @@ class JSONL(Encoder):
             "{" + ", ".join(f"{keys[key]}: {text}" for key, text in row if text is not None) + "}\n"
             for row in zip(*columns, strict=True)
         )
-        return Encoded(["".join(lines).encode()], b"", rows=len(block))
+        return Piece("".join(lines).encode(), len(block))
 
     def _report(
         self, report: str, values: npt.NDArray[Any]
@@ -120,9 +117,6 @@ class JSONL(Encoder):
             return
         for at, heading in enumerate(self.headings(report, values.shape[1])):
             yield [(heading, text) for text in digits[:, at].tolist()]
-
-    def finish(self, file: BinaryIO, parts: Sequence[tuple[int, bytes]], rows: int) -> None:
-        """Do nothing: the last line ends the file."""
 
 
 def _json(value: Any) -> str | None:

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files._arrow_encoding import Feather, Parquet
-from cordcal.files._encoding import Encoder, Layout, Npy, OutputBlock
 from cordcal.files._passthrough import Passthrough
 from cordcal.files._replacing import naming, replacing
 from cordcal.files._text_encoding import CSV, JSONL
+from cordcal.files.encoding import Encoder, Layout, Npy, OutputBlock
 
 ENCODERS: dict[str, type[Encoder]] = {
     ".npy": Npy,
@@ -84,14 +84,12 @@ def write_probabilities(
         _write_npz(path, block, class_names, overwrite=overwrite)
         return
     encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
-    encoded = encoder.encode(block)
     if str(path) == "-":
-        write_to_stdout([encoded.head, *encoded.body])
+        piece = encoder.encode(block)
+        write_to_stdout([piece.head, piece.body])
         return
     with replacing(path, overwrite=overwrite) as temporary, temporary.open("w+b") as file:
-        file.write(encoded.head)
-        file.writelines(encoded.body)
-        encoder.finish(file, [(len(encoded.head), encoded.footer)], len(block))
+        encoder.write(file, block)
 
 
 def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:

@@ -37,18 +37,18 @@ def read_original(
 
 
 def batches_of(
-    files: Sequence[ScoreFile], first: int = 0, progress: Progress | None = None
+    files: Sequence[ScoreFile], start: int = 0, progress: Progress | None = None
 ) -> Iterator[Parts]:
-    """Yield the same rows of every file, along the first one's batches.
+    """Yield the same rows of every file from a row on, along the first one's batches.
 
-    ``progress`` is told how many rows were given out, of how many.
+    ``progress`` is called with the number of rows done and of all rows.
     """
     one, *others = files
-    spans = one.spans[first:]
-    batches = [one.batches(first), *(other.along(spans) for other in others)]
-    for start, _ in spans:
+    spans = [(max(begin, start), stop) for begin, stop in one.spans if stop > start]
+    batches = [one.batches(start), *(other.along(spans) for other in others)]
+    for begin, _ in spans:
         if progress is not None:
-            progress(start, one.shape[0])
+            progress(begin, one.shape[0])
         yield tuple(map(next, batches))
 
 

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._encoding import Layout, OutputBlock
-from cordcal.files._growing import Record, growing, nothing_left
 from cordcal.files._memory import empty
 from cordcal.files._passthrough import Passthrough, concat
 from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files._writing import encoder_for, write_probabilities
+from cordcal.files.encoding import Layout, OutputBlock
+from cordcal.files.output import Record, nothing_left, resumable_output
 from cordcal.pipeline._overlap import overlapped
 from cordcal.pipeline._pairs import Progress, batches_of, read_original
 from cordcal.pipeline._refusals import OnError, Parts, Refusals
@@ -88,9 +88,9 @@ class Repairer(ABC):
     dtypes: dict[str, np.dtype[Any]]
     """The dtype of each report."""
 
-    def batches(self, first: int, progress: Progress | None = None) -> Iterator[Parts]:
+    def batches(self, start: int, progress: Progress | None = None) -> Iterator[Parts]:
         """Yield the same rows of every file."""
-        return batches_of(list(self.files.values()), first, progress)
+        return batches_of(list(self.files.values()), start, progress)
 
     @abstractmethod
     def reports(self, parts: Parts) -> tuple[OutputBlock, npt.NDArray[Any]]:
@@ -169,6 +169,7 @@ class _Worked:
     """A batch's rows on their way to the output."""
 
     encoded: Any
+    position: int
     changed: int
     skipped: Counter[str]
 
@@ -198,13 +199,14 @@ class _Worker:
                 gathered.add(found[0][0], *found[1])
             del found
         first = batches[0].first
+        position = first + rows
         del batches, parts
         block = gathered.block(self.repairer)
         if rest is not None:
             kept = rest if len(block) == rows else rest.take(block.extra["row"] - first)
             self._check_names(block, kept.names)
             block = replace(block, rest=kept)
-        return _Worked(self.encode(block), gathered.changed, refusals.counts)
+        return _Worked(self.encode(block), position, gathered.changed, refusals.counts)
 
     def _check_names(self, block: OutputBlock, passed: tuple[str, ...]) -> None:
         """Refuse a column that would stand in the output beside one of ours of its name."""
@@ -336,12 +338,14 @@ def apply_model(
     encoder = encoder_for(output, class_names, spreadsheet=spreadsheet, layout=chosen)
     work = _Worker(repairer, encoder.encode, on_error)
     job = _job(repairer, class_names, on_error, spreadsheet, chosen)
-    with growing(output, encoder, job, resume=resume, overwrite=overwrite) as file:
-        there = file.rows
-        for done in overlapped(_hands(repairer.batches(len(file.records), progress)), work):
-            file.append(done.encoded, changed=done.changed, skipped=done.skipped)
+    with resumable_output(output, encoder, job, resume=resume, overwrite=overwrite) as file:
+        resumed = file.rows
+        for done in overlapped(_hands(repairer.batches(file.position, progress)), work):
+            file.append(
+                done.encoded, position=done.position, changed=done.changed, skipped=done.skipped
+            )
             del done
-    return _summary(file.records, repairer.classes, there)
+    return _summary(file.records, repairer.classes, resumed)
 
 
 def _hands(batches: Iterator[Parts]) -> Iterator[list[Parts]]:
@@ -451,13 +455,10 @@ def _job(
 
 
 def _identity(file: ScoreFile) -> Mapping[str, Any]:
-    status = Path(file.path).stat() if Path(file.path).exists() else None
-    size, changed = (None, None) if status is None else (status.st_size, status.st_mtime_ns)
     return {
         "key": file.key,
         "kind": file.kind,
         "columns": file.consumed,
         "rest": file.with_rest,
-        "bytes": size,
-        "modified": changed,
+        "files": file.identity,
     }

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal.evaluate.audit import AuditStream
-from cordcal.files._growing import NothingLeft, nothing_left
 from cordcal.files._locks import open_locked
 from cordcal.files._opening import NoRows
 from cordcal.files._stream import ScoreFile
 from cordcal.files._writing import ENCODERS
+from cordcal.files.output import NothingLeft, file_identity, nothing_left
 from cordcal.pipeline._pairs import batches_of, described
 from cordcal.pipeline._refusals import OnError, Refusals
 from cordcal.pipeline.applying import (
@@ -43,8 +43,8 @@ Open = Callable[[str], ScoreFile]
 Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 """Calls a function for each item, somewhere, and yields the results in the items' order."""
 
-Identity = list[list[int]]
-"""The size of each input and when it was changed: what tells whether a part is the same."""
+Identity = list[list[int | str]]
+"""The `file_identity` of each input of a part."""
 
 _JOURNAL = ".cordcal.journal"
 
@@ -145,14 +145,14 @@ def apply_parts(
     reading = [getattr(reader, "keywords", None) for reader in work.readers]
     options = repr((work.options, work.writing, reading))
     job = {**described_model(work.model), "options": options}
-    parts = {name: _identity(paths) for name, paths in zip(names, inputs, strict=True)}
+    parts = {name: [*map(file_identity, paths)] for name, paths in zip(names, inputs, strict=True)}
     with _journal(target, job, parts, resume=work.resume, overwrite=overwrite) as journal:
         left = [at for at, name in enumerate(names) if name not in journal.done]
         there = sum(record["rows"] for record in journal.done.values())
         items = [(inputs[at], str(target / names[at])) for at in left]
         try:
             for at, done in zip(left, run(work, items), strict=True):
-                journal.note(names[at], parts[names[at]], done)
+                journal.record(names[at], parts[names[at]], done)
         except (KeyboardInterrupt, ClusterFailure) as error:
             whole = f"{len(journal.done)} of {len(names)} parts are whole in {os.fspath(folder)}"
             hint, option = "the same command with {option} does the others", ("resume", "True")
@@ -176,11 +176,6 @@ def _check_suffixes(names: Sequence[str]) -> None:
             )
 
 
-def _identity(paths: Sequence[str]) -> Identity:
-    found = [Path(path).stat() for path in paths]
-    return [[status.st_size, status.st_mtime_ns] for status in found]
-
-
 def _summed(records: Iterable[Mapping[str, Any]], classes: int, there: int) -> Applied:
     skipped: Counter[str] = Counter()
     rows = changed = 0
@@ -193,11 +188,12 @@ def _summed(records: Iterable[Mapping[str, Any]], classes: int, there: int) -> A
 class _Journal:
     """Which parts are done, in memory and on the disk."""
 
-    def __init__(self, file: BinaryIO, done: dict[str, dict[str, Any]]) -> None:
-        self._file, self.done = file, done
+    def __init__(self, folder: Path, file: BinaryIO, done: dict[str, dict[str, Any]]) -> None:
+        self._folder, self._file, self.done = folder, file, done
 
-    def note(self, name: str, identity: Identity, applied: Applied) -> None:
-        self.done[name] = {"input": identity, **applied.to_dict()}
+    def record(self, name: str, identity: Identity, applied: Applied) -> None:
+        output = file_identity(self._folder / name) if applied.rows else None
+        self.done[name] = {"input": identity, "output": output, **applied.to_dict()}
         self._file.write(json.dumps({"part": name, **self.done[name]}).encode() + b"\n")
         self._file.flush()
 
@@ -231,7 +227,7 @@ def _journal(
             file.truncate()
             file.write(json.dumps(job).encode() + b"\n")
             file.flush()
-        yield _Journal(file, done)
+        yield _Journal(folder, file, done)
         path.unlink()
 
 
@@ -288,8 +284,12 @@ def _read(
         name: record
         for name, record in done.items()
         if record.get("input") == parts.get(name)
-        and (not record["rows"] or (folder / name).is_file())
+        and (not record["rows"] or _is_unchanged(folder / name, record.get("output")))
     }
+
+
+def _is_unchanged(output: Path, identity: object) -> bool:
+    return output.is_file() and file_identity(output) == identity
 
 
 # Audits.

@@ -1,0 +1,313 @@
+"""An output that is written piece by piece and can be continued after the process was killed.
+
+Finished pieces go to a hidden file next to the output, and a journal lists them with their
+digests.  Where a file is not just its pieces in a row (Parquet, Feather), they are also joined,
+one by one as they come, in a second hidden file.  What is whole takes the output's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cordcal._errors import InputError, Interrupted
+from cordcal.files._locks import open_locked, open_private
+from cordcal.files._replacing import check_free, naming, publish, target_of
+from cordcal.files.encoding import Encoder, Joiner, Piece, sha256
+
+Record = dict[str, Any]
+"""One line of a journal."""
+
+# Of each end of an input file this many bytes are part of its identity.
+_END_BYTES = 2**16
+
+
+class NothingLeft(InputError):
+    """Every row was refused, which is fine for one of several parts.
+
+    Attributes
+    ----------
+    skipped : Counter
+        How many rows were, by reason.
+    """
+
+    skipped: Counter[str]
+
+
+def nothing_left(
+    output: str | os.PathLike[str], skipped: Iterable[Mapping[str, int]]
+) -> NothingLeft:
+    """Return the error that every row was refused; each block has counted its own by reason."""
+    reason = "would be empty, because no row of the input can be used"
+    error = NothingLeft(os.fspath(output), reason, "fix the rows, or pass others")
+    error.skipped = Counter()
+    for counts in skipped:
+        error.skipped.update(counts)
+    return error
+
+
+def file_identity(path: str | os.PathLike[str]) -> list[int | str]:
+    """Return what changes if a file does: size, times, and a digest of its first and last bytes."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        first = file.read(_END_BYTES)
+        file.seek(max(0, status.st_size - _END_BYTES))
+        digest = sha256(first + file.read(_END_BYTES))
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, digest]
+
+
+class ResumableOutput:
+    """The finished pieces of an output; made by `resumable_output`.
+
+    Attributes
+    ----------
+    records : list of dict
+        One for every piece: its rows, its place, its digest and the arguments of `append`.
+    """
+
+    def __init__(self, name: str, pieces: BinaryIO, journal: BinaryIO) -> None:
+        self._name = name
+        self._pieces, self._journal = pieces, journal
+        self._joiner: Joiner | None = None
+        self.records: list[Record] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return sum(record["rows"] for record in self.records)
+
+    @property
+    def position(self) -> int:
+        """Rows of the input that are done."""
+        return int(self.records[-1]["position"]) if self.records else 0
+
+    def append(self, piece: Piece, *, position: int, changed: int, skipped: dict[str, int]) -> None:
+        """Write a piece, then record in the journal that it is finished.
+
+        Parameters
+        ----------
+        piece : Piece
+            The rows to write.
+        position : int
+            How many rows of the input are done with it.
+        changed : int
+            Rows in which the calibrator predicts another class.
+        skipped : dict of str to int
+            Rows of the input that were skipped, by reason.
+        """
+        end = self.records[-1]["end"] if self.records else 0
+        record: Record = {"position": position, "rows": piece.rows}
+        if piece.rows:
+            if end == 0:
+                end = self._pieces.write(piece.head)
+                record["head"] = sha256(piece.head)
+            record |= {"start": end, "end": end + len(piece.body), "digest": piece.digest}
+            self._pieces.write(piece.body)
+            self._pieces.flush()
+            if self._joiner is not None:
+                self._joiner.append(piece.body)
+        else:
+            record |= {"start": end, "end": end, "digest": ""}
+        record |= {"changed": changed, "skipped": skipped}
+        self._journal.write(json.dumps(record).encode() + b"\n")
+        self._journal.flush()
+        self.records.append(record)
+
+    def restore(self, journal: _Journal, joiner: Joiner | None) -> None:
+        """Continue after the recorded pieces that are there and undamaged."""
+        self._joiner = joiner
+        self._pieces.seek(0)
+        journal_end = journal.job_end
+        for record, record_end in journal.records:
+            if "head" in record and sha256(self._pieces.read(record["start"])) != record["head"]:
+                break
+            body = self._pieces.read(record["end"] - record["start"])
+            if record["rows"]:
+                if sha256(body) != record["digest"]:
+                    break
+                if joiner is not None:
+                    joiner.append(body)
+            self.records.append(record)
+            journal_end = record_end
+        end = self.records[-1]["end"] if self.records else 0
+        for file, size in ((self._pieces, end), (self._journal, journal_end)):
+            file.truncate(size)
+            file.seek(size)
+
+
+@dataclass(frozen=True)
+class _Journal:
+    """A journal that was read: the job, and the records with the end of each line."""
+
+    job: Record
+    records: list[tuple[Record, int]]
+    job_end: int
+
+
+@contextmanager
+def resumable_output(
+    path: str | os.PathLike[str],
+    encoder: Encoder,
+    job: Record,
+    *,
+    resume: bool,
+    overwrite: bool = True,
+) -> Iterator[ResumableOutput]:
+    """Yield an output that becomes ``path`` when the block ends without an error.
+
+    An error removes everything; a killed or interrupted run leaves its pieces, hidden, for the
+    next one (`rows_left_behind`).
+
+    Parameters
+    ----------
+    path : path
+        The output; behind a symbolic link, the file it points to.
+    encoder : Encoder
+        Its format.
+    job : dict
+        What the output is made of; a run with another job does not continue this one.
+    resume : bool
+        Continue an earlier run of the same job, if there was one.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+    """
+    target = target_of(path)
+    pieces_path, joined_path, journal_path = hidden_files(target)
+    with naming(target), _open_journal(journal_path, target) as journal:
+        # Only now: another writer that was just finishing may have made the output.
+        check_free(target, overwrite=overwrite)
+        with ExitStack() as stack:
+            pieces = stack.enter_context(os.fdopen(open_private(pieces_path), "r+b"))
+            output = ResumableOutput(os.fspath(path), pieces, journal)
+            finished, finished_path = pieces, pieces_path
+            if encoder.joins:
+                finished_path = joined_path
+                finished = stack.enter_context(os.fdopen(open_private(joined_path), "r+b"))
+                finished.truncate(0)
+            recorded = _read_journal(journal, journal_path) if resume else None
+            if recorded is not None:
+                _check_job(recorded.job, job, target)
+            else:
+                recorded = _Journal(job, [], _write_job(journal, job))
+            try:
+                with encoder.joiner(finished) if encoder.joins else nullcontext() as joiner:
+                    output.restore(recorded, joiner)
+                    yield output
+                    if not output.rows:
+                        raise nothing_left(path, (record["skipped"] for record in output.records))
+                if joiner is None:
+                    encoder.finish(finished, output.rows)
+                finished.flush()
+                publish(finished_path, target, overwrite=overwrite)
+            except BaseException as error:
+                joined_path.unlink(missing_ok=True)
+                if isinstance(error, KeyboardInterrupt) and output.records:
+                    raise Interrupted(
+                        f"{output.rows:,} rows of {os.fspath(path)} are kept",
+                        "the same command with {option} goes on behind them",
+                        option=("resume", "True"),
+                    ) from error
+                pieces_path.unlink(missing_ok=True)
+                journal_path.unlink()
+                raise
+            pieces_path.unlink(missing_ok=True)
+            journal_path.unlink()
+
+
+def hidden_files(target: Path) -> tuple[Path, Path, Path]:
+    """Return where the pieces, the joined file and the journal are until the output is whole."""
+    pieces, joined, journal = (
+        target.with_name(f".{target.name}.{kind}") for kind in ("partial", "joined", "journal")
+    )
+    return pieces, joined, journal
+
+
+def rows_left_behind(path: str | os.PathLike[str]) -> int:
+    """Return how many rows of an output an interrupted run left, which the next may keep."""
+    pieces, _, notes = hidden_files(target_of(path))
+    try:
+        size = pieces.stat().st_size
+        with notes.open("rb") as journal:
+            recorded = _read_journal(journal, notes)
+    except (OSError, InputError):
+        return 0
+    records = [] if recorded is None else [record for record, _ in recorded.records]
+    return sum(record["rows"] for record in records if record["end"] <= size)
+
+
+@contextmanager
+def _open_journal(path: Path, target: Path) -> Iterator[BinaryIO]:
+    """Open the journal and lock it: only the process that has the lock touches the pieces."""
+    handle = open_locked(path)
+    if handle is None:
+        raise InputError(str(target), "is being written by another process", "wait for it")
+    with os.fdopen(handle, "r+b") as journal:
+        try:
+            yield journal
+        finally:
+            if not os.fstat(handle).st_size:  # made here, and nothing was written
+                path.unlink(missing_ok=True)
+
+
+def _read_journal(journal: BinaryIO, path: Path) -> _Journal | None:
+    """Return a journal's lines; None if it has none.  A kill may have cut the last one short."""
+    records: list[tuple[Record, int]] = []
+    end = 0
+    for line in journal.read().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            end += len(line)
+            records.append((_parse_record(line, path, is_job=not records), end))
+    return _Journal(records[0][0], records[1:], records[0][1]) if records else None
+
+
+def _write_job(journal: BinaryIO, job: Record) -> int:
+    """Begin a journal, and return the end of its first line."""
+    journal.seek(0)
+    journal.truncate()
+    end = journal.write(json.dumps(job).encode() + b"\n")
+    journal.flush()
+    return end
+
+
+def _parse_record(line: bytes, path: Path, *, is_job: bool) -> Record:
+    """Return one line of a journal, or refuse it."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or not (is_job or _describes_piece(record)):
+        raise InputError(
+            str(path),
+            "is not a journal of an interrupted run",
+            "remove it, or start anew without {option}",
+            option=("resume", "True"),
+        )
+    return record
+
+
+def _describes_piece(record: Record) -> bool:
+    skipped, start, end = record.get("skipped"), record.get("start"), record.get("end")
+    if not isinstance(skipped, dict) or not isinstance(record.get("digest"), str):
+        return False
+    numbers = [start, end, *(record.get(name) for name in ("rows", "changed", "position"))]
+    are_counts = all(type(each) is int and each >= 0 for each in [*numbers, *skipped.values()])
+    return are_counts and start <= end  # type: ignore[operator]
+
+
+def _check_job(recorded: Record, job: Record, target: Path) -> None:
+    # JSON turns tuples into lists: compare what was written with what would be.
+    now = json.loads(json.dumps(job))
+    differs = sorted(name for name in {*recorded, *now} if recorded.get(name) != now.get(name))
+    if differs:
+        raise InputError(
+            str(target),
+            f"was begun with another {' and '.join(differs)}",
+            "finish it as it was begun, or start anew without {option}",
+            option=("resume", "True"),
+        )
