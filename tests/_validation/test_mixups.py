@@ -78,7 +78,7 @@ COMPARISON = cordcal.compare(LOGITS, LABELS, "ts")
     ("mistake", "argument", "fact"),
     [
         (lambda: write_html("r.html", COMPARISON, title="t"), "path", "Comparison"),
-        (lambda: write_html(COMPARISON, "r.html"), "data", "Comparison"),
+        (lambda: write_html(COMPARISON.to_dict(), "r.html"), "data", "dict"),
         (lambda: cordcal.compare(LOGITS, LABELS, "ts", seed="0"), "seed", "'0'"),
         (lambda: cordcal.audit(P, Q, LABELS, seed=-1), "seed", "-1"),
     ],

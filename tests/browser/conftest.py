@@ -61,7 +61,7 @@ def comparison() -> cordcal.evaluate.comparison.Comparison:
 @pytest.fixture(scope="session")
 def report(comparison: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_html(comparison.to_dict(), path, title=f"Title {EVIL}", source=f"{EVIL}.npz")
+    write_html(comparison, path, title=f"Title {EVIL}", source=f"{EVIL}.npz")
     return path
 
 

@@ -56,7 +56,7 @@ UNREADABLE = """() => {
 
 def written(folder: Path, found: Any, name: str) -> Path:
     path = folder / f"{name}.html"
-    write_html(found.to_dict(), path, title=f"Report {name}", source="scores.npz")
+    write_html(found, path, title=f"Report {name}", source="scores.npz")
     return path
 
 
@@ -169,9 +169,9 @@ def test_every_class_has_its_diagram_and_counts(page: Any, named: Any) -> None:
     assert panels.count() == len(NAMES)
     for panel, each in zip(panels.all(), classes, strict=True):
         text = panel.locator("figcaption").inner_text()
-        assert each["name"] in text
+        assert each.name in text
         assert f"{each['rows']:,} rows, {each['decided']:,} predicted" in text
-        assert panel.locator("path.line").count() == len(each["bins"])
+        assert panel.locator("path.line").count() == len(each.bins)
     panels.first.locator("svg").focus()
     assert "ECE of the class: original" in page.inner_text("#tip")
 
@@ -202,7 +202,7 @@ def test_abstention_groups_and_shares_tell_the_results_numbers(page: Any, named:
 
 def test_the_reading_asks_whether_calibration_is_needed(page: Any, named: Any) -> None:
     text = page.inner_text(".lead")
-    sentences = named[0].to_dict()["need"]
+    sentences = [named[0].report_data().need]
     assert sentences
     for sentence in sentences:
         assert sentence in text
@@ -273,12 +273,12 @@ def test_every_calibrator_tells_its_classes(browser: Any, sizes: Any) -> None:
             "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
         )
         assert rows == [
-            [each["name"], *(str(each[count]) for count in ("rows", "decided", "left", "joined"))]
-            + [f"{100 * gap:.3f}" for gap in each["ece"].values()]
+            [each.name, *map(str, (each.rows, each.decided, each.left, each.joined))]
+            + [f"{100 * gap:.3f}" for gap in each.ece.values()]
             for each in classes
         ]
         assert "only for" not in detail.inner_text()
-        for report, bins in classes[0]["bins"].items():
+        for report, bins in classes[0].bins.items():
             marks = detail.locator(f".class-chosen .mark.{report}")
             assert marks.count() == len(bins)
             share, frequency, count = bins[0]

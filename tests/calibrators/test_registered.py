@@ -74,7 +74,7 @@ def test_a_comparison_and_its_report_show_it(rows: Any) -> None:
     comparison = cordcal.compare(*rows, ["ts", "tilt"])
     assert comparison["tilt"].changes.n_changed > 0
     assert comparison["tilt"].repaired["accuracy"] == comparison.uncalibrated["accuracy"]
-    page = render(comparison.to_dict(), title="mine")
+    page = render(comparison, title="mine")
     assert "Tilted logits" in page
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from cordcal._numeric.arrays import softmax
 from cordcal.calibrators import available, make
 from cordcal.calibrators.temperature import TemperatureScaling
 from cordcal.evaluate.compare import choose_calibrators
+from cordcal.evaluate.comparison import shifted_interval
 from cordcal.report import write_html
+from cordcal.report.columns import OUTPUT_NAMES
 from errors import refused
 
 
@@ -306,8 +309,11 @@ def test_fingerprint_tells_what_was_measured() -> None:
 def test_tables_for_papers_and_notebooks(comparison) -> None:
     markdown = comparison.to_markdown(["nll"], intervals=False)
     best = comparison.best["nll"]
-    assert f"| {best.key} | {best.report} | 0.00 | **{best.value:.4f}** |" in markdown
-    assert markdown.count("\n| ts |") == 1  # one report, since it keeps decisions
+    output = OUTPUT_NAMES[best.report]
+    assert re.search(rf"\| \**{best.key}\** \| \**{output}\** \| \*\*{best.value:.4f}", markdown)
+    assert len(re.findall(r"\n\| \**ts\** \|", markdown)) == 1  # one output: it needs no repair
+    values = [float(line.split("|")[3].strip(" *")) for line in markdown.splitlines()[2:-2]]
+    assert values == sorted(values)
     assert r"\textbf{" in comparison.to_latex()
     drawn = comparison.replicates("vs", "direct", "nll")
     centred = drawn - drawn.mean() + comparison["vs"].direct["nll"]
@@ -430,7 +436,7 @@ def test_a_map_that_ties_all_classes_does_not_keep_decisions_by_itself(tmp_path:
     assert ("ets", "repaired") in result.preserving()
     # Equal probabilities stay equal under ts, so the rows keep their decisions.
     assert result["ts"].keeps_decisions
-    write_html(result.to_dict(), tmp_path / "report.html")
+    write_html(result, tmp_path / "report.html")
 
 
 class Coarse(TemperatureScaling):
@@ -458,3 +464,12 @@ def test_a_new_tie_does_not_keep_decisions_either() -> None:
     )
     assert result["coarse"].changes.n_changed == 0
     assert not result["coarse"].keeps_decisions
+
+
+def test_a_shifted_interval_stays_in_the_metrics_range() -> None:
+    def ends(value: float, drawn: list[float]) -> tuple[float, float]:
+        return shifted_interval(value, np.array(drawn))
+
+    assert ends(0.999, [0.99, 1.0, 1.0])[1] == 1.0  # an accuracy
+    assert ends(0.01, [0.01, 0.05, 0.09])[0] == 0.0  # a binned error, larger in resamples
+    assert ends(-0.5, [-0.7, -0.5, -0.3])[0] < -0.5  # a measure of one's own

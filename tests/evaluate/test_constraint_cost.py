@@ -77,6 +77,18 @@ def test_no_repair_of_the_kind_is_better() -> None:
     assert found.to_dict()["cost"] == found.kept - found.free
 
 
+def test_the_smallest_loss_is_the_smallest_of_all_repairs() -> None:
+    direct = np.array([[0.6, 0.4], [0.3, 0.7], [0.8, 0.2]])
+    decision, labels = np.array([0, 0, 0]), np.array([0, 0, 1])
+    alone = measure_constraint_cost(direct, decision, labels)
+    with_repairs = measure_constraint_cost(
+        direct, decision, labels, cord=alone.kept - 0.01, lift=alone.kept + 0.01
+    )
+    assert with_repairs.kept == with_repairs.cord == alone.kept - 0.01
+    assert with_repairs.free <= with_repairs.kept
+    assert with_repairs.free <= alone.free
+
+
 def test_certain_rows_are_no_trouble() -> None:
     direct = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]])
     found = measure_constraint_cost(direct, np.array([0, 0, 2]), np.array([1, 0, 2]))

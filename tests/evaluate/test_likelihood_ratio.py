@@ -9,7 +9,12 @@ from scipy import optimize, stats
 import cordcal
 from cordcal._validation.scores import CheckedScores
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
-from cordcal.evaluate.likelihood_ratio import calibration_tests, describe_tests
+from cordcal.evaluate.likelihood_ratio import (
+    LikelihoodRatio,
+    calibration_tests,
+    describe_need,
+    describe_tests,
+)
 
 
 def fit_cache(logits: np.ndarray, labels: np.ndarray) -> FitCache:
@@ -42,7 +47,19 @@ def test_the_statistic_is_twice_the_gain_in_log_likelihood() -> None:
     assert ts.statistic == pytest.approx(2 * (loss(1.0) - best), abs=1e-6)
     assert ts.p_value == pytest.approx(stats.chi2.sf(ts.statistic, 1))
     assert ts.needed
-    assert "Calibration is needed" in describe_tests([ts])[0]
+    assert describe_tests([ts])[0].startswith("One temperature: likelihood ratio")
+    assert describe_need([ts]).startswith("Yes: one temperature")
+
+
+def test_one_verdict_for_several_tests() -> None:
+    def test(key: str, p_value: float) -> LikelihoodRatio:
+        return LikelihoodRatio(key, 1.0, 1, p_value, 100)
+
+    assert describe_need([]) == ""
+    assert describe_need([test("ts", 0.3), test("vs", 1e-5)]).startswith("Yes: a scale and a bias")
+    # Two tests share the level of 5 %.
+    assert describe_need([test("ts", 0.03), test("vs", 0.5)]).startswith("There is no sign")
+    assert describe_need([test("ts", 0.03)]).startswith("Yes: ")
 
 
 def test_p_values_are_uniform_where_nothing_is_needed() -> None:
@@ -66,4 +83,5 @@ def test_a_comparison_carries_them() -> None:
     assert [test.key for test in found.needed] == ["ts"]
     data = found.to_dict()
     assert data["needed"][0]["needed"] is True
-    assert "p < " in data["need"][0] or "p = " in data["need"][0]
+    assert data["need"].startswith("Yes: ")
+    assert "p < " in data["need"] or "p = " in data["need"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import cordcal
 from cordcal import metrics
 from cordcal.evaluate import pictures
-from cordcal.evaluate.groups import MIN_ROWS_PER_GROUP
 from cordcal.metrics.risk import aurc_influence, risk_curve
 from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.report.data import MIN_ROWS_PER_GROUP
 from errors import refused
 
 
@@ -48,23 +50,23 @@ def reports(rows):
 def test_classes_are_counted_and_measured(comparison, reports) -> None:
     both, labels = reports
     classes = comparison["irova"].pictures.classes.to_list(whole=True)
-    assert [each["name"] for each in classes] == list("abcde")
+    assert [each.name for each in classes] == list("abcde")
     moved = both.direct.argmax(axis=1)
     for index, each in enumerate(classes):
-        assert each["rows"] == np.sum(labels == index)
-        assert each["decided"] == np.sum(both.decision == index)
-        assert each["left"] == np.sum((both.decision == index) & (moved != index))
-        assert each["joined"] == np.sum((both.decision != index) & (moved == index))
+        assert each.rows == np.sum(labels == index)
+        assert each.decided == np.sum(both.decision == index)
+        assert each.left == np.sum((both.decision == index) & (moved != index))
+        assert each.joined == np.sum((both.decision != index) & (moved == index))
         for report, values in (("direct", both.direct), ("repaired", both.repaired)):
             found = metrics.class_reliability(values, labels, index)
-            assert each["ece"][report] == pytest.approx(found.ece, abs=1e-12)
+            assert each.ece[report] == pytest.approx(found.ece, abs=1e-12)
             coarse = metrics.class_reliability(values, labels, index, bins=5)
             filled = coarse.count > 0
-            bins = np.array(each["bins"][report])
+            bins = np.array(each.bins[report])
             assert bins[:, 2] == pytest.approx(coarse.count[filled])
             assert bins[:, 0] == pytest.approx(coarse.confidence[filled], abs=1e-4)
             assert bins[:, 1] == pytest.approx(coarse.accuracy[filled], abs=1e-4)
-    mean = np.mean([each["ece"]["repaired"] for each in classes])
+    mean = np.mean([each.ece["repaired"] for each in classes])
     assert mean == pytest.approx(comparison["irova"].repaired["classwise_ece"], abs=1e-12)
 
 
@@ -144,7 +146,7 @@ def test_many_classes_are_whole_for_the_best_while_there_is_room(monkeypatch) ->
     assert all(entry["classes"][0]["bins"] for entry in data["calibrators"])
     # With room for two, the first looked at and the best of the others by NLL are whole.
     monkeypatch.setattr(pictures, "_MAX_LINES", 7 * 100 + 4 * 40)
-    other = found.to_dict()
+    other = replace(found).to_dict()
     best = sorted(
         {entry.key: (entry.lift or entry.repaired)["nll"] for entry in found}.items(),
         key=lambda pair: (pair[0] != data["focus"], pair[1]),
@@ -152,7 +154,7 @@ def test_many_classes_are_whole_for_the_best_while_there_is_room(monkeypatch) ->
     for entry in other["calibrators"]:
         whole = entry["key"] in [key for key, _ in best[:2]]
         assert all(bool(each["bins"]) == whole for each in entry["classes"])
-        assert whole or all(each["left"] + each["joined"] for each in entry["classes"])
+        assert whole or all(each.left + each.joined for each in entry["classes"])
 
 
 def test_a_blend_tells_its_shares(rows) -> None:

@@ -13,7 +13,7 @@ import cordcal
 from cordcal._numeric.arrays import softmax
 from cordcal.cli import main
 from cordcal.evaluate.fingerprint import Fingerprint
-from cordcal.evaluate.pictures import Pictures
+from cordcal.evaluate.pictures import pictures_of
 from cordcal.files import open_scores
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.summary import measure_probabilities
@@ -94,7 +94,7 @@ def test_the_pictures_are_those_in_memory(
         name: measure_probabilities(ProbabilityMatrix.from_array(values, name), labels, None)
         for name, values in reports.items()
     }
-    wanted = Pictures.of(
+    wanted = pictures_of(
         original, Outputs(direct, repaired, decision), names, measured, labels=labels
     ).to_dict()
     found = audited.pictures.to_dict()

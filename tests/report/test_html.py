@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from typing import ClassVar
 
@@ -12,10 +14,11 @@ import pytest
 import cordcal
 from cordcal._numeric.arrays import softmax
 from cordcal.evaluate.audit import AuditStream
-from cordcal.evaluate.pictures import audit_data
+from cordcal.metrics.binned import ClassBins
 from cordcal.report import render
 from cordcal.report._svg import Axis, Drawing
 from cordcal.report.charts import number
+from cordcal.report.data import ReportData
 
 EVIL = "<script>alert(1)</script>\"'"
 
@@ -67,13 +70,13 @@ def logits_and_labels() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def comparison(logits_and_labels) -> dict:
+def comparison(logits_and_labels) -> ReportData:
     found = cordcal.compare(*logits_and_labels, ["ts", "irova"], class_names=["a", EVIL, "c"])
-    return found.to_dict()
+    return found.report_data()
 
 
 @pytest.fixture(params=["labelled", "unlabelled", "unchanged"])
-def audited(request, logits_and_labels) -> dict:
+def audited(request, logits_and_labels) -> ReportData:
     logits, labels = logits_and_labels
     truth = None if request.param == "unlabelled" else labels
     original = softmax(logits)
@@ -83,7 +86,9 @@ def audited(request, logits_and_labels) -> dict:
     names = ["a", EVIL, "c"]
     audit = stream.result(class_names=names, fitted_here=True, level=0.95, resamples=20, seed=0)
     pictures = stream.pictures(names)
-    return audit_data(audit, pictures, name=EVIL, fingerprint="600:0", class_names=tuple(names))
+    return audit.report_data_with(
+        pictures, name=EVIL, fingerprint="600:0", class_names=tuple(names)
+    )
 
 
 def check(text: str) -> Page:
@@ -99,7 +104,7 @@ def check(text: str) -> Page:
     return page
 
 
-def test_a_comparison(comparison: dict) -> None:
+def test_a_comparison(comparison: ReportData) -> None:
     page = check(render(comparison, title=EVIL, source=EVIL))
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
@@ -107,46 +112,74 @@ def test_a_comparison(comparison: dict) -> None:
     assert set(named) <= set(ids)
 
 
-def test_an_audit(audited: dict) -> None:
+def test_an_audit(audited: ReportData) -> None:
     text = render(audited, title="Audit", source="p.npz against q.npz")
     check(text)
-    assert ("Direct and repaired, in numbers" in text) == audited["has_labels"]
+    assert ("Direct and repaired, in numbers" in text) == audited.has_labels
     # One pair is not "every calibrator", and there is nothing to sort or to choose.
     assert "Every calibrator" not in text
     assert "Choose a heading" not in text
-    changed = bool(audited["calibrators"][0]["changes"]["n_changed"])
-    assert ("needs no repair" in text) == (audited["has_labels"] and not changed)
-    if audited["has_labels"] and changed:
-        assert re.search(r"uncalibrated \d+\.\d+\u00a0%", text)
+    changed = bool(audited.calibrators[0].changes.n_changed)
+    assert ("needs no repair" in text) == (audited.has_labels and not changed)
+    if audited.has_labels and changed:
+        assert re.search(r"before:\u00a0\d+\.\d+\u00a0%", text)
 
 
-def test_many_classes_and_calibrators_stay_small(comparison: dict) -> None:
-    keeps, moves = comparison["calibrators"]
-    row = {**moves["rows"][0], "label": "x" * 20, "decision": "y" * 20}
-    each = {**moves["classes"][0], "name": "z" * 20}
-    move = {**moves["moves"][0], "source": "x" * 20, "target": "y" * 20}
-    many = {"rows": [row] * 100, "moves": [move] * 40, "classes": [{**each, "bins": {}}] * 40}
-    # As many as there are calibrators, half of which keep decisions by themselves.
-    crowd = [{**keeps, "key": f"keeps {place}", "classes": []} for place in range(14)]
-    crowd += [{**moves, **many, "key": f"moves {place}"} for place in range(13)]
-    crowd.append({**moves, **many, "key": "focus", "classes": [each] * 100})
-    changes = {"calibrators": crowd, "n_classes": 100, "focus": "focus"}
-    text = render({**comparison, **changes}, title="Many")
+def test_many_classes_and_calibrators_stay_small(comparison: ReportData) -> None:
+    keeps, moves = comparison.calibrators
+    pictures = moves.pictures
+    names = [f"{index:020d}" for index in range(100)]
+    table = pictures.classes
+    wide = replace(
+        table,
+        names=names,
+        rows=np.resize(table.rows, 100),
+        decided=np.resize(table.decided, 100),
+        left=np.resize(table.left, 100),
+        joined=np.resize(table.joined, 100),
+        bins={
+            output: ClassBins(*(np.resize(sums, (len(sums), 100)) for sums in vars_of(bins)))
+            for output, bins in table.bins.items()
+        },
+    )
+    row = replace(pictures.rows[0], label="x" * 20, decision="y" * 20)
+    move = replace(pictures.moves[0], source="x" * 20, target="y" * 20)
+    many = replace(pictures, rows=(row,) * 100, moves=(move,) * 40, classes=wide)
+    # As many as there are calibrators, half of which keep predictions by themselves.
+    crowd = [replace(keeps, key=f"keeps {place}") for place in range(14)]
+    crowd += [replace(moves, pictures=many, key=f"moves {place}") for place in range(13)]
+    crowd.append(replace(moves, pictures=many, key="focus"))
+    crowd = [replace(entry, pictures=replace(entry.pictures, classes=wide)) for entry in crowd]
+    data = replace(
+        comparison,
+        calibrators=tuple(crowd),
+        n_classes=100,
+        focus="focus",
+        listed=frozenset(["focus"]),
+    )
+    text = render(data, title="Many")
     check(text)
     # Where a reader looks for the classes of the others, the page says why they are not there.
     said = "every class with its diagram is shown only for focus."
     assert text.count(said) == len(crowd) - 1
 
 
-def test_one_rendering_is_as_the_next(comparison: dict) -> None:
-    assert render(comparison, title="t") == render(comparison, title="t")
+def vars_of(bins: ClassBins) -> tuple[np.ndarray, ...]:
+    return bins.weight, bins.mass, bins.hits
 
 
-def test_text_and_table_round_alike(comparison: dict) -> None:
+def test_one_rendering_is_as_the_next(comparison: ReportData) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    first, second = (render(comparison, title="t", created=moment) for _ in range(2))
+    assert first == second
+    assert "2026-01-02 03:04 UTC" in first
+
+
+def test_text_and_table_round_alike(comparison: ReportData) -> None:
     text = render(comparison, title="t")
     for measure, digits in (("accuracy", 2), ("ece", 2)):
-        written = f"{100 * comparison['uncalibrated'][measure]:.{digits}f}"
-        assert any(written in sentence for sentence in comparison["reading"])
+        written = f"{100 * comparison.uncalibrated[measure]:.{digits}f}"
+        assert any(written in sentence for sentence in comparison.reading)
         assert f"<span>{written}</span>" in text
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from cordcal.evaluate import tables
 from cordcal.report.tables import Entry, Part, Table, html, latex, markdown
 
 
@@ -55,24 +52,3 @@ def test_html_escapes_names_and_keeps_emphasis() -> None:
     assert "<script>" not in written
     assert "<td><strong>&lt;script&gt;</strong><sup>**</sup> ▼</td>" in written
     assert "<th>&lt;i&gt;</th>" in written
-
-
-def test_a_moved_interval_stays_in_the_measures_range() -> None:
-    class Compared:
-        def __init__(self, value: float, drawn: list[float]) -> None:
-            self.value, self.drawn = value, np.array(drawn)
-
-        def measures(self, key: str, report: str) -> dict[str, float]:
-            return {"m": self.value}
-
-        def replicates(self, key: str, report: str, measure: str) -> np.ndarray:
-            return self.drawn
-
-    def ends(value: float, drawn: list[float]) -> tuple[float, float]:
-        found = tables._interval(Compared(value, drawn), ("ts", "direct"), "m")
-        assert found is not None
-        return found
-
-    assert ends(0.999, [0.99, 1.0, 1.0])[1] == 1.0  # an accuracy
-    assert ends(0.01, [0.01, 0.05, 0.09])[0] == 0.0  # a binned error, larger in resamples
-    assert ends(-0.5, [-0.7, -0.5, -0.3])[0] < -0.5  # a measure of one's own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import sys
@@ -10,9 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cordcal._errors import InputError
+
+if TYPE_CHECKING:
+    from cordcal.report.data import FileDigest
 
 INPUTS = (
     "scores",
@@ -208,3 +212,13 @@ def check_report(path: Path, *, force: bool) -> None:
     """Refuse a path to which no HTML report can be written, before any work is done."""
     check_suffix(path, "an HTML page", ".html", ".htm")
     check_output(path, force=force)
+
+
+def file_digest(path: str) -> FileDigest:
+    """Return the size and the SHA-256 of a file, for a report."""
+    from cordcal.report.data import FileDigest
+
+    with Path(path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = file.tell()
+    return FileDigest(Path(path).name, size, digest)

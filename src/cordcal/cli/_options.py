@@ -74,6 +74,10 @@ AllowImportOption = Annotated[
 WideOption = Annotated[
     bool, typer.Option("--wide", help="Print all columns, even on a narrow terminal.")
 ]
+AllOption = Annotated[
+    bool,
+    typer.Option("--all", help="Print every row of the table, and what else the rows show."),
+]
 StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Exit with code 1 if the result lists anything to check first."),

@@ -108,11 +108,9 @@ def audit(
 def _write_report(
     result: Any, report: Path, original: str, direct: str, names: Any, *, force: bool
 ) -> None:
-    from cordcal.evaluate.pictures import audit_data
     from cordcal.report import write_html
 
-    data = audit_data(
-        result.audit,
+    data = result.audit.report_data_with(
         result.pictures,
         name=Path(direct).name,
         fingerprint=result.fingerprint,

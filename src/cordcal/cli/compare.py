@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +13,12 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, progress, show, show_json
-from cordcal.cli._files import check_report
+from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import read_calibration_rows, read_groups, require_labels
 from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
+    AllOption,
     AllowImportOption,
     ForceOption,
     GroupsColumnOption,
@@ -35,8 +38,10 @@ from cordcal.cli._options import (
 
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes
+    from cordcal.evaluate.comparison import Comparison
     from cordcal.files import Scores
     from cordcal.pipeline._refusals import OnError
+    from cordcal.report.data import SuggestedCommand
 
 TITLE = "Which calibrator to use, and how it changes predictions"
 
@@ -78,6 +83,7 @@ def compare(
     force: ForceOption = False,
     json: JsonOption = False,
     wide: WideOption = False,
+    all_rows: AllOption = False,
     strict: StrictOption = False,
 ) -> None:
     """Fit calibrators on one part of the rows and compare them on the other part."""
@@ -127,7 +133,17 @@ def compare(
     source = Path(calibration.path).name
     if evaluation is not None:
         source = f"{source}, evaluated on {Path(evaluation).name}"
-    present(comparison, report, source=source, json=json, force=force, wide=wide, step=step)
+    present(
+        comparison,
+        report,
+        source=source,
+        files=(scores, evaluation),
+        step=step,
+        json=json,
+        force=force,
+        wide=wide,
+        all_rows=all_rows,
+    )
     if strict and comparison.concerns:
         raise typer.Exit(1)
 
@@ -167,31 +183,56 @@ def _calibrator(text: str, allow_import: bool) -> Any:
 
 
 def present(
-    comparison: Any,
+    comparison: Comparison,
     report: Path | None,
     *,
     source: str,
+    files: Sequence[str | None] = (),
+    step: SuggestedCommand | None,
     json: bool,
     force: bool,
     wide: bool,
-    step: Any = None,
+    all_rows: bool,
 ) -> None:
-    """Print a comparison, and write its HTML report if requested."""
-    data = {**comparison.to_dict(), "next_step": None if step is None else step.to_dict()}
+    """Print a comparison, the answer first, and write its HTML report if requested.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The result.
+    report : Path or None
+        The HTML file to write.
+    source : str
+        Where the scores came from.
+    files : sequence of str or None
+        The files that were read, for the digests in the report.
+    step : SuggestedCommand or None
+        What to run next.
+    json, force, wide, all_rows : bool
+        The options of the command.
+    """
+    data = replace(comparison.report_data(), next_step=step)
     if report is not None:
         from cordcal.report import write_html
 
-        write_html(data, report, title=TITLE, source=source, overwrite=force)
+        digests = tuple(file_digest(name) for name in files if name and Path(name).is_file())
+        page = replace(data, files=digests)
+        write_html(page, report, title=TITLE, source=source, overwrite=force)
     if json:
-        show_json(data)
+        show_json({**comparison.to_dict(), "next_step": None if step is None else step.to_dict()})
         return
-    show(comparison, wide=wide)
-    show(comparison.interpret())
-    for key, reason in comparison.left_out.items():
-        echo(f"not run: {key}: {reason}")
-    if report is not None:
-        echo(f"report: {report}")
+    from cordcal.report import terminal
+
+    caveats = terminal.caveats_text(caveat.sentence for caveat in data.concerns)
+    answer = terminal.comparison_answer(data, "" if report is None else str(report))
+    show(*caveats, answer, wide=wide)
     if step is not None:
-        echo("next step, in a terminal or in Python:")
-        for line in (*step.shell, *step.python):
+        echo("Next")
+        for line in step.shell:  # unbroken, to be copied
             echo(f"  {line}")
+    if all_rows:
+        show("", terminal.Bullets(data.reading), wide=wide)
+    table = terminal.comparison_table(data, all_rows=all_rows, hint="--all shows")
+    show("", table, wide=wide)
+    for key, reason in data.left_out.items():
+        echo(f"not run: {key}: {reason}")

@@ -11,7 +11,7 @@ import typer
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo_heading, progress
 from cordcal.cli._files import check_report
-from cordcal.cli._options import JsonOption, WideOption
+from cordcal.cli._options import AllOption, JsonOption, WideOption
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def demo(
     ] = Path("cordcal-demo.html"),
     json: JsonOption = False,
     wide: WideOption = False,
+    all_rows: AllOption = False,
 ) -> None:
     """Run the comparison on scikit-learn's digits: train, calibrate, repair, compare."""
     check_report(report, force=True)
@@ -44,7 +45,16 @@ def demo(
         comparison = compare_on_digits(advance)
     step = comparison.next_step()  # as for scores in a file
     source = "scikit-learn's digits"
-    present(comparison, report, source=source, json=json, force=True, wide=wide, step=step)
+    present(
+        comparison,
+        report,
+        source=source,
+        step=step,
+        json=json,
+        force=True,
+        wide=wide,
+        all_rows=all_rows,
+    )
 
 
 def compare_on_digits(progress: Callable[[str], None] | None = None) -> Comparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from cordcal._validation.names import (
     integer_column_names,
 )
 from cordcal._validation.scores import as_matrix, check_same_shape
-from cordcal.evaluate.audit_result import Audit, ChangedRow, GroupChanges, MeasureComparison
+from cordcal.evaluate.audit_result import Audit, GroupChanges, MeasureComparison
 from cordcal.evaluate.caveats import Caveat, audit_caveats
 from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.fingerprint import Fingerprint
@@ -37,9 +37,7 @@ from cordcal.metrics.stream import require_rows
 from cordcal.metrics.summary import MeasuredProbabilities, MetricsStream
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
-
-if TYPE_CHECKING:
-    from cordcal.evaluate.pictures import Pictures
+from cordcal.report.data import ChangedRow, Pictures
 
 __all__ = ["Audit", "ChangedRow", "GroupChanges", "MeasureComparison", "audit"]
 
@@ -351,7 +349,7 @@ class AuditStream:
 
     def pictures(self, class_names: Sequence[str] | None = None) -> Pictures:
         """Return the data of the report's figures; call `result` first."""
-        from cordcal.evaluate.pictures import Pictures
+        from cordcal.evaluate.pictures import pictures_of_rows
 
         columns, changed = self._concatenate(class_names)
         confidences = {
@@ -361,7 +359,7 @@ class AuditStream:
         }
         masses = {name: columns[name] for name in _OUTPUTS}
         rows = columns.get("row")
-        return Pictures.of_rows(changed, masses, confidences, self._results, rows)
+        return pictures_of_rows(changed, masses, confidences, self._results, rows)
 
     def result(
         self,

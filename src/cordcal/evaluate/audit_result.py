@@ -13,6 +13,7 @@ from cordcal._errors import InputError
 from cordcal.evaluate.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
 from cordcal.report import tables
+from cordcal.report.data import ChangedRow, Entry, Interval, Json, Pictures, ReportData
 from cordcal.report.terminal import Column, FittingTable
 
 if TYPE_CHECKING:
@@ -38,39 +39,9 @@ class GroupChanges:
     group: str
     changes: DecisionChanges
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the record as plain Python values."""
         return {"group": self.group, **self.changes.to_dict()}
-
-
-@dataclass(frozen=True)
-class ChangedRow:
-    """A row whose prediction the direct probabilities change.
-
-    Attributes
-    ----------
-    row : int
-        Its index.
-    decision, direct_decision, label : str
-        The original prediction, the direct one, and the true class (None without labels).
-    original_mass, direct_mass, repaired_mass : float
-        The probabilities of the original prediction.
-    direct_confidence : float
-        The direct probability of the direct prediction.
-    """
-
-    row: int
-    decision: str
-    direct_decision: str
-    label: str | None
-    original_mass: float
-    direct_mass: float
-    repaired_mass: float
-    direct_confidence: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -109,7 +80,7 @@ class MeasureComparison:
         rises = self.low > 0.0
         return "worse" if rises == METRICS[self.measure].lower_is_better else "better"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the record as plain Python values."""
         return {**asdict(self), "verdict": self.verdict}
 
@@ -262,7 +233,7 @@ class Audit:
             )
         return lines
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return everything as plain Python values, ready for JSON."""
         return {
             "n": self.n,
@@ -285,6 +256,69 @@ class Audit:
             "concerns": [caveat.to_dict() for caveat in self.concerns],
             "interpretation": self.interpret(),
         }
+
+    def report_data_with(
+        self,
+        pictures: Pictures,
+        *,
+        name: str,
+        fingerprint: str,
+        class_names: tuple[str, ...] | None = None,
+    ) -> ReportData:
+        """Return what the report shows.
+
+        Parameters
+        ----------
+        pictures : Pictures
+            The data of the figures of the same rows.
+        name : str
+            The name of the audited calibrator.
+        fingerprint : str
+            Identifies the audited rows.
+        class_names : tuple of str, optional
+            One name per column.
+        """
+
+        def values(output: str) -> dict[str, float]:
+            return {metric.measure: getattr(metric, output) for metric in self.measures}
+
+        entry = Entry(
+            key=name,
+            name="the audited calibrator",
+            keeps_decisions=False,
+            direct=values("direct"),
+            repaired=values("repaired"),
+            lift=None,
+            changes=self.changes,
+            gain={
+                # An audit has repaired minus direct, a comparison direct minus repaired.
+                metric.measure: Interval(-metric.difference, -metric.high, -metric.low)
+                for metric in self.measures
+                if metric.low is not None and metric.high is not None
+            },
+            lift_gain={},
+            pictures=pictures,
+        )
+        headline, *sentences = self._sentences()
+        return ReportData(
+            n_calibration=None,
+            n_evaluation=self.n,
+            n_classes=self.n_classes,
+            class_names=class_names,
+            settings={
+                "repair fitted on": "the audited rows" if self.fitted_here else "other rows",
+                "bootstrap resamples": str(self.resamples),
+                "seed": str(self.seed),
+            },
+            fingerprint=fingerprint,
+            uncalibrated=values("original"),
+            calibrators=(entry,),
+            headline=headline,
+            reading=tuple(sentences),
+            concerns=self.concerns,
+            focus=name,
+            listed=frozenset([name]),
+        )
 
     def to_frame(self, table: str = "measures") -> pd.DataFrame:
         """Return one of the tables as a data frame.

@@ -36,12 +36,12 @@ from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
 from cordcal.calibrators.registry import is_network, takes_features
 from cordcal.evaluate.caveats import Caveat, overlap, split_caveats
-from cordcal.evaluate.comparison import Comparison, Entry, Interval, interval_of
-from cordcal.evaluate.constraint_cost import ConstraintCost, measure_constraint_cost, share_at_end
+from cordcal.evaluate.comparison import Comparison, interval_of
+from cordcal.evaluate.constraint_cost import measure_constraint_cost, share_at_end
 from cordcal.evaluate.fingerprint import Fingerprint, codes_of
 from cordcal.evaluate.groups import Groups, few_groups
 from cordcal.evaluate.likelihood_ratio import calibration_tests
-from cordcal.evaluate.pictures import Pictures
+from cordcal.evaluate.pictures import pictures_of
 from cordcal.evaluate.precomputed import PrecomputedProbabilities, match_rows
 from cordcal.evaluate.statistics import ORIGINAL, Output, Replicates, resampled
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
@@ -51,6 +51,7 @@ from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
+from cordcal.report.data import ConstraintCost, Entry, Interval, Pictures
 
 
 def compare(
@@ -511,7 +512,7 @@ def fit_and_measure(
             cord=float(measured["repaired"].metrics.values["nll"]),
             lift=float(lift[0].metrics.values["nll"]) if lift else None,
         )
-    pictures = Pictures.of(
+    pictures = pictures_of(
         first_split.original.probabilities,
         first_outputs,
         columns,

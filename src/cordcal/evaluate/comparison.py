@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,131 +14,28 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal.evaluate import recommendation
 from cordcal.evaluate.caveats import Caveat
-from cordcal.evaluate.constraint_cost import ConstraintCost
-from cordcal.evaluate.likelihood_ratio import LikelihoodRatio, describe_tests
-from cordcal.evaluate.next_step import SuggestedCommand, next_step
-from cordcal.evaluate.pictures import Pictures, lists_that_fit
-from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, Replicates, percentile_interval
-from cordcal.evaluate.tables import frame_rows, table_of
-from cordcal.metrics import METRICS, DecisionChanges
-from cordcal.report import tables
+from cordcal.evaluate.likelihood_ratio import LikelihoodRatio, describe_need, describe_tests
+from cordcal.evaluate.next_step import next_step
+from cordcal.evaluate.pictures import lists_that_fit
+from cordcal.evaluate.statistics import Replicates, percentile_interval
+from cordcal.metrics import METRICS
+from cordcal.report import columns, tables
+from cordcal.report.data import (
+    ORIGINAL,
+    Advice,
+    Best,
+    Entry,
+    Interval,
+    Json,
+    Measures,
+    Output,
+    ReportData,
+    SuggestedCommand,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
-
-Measures = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A paired difference with its 95 % bootstrap interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low > 0.0 or self.high < 0.0
-
-    def __post_init__(self) -> None:
-        # A repair that changes nothing still rounds; that is not a difference.
-        for name in ("estimate", "low", "high"):
-            if abs(getattr(self, name)) < ROUNDING:
-                object.__setattr__(self, name, 0.0)
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """One calibrator of a comparison.
-
-    Attributes
-    ----------
-    key, name : str
-        Its short key and its title.
-    keeps_decisions : bool
-        Whether the calibrator keeps every prediction without a repair; a prediction that it
-        ties with a class of a lower score is not kept.
-    numbers : float
-        How many parameters it has; infinite if unknown.
-    direct, repaired : mapping of str to float
-        The metrics of the direct probabilities and of those repaired by CORD.
-    lift : mapping of str to float, or None
-        The metrics of the probabilities repaired by Lift; None if the calibrator needs no
-        repair or rows could not be held out.
-    changes : DecisionChanges
-        Which predictions the direct probabilities change.
-    gain : mapping of str to Interval
-        Direct minus repaired, paired: above zero the repair is better, except for accuracy.
-    lift_gain : mapping of str to Interval
-        The same for Lift; empty without one.
-    fit_seconds, apply_seconds : float
-        Time to fit calibrator and repair, and to apply both to the evaluation rows.
-    notes : tuple of str
-        Warnings during fitting.
-    price : ConstraintCost or None
-        What the constraint itself costs; None if the calibrator needs no repair.
-    at_bound : float
-        The share of rows in which Lift is at the lowest confidence that keeps the prediction.
-    shares : mapping of str to float
-        The weights of a blend's members; empty for other calibrators.
-    pictures : Pictures
-        The data of the report's figures, from the first split.
-    """
-
-    key: str
-    name: str
-    keeps_decisions: bool
-    numbers: float
-    direct: Measures
-    repaired: Measures
-    lift: Measures | None
-    changes: DecisionChanges
-    gain: Mapping[str, Interval]
-    lift_gain: Mapping[str, Interval]
-    fit_seconds: float
-    apply_seconds: float
-    notes: tuple[str, ...]
-    price: ConstraintCost | None
-    at_bound: float
-    shares: Measures
-    pictures: Pictures = field(repr=False)
-
-    def to_dict(self, *, whole: bool = True) -> dict[str, Any]:
-        """Return the entry as plain Python values; every class if ``whole``, else a selection."""
-        return {
-            "key": self.key,
-            "name": self.name,
-            "keeps_decisions": self.keeps_decisions,
-            "numbers": self.numbers if math.isfinite(self.numbers) else None,
-            "direct": dict(self.direct),
-            "repaired": dict(self.repaired),
-            "lift": None if self.lift is None else dict(self.lift),
-            "changes": self.changes.to_dict(),
-            "gain": {name: interval.to_dict() for name, interval in self.gain.items()},
-            "lift_gain": {name: interval.to_dict() for name, interval in self.lift_gain.items()},
-            "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
-            "notes": list(self.notes),
-            "price": None if self.price is None else self.price.to_dict(),
-            "at_bound": self.at_bound,
-            "shares": dict(self.shares),
-            **self.pictures.to_dict(whole=whole),
-        }
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best output by one metric."""
-
-    key: str
-    report: str
-    value: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,12 +183,11 @@ class Comparison:
 
     def preserving(self) -> list[Output]:
         """Return the outputs that keep every prediction, the uncalibrated one first."""
-        outputs = [ORIGINAL]
-        for entry in self.entries:
-            outputs.append((entry.key, "direct" if entry.keeps_decisions else "repaired"))
-            if entry.lift is not None:
-                outputs.append((entry.key, "lift"))
-        return outputs
+        return [ORIGINAL, *((entry.key, output) for entry in self for output in entry.preserving)]
+
+    def outputs(self) -> list[Output]:
+        """Return all outputs, the uncalibrated one first."""
+        return [ORIGINAL, *((entry.key, output) for entry in self for output in entry.outputs)]
 
     @property
     def concerns(self) -> tuple[Caveat, ...]:
@@ -336,35 +230,84 @@ class Comparison:
         """
         return next_step(self, scores, new, model, options)
 
-    def to_dict(self) -> dict[str, Any]:
+    def report_data(self) -> ReportData:
+        """Return what every renderer shows: console, report, Markdown, LaTeX and data frame."""
+        return self._report_data
+
+    @cached_property
+    def _report_data(self) -> ReportData:
+        focus, default = self._focus(), recommendation.DEFAULT
+        return ReportData(
+            n_calibration=self.n_calibration,
+            n_evaluation=self.n_evaluation,
+            n_classes=self.n_classes,
+            class_names=self.class_names,
+            settings={name: str(value) for name, value in self._settings().items()},
+            fingerprint=self.fingerprint,
+            uncalibrated=self.uncalibrated,
+            calibrators=self.entries,
+            headline=f"{self.recommendation.headline}.",
+            reading=tuple(recommendation.sentences(self)),
+            concerns=self.concerns,
+            focus=focus,
+            listed=frozenset(self._with_class_list(focus)),
+            intervals={output: self._intervals(output) for output in self.outputs()},
+            best=self.best,
+            advice=self._advice(),
+            default=default if default in self.preserving() else None,
+            need=describe_need(self.needed),
+            need_tests=tuple(describe_tests(self.needed)),
+            left_out=self.left_out,
+            next_step=self.next_step(),
+        )
+
+    def _advice(self) -> Advice:
+        advice = self.recommendation
+        output = None
+        if advice.key is not None and advice.output is not None:
+            output = advice.key, advice.output
+        return Advice(output, advice.headline, advice.reason, advice.simpler, advice.if_changing)
+
+    def _settings(self) -> dict[str, str | int]:
+        return {
+            "input": self.input,
+            "splits": self.splits,
+            "seed": self.seed,
+            "preserve": self.preserve,
+        }
+
+    def _intervals(self, output: Output) -> dict[str, tuple[float, float]]:
+        """Return the 95 % intervals of an output's metrics, of those that are resampled."""
+        drawn = {metric: self.replicates(*output, metric) for metric in self.uncalibrated}
+        measures = self.measures(*output)
+        return {
+            metric: shifted_interval(measures[metric], values)
+            for metric, values in drawn.items()
+            if values is not None
+        }
+
+    def to_dict(self) -> Json:
         """Return everything as plain Python values, including the figures' data."""
-        command, focus = self.next_step(), self._focus()
-        listed = self._with_class_list(focus)
+        data = self.report_data()
         return {
             "n_calibration": self.n_calibration,
             "n_evaluation": self.n_evaluation,
             "n_classes": self.n_classes,
             "class_names": None if self.class_names is None else list(self.class_names),
-            "settings": {
-                "input": self.input,
-                "splits": self.splits,
-                "seed": self.seed,
-                "preserve": self.preserve,
-            },
+            "settings": self._settings(),
             "fingerprint": self.fingerprint,
             "seconds": self.seconds,
-            "has_labels": True,
             "uncalibrated": dict(self.uncalibrated),
-            "calibrators": [entry.to_dict(whole=entry.key in listed) for entry in self.entries],
-            "focus": focus,
+            "calibrators": [entry.to_dict(whole=entry.key in data.listed) for entry in self],
+            "focus": data.focus,
             "needed": [test.to_dict() for test in self.needed],
-            "need": describe_tests(self.needed),
+            "need": data.need,
             "left_out": dict(self.left_out),
-            "best": {measure: asdict(best) for measure, best in self.best.items()},
+            "best": {measure: best.to_dict() for measure, best in self.best.items()},
             "concerns": [caveat.to_dict() for caveat in self.concerns],
             "recommendation": self.recommendation.to_dict(),
-            "reading": recommendation.sentences(self),
-            "next_step": None if command is None else command.to_dict(),
+            "reading": list(data.reading),
+            "next_step": None if data.next_step is None else data.next_step.to_dict(),
         }
 
     def _focus(self) -> str | None:
@@ -378,16 +321,11 @@ class Comparison:
     def _with_class_list(self, focus: str | None) -> list[str]:
         """Return the calibrators that a page lists with every class: the first, the best by NLL."""
 
-        def repaired(entry: Entry) -> list[Measures]:
-            return [entry.repaired] if entry.lift is None else [entry.repaired, entry.lift]
-
         def rank(entry: Entry) -> tuple[bool, float]:
-            return entry.key != focus, min(measures["nll"] for measures in repaired(entry))
+            lowest = min(entry.measures(output)["nll"] for output in entry.preserving)
+            return entry.key != focus, lowest
 
-        outputs = {
-            entry.key: 1 if entry.keeps_decisions else 1 + len(repaired(entry))
-            for entry in sorted(self.entries, key=rank)
-        }
+        outputs = {entry.key: len(entry.outputs) for entry in sorted(self.entries, key=rank)}
         return lists_that_fit(outputs, self.n_classes)
 
     def to_frame(self) -> pd.DataFrame:
@@ -397,9 +335,7 @@ class Comparison:
         its 95 % bootstrap interval, corrected for the bias of the resamples (binned errors
         have one).  A calibrator that needs no repair has one row.
         """
-        import pandas as pd
-
-        return pd.DataFrame(frame_rows(self))
+        return columns.frame_of(self.report_data())
 
     def to_markdown(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a Markdown table.
@@ -411,7 +347,7 @@ class Comparison:
         intervals : bool
             Show each value with its 95 % bootstrap interval.
         """
-        return tables.markdown(table_of(self, measures, intervals))
+        return tables.markdown(self._table(measures, intervals))
 
     def to_latex(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as a LaTeX table, for the packages booktabs and amssymb.
@@ -421,7 +357,7 @@ class Comparison:
         measures, intervals
             As for `to_markdown`.
         """
-        return tables.latex(table_of(self, measures, intervals))
+        return tables.latex(self._table(measures, intervals))
 
     def to_html(self, measures: Sequence[str] | None = None, *, intervals: bool = True) -> str:
         """Return the comparison as an HTML table; `cordcal.report.write_html` writes a report.
@@ -431,22 +367,18 @@ class Comparison:
         measures, intervals
             As for `to_markdown`.
         """
-        return tables.html(table_of(self, measures, intervals))
+        return tables.html(self._table(measures, intervals))
+
+    def _table(self, measures: Sequence[str] | None, intervals: bool) -> tables.Table:
+        return columns.table_of(self.report_data(), measures, intervals=intervals)
 
     def _repr_html_(self) -> str:
-        sentences = [caveat.with_full_stop for caveat in self.concerns]
-        sentences += [f"{self.recommendation.headline}.", self.recommendation.reason]
-        return f"<p>{escape(' '.join(sentences))}</p>{self.to_html(intervals=False)}"
+        return columns.notebook_html(self.report_data())
 
     def __rich__(self) -> RenderableType:
-        from rich.console import Group
+        from cordcal.report.terminal import comparison_view
 
-        from cordcal.report.terminal import caveats_text, comparison_table
-
-        data = self.to_dict()
-        return Group(
-            *caveats_text(caveat.sentence for caveat in self.concerns), comparison_table(data)
-        )
+        return comparison_view(self.report_data())
 
     def __repr__(self) -> str:
         return (
@@ -459,3 +391,22 @@ def interval_of(estimate: float, replicates: npt.NDArray[np.float64]) -> Interva
     """Return the 95 % percentile interval of bootstrapped values around an estimate."""
     low, high = percentile_interval(replicates)
     return Interval(estimate, float(low), float(high))
+
+
+def shifted_interval(value: float, drawn: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95 % interval of a metric from its bootstrap replicates.
+
+    Resamples repeat rows, which inflates binned errors.  Without a shift by this bias, an ECE
+    would lie below its own interval.
+
+    Examples
+    --------
+    >>> low, high = shifted_interval(0.01, np.array([0.01, 0.05, 0.09]))
+    >>> low, round(high, 3)
+    (0.0, 0.048)
+    """
+    low, high = map(float, percentile_interval(drawn - drawn.mean() + value))
+    # The shifted interval must stay in the metric's range: no accuracy above one, and no negative
+    # value of a non-negative metric.
+    low = max(low, 0.0) if drawn.min() >= 0.0 else low
+    return low, min(high, max(float(drawn.max()), value))

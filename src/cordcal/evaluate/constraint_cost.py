@@ -10,14 +10,13 @@ optimistic.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, Floats, Vector
 from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.stream import WeightedMean
+from cordcal.report.data import ConstraintCost
 
 # The values of f, evenly spaced in the logit: neighbours differ by 0.1, so the best of them is
 # within 0.1² / 32 = 0.0003 nats per row of the optimum.
@@ -25,35 +24,6 @@ _LOGITS = np.linspace(-27.0, 27.0, 541)
 
 # Tolerance for the end: a repair stays slightly above it, where two classes would tie.
 _AT_END = 1e-9
-
-
-@dataclass(frozen=True)
-class ConstraintCost:
-    """What keeping the decisions costs one calibrator, in NLL on the evaluated rows.
-
-    Attributes
-    ----------
-    kept : float
-        The smallest NLL of a monotone repair that keeps every decision, fitted on these rows.
-    free : float
-        The same if decisions may change.
-    cord, lift : float or None
-        The NLL of the two repairs on the same rows; the excess over ``kept`` could be gained.
-    """
-
-    kept: float
-    free: float
-    cord: float | None = None
-    lift: float | None = None
-
-    @property
-    def cost(self) -> float:
-        """What the constraint itself costs."""
-        return self.kept - self.free
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the record as plain Python values."""
-        return {**asdict(self), "cost": self.cost}
 
 
 def lower_end(direct: Floats, decision: Classes) -> tuple[Vector, Vector, Vector]:
@@ -108,8 +78,11 @@ def measure_constraint_cost(
     # The share of the true class in the mass that a wrong decision leaves.
     share = np.divide(true, rest, out=np.zeros(len(rest)), where=rest > 0.0)
     share = np.where(right, 1.0, np.minimum(share, 1.0))
-    kept = smallest_loss(mass, right, share, end)
-    free = smallest_loss(mass, right, share, np.zeros(len(end)))
+    repairs = [loss for loss in (cord, lift) if loss is not None]
+    # CORD and Lift also read the original probabilities, so either may be better than the best
+    # function of the direct mass.  What keeps every prediction is also allowed without the limit.
+    kept = min([smallest_loss(mass, right, share, end), *repairs])
+    free = min(smallest_loss(mass, right, share, np.zeros(len(end))), kept)
     return ConstraintCost(kept, free, cord, lift)
 
 

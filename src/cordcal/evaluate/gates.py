@@ -20,10 +20,11 @@ from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, integer_column_names
-from cordcal.evaluate.groups import MIN_ROWS_PER_GROUP, as_groups, parts_of
+from cordcal.evaluate.groups import as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
+from cordcal.report.data import MIN_ROWS_PER_GROUP
 
 Over = Literal["all", "class", "group", "increase"]
 Outcome = Literal["passed", "failed", "not evaluated"]

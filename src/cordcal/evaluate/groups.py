@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,50 +14,12 @@ from cordcal._numeric.types import Classes
 from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.metrics.rows import LabelledRows
+from cordcal.report.data import GroupReport
 
 Groups = npt.NDArray[np.str_]
 
-# With fewer rows, a metric is mostly noise.
-MIN_ROWS_PER_GROUP = 30
 # A column with more values identifies rows, not groups, and does not fit a table.
 _MAX_GROUPS = 200
-
-
-@dataclass(frozen=True)
-class GroupReport:
-    """The metrics of one group of evaluated rows, for every output of a calibrator.
-
-    Attributes
-    ----------
-    name : str
-        The group's name.
-    n : int
-        Number of rows.
-    tpcr : float
-        The share of predictions that the direct probabilities change.
-    measures : mapping of str to mapping of str to float
-        By output, accuracy and the leading metrics on these rows.
-    """
-
-    name: str
-    n: int
-    tpcr: float
-    measures: Mapping[str, Mapping[str, float]]
-
-    @property
-    def small(self) -> bool:
-        """Whether the group has too few rows for reliable metrics."""
-        return self.n < MIN_ROWS_PER_GROUP
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return {
-            "name": self.name,
-            "n": self.n,
-            "small": self.small,
-            "tpcr": self.tpcr,
-            "measures": {name: dict(values) for name, values in self.measures.items()},
-        }
 
 
 def as_groups(groups: Any, rows: int) -> npt.NDArray[Any]:

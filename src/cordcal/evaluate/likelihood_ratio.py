@@ -105,6 +105,30 @@ def _log_loss(original: CheckedScores, labels: Labels) -> Vector:
     return np.asarray(-log_softmax(logits, axis=1)[np.arange(len(labels)), labels])
 
 
+def describe_need(tests: Collection[LikelihoodRatio]) -> str:
+    """Return whether calibration is needed, in one sentence; empty without a test.
+
+    With several tests, the smallest p-value is compared with a share of the level.
+    """
+    if not tests:
+        return ""
+    smallest = min(tests, key=lambda test: test.p_value)
+    if smallest.p_value < LEVEL / len(tests):
+        return (
+            f"Yes: {_MODELS[smallest.key]} already fits clearly better than the classifier's own "
+            f"probabilities ({_format_p_value(smallest)})."
+        )
+    return (
+        f"There is no sign of it: {' and '.join(_MODELS[test.key] for test in tests)} "
+        f"{'fits' if len(tests) == 1 else 'fit'} no better than chance allows "
+        f"({', '.join(map(_format_p_value, tests))}). This does not prove that none is needed."
+    )
+
+
+def _format_p_value(test: LikelihoodRatio) -> str:
+    return "p < 1e-12" if test.p_value < 1e-12 else f"p = {test.p_value:.2g}"
+
+
 def describe_tests(tests: Collection[LikelihoodRatio]) -> list[str]:
     """Return one sentence per test."""
     return [_sentence(test) for test in tests]
@@ -114,15 +138,9 @@ _MODELS = {"ts": "one temperature", "vs": "a scale and a bias for each class"}
 
 
 def _sentence(test: LikelihoodRatio) -> str:
-    chance = "p < 1e-12" if test.p_value < 1e-12 else f"p = {test.p_value:.2g}"
-    figures = (
-        f"likelihood ratio {test.statistic:.1f} on {test.freedom} "
-        f"degree{'' if test.freedom == 1 else 's'} of freedom, {chance}, "
-        f"{test.n:,} calibration rows"
-    )
-    if test.needed:
-        return f"Calibration is needed: {_MODELS[test.key]} fits clearly better ({figures})."
+    model = _MODELS[test.key]
     return (
-        f"Against {_MODELS[test.key]} there is no sign that calibration is needed ({figures}); "
-        f"this does not prove that none is needed."
+        f"{model[0].upper()}{model[1:]}: likelihood ratio {test.statistic:.1f} on {test.freedom} "
+        f"degree{'' if test.freedom == 1 else 's'} of freedom, {_format_p_value(test)}, "
+        f"{test.n:,} calibration rows."
     )

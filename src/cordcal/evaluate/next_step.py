@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cordcal.calibrators import available
-from cordcal.evaluate.statistics import ORIGINAL
+from cordcal.report.data import ORIGINAL, SuggestedCommand
 
 if TYPE_CHECKING:
     from cordcal.evaluate.comparison import Comparison
-
-
-@dataclass(frozen=True)
-class SuggestedCommand:
-    """How to fit the recommended option and apply it to new rows.
-
-    Attributes
-    ----------
-    shell, python : tuple of str
-        Lines for a terminal, and for Python.
-    """
-
-    shell: tuple[str, ...]
-    python: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, list[str]]:
-        """Return the record as plain Python values."""
-        return {"shell": list(self.shell), "python": list(self.python)}
 
 
 def next_step(

@@ -11,9 +11,10 @@ import numpy as np
 from cordcal.evaluate.caveats import Caveat
 from cordcal.evaluate.statistics import ORIGINAL, ROUNDING, Output, joint_lower_bounds
 from cordcal.metrics import METRICS
+from cordcal.report.data import Interval
 
 if TYPE_CHECKING:
-    from cordcal.evaluate.comparison import Comparison, Interval
+    from cordcal.evaluate.comparison import Comparison
 
 LEVEL = 0.95
 # On average nothing beats the default, so a stronger proof is asked of what would replace it.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from cordcal._numeric.types import Vector
 from cordcal.metrics.risk import RiskCoverage, aurc_influence, risk_curve
 from cordcal.metrics.rows import LabelledRows
+from cordcal.report.data import Selection, Selective
 
 # Common thresholds for abstaining.
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -21,70 +20,21 @@ _POINTS = 25
 _NORMAL = 1.959964
 
 
-@dataclass(frozen=True)
-class Selective:
-    """The risk-coverage curve of one output, for a figure and a table.
-
-    Attributes
-    ----------
-    coverage, risk : tuple of float
-        The curve, thinned to what a figure shows.
-    aurc, low, high : float
-        The area under the full curve with its 95 % interval, from the rows' influence on it.
-    at : tuple of (confidence, coverage, accuracy)
-        Coverage and accuracy at or above chosen confidences; the accuracy is None if no row is.
-    """
-
-    coverage: tuple[float, ...]
-    risk: tuple[float, ...]
-    aurc: float
-    low: float
-    high: float
-    at: tuple[tuple[float, float, float | None], ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The curves of all outputs of a calibrator.
-
-    Attributes
-    ----------
-    reports : mapping of str to Selective
-        One per output.
-    change : mapping of str to (estimate, low, high)
-        How much each repair changes the area of the direct probabilities, paired by rows.
-    """
-
-    reports: Mapping[str, Selective]
-    change: Mapping[str, tuple[float, float, float]]
-
-    @classmethod
-    def of(cls, rows: Mapping[str, LabelledRows]) -> Selection:
-        """Compute the curves of several outputs on the same rows."""
-        curves = {name: risk_curve(output) for name, output in rows.items()}
-        influence = {name: aurc_influence(output) for name, output in rows.items()}
-        share = {name: output.weights / output.weights.sum() for name, output in rows.items()}
-        reports = {
-            name: _selective(curve, _NORMAL * _standard_error(influence[name], share[name]))
-            for name, curve in curves.items()
-        }
-        change = {}
-        for name in curves.keys() - {"original", "direct"}:
-            estimate = curves[name].aurc - curves["direct"].aurc
-            margin = _NORMAL * _standard_error(influence[name] - influence["direct"], share[name])
-            change[name] = (estimate, estimate - margin, estimate + margin)
-        return cls(reports, dict(sorted(change.items(), reverse=True)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain Python values."""
-        return {
-            "reports": {name: output.to_dict() for name, output in self.reports.items()},
-            "change": {name: list(interval) for name, interval in self.change.items()},
-        }
+def selection_of(rows: Mapping[str, LabelledRows]) -> Selection:
+    """Compute the curves of several outputs on the same rows."""
+    curves = {name: risk_curve(output) for name, output in rows.items()}
+    influence = {name: aurc_influence(output) for name, output in rows.items()}
+    share = {name: output.weights / output.weights.sum() for name, output in rows.items()}
+    reports = {
+        name: _selective(curve, _NORMAL * _standard_error(influence[name], share[name]))
+        for name, curve in curves.items()
+    }
+    change = {}
+    for name in curves.keys() - {"original", "direct"}:
+        estimate = curves[name].aurc - curves["direct"].aurc
+        margin = _NORMAL * _standard_error(influence[name] - influence["direct"], share[name])
+        change[name] = (estimate, estimate - margin, estimate + margin)
+    return Selection(reports, dict(sorted(change.items(), reverse=True)))
 
 
 def _standard_error(influence: Vector, share: Vector) -> float:

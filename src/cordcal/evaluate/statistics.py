@@ -11,6 +11,8 @@ import numpy.typing as npt
 from cordcal._numeric.types import Matrix, Vector
 from cordcal.metrics import METRICS
 from cordcal.metrics.rows import LabelledRows
+from cordcal.report.data import ORIGINAL as ORIGINAL
+from cordcal.report.data import Output as Output
 
 Name = TypeVar("Name", bound=Hashable)
 Replicates = Mapping[str, Vector]
@@ -117,12 +119,6 @@ def percentile_interval(values: Vector, level: float = 0.95) -> tuple[Vector, Ve
     tail = (1.0 - level) / 2.0
     low, high = np.quantile(values, [tail, 1.0 - tail], axis=0)
     return low, high
-
-
-Output = tuple[str, str]
-"""A calibrator's key and one of its outputs, such as ``("svs", "repaired")``."""
-
-ORIGINAL: Output = ("uncalibrated", "original")
 
 
 def joint_lower_bounds(estimates: Vector, replicates: Matrix, level: float = 0.95) -> Vector:

@@ -12,6 +12,7 @@ COLOURS = {
     "original": "#6f7680",
     "direct": "#c4601a",
     "repaired": "#1f5fa8",
+    "lift": "#7a3fa0",
     "rival": "#2f7d62",
     "gained": "#2f8f6b",
     "lost": "#c2453f",

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordcal._errors import InputError
-from cordcal.evaluate.comparison import Comparison, Entry
+from cordcal.evaluate.comparison import Comparison
 from cordcal.metrics import METRICS
 from cordcal.plots._axes import COLOURS, axes, legend_above, signed
-from cordcal.report.charts import CHANGE_KINDS
+from cordcal.report.columns import CHANGE_KINDS
+from cordcal.report.data import Entry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +99,7 @@ def metric_versus_tpcr(
 
 
 def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
-    """Draw histograms of the original, direct and repaired confidence.
+    """Draw histograms of the confidence of every output.
 
     Parameters
     ----------
@@ -119,10 +120,10 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
             'pass one of a comparison, such as comparison["svs"]',
         )
     ax = axes(ax)
-    counts = entry.pictures.histogram
-    for name in ("original", "direct", "repaired"):
+    histogram = entry.pictures.histogram
+    for name, counts in histogram.counts.items():
         style = "--" if name == "original" else "-"
-        ax.stairs(counts[name], counts["edges"], color=COLOURS[name], label=name, linestyle=style)
+        ax.stairs(counts, histogram.edges, color=COLOURS[name], label=name, linestyle=style)
     ax.set(xlabel="confidence", ylabel="rows", xlim=(0, 1))
     legend_above(ax)
     return ax

@@ -1,4 +1,7 @@
-"""Render the plain dict of a result as one self-contained HTML file."""
+"""Render results as one self-contained HTML file.
+
+`render_page` is the skeleton of every page: head, styles, header, script and footer.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
-from importlib import metadata, resources
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cordcal._errors import InputError
 from cordcal._version import __version__
@@ -19,190 +22,71 @@ from cordcal.metrics import METRICS
 from cordcal.metrics.registry import leading_metrics
 from cordcal.report import charts
 from cordcal.report._svg import Markup
-from cordcal.report.charts import CHANGE_KINDS, MAX_DIAGRAMS, MAX_HEAT_MAP, number
+from cordcal.report.charts import number
+from cordcal.report.columns import CHANGE_KINDS, Column, columns, option_name
+from cordcal.report.data import (
+    MAX_DIAGRAMS,
+    MAX_HEAT_MAP,
+    ORIGINAL,
+    ClassRow,
+    Entry,
+    Interval,
+    Measures,
+    OutputRow,
+    ReportData,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # Changed rows and classes of a whole page, divided among its calibrators; each has a minimum.
 _MAX_ROWS, _MAX_CLASSES, _MIN_EACH = 700, 300, 12
-# The metrics that a narrow screen shows first.
-_FIRST = ("nll", "ece")
-
-
-def helpers(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the functions and values that templates use by name."""
-    entries = data["calibrators"]
-    widest = max((entry["changes"]["tpcr"] for entry in entries), default=0.0)
-    measures = [name for name in METRICS if name in (data["uncalibrated"] or ())]
-    first = [name for name in _FIRST if name in measures]
-
-    def format_value(measure: str, value: float | None, *, signed: bool = False) -> str:
-        return number(measure, value, signed=signed, classes=data["n_classes"])
-
-    return {
-        "first": first,
-        "others": [name for name in measures if name not in first],
-        "timed": all(entry["seconds"] for entry in entries),
-        "changing": [entry for entry in entries if entry["changes"]["n_changed"]],
-        "preserving": [entry["key"] for entry in entries if not entry["changes"]["n_changed"]],
-        "rows_shown": max(_MIN_EACH, _MAX_ROWS // max(len(entries), 1)),
-        "classes_shown": max(_MIN_EACH, _MAX_CLASSES // max(len(entries), 1)),
-        "few_classes": data["n_classes"] <= MAX_DIAGRAMS,
-        "listed": [entry["key"] for entry in entries if lists_every_class(entry)],
-        "first_list": next((e["classes"] for e in entries if e["key"] == data["focus"]), []),
-        "draw_heat_map": data["n_classes"] <= MAX_HEAT_MAP,
-        "change_kinds": CHANGE_KINDS,
-        "change_kind": change_kind,
-        "kind_sign": {kind: sign for kind, sign, _ in CHANGE_KINDS},
-        "number": format_value,
-        "bare": lambda measure, value: format_value(measure, value).split(" ")[0],
-        "signed": lambda value: f"{value:+d}".replace("-", "−") if value else "0",
-        "share": lambda part: f"{100 * part / widest:.3f}",
-        "verdict": verdict,
-        "is_best": lambda *output: is_best(data, *output),
-        "sort_value": sort_value,
-        "preserving_outputs": preserving_outputs,
-    }
-
-
-def facts(data: Mapping[str, Any], source: str | None) -> list[str]:
-    """Return the sizes of the data, for the page's header."""
-    items = [] if source is None else [source]
-    if data["n_calibration"] is not None:
-        items.append(f"{data['n_calibration']:,} rows to calibrate on")
-    items.append(f"{data['n_evaluation']:,} rows evaluated")
-    items.append(f"{data['n_classes']:,} classes")
-    return items
-
-
-def tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the main numbers of the recommendation, or of an audit."""
-    if data["recommendation"] is None:
-        return _audit_tiles(data)
-    before = data["uncalibrated"]
-    key, report = data["recommendation"]["key"], data["recommendation"]["output"]
-    fitted = {entry["key"]: entry for entry in data["calibrators"]}.get(key)
-    after = before if fitted is None else fitted[report]
-    return [
-        {"label": "Predictions changed", "value": "0", "note": "every prediction is kept"},
-        {"label": "Accuracy", "value": number("accuracy", before["accuracy"]), "note": "kept"},
-        *_measure_tiles(before, after, "" if fitted is None else f", {key}"),
-    ]
-
-
-def _audit_tiles(data: Mapping[str, Any]) -> list[dict[str, str]]:
-    (entry,) = data["calibrators"]
-    changed = f"{100 * entry['changes']['tpcr']:.2f} %"
-    items = [
-        {"label": "Predictions changed, direct", "value": changed, "note": entry["key"]},
-        {"label": "Predictions changed, repaired", "value": "0", "note": "by construction"},
-    ]
-    before = data["uncalibrated"]
-    if not before:
-        return items
-    accuracy = number("accuracy", before["accuracy"])
-    items.append({"label": "Accuracy", "value": accuracy, "note": "kept"})
-    return items + _measure_tiles(before, entry["repaired"], ", repaired")
-
-
-def _measure_tiles(
-    before: Mapping[str, float], after: Mapping[str, float], suffix: str
-) -> list[dict[str, str]]:
-    return [
-        {
-            "label": f"{METRICS[measure].short}{suffix}",
-            "value": number(measure, after[measure]),
-            # A non-breaking space keeps the number and its unit on one line.
-            "note": f"uncalibrated {_unbroken(measure, before)}" if suffix else "",
-        }
-        for measure in leading_metrics()
-    ]
-
-
-def _unbroken(measure: str, values: Mapping[str, float]) -> str:
-    return number(measure, values[measure]).replace(" ", "\u00a0")
-
-
-def settings(data: Mapping[str, Any], source: str | None) -> dict[str, str]:
-    """Return the settings and versions that produced the result."""
-    shown = {} if source is None else {"scores": source}
-    shown |= {name: str(value) for name, value in data["settings"].items()}
-    shown["data fingerprint"] = data["fingerprint"]
-    shown["cordcal"] = __version__
-    shown["Python"] = platform.python_version()
-    for package in ("numpy", "scipy", "scikit-learn"):
-        shown[package] = metadata.version(package)
-    return shown
-
-
-def before_and_after(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the two outputs at the top of the page: the original and the recommended one."""
-    advice = data["recommendation"]
-    key, report = (data["focus"], "repaired")
-    if advice is not None:
-        key, report = advice["key"], advice["output"]
-    entry = next((entry for entry in data["calibrators"] if entry["key"] == key), None)
-    if entry is None or report not in entry["reliability"]:
-        return None
-    return {"entry": entry, "report": report, "whole": data["uncalibrated"], "after": entry[report]}
-
-
-def preserving_outputs(entry: Mapping[str, Any]) -> list[str]:
-    """Return the outputs of a calibrator that keep every prediction."""
-    if entry["keeps_decisions"]:
-        return ["direct"]
-    return ["repaired"] if entry["lift"] is None else ["repaired", "lift"]
-
-
-def lists_every_class(entry: Mapping[str, Any]) -> bool:
-    """Return whether the data contain every class of a calibrator, with its diagram."""
-    return bool(entry["classes"] and entry["classes"][0]["bins"])
-
-
-def sort_value(entry: Mapping[str, Any], measure: str) -> float:
-    """Return a column's sort value: the best output that keeps every prediction.
-
-    All of these have the same accuracy, so accuracy is sorted by the direct output.
-    """
-    if measure == "accuracy":
-        return float(entry["direct"][measure])
-    choose = min if METRICS[measure].lower_is_better else max
-    return float(choose(entry[output][measure] for output in preserving_outputs(entry)))
-
-
-def verdict(measure: str, gain: Mapping[str, float] | None) -> Markup:
-    """Return an arrow for a clear gain or cost of the repair; empty if it is not clear."""
-    if gain is None:
-        return Markup("")
-    falls, rises = gain["low"] > 0, gain["high"] < 0  # the gain is direct minus repaired
-    if not (falls or rises):
-        return Markup("")
-    word = "better" if falls == METRICS[measure].lower_is_better else "worse"
-    arrow = "▼" if falls else "▲"
-    return Markup('<span class="{}" role="img" aria-label="{}">{}</span>').format(word, word, arrow)
-
-
-def change_kind(row: Mapping[str, Any]) -> str | None:
-    """Return the kind of a changed row, None without a label."""
-    if row["label"] is None:
-        return None
-    if row["label"] == row["direct_decision"]:
-        return "gained"
-    return "lost" if row["label"] == row["decision"] else "neutral"
-
-
-def is_best(data: Mapping[str, Any], measure: str, key: str, report: str) -> bool:
-    """Return whether an output is the best by a metric among those that keep every prediction."""
-    best = (data.get("best") or {}).get(measure)
-    return best is not None and (best["key"], best["report"]) == (key, report)
-
-
+# Calibrators that the table shows before the folded ones.
+_TABLE_ROWS = 10
 # End tags that are optional in HTML: a fifth of a page of tables.
 _OPTIONAL_END = re.compile(r"</t[dhr]>\s*(?=<(?:t[dhr]\b|/tr>|/tbody>|/thead>))")
-# The page's script, one file per topic, in this order.
-_TOPICS = ("theme", "sort", "choose", "filter", "classes", "scroll", "slots", "tips")
+# The script of a page, one file per topic, in this order.
+_TOPICS = (
+    "theme",
+    "sort",
+    "fold",
+    "choose",
+    "filter",
+    "classes",
+    "scroll",
+    "slots",
+    "tips",
+    "copy",
+)
+
+
+class HasReportData(Protocol):
+    """A result that has something to show, such as a `Comparison`."""
+
+    def report_data(self) -> ReportData:
+        """Return what every renderer shows."""
+        ...
+
+
+class Tile(NamedTuple):
+    """A large number at the top of a page."""
+
+    label: str
+    value: str
+    note: str
+
+
+class Pair(NamedTuple):
+    """The two diagrams at the top of the page: the original and the recommended output."""
+
+    entry: Entry
+    report: str
+    before: Measures
+    after: Measures
 
 
 @cache
-def environment() -> Any:
+def environment() -> Environment:
     """Return the template environment; it escapes everything by default."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -217,69 +101,106 @@ def environment() -> Any:
 
 def own_file(name: str) -> Markup:
     """Return one of the package's own template files unescaped; never user data."""
+    from importlib import resources
+
     folder = resources.files("cordcal.report").joinpath("templates")
     return Markup(folder.joinpath(name).read_text(encoding="utf-8"))
 
 
-def _script() -> Markup:
-    return Markup("").join(own_file(f"js/{topic}.js") for topic in _TOPICS)
-
-
-def render(data: Mapping[str, Any], *, title: str, source: str | None = None) -> str:
-    """Return the report as HTML.
+def render_page(
+    template: str,
+    *,
+    title: str,
+    facts: Sequence[str] = (),
+    topics: Sequence[str] = ("theme", "scroll"),
+    **values: object,
+) -> str:
+    """Return a page of the same look as every other, as one file that loads nothing.
 
     Parameters
     ----------
-    data : mapping
-        What `Comparison.to_dict` returns.
+    template : str
+        A template that extends ``base.html``.
     title : str
         The page's heading.
-    source : str, optional
-        Where the scores came from, such as a file's name.
+    facts : sequence of str
+        Short facts below the heading.
+    topics : sequence of str
+        The files of ``templates/js`` that the page needs, in order.
+    **values : object
+        What the template uses by name.
     """
-    if not isinstance(data, Mapping) or "calibrators" not in data:
-        raise InputError(
-            "data",
-            f"is a {type(data).__name__}, not what to_dict returns",
-            "pass comparison.to_dict()",
-        )
-    script = _script()
+    script = Markup("").join(own_file(f"js/{topic}.js") for topic in topics)
     page = (
         environment()
-        .get_template("page.html")
+        .get_template(template)
         .render(
-            data=data,
             title=title,
+            facts=facts,
             version=__version__,
             style=own_file("style.css"),
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            facts=facts(data, source),
-            settings=settings(data, source),
-            tiles=tiles(data),
-            pair=before_and_after(data),
-            specs=METRICS,
-            leading=leading_metrics(),
-            charts=charts,
-            **helpers(data),
+            number=number,
+            **values,
         )
     )
     return _OPTIONAL_END.sub("", page)
 
 
+def render(
+    data: ReportData | HasReportData,
+    *,
+    title: str,
+    source: str | None = None,
+    created: datetime | None = None,
+) -> str:
+    """Return the report as HTML.
+
+    Parameters
+    ----------
+    data : Comparison or ReportData
+        What to show: a comparison, or what `Audit.report_data_with` returns.
+    title : str
+        The page's heading.
+    source : str, optional
+        Where the scores came from, such as a file's name.
+    created : datetime, optional
+        The date on the page; now, by default.
+    """
+    shown = _report_data(data)
+    moment = datetime.now(UTC) if created is None else created
+    return render_page(
+        "page.html",
+        title=title,
+        facts=_facts(shown, source),
+        topics=_TOPICS,
+        data=shown,
+        settings=_settings(shown, source, moment),
+        tiles=_tiles(shown),
+        pair=_before_and_after(shown),
+        specs=METRICS,
+        leading=leading_metrics(),
+        charts=charts,
+        **_table_values(shown),
+        **_detail_values(shown),
+    )
+
+
 def write_html(
-    data: Mapping[str, Any],
+    data: ReportData | HasReportData,
     path: str | os.PathLike[str],
     *,
     title: str = "cordcal",
     source: str | None = None,
+    created: datetime | None = None,
     overwrite: bool = True,
 ) -> None:
     """Write the report to ``path``, completely or not at all.
 
     Parameters
     ----------
-    data, title, source
+    data, title, source, created
         As for `render`.
     path : path
         The HTML file.
@@ -289,9 +210,166 @@ def write_html(
     if not isinstance(path, str | os.PathLike):
         raise InputError(
             "path",
-            f"is a {type(path).__name__}",
-            'pass the data first and then the file: write_html(result.to_dict(), "report.html", …)',
+            f"is of type {type(path).__name__}",
+            'pass the result first and then the file: write_html(comparison, "report.html")',
         )
-    page = render(data, title=title, source=source)
+    page = render(data, title=title, source=source, created=created)
     with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_text(page, encoding="utf-8")
+
+
+def _report_data(data: ReportData | HasReportData) -> ReportData:
+    if isinstance(data, ReportData):
+        return data
+    make = getattr(data, "report_data", None)
+    if make is None:
+        raise InputError(
+            "data",
+            f"is of type {type(data).__name__}",
+            "pass what cordcal.compare returned, or what audit.report_data_with(…) returns",
+        )
+    result: ReportData = make()
+    return result
+
+
+def _facts(data: ReportData, source: str | None) -> list[str]:
+    """Return the sizes of the data, for the page's header."""
+    items = [] if source is None else [source]
+    if data.n_calibration is not None:
+        items.append(f"{data.n_calibration:,} rows to calibrate on")
+    items.append(f"{data.n_evaluation:,} rows evaluated")
+    items.append(f"{data.n_classes:,} classes")
+    return items
+
+
+def _tiles(data: ReportData) -> list[Tile]:
+    """Return the main numbers of the recommendation, or of an audit."""
+    before = data.uncalibrated
+    if data.advice is None:
+        (entry,) = data.calibrators
+        tiles = [
+            Tile("Predictions changed, direct", f"{100 * entry.changes.tpcr:.2f} %", entry.key),
+            Tile("Predictions changed, repaired", "0", "by construction"),
+        ]
+        after, suffix = entry.repaired, ", repaired"
+    else:
+        tiles = [Tile("Predictions changed", f"0 of {data.n_evaluation:,}", "")]
+        after, suffix = before, ""
+        key, output = data.recommended or ORIGINAL
+        if (key, output) != ORIGINAL:
+            after, suffix = data.entry(key).measures(output), f", {option_name(key, output)}"
+    if not before:
+        return tiles
+    tiles.append(Tile("Accuracy", number("accuracy", before["accuracy"]), "unchanged"))
+    return tiles + [
+        Tile(
+            f"{METRICS[measure].short}{suffix}",
+            number(measure, after[measure]),
+            # A non-breaking space keeps the number and its unit on one line.
+            f"before: {number(measure, before[measure])}".replace(" ", "\u00a0") if suffix else "",
+        )
+        for measure in leading_metrics()
+    ]
+
+
+def _before_and_after(data: ReportData) -> Pair | None:
+    """Return the original and the recommended output; None if there are not two to show."""
+    key, report = data.focus, "repaired"
+    if data.advice is not None:
+        key, report = data.recommended or ORIGINAL
+    entry = next((entry for entry in data.calibrators if entry.key == key), None)
+    if entry is None or report not in entry.pictures.reliability:
+        return None
+    return Pair(entry, report, data.uncalibrated, entry.measures(report))
+
+
+def _settings(data: ReportData, source: str | None, created: datetime) -> dict[str, str]:
+    """Return the date, the settings and the versions that produced the result."""
+    from importlib import metadata
+
+    shown = {"date": f"{created:%Y-%m-%d %H:%M} {created.tzname() or ''}".strip()}
+    if source is not None:
+        shown["scores"] = source
+    shown |= data.settings
+    shown["data fingerprint"] = data.fingerprint
+    shown["cordcal"] = __version__
+    shown["Python"] = platform.python_version()
+    for package in ("numpy", "scipy", "scikit-learn"):
+        shown[package] = metadata.version(package)
+    return shown
+
+
+def _table_values(data: ReportData) -> dict[str, object]:
+    """Return what the template of the table uses by name."""
+    recommended = None if data.recommended is None else data.recommended[0]
+
+    def lowest(entry: Entry) -> tuple[bool, float]:
+        """Sort by NLL, the recommended calibrator first."""
+        nll = min(entry.measures(output).get("nll", 0.0) for output in entry.preserving)
+        return entry.key != recommended, nll
+
+    timed = all(entry.fit_seconds is not None for entry in data.calibrators)
+    on_page = [
+        column
+        for column in columns(data)
+        if column.on_page and (timed or column.key != "fit_seconds") and not column.text
+    ]
+    original, *_ = data.rows()
+    return {
+        "columns": on_page,
+        "original": original,
+        "ranked": sorted(data.calibrators, key=lowest),
+        "table_rows": _TABLE_ROWS,
+        "recommended_key": recommended,
+        "sort_value": _sort_value,
+        "verdict": _verdict,
+    }
+
+
+def _sort_value(column: Column, rows: Sequence[OutputRow]) -> float:
+    """Return the value by which a column sorts a calibrator.
+
+    It is that of the best output that keeps every prediction.  All of these have the same accuracy
+    and change nothing, so accuracy and changes are sorted by the direct output.
+    """
+    preserving = [row for row in rows if row.changes is None]
+    if not column.metric or column.metric == "accuracy" or not preserving:
+        value = column.value(rows[0])
+        return 0.0 if value is None else float(value)
+    choose = min if METRICS[column.metric].lower_is_better else max
+    return choose(row.measures[column.metric] for row in preserving)
+
+
+def _verdict(measure: str, gain: Interval | None) -> Markup:
+    """Return an arrow for a clear gain or cost of the repair; empty if it is not clear."""
+    if gain is None or not gain.clear:
+        return Markup("")
+    falls = gain.low > 0  # the gain is direct minus repaired
+    word = "better" if falls == METRICS[measure].lower_is_better else "worse"
+    arrow = "▼" if falls else "▲"
+    return Markup('<span class="{}" role="img" aria-label="{}">{}</span>').format(word, word, arrow)
+
+
+def _detail_values(data: ReportData) -> Mapping[str, object]:
+    """Return what the other templates use by name."""
+    entries = data.calibrators
+    widest = max((entry.changes.tpcr for entry in entries), default=0.0)
+    classes: dict[str, list[ClassRow]] = {
+        entry.key: entry.pictures.classes.to_list(whole=entry.key in data.listed)
+        for entry in entries
+    }
+    return {
+        "changing": [entry for entry in entries if entry.changes.n_changed],
+        "preserving": [entry.key for entry in entries if not entry.changes.n_changed],
+        "rows_shown": max(_MIN_EACH, _MAX_ROWS // max(len(entries), 1)),
+        "classes_shown": max(_MIN_EACH, _MAX_CLASSES // max(len(entries), 1)),
+        "classes": classes,
+        "few_classes": data.n_classes <= MAX_DIAGRAMS,
+        "listed": [key for key, rows in classes.items() if rows and rows[0].bins],
+        "draw_heat_map": data.n_classes <= MAX_HEAT_MAP,
+        "change_kinds": CHANGE_KINDS,
+        "kind_sign": {kind: sign for kind, sign, _ in CHANGE_KINDS},
+        "bare": lambda measure, value: number(measure, value).split(" ")[0],
+        "share": lambda part: f"{100 * part / widest:.3f}",
+        "option_name": option_name,
+    }

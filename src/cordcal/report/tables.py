@@ -189,7 +189,8 @@ def html(table: Table) -> str:
     </table>
     """
     head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
-    lines = ["<table>", f"<caption>{escape(table.caption)}</caption>"]
+    caption = [f"<caption>{escape(table.caption)}</caption>"] if table.caption else []
+    lines = ["<table>", *caption]
     lines += [f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     for row in table.rows:
         cells = "".join(f"<td>{' / '.join(map(_html_part, entry))}</td>" for entry in row)

@@ -1,20 +1,31 @@
-"""Tables for a terminal: if it is too narrow, whole columns are omitted, never parts of numbers."""
+"""Results on a terminal: the answer first, then a table that fits.
+
+If a terminal is too narrow, whole columns are omitted, never parts of numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cordcal.metrics import METRICS
-from cordcal.metrics.registry import leading_metrics
+from cordcal.report.columns import columns, option_name, sorted_rows
+from cordcal.report.data import ORIGINAL, Measures, OutputRow, ReportData
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
 # Wider than any terminal, to measure the full width of a table.
 _ANY_WIDTH = 10_000
+# A longer heading takes two lines.
+_LONG_HEADING = 14
+# Short labels, so that the texts have room.
+_SIMPLER, _IF_CHANGING = "Simpler, as good", "Changing some"
+# Longer lines of text are hard to read; shorter ones do not fit a label and a word.
+_MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 20
 
 
 @dataclass(frozen=True)
@@ -60,16 +71,16 @@ class FittingTable:
     └─────┴────────┘
     no room for seconds: a
     wider terminal or --wide
-    has it
+    shows it
     """
 
     columns: Sequence[Column]
     title: str = ""
     caption: str = ""
-    _rows: list[tuple[Any, ...]] = field(default_factory=list)
+    _rows: list[tuple[RenderableType, ...]] = field(default_factory=list)
     _sections: set[int] = field(default_factory=set)
 
-    def add(self, *cells: Any) -> None:
+    def add(self, *cells: RenderableType) -> None:
         """Add a row of text or rich renderables, one per column."""
         self._rows.append(cells)
 
@@ -77,15 +88,19 @@ class FittingTable:
         """Draw a line below the last row."""
         self._sections.add(len(self._rows) - 1)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         chosen = self._columns_that_fit(console, options)
         yield self._table(chosen)
-        left_out = [column.heading for column in self.columns if column not in chosen]
+        left_out = [
+            column.heading.partition(",")[0] for column in self.columns if column not in chosen
+        ]
         lines = [self.caption] if self.caption else []
         if left_out:
             them = "it" if len(left_out) == 1 else "them"
             names = ", ".join(left_out)
-            lines.append(f"no room for {names}: a wider terminal or --wide has {them}")
+            lines.append(f"no room for {names}: a wider terminal or --wide shows {them}")
         from rich.text import Text
 
         for line in lines:
@@ -107,7 +122,7 @@ class FittingTable:
         table = Table(title=self.title or None, title_justify="left")
         for column in chosen:
             table.add_column(
-                Text(column.heading),
+                Text(_stacked(column.heading)),
                 justify="left" if column.text else "right",
                 no_wrap=not column.text,
                 overflow="fold",
@@ -123,63 +138,200 @@ class FittingTable:
         return table
 
 
-_CHANGE_KINDS = ("gained", "lost", "neutral")
-# On a narrow terminal NLL stays and ECE is dropped last; other metrics go before accuracy.
-_MEASURES_DROP = {"nll": 0, "ece": 5}
+def _stacked(heading: str) -> str:
+    r"""Return a long heading on two lines.
+
+    Examples
+    --------
+    >>> _stacked("predictions changed, %")
+    'predictions\nchanged, %'
+    """
+    return heading.replace(" ", "\n", 1) if len(heading) > _LONG_HEADING else heading
 
 
-def comparison_table(data: Mapping[str, Any]) -> Any:
-    """Return a rich table: accuracy, changes and main metrics of each output.
+def comparison_view(
+    data: ReportData, *, all_rows: bool = False, hint: str = "to_frame() has"
+) -> RenderableType:
+    """Return a comparison for a terminal: the answer first, then the table.
 
     Parameters
     ----------
-    data : mapping
-        What `Comparison.to_dict` returns.
+    data : ReportData
+        What is shown.
+    all_rows : bool
+        Whether to print every row of the table, and every sentence about the rows.
+    hint : str
+        What has the rows that are not printed.
+    """
+    from rich.console import Group
+
+    parts = [*caveats_text(caveat.sentence for caveat in data.concerns), comparison_answer(data)]
+    if all_rows:
+        parts += ["", Bullets(data.reading)]
+    return Group(*parts, "", comparison_table(data, all_rows=all_rows, hint=hint))
+
+
+def comparison_answer(data: ReportData, report: str = "") -> LabelledLines:
+    """Return the recommendation with its main numbers, and the path of the report."""
+    lines = [("Recommended", describe_option(data)), *_advice_lines(data)]
+    lines.append(("Report", report))
+    return LabelledLines([line for line in lines if line[1]])
+
+
+def describe_option(data: ReportData) -> str:
+    """Return the recommended option in a few words.
+
+    Examples
+    --------
+    ``blend + lift (the default)``, ``ts (changes no prediction, needs no repair)``
+    """
+    if data.recommended is None:
+        return "nothing yet"
+    if data.recommended == ORIGINAL:
+        return "the classifier's own probabilities"
+    key, output = data.recommended
+    entry = data.entry(key)
+    title = "" if entry.name in (key, "") else entry.name
+    if data.recommended == data.default:
+        title = "the default"
+    if output == "direct":
+        title = ", ".join([*([title] if title else []), "needs no repair"])
+    option = option_name(key, output)
+    return f"{option} ({title})" if title else option
+
+
+def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
+    advice = data.advice
+    if advice is None:
+        return
+    yield "", advice.reason
+    if data.recommended is not None:
+        before = data.uncalibrated
+        row = next(row for row in data.rows() if row.recommended)
+        yield "Predictions changed", f"0 of {data.n_evaluation:,}"
+        for metric in ("nll", "ece"):
+            if metric in before:
+                yield METRICS[metric].short, format_change(metric, before, row.measures)
+    yield _SIMPLER, advice.simpler.partition(": ")[2]
+    yield _IF_CHANGING, advice.if_changing.partition(": ")[2]
+
+
+def format_change(metric: str, before: Measures, after: Measures) -> str:
+    """Return a metric before and after, such as ``6.75 % → 2.52 %``."""
+    spec = METRICS[metric]
+    unit = f" {spec.unit}" if spec.unit else ""
+    first, second = (f"{spec.write(values[metric])}{unit}" for values in (before, after))
+    return first if first == second else f"{first} → {second}"
+
+
+@dataclass
+class LabelledLines:
+    """Short texts behind their labels, each wrapped in its own column; the first is bold.
+
+    Parameters
+    ----------
+    lines : sequence of (label, text)
+        The lines; an empty label continues the one above.
+
+    Examples
+    --------
+    >>> from rich.console import Console
+    >>> lines = [("Recommended", "blend + lift"), ("", "No other option is clearly better.")]
+    >>> Console(width=35).print(LabelledLines(lines))
+    Recommended  blend + lift
+                 No other option is
+                 clearly better.
+    """
+
+    lines: Sequence[tuple[str, str]]
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        indent = max(len(label) for label, _ in self.lines) + 2
+        width = max(min(options.max_width, _MAX_TEXT_WIDTH) - indent, _MIN_TEXT_WIDTH)
+        for number, (label, text) in enumerate(self.lines):
+            first, *others = textwrap.wrap(text, width) or [""]
+            lines = [f"{label:{indent}}{first}", *(" " * indent + other for other in others)]
+            yield Text("\n".join(lines), style="" if number else "bold")
+
+
+@dataclass
+class Bullets:
+    """Sentences as a list, each wrapped behind its mark."""
+
+    sentences: Sequence[str]
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        width = min(options.max_width, _MAX_TEXT_WIDTH)
+        for sentence in self.sentences:
+            yield Text(textwrap.fill(f"• {sentence}", width, subsequent_indent="  "))
+
+
+# A short table has the original, the default, the recommended option, and the best by NLL of each
+# kind: without a need for a repair, repaired by CORD or lift, and changing predictions.
+def short_rows(data: ReportData) -> list[OutputRow]:
+    """Return the at most seven rows of the table that matter most, sorted by NLL."""
+    rows = sorted_rows(data)
+    kinds: set[tuple[str, bool]] = set()
+    chosen = []
+    for row in rows:
+        kind = row.output, row.changes is None
+        if kind not in kinds or row.recommended or row.default:
+            chosen.append(row)
+        kinds.add(kind)
+    return chosen
+
+
+def comparison_table(
+    data: ReportData, *, all_rows: bool = False, hint: str = "to_frame() has"
+) -> FittingTable:
+    """Return the table of a comparison, sorted by NLL, the recommended row marked.
+
+    Parameters
+    ----------
+    data : ReportData
+        What is shown.
+    all_rows : bool
+        Whether to show every output, or the most important ones.
+    hint : str
+        What has the rows that are not shown.
     """
     from rich.text import Text
 
-    # These fit a terminal next to the changes; the HTML report has all metrics.
-    main = leading_metrics()
+    shown = [column for column in columns(data) if column.on_console]
+    rows = sorted_rows(data) if all_rows else short_rows(data)
+    caption = "→ recommended; green: best among those that change no prediction"
+    others = len(data.rows()) - len(rows)
+    if others:
+        caption += f"; {hint} the other {others} {'row' if others == 1 else 'rows'}"
     table = FittingTable(
         [
-            Column("calibrator", text=True),
-            Column("output", text=True),
-            Column("accuracy", drop=4),
-            Column("changed"),
-            *(Column(name, drop=2) for name in ("C+", "C−", "C0")),
-            *(Column(METRICS[name].short, drop=_MEASURES_DROP.get(name, 3)) for name in main),
-            Column("fit, s", drop=1),
+            Column("", text=True),
+            *(Column(column.heading, column.text, column.drop) for column in shown),
         ],
-        caption=(
-            "accuracy, predictions changed (TPCR) and ECE in %; "
-            "green: best among those that change no prediction"
-        ),
+        title="Sorted by NLL, the lowest first",
+        caption=caption,
     )
-
-    def add(key: str, output: str, measures: Mapping[str, float], changes: Any, fit: str) -> None:
-        shares = (
-            [0.0] * 4 if changes is None else [changes[name] for name in ("tpcr", *_CHANGE_KINDS)]
+    for row in rows:
+        style = "bold" if row.recommended else ""
+        table.add(
+            Text("→" if row.recommended else "", style=style),
+            *(
+                Text(column.cell(row), style="bold green" if column.best(row) else style)
+                for column in shown
+            ),
         )
-        cells = [Text(f"{100 * share:.2f}") for share in (measures["accuracy"], *shares)]
-        for name in main:
-            best = data["best"][name]
-            style = "bold green" if (best["key"], best["report"]) == (key, output) else ""
-            cells.append(Text(METRICS[name].write(measures[name]), style=style))
-        table.add(key, output, *cells, fit)
-
-    add("uncalibrated", "original", data["uncalibrated"], None, "")
-    for entry in data["calibrators"]:
-        table.add_section()
-        fit = f"{entry['seconds']['fit']:.2f}"
-        add(entry["key"], "direct", entry["direct"], entry["changes"], fit)
-        if not entry["keeps_decisions"]:
-            add(entry["key"], "repaired", entry["repaired"], None, "")
-        if entry["lift"] is not None:
-            add(entry["key"], "lift", entry["lift"], None, "")
     return table
 
 
-def caveats_text(sentences: Iterable[str]) -> list[Any]:
+def caveats_text(sentences: Iterable[str]) -> list[RenderableType]:
     """Return caveats in bold red, one per line."""
     from rich.text import Text
 

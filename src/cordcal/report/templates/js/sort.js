@@ -6,7 +6,7 @@
   };
   const sort = (table, column, down) => {
     const body = table.tBodies[0];
-    const rows = [...body.rows].filter((row) => !row.classList.contains("base"));
+    const rows = [...body.rows].filter((row) => !row.matches(".base, .pinned"));
     const numeric = rows.every((row) => value(row, column) !== "" && !Number.isNaN(Number(value(row, column))));
     const order = numeric
       ? (a, b) => Number(value(a, column)) - Number(value(b, column))

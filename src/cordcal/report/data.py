@@ -1,0 +1,737 @@
+"""`ReportData`: everything that a result shows, as frozen records that every renderer reads.
+
+Computations in `cordcal.evaluate` fill these records.  The console, pages, Markdown, LaTeX and data
+frames are made from them and compute nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._numeric.types import Classes
+from cordcal._validation.caveats import Caveat
+from cordcal.metrics import DecisionChanges, Reliability
+from cordcal.metrics.binned import BINS, ClassBins
+
+Measures = Mapping[str, float]
+"""Values of metrics by their keys."""
+OutputKind = Literal["original", "direct", "repaired", "lift"]
+Output = tuple[str, str]
+"""A calibrator's key and a kind of output: one set of probabilities."""
+ORIGINAL: Output = ("uncalibrated", "original")
+"""The classifier's own probabilities."""
+
+Json = dict[str, object]
+"""A record as plain Python values."""
+
+# Means of float64 rows agree to about this; no metric is shown with more digits.
+_ROUNDING = 1e-9
+# With fewer rows, a metric is mostly noise.
+MIN_ROWS_PER_GROUP = 30
+# Up to this many classes, each has its own diagram for every calibrator.
+MAX_DIAGRAMS = 12
+# How many of many classes a page shows if it does not list all of them.
+MAX_CLASSES = 40
+# Up to this many classes, all moves are a heat map; beyond, the largest are a list.
+MAX_HEAT_MAP = 30
+# Bins per class diagram: few rows lie beyond the first bin, and more bins would show noise.
+_CLASS_BINS = 5
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A paired difference with its 95 % bootstrap interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0.0 or self.high < 0.0
+
+    def __post_init__(self) -> None:
+        # A repair that changes nothing still rounds; that is not a difference.
+        for name in ("estimate", "low", "high"):
+            if abs(getattr(self, name)) < _ROUNDING:
+                object.__setattr__(self, name, 0.0)
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best output by one metric."""
+
+    key: str
+    report: str
+    value: float
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ConstraintCost:
+    """What keeping the predictions costs one calibrator, in NLL on the evaluated rows.
+
+    Attributes
+    ----------
+    kept : float
+        The smallest NLL of any repair that keeps every prediction: CORD, Lift, or the best
+        monotone one, fitted on these rows.
+    free : float
+        The same if predictions may change.
+    cord, lift : float or None
+        The NLL of the two repairs on the same rows; the excess over ``kept`` could be gained.
+    """
+
+    kept: float
+    free: float
+    cord: float | None = None
+    lift: float | None = None
+
+    @property
+    def cost(self) -> float:
+        """What the constraint itself costs."""
+        return self.kept - self.free
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the record as plain Python values."""
+        return {**asdict(self), "cost": self.cost}
+
+
+@dataclass(frozen=True)
+class ChangedRow:
+    """A row whose prediction the direct probabilities change.
+
+    Attributes
+    ----------
+    row : int
+        Its index.
+    decision, direct_decision, label : str
+        The original prediction, the direct one, and the true class (None without labels).
+    original_mass, direct_mass, repaired_mass : float
+        The probabilities of the original prediction.
+    direct_confidence : float
+        The direct probability of the direct prediction.
+    """
+
+    row: int
+    decision: str
+    direct_decision: str
+    label: str | None
+    original_mass: float
+    direct_mass: float
+    repaired_mass: float
+    direct_confidence: float
+
+    @property
+    def kind(self) -> str | None:
+        """``gained``, ``lost`` or ``neutral``, as in `DecisionChanges`; None without a label."""
+        if self.label is None:
+            return None
+        if self.label == self.direct_decision:
+            return "gained"
+        return "lost" if self.label == self.decision else "neutral"
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Move:
+    """Rows whose prediction changes from one class to another; how many become right or wrong."""
+
+    source: str
+    target: str
+    count: int
+    gained: int | None
+    lost: int | None
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """The metrics of one group of evaluated rows, for every output of a calibrator.
+
+    Attributes
+    ----------
+    name : str
+        The group's name.
+    n : int
+        Number of rows.
+    tpcr : float
+        The share of predictions that the direct probabilities change.
+    measures : mapping of str to mapping of str to float
+        By output, accuracy and the leading metrics on these rows.
+    """
+
+    name: str
+    n: int
+    tpcr: float
+    measures: Mapping[str, Measures]
+
+    @property
+    def small(self) -> bool:
+        """Whether the group has too few rows for reliable metrics."""
+        return self.n < MIN_ROWS_PER_GROUP
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return {
+            "name": self.name,
+            "n": self.n,
+            "small": self.small,
+            "tpcr": self.tpcr,
+            "measures": {name: dict(values) for name, values in self.measures.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Selective:
+    """The risk-coverage curve of one output, for a figure and a table.
+
+    Attributes
+    ----------
+    coverage, risk : tuple of float
+        The curve, thinned to what a figure shows.
+    aurc, low, high : float
+        The area under the full curve with its 95 % interval, from the rows' influence on it.
+    at : tuple of (confidence, coverage, accuracy)
+        Coverage and accuracy at or above chosen confidences; the accuracy is None if no row is.
+    """
+
+    coverage: tuple[float, ...]
+    risk: tuple[float, ...]
+    aurc: float
+    low: float
+    high: float
+    at: tuple[tuple[float, float, float | None], ...]
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The curves of all outputs of a calibrator.
+
+    Attributes
+    ----------
+    reports : mapping of str to Selective
+        One per output.
+    change : mapping of str to (estimate, low, high)
+        How much each repair changes the area of the direct probabilities, paired by rows.
+    """
+
+    reports: Mapping[str, Selective]
+    change: Mapping[str, tuple[float, float, float]]
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return {
+            "reports": {name: output.to_dict() for name, output in self.reports.items()},
+            "change": {name: list(interval) for name, interval in self.change.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many rows have which confidence in their top class.
+
+    Attributes
+    ----------
+    edges : tuple of float
+        The edges of the bins.
+    counts : mapping of str to tuple of int
+        Rows per bin, by output.
+    """
+
+    edges: tuple[float, ...]
+    counts: Mapping[str, tuple[int, ...]]
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        counts = {name: list(rows) for name, rows in self.counts.items()}
+        return {"edges": list(self.edges), "counts": counts}
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class of a calibrator.
+
+    Attributes
+    ----------
+    name : str
+        The class's name.
+    rows : int or None
+        Its rows; None without labels.
+    decided, left, joined : int
+        Rows that the classifier predicts as the class, and those that the direct probabilities
+        move away from it and to it.
+    ece : mapping of str to float
+        The class's calibration error, by output.
+    bins : mapping of str to list of (probability, share, rows)
+        Its diagram, by output; empty if it is not drawn.
+    """
+
+    name: str
+    rows: int | None
+    decided: int
+    left: int
+    joined: int
+    ece: Measures
+    bins: Mapping[str, Sequence[tuple[float, float, float]]]
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """The classes of one calibrator's outputs; vectors have one entry per class.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Class names.
+    rows : ndarray of int or None
+        Rows of the class; None without labels.
+    decided, left, joined : ndarray of int
+        Rows that the classifier predicts as the class, and those that the direct probabilities
+        move away from it and to it.
+    bins : mapping of str to ClassBins
+        Binned class probabilities of each output; empty without labels.
+    """
+
+    names: Sequence[str]
+    rows: Classes | None
+    decided: Classes
+    left: Classes
+    joined: Classes
+    bins: Mapping[str, ClassBins]
+
+    def to_list(self, *, whole: bool) -> list[ClassRow]:
+        """Return the classes one by one: a dozen in order, more sorted by changes.
+
+        Of many classes, without ``whole``, only some that change, and no diagrams.
+        """
+        changes = self.left + self.joined
+        few = len(self.names) <= MAX_DIAGRAMS
+        # Ties: classes with the most predictions first.
+        order = np.arange(len(changes)) if few else np.lexsort((-self.decided, -changes))
+        if not (whole or few):
+            order = order[changes[order] > 0][:MAX_CLASSES]
+        errors = {output: bins.ece for output, bins in self.bins.items()}
+        drawn = {output: _merge_bins(bins) for output, bins in self.bins.items()}
+        return [
+            ClassRow(
+                name=self.names[index],
+                rows=None if self.rows is None else int(self.rows[index]),
+                decided=int(self.decided[index]),
+                left=int(self.left[index]),
+                joined=int(self.joined[index]),
+                ece={output: float(error[index]) for output, error in errors.items()},
+                bins={
+                    output: [
+                        (round(p, 4), round(share, 4), rows) for p, share, rows in bins.of(index)
+                    ]
+                    for output, bins in drawn.items()
+                    if whole or few
+                },
+            )
+            for index in order.tolist()
+        ]
+
+
+def _merge_bins(bins: ClassBins) -> ClassBins:
+    """Merge neighbouring bins."""
+
+    def merge(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(sums.reshape(_CLASS_BINS, BINS // _CLASS_BINS, -1).sum(axis=1))
+
+    return ClassBins(merge(bins.weight), merge(bins.mass), merge(bins.hits))
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """The data of all figures of one calibrator.
+
+    Attributes
+    ----------
+    reliability : mapping of str to Reliability
+        The reliability diagram of every output, the original first; empty without labels.
+    selection : Selection or None
+        Risk against coverage of every output; None without labels.
+    histogram : Histogram
+        The confidences of every output.
+    classes : ClassTable
+        Counts and errors of each class.
+    moves : tuple of Move
+        Changes from class to class, the most frequent first.
+    groups : tuple of GroupReport
+        Groups of rows, the worst first; empty without groups.
+    rows : tuple of ChangedRow
+        Changed rows: the clearest one of every move between classes, then the second ones.
+    """
+
+    reliability: Mapping[str, Reliability]
+    selection: Selection | None
+    histogram: Histogram
+    classes: ClassTable
+    moves: tuple[Move, ...]
+    groups: tuple[GroupReport, ...]
+    rows: tuple[ChangedRow, ...]
+
+    def to_dict(self, *, whole: bool = True) -> Json:
+        """Return everything as plain Python values; every class if ``whole``, else a selection."""
+        return {
+            "reliability": {name: bins.to_dict() for name, bins in self.reliability.items()},
+            "selection": None if self.selection is None else self.selection.to_dict(),
+            "histogram": self.histogram.to_dict(),
+            "classes": [row.to_dict() for row in self.classes.to_list(whole=whole)],
+            "moves": [move.to_dict() for move in self.moves],
+            "groups": [group.to_dict() for group in self.groups],
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One calibrator of a comparison, or the one that is audited.
+
+    Attributes
+    ----------
+    key, name : str
+        Its short key and its title.
+    keeps_decisions : bool
+        Whether the calibrator keeps every prediction without a repair; a prediction that it
+        ties with a class of a lower score is not kept.
+    direct, repaired : mapping of str to float
+        The metrics of the direct probabilities and of those repaired by CORD; empty without
+        labels.
+    lift : mapping of str to float, or None
+        The metrics of the probabilities repaired by Lift; None if the calibrator needs no
+        repair or rows could not be held out.
+    changes : DecisionChanges
+        Which predictions the direct probabilities change.
+    gain : mapping of str to Interval
+        Direct minus repaired, paired: above zero the repair is better, except for accuracy.
+    lift_gain : mapping of str to Interval
+        The same for Lift; empty without one.
+    pictures : Pictures
+        The data of the report's figures, from the first split.
+    numbers : float
+        How many parameters it has; infinite if unknown.
+    fit_seconds, apply_seconds : float or None
+        Time to fit calibrator and repair, and to apply both to the evaluation rows; None if it
+        was fitted elsewhere.
+    notes : tuple of str
+        Warnings during fitting.
+    price : ConstraintCost or None
+        What the constraint itself costs; None if the calibrator needs no repair.
+    at_bound : float
+        The share of rows in which Lift is at the lowest confidence that keeps the prediction.
+    shares : mapping of str to float
+        The weights of a blend's members; empty for other calibrators.
+    """
+
+    key: str
+    name: str
+    keeps_decisions: bool
+    direct: Measures
+    repaired: Measures
+    lift: Measures | None
+    changes: DecisionChanges
+    gain: Mapping[str, Interval]
+    lift_gain: Mapping[str, Interval]
+    pictures: Pictures = field(repr=False)
+    numbers: float = math.inf
+    fit_seconds: float | None = None
+    apply_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+    price: ConstraintCost | None = None
+    at_bound: float = 0.0
+    shares: Measures = field(default_factory=dict)
+
+    @property
+    def preserving(self) -> tuple[str, ...]:
+        """The outputs that keep every prediction."""
+        if self.keeps_decisions:
+            return ("direct",)
+        return ("repaired",) if self.lift is None else ("repaired", "lift")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All outputs: direct, then the repaired ones if there are any."""
+        return self.preserving if self.keeps_decisions else ("direct", *self.preserving)
+
+    def measures(self, output: str) -> Measures:
+        """Return the metrics of one output."""
+        if output == "lift":
+            return self.lift or {}
+        return self.repaired if output == "repaired" else self.direct
+
+    def gains(self, output: str) -> Mapping[str, Interval]:
+        """Return direct minus one of the repaired outputs; empty for the direct one."""
+        if output == "direct":
+            return {}
+        return self.lift_gain if output == "lift" else self.gain
+
+    def to_dict(self, *, whole: bool = True) -> Json:
+        """Return the entry as plain Python values; every class if ``whole``, else a selection."""
+        return {
+            "key": self.key,
+            "name": self.name,
+            "keeps_decisions": self.keeps_decisions,
+            "numbers": self.numbers if math.isfinite(self.numbers) else None,
+            "direct": dict(self.direct),
+            "repaired": dict(self.repaired),
+            "lift": None if self.lift is None else dict(self.lift),
+            "changes": self.changes.to_dict(),
+            "gain": {name: interval.to_dict() for name, interval in self.gain.items()},
+            "lift_gain": {name: interval.to_dict() for name, interval in self.lift_gain.items()},
+            "seconds": {"fit": self.fit_seconds, "apply": self.apply_seconds},
+            "notes": list(self.notes),
+            "price": None if self.price is None else self.price.to_dict(),
+            "at_bound": self.at_bound,
+            "shares": dict(self.shares),
+            **self.pictures.to_dict(whole=whole),
+        }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The recommendation, as it is shown.
+
+    Attributes
+    ----------
+    output : (key, kind) or None
+        The recommended output; None if the data allow no recommendation.
+    headline, reason : str
+        The recommendation, and the reason for it.
+    simpler, if_changing : str
+        The simpler options, and what changing predictions would bring, each as a short text
+        behind its label and a colon; empty if there is nothing to say.
+    """
+
+    output: Output | None
+    headline: str
+    reason: str
+    simpler: str = ""
+    if_changing: str = ""
+
+
+@dataclass(frozen=True)
+class SuggestedCommand:
+    """What to run after a comparison.
+
+    Attributes
+    ----------
+    shell : tuple of str
+        Commands for a terminal: fit, then apply.
+    python : tuple of str
+        The same as lines of Python.
+    """
+
+    shell: tuple[str, ...]
+    python: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """Return the record as plain Python values."""
+        return {"shell": list(self.shell), "python": list(self.python)}
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """An input file: its name, its size in bytes and its SHA-256."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """One row of the table: one set of probabilities with its metrics.
+
+    Attributes
+    ----------
+    key, name, output : str
+        The calibrator's key and title, and the kind of output.
+    measures : mapping of str to float
+        Its metrics.
+    intervals : mapping of str to (low, high)
+        Their 95 % bootstrap intervals, of those that are resampled.
+    changes : DecisionChanges or None
+        Which predictions it changes; None if it keeps every prediction.
+    fit_seconds : float or None
+        Time to fit; None for repaired outputs, which share the calibrator's.
+    best : frozenset of str
+        The metrics by which it is the best of those that keep every prediction.
+    recommended, default : bool
+        Whether it is the recommended output, and the one that cordcal uses by default.
+    """
+
+    key: str
+    name: str
+    output: str
+    measures: Measures
+    intervals: Mapping[str, tuple[float, float]]
+    changes: DecisionChanges | None
+    fit_seconds: float | None
+    best: frozenset[str]
+    recommended: bool
+    default: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """What a comparison or an audit shows.
+
+    Attributes
+    ----------
+    n_calibration : int or None
+        Rows to calibrate on; None for an audit.
+    n_evaluation, n_classes : int
+        Rows evaluated, and classes.
+    class_names : tuple of str or None
+        One name per column.
+    settings : mapping of str to str
+        The options that produced the result.
+    fingerprint : str
+        Identifies the rows.
+    uncalibrated : mapping of str to float
+        The metrics of the classifier's own probabilities; empty without labels.
+    calibrators : tuple of Entry
+        The calibrators, in the order of the arguments; an audit has one.
+    intervals : mapping of output to mapping of str to (low, high)
+        95 % intervals of the metrics of each output.
+    best : mapping of str to Best
+        The best output that keeps every prediction, by metric.
+    listed : frozenset of str
+        The calibrators of which a page lists every class.
+    focus : str or None
+        The calibrator to show first.
+    headline : str
+        The result in one sentence.
+    reading : tuple of str
+        Further sentences.
+    advice : Advice or None
+        The recommendation of a comparison.
+    default : (key, kind) or None
+        The output that cordcal uses by default, if it was compared.
+    need : str
+        Whether calibration is needed, in one sentence; empty if it was not tested.
+    need_tests : tuple of str
+        The tests behind it.
+    concerns : tuple of Caveat
+        Reasons to doubt the result.
+    left_out : mapping of str to str
+        Calibrators that were not run, and why.
+    next_step : SuggestedCommand or None
+        What to run next.
+    files : tuple of FileDigest
+        The files that were read.
+    """
+
+    n_calibration: int | None
+    n_evaluation: int
+    n_classes: int
+    class_names: tuple[str, ...] | None
+    settings: Mapping[str, str]
+    fingerprint: str
+    uncalibrated: Measures
+    calibrators: tuple[Entry, ...]
+    headline: str
+    reading: tuple[str, ...]
+    concerns: tuple[Caveat, ...]
+    focus: str | None
+    listed: frozenset[str]
+    intervals: Mapping[Output, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    best: Mapping[str, Best] = field(default_factory=dict)
+    advice: Advice | None = None
+    default: Output | None = None
+    need: str = ""
+    need_tests: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    next_step: SuggestedCommand | None = None
+    files: tuple[FileDigest, ...] = ()
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the metrics are known."""
+        return bool(self.uncalibrated)
+
+    @property
+    def recommended(self) -> Output | None:
+        """The recommended output, if there is one."""
+        return None if self.advice is None else self.advice.output
+
+    def entry(self, key: str) -> Entry:
+        """Return a calibrator by its key."""
+        return next(entry for entry in self.calibrators if entry.key == key)
+
+    def rows(self) -> list[OutputRow]:
+        """Return the table: the original, then every output of every calibrator."""
+        key, kind = ORIGINAL
+        rows = [self._row(key, "the classifier itself", kind, self.uncalibrated)]
+        for entry in self.calibrators:
+            rows += self.rows_of(entry)
+        return rows
+
+    def rows_of(self, entry: Entry) -> list[OutputRow]:
+        """Return the rows of one calibrator, the direct output first."""
+        return [
+            self._row(
+                entry.key,
+                entry.name,
+                output,
+                entry.measures(output),
+                None if output in entry.preserving else entry.changes,
+                entry.fit_seconds if output == "direct" else None,
+            )
+            for output in entry.outputs
+        ]
+
+    def _row(
+        self,
+        key: str,
+        name: str,
+        output: str,
+        measures: Measures,
+        changes: DecisionChanges | None = None,
+        fit_seconds: float | None = None,
+    ) -> OutputRow:
+        best = (
+            metric for metric, best in self.best.items() if (best.key, best.report) == (key, output)
+        )
+        return OutputRow(
+            key,
+            name,
+            output,
+            measures,
+            self.intervals.get((key, output), {}),
+            changes,
+            fit_seconds,
+            frozenset(best),
+            recommended=(key, output) == self.recommended,
+            default=(key, output) == self.default,
+        )
