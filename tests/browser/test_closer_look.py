@@ -109,10 +109,10 @@ def test_opens_on_the_advised_report_with_before_and_after(page: Any, named: Any
     assert page.locator(".detail:visible").get_attribute("aria-label") == found[advised.key].name
     before, after = page.locator("#pair figure").all()
     assert f"ECE {100 * found.uncalibrated['ece']:.2f} %" in before.inner_text()
-    measures = found.measures(advised.key, advised.report)
+    measures = found.measures(advised.key, advised.output)
     assert f"ECE {100 * measures['ece']:.2f} %" in after.inner_text()
     after.locator("circle").last.hover()
-    assert page.inner_text("#tip").startswith(f"{advised.report}: confidence")
+    assert page.inner_text("#tip").startswith(f"{advised.output}: confidence")
 
 
 def test_the_detail_follows_the_choice_in_the_table(page: Any, named: Any) -> None:
@@ -170,7 +170,7 @@ def test_every_class_has_its_diagram_and_counts(page: Any, named: Any) -> None:
     for panel, each in zip(panels.all(), classes, strict=True):
         text = panel.locator("figcaption").inner_text()
         assert each.name in text
-        assert f"{each['rows']:,} rows, {each['decided']:,} predicted" in text
+        assert f"{each.rows:,} rows, {each.decided:,} predicted" in text
         assert panel.locator("path.line").count() == len(each.bins)
     panels.first.locator("svg").focus()
     assert "ECE of the class: original" in page.inner_text("#tip")
@@ -300,11 +300,9 @@ def test_a_narrow_screen_shows_nll_and_ece_first_and_says_that_it_scrolls(
         scroll = page.locator("#calibrators").locator("xpath=..")
         assert "more" in scroll.get_attribute("class")
         scroll.evaluate("(place) => { place.scrollLeft = 9999; }")
-        page.wait_for_function(
-            "!document.querySelector('#calibrators').parentElement.matches('.more')"
-        )
+        page.locator(".scroll:not(.more) > #calibrators").wait_for()
         # The first column stays, with its lines.
-        first = page.locator("#calibrators tbody th").nth(1)
+        first = page.locator("#calibrators tbody th").nth(2)
         assert first.bounding_box()["x"] >= 0
         assert first.evaluate("(cell) => getComputedStyle(cell).borderBottomWidth") == "1px"
 

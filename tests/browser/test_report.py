@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cordcal.report.charts import METRICS, number
+from cordcal.metrics import METRICS
+from cordcal.metrics.registry import leading_metrics
+from cordcal.report import write_html
+from cordcal.report.charts import number
+from cordcal.report.columns import option_name
 
 from .conftest import EVIL, opened
 
@@ -21,13 +26,13 @@ def column(page: Any, table: str, index: int) -> list[str]:
 
 def test_loads_alone_and_says_the_reading(page: Any, comparison: Any, report: Path) -> None:
     text = page.inner_text("main")
-    assert comparison.recommendation.headline in text
+    assert comparison.recommendation.name in text
     assert comparison.recommendation.reason in text
     # The long prose is folded until it is asked for.
-    assert comparison.to_dict()["reading"][0] not in text
+    assert comparison.report_data().reading[0] not in text
     page.locator("summary", has_text="What else the rows show").click()
     text = page.inner_text("main")
-    for sentence in comparison.to_dict()["reading"]:
+    for sentence in comparison.report_data().reading:
         assert sentence in text
     assert report.stat().st_size < 7e5
 
@@ -36,19 +41,23 @@ def test_sorting_by_numbers_and_by_names(page: Any, comparison: Any) -> None:
     heads = page.locator("#calibrators thead button")
     nll = 1  # NLL and ECE come first, so that a narrow screen shows them
     assert [heads.nth(place).inner_text() for place in (1, 2)] == ["NLL", "ECE, %"]
-    heads.nth(nll).click()
-    values = [float(value) for value in column(page, "#calibrators", nll)]
-    best = sorted(
-        min(entry.repaired["nll"], (entry.lift or entry.repaired)["nll"]) for entry in comparison
-    )
-    assert values == best
+    # Sorted from the start, the recommended calibrator pinned to the top in any order.
+    best = {
+        entry.key: min(entry.measures(output)["nll"] for output in entry.preserving)
+        for entry in comparison
+    }
+    pinned = best.pop(comparison.recommendation.key)
     assert page.locator("#calibrators th").nth(nll).get_attribute("aria-sort") == "ascending"
+    values = [float(value) for value in column(page, "#calibrators", nll)]
+    assert values == [pinned, *sorted(best.values())]
     heads.nth(nll).press("Enter")
     values = [float(value) for value in column(page, "#calibrators", nll)]
-    assert values == best[::-1]
+    assert values == [pinned, *sorted(best.values(), reverse=True)]
     heads.nth(0).click()
-    assert column(page, "#calibrators", 0) == sorted(comparison.keys())
+    names = column(page, "#calibrators", 0)
+    assert names == [comparison.recommendation.key, *sorted(best)]
     assert page.locator("#calibrators tbody tr").first.get_attribute("class") == "base"
+    assert page.locator("#calibrators tr.pinned .badge").inner_text().startswith("recommended")
 
 
 def test_the_table_tells_the_result_objects_numbers(page: Any, comparison: Any) -> None:
@@ -96,7 +105,7 @@ def test_hover_shows_the_numbers_of_the_result(page: Any, comparison: Any) -> No
     bins = comparison["irova"].pictures.reliability["repaired"]
     last = max(index for index, count in enumerate(bins.count) if count)
     marks = page.locator(".detail:visible figure").first.locator(".mark.repaired")
-    marks.last.hover()
+    marks.last.hover(force=True)  # marks that lie on each other are shown together
     tip = page.inner_text("#tip")
     assert f"confidence {bins.confidence[last]:.3f}, accuracy {bins.accuracy[last]:.3f}" in tip
     assert f"{bins.accuracy_low[last]:.3f}–{bins.accuracy_high[last]:.3f}" in tip
@@ -169,3 +178,66 @@ def test_prints(browser: Any, report: Path) -> None:
         assert paper == "rgb(255, 255, 255)"
         assert page.locator("#theme").is_hidden()
         assert page.pdf()[:4] == b"%PDF"
+
+
+def test_commands_are_copied_and_say_so(browser: Any, report: Path, comparison: Any) -> None:
+    permissions = ["clipboard-read", "clipboard-write"]
+    with opened(browser, report, permissions=permissions) as page:
+        page.locator("button.copy").first.click()
+        assert page.locator("button.copy").first.inner_text() == "Copied"
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.splitlines() == list(comparison.next_step().shell)
+
+
+def test_settings_have_the_date_and_versions(page: Any) -> None:
+    text = page.inner_text(".settings")
+    for name in ("date", "data fingerprint", "cordcal", "Python", "numpy", "scikit-learn"):
+        assert name in text
+
+
+def test_long_tables_are_folded(browser: Any, comparison: Any, tmp_path: Path) -> None:
+    data = comparison.report_data()
+    worst = max(data.calibrators, key=lambda entry: entry.repaired["nll"])
+    others = tuple(replace(worst, key=f"more {place}") for place in range(12))
+    path = tmp_path / "long.html"
+    write_html(replace(data, calibrators=data.calibrators + others), path)
+    with opened(browser, path) as page:
+        rows = page.locator("#calibrators tbody tr:visible")
+        assert rows.count() == 1 + 10
+        assert page.locator("#calibrators tr.pinned").is_visible()
+        button = page.locator("button.unfold")
+        assert button.get_attribute("aria-expanded") == "false"
+        button.click()
+        assert rows.count() == 1 + len(data.calibrators) + 12
+        button.click()
+        # However the table is sorted, the first rows are shown.
+        page.locator("#calibrators thead button").first.click()
+        assert rows.count() == 1 + 10
+    with opened(browser, path, java_script_enabled=False) as page:
+        assert (
+            page.locator("#calibrators tbody tr:visible").count() == 1 + len(data.calibrators) + 12
+        )
+
+
+def test_the_best_are_named_in_the_scatter_plots(page: Any, comparison: Any) -> None:
+    for place, measure in enumerate(leading_metrics()):
+        figure = page.locator("[aria-labelledby=tradeoff-title] figure").nth(place)
+        labels = figure.locator("text.label").all_text_contents()
+        assert 0 < len(labels) <= 8
+        rows = sorted(
+            comparison.report_data().rows(),
+            key=lambda row: row.measures[measure],
+            reverse=not METRICS[measure].lower_is_better,
+        )
+        best = {option_name(row.key, row.output) for row in rows[:8]}
+        assert all(any(label.startswith(name) for name in best) for label in labels)
+        assert figure.locator("[data-tip]").count() == len(rows)
+
+
+def test_the_histogram_has_every_output(page: Any, comparison: Any) -> None:
+    page.select_option("#picker", str(comparison.keys().index("irova")))
+    figure = page.locator(".detail:visible .panels.two figure").nth(1)
+    assert figure.locator(".key").all_inner_texts() == ["original", "direct", "repaired", "lift"]
+    assert figure.locator("path.line.lift").count() == 1
+    counts = comparison["irova"].pictures.histogram.counts
+    assert all(sum(rows) == comparison.n_evaluation for rows in counts.values())

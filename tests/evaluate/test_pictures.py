@@ -154,7 +154,7 @@ def test_many_classes_are_whole_for_the_best_while_there_is_room(monkeypatch) ->
     for entry in other["calibrators"]:
         whole = entry["key"] in [key for key, _ in best[:2]]
         assert all(bool(each["bins"]) == whole for each in entry["classes"])
-        assert whole or all(each.left + each.joined for each in entry["classes"])
+        assert whole or all(each["left"] + each["joined"] for each in entry["classes"])
 
 
 def test_a_blend_tells_its_shares(rows) -> None:

@@ -273,11 +273,13 @@ def folder(tmp_path, monkeypatch) -> Path:
 def test_the_next_step_runs_as_it_is_printed(folder) -> None:
     shown = CliRunner().invoke(app, ["compare", "scores.npz", "--calibrator", "ts"])
     assert shown.exit_code == 0, shown.output
-    lines = shown.output.split("next step, in a terminal or in Python:\n")[1].splitlines()
+    lines = shown.output.split("Next\n")[1].splitlines()
     shell = [line.strip() for line in lines if line.startswith("  cordcal ")]
-    python = [line.strip() for line in lines if not line.startswith("  cordcal ")]
     assert len(shell) == 2
-    assert_the_same(shell, python)
+    with np.load("scores.npz") as scores:
+        step = cordcal.compare(scores["logits"], scores["labels"], ["ts"]).next_step()
+    assert shell == list(step.shell)
+    assert_the_same(shell, step.python)
 
 
 def assert_the_same(shell: Sequence[str], python: Sequence[str]) -> None:

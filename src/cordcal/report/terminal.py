@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 10_000
 # A longer heading takes two lines.
 _LONG_HEADING = 14
-# Short labels, so that the texts have room.
-_SIMPLER, _IF_CHANGING = "Simpler, as good", "Changing some"
+# Labels that are short enough to leave room for the texts.
+_SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
 _MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 20
 
