@@ -29,12 +29,12 @@ _EXPORTS: dict[str, str | None] = {
     "files": None,
     "lift_confidences": "cordcal.repair",
     "llm": None,
-    "load": "cordcal.files._models",
+    "load": "cordcal.files.models",
     "metrics": None,
     "onnx": None,
     "plots": None,
     "repair": None,
-    "save": "cordcal.files._models",
+    "save": "cordcal.files.models",
     "sklearn": None,
     "torch": None,
     "warmup": "cordcal.repair",
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.gates import check
     from cordcal.evaluate.monitor import Monitor
     from cordcal.evaluate.precomputed import PrecomputedProbabilities
-    from cordcal.files._models import load, save
+    from cordcal.files.models import load, save
     from cordcal.preserving import Outputs, PreservingCalibrator
     from cordcal.repair import CORD, Lift, lift_confidences, warmup
 

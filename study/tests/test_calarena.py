@@ -10,7 +10,7 @@ import pytest
 
 from cordcal import metrics
 from cordcal.cli import main
-from cordcal.files._calarena import read_experiment
+from cordcal.files.calarena import read_experiment
 from cordcal_study import read_study, run_study
 from cordcal_study.data import load_set
 from cordcal_study.page import write_study

@@ -11,7 +11,7 @@ import numpy as np
 
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
-from cordcal.files import _sources, open_scores
+from cordcal.files import open_scores, sources
 from cordcal.pipeline.applying import CalibratedRows, apply_model
 
 ROWS, CLASSES = 4000, 20
@@ -52,7 +52,7 @@ def prepared(rng: Rng, folder: Path) -> tuple[Path, Path]:
 
 def run(model: Path, source: Path, output: Path, **options: bool) -> None:
     """Apply a model, in many small batches."""
-    _sources.BATCH_BYTES = 64 * CLASSES * 4
+    sources.BATCH_BYTES = 64 * CLASSES * 4
     apply_model(
         CalibratedRows(cordcal.load(model), open_scores(source), **PLAIN), output, **options
     )

@@ -275,7 +275,7 @@ def test_damaged_feather_files_are_refused(tmp_path: Path) -> None:
 
 def test_text_that_csv_cannot_hold_is_not_written(tmp_path: Path) -> None:
     from cordcal.files import write_probabilities
-    from cordcal.files._passthrough import Passthrough, TextColumn
+    from cordcal.files.passthrough import Passthrough, TextColumn
 
     rest = Passthrough({"key": TextColumn.from_cells(["a", "b\0"], lambda: "text")})
     path = tmp_path / "out.csv"

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import softmax
 
 import cordcal
-from cordcal.files import _sources, inspect, open_scores, read_scores
+from cordcal.files import inspect, open_scores, read_scores, sources
 from documents import ROOT, blocks
 from errors import refused
 
@@ -50,12 +50,12 @@ def test_lists_are_not_copied(write: Write, matrix: np.ndarray) -> None:
 def test_large_pieces_are_cut(
     write: Write, matrix: np.ndarray, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
     given = np.asfortranarray(matrix) if name.startswith("fortran") else matrix
     scores = open_scores(write(name, given, group=700))
     assert max(len(batch) for batch in scores) in (62, 64)  # 1050 or 700 rows in even parts
     np.testing.assert_array_equal(rows_of(scores), matrix)
-    late = list(scores.batches(3))
+    late = list(scores.batches(scores.spans[3][0]))
     np.testing.assert_array_equal(rows_of(late), matrix[late[0].first :])
 
 
@@ -156,7 +156,7 @@ def test_the_recipe_of_the_documentation(
 ) -> None:
     page = ROOT / "docs" / "scale.md"
     (recipe,) = [block for block in blocks(page, "python") if "open_scores" in block]
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 100 * 5 * 8)
+    monkeypatch.setattr(sources, "BATCH_BYTES", 100 * 5 * 8)
     direct = softmax(matrix.astype(np.float64), axis=1)
     original = softmax(matrix[:, ::-1], axis=1)
     write("scores.parquet", matrix)
@@ -176,7 +176,7 @@ def test_a_look_in_pieces_finds_what_one_at_the_whole_does(
     found[[3, 700], 1] = np.inf
     found[900] = 0.25
     path = write(name, found, group=100)
-    monkeypatch.setattr(_sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
+    monkeypatch.setattr(sources, "BATCH_BYTES", 64 * matrix.itemsize * 5)
     told = inspect(path)
     assert told["entries"][0]["shape"] == "1,050 rows × 5 classes"
     assert told["entries"][0]["kind"] == "looks like logits"
@@ -193,6 +193,6 @@ def test_rows_that_are_none_do_not_tell_what_the_scores_are(
     tmp_path: Path, matrix: np.ndarray
 ) -> None:
     report = np.tile(softmax(matrix, axis=1), (6, 1))
-    report[: _sources.SAMPLE_ROWS + 5] = np.nan
+    report[: sources.SAMPLE_ROWS + 5] = np.nan
     np.save(tmp_path / "s.npy", report)
     assert open_scores(tmp_path / "s.npy").kind == "probabilities"

@@ -211,8 +211,8 @@ class Killed:
     # The batches of a test must be small, and each slow enough to be killed in.
     SCRIPT = (
         "import sys, time\n"
-        "from cordcal.files import _sources, output\n"
-        f"_sources.BATCH_BYTES = 512 * {CLASSES} * 4\n"
+        "from cordcal.files import sources, output\n"
+        f"sources.BATCH_BYTES = 512 * {CLASSES} * 4\n"
         "append = output.ResumableOutput.append\n"
         "def slow(self, *args, **told):\n"
         "    print('block', flush=True)\n"
@@ -396,7 +396,7 @@ def test_the_position_is_a_row_and_not_a_batch(
     output = path.with_name("out.csv")
     interrupted(path, model, output, monkeypatch)
     # Batches of another size, as another version might have.
-    monkeypatch.setattr("cordcal.files._sources.BATCH_BYTES", 170 * CLASSES * 4)
+    monkeypatch.setattr("cordcal.files.sources.BATCH_BYTES", 170 * CLASSES * 4)
     assert apply(model, path, output, resume=True).resumed == 3 * 500
     lines = output.read_text().splitlines()
     assert len(lines) == 1 + len(logits)

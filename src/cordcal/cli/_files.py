@@ -52,7 +52,7 @@ class _NamedPath:
         """The files of a folder or pattern; None for a single file or an invalid path."""
         if self.path == "-" or Path(self.path).is_file():
             return None
-        from cordcal.files._parts import parts_of
+        from cordcal.files.parts import parts_of
 
         with suppress(InputError):
             return parts_of(self.path)

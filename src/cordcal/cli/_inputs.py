@@ -14,7 +14,7 @@ from cordcal.cli._options import InputKind, InputOptions
 if TYPE_CHECKING:
     from cordcal._numeric.types import Classes, Kind
     from cordcal.files import ScoreFile, Scores
-    from cordcal.files._places import Places
+    from cordcal.files.columns import ColumnSpec
     from cordcal.pipeline._refusals import OnError
 
 
@@ -35,11 +35,11 @@ def read_scores(
     """
     if inputs.answers is not None:
         return read_answer_scores(path, inputs, role=role)[0]
-    from cordcal.files._scores import read_placed
+    from cordcal.files.scores import read_with_spec
 
     _refuse_answers(path, inputs)
     spec = _column_spec(inputs, classes, expected, classes_in)
-    scores = read_placed(path, spec, role=role, input=_kind_name(kind))
+    scores = read_with_spec(path, spec, role=role, input=_kind_name(kind))
     _echo_columns(scores, inputs)
     if scores.columns and scores.labels is not None and scores.class_names is not None:
         labelled = set(scores.labels.tolist())
@@ -92,7 +92,7 @@ def read_groups(
     if inputs.answers is not None and path is None and column is not None:
         groups = read_answer_groups(scores, column)
     else:
-        from cordcal.files._scores import read_vector
+        from cordcal.files.scores import read_vector
 
         groups = read_vector(path or scores, column, header=inputs.header)
     if rows is None or len(groups) <= rows[-1]:  # refused later, by the function that uses them
@@ -117,11 +117,11 @@ def open_scores(
     ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
     names the columns that the model was fitted on, used if the command does not name any.
     """
-    from cordcal.files._stream import open_placed
+    from cordcal.files._stream import open_with_spec
 
     _refuse_answers(path, inputs)
     spec = _column_spec(inputs, classes, expected, classes_in, pattern, passthrough=passthrough)
-    file = open_placed(path, spec, role=role, input=_kind_name(kind))
+    file = open_with_spec(path, spec, role=role, input=_kind_name(kind))
     if classes is None:
         _echo_columns(file, inputs)
     return file
@@ -143,13 +143,13 @@ def _column_spec(
     pattern: Sequence[str] | None = None,
     *,
     passthrough: bool = False,
-) -> Places:
+) -> ColumnSpec:
     """Return which columns of a file to read, and the classes it should have."""
-    from cordcal.files._places import Places
+    from cordcal.files.columns import ColumnSpec
 
     options = inputs.column_arguments()
     names, header = options.pop("class_names"), options.pop("header")
-    spec = Places.of(**options).named(names, classes, rest=passthrough, header=header)
+    spec = ColumnSpec.of(**options).named(names, classes, rest=passthrough, header=header)
     if pattern is not None and inputs.columns is None:
         spec = replace(spec, pattern=tuple(pattern))
     return replace(spec, expected=expected, classes_in=classes_in)
@@ -228,7 +228,7 @@ def _open_score_pair(
 ) -> tuple[ScoreFile, ScoreFile]:
     """Open two score files of the same rows, each with its own input options."""
     from cordcal._validation.names import common_pattern
-    from cordcal.files._places import as_patterns
+    from cordcal.files.columns import as_patterns
 
     patterns = as_patterns(original[1].columns)
     options: dict[str, Any] = {"pattern": patterns or pattern, "passthrough": passthrough}
@@ -289,14 +289,14 @@ def _proposed_pattern(error: InputError) -> str | None:
 
 def _explicit_class_names(file: ScoreFile) -> tuple[str, ...] | None:
     """Return a file's class names, unless they are just a table's numeric columns."""
-    from cordcal.files._columns import SCORES
+    from cordcal.files.columns import SCORES
 
     return None if file.columns and file.key == SCORES else file.class_names
 
 
 def _check_patterns_match(patterns: tuple[str, ...], *files: ScoreFile) -> None:
     """Refuse ``--columns`` that match neither of two tables."""
-    from cordcal.files._places import have_match
+    from cordcal.files.columns import have_match
 
     tables = [file for file in files if file.columns]
     if tables and not any(have_match(patterns, file.columns) for file in tables):
@@ -360,6 +360,6 @@ def refuse_with_pair(inputs: InputOptions, *names: str) -> None:
 
 
 def _list_columns(columns: Sequence[str]) -> str:
-    from cordcal.files._places import told
+    from cordcal.files.columns import list_names
 
-    return told(columns)
+    return list_names(columns)

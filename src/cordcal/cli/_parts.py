@@ -21,7 +21,7 @@ def is_parts_output(output: str, scores: str | None) -> bool:
     """Return whether the output is a folder of parts: the input is, and no suffix is given."""
     if output == "-" or scores is None:
         return False
-    from cordcal.files._parts import parts_of
+    from cordcal.files.parts import parts_of
 
     is_folder = output.endswith(os.sep) or Path(output).is_dir() or not Path(output).suffix
     return is_folder and parts_of(scores) is not None
@@ -78,7 +78,7 @@ def audit_in_parts(
 
 def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
     """Return the files of each part as absolute paths, which workers can open."""
-    from cordcal.files._parts import parts_of
+    from cordcal.files.parts import parts_of
     from cordcal.pipeline.parts import part_names
 
     parts = [parts_of(file.path) or [file.path] for file in files]

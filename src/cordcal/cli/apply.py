@@ -253,7 +253,7 @@ def _holds_columns(output: str) -> bool:
 
 
 def _are_swapped(model: str, scores: str) -> bool:
-    from cordcal.files._models import is_model
+    from cordcal.files.models import is_model
 
     both_are_files = Path(model).is_file() and Path(scores).is_file()
     return both_are_files and is_model(scores) and not is_model(model)

@@ -156,7 +156,7 @@ def _parts(
     The third value is the row numbers of the last file if rows may be skipped.
     """
     if evaluation is None and set(inputs.used()) <= {"--key"} and scores != "-":
-        from cordcal.files._calarena import read_experiment
+        from cordcal.files.calarena import read_experiment
 
         pair = read_experiment(scores, inputs.key)
         if pair is not None:

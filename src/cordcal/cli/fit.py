@@ -99,7 +99,7 @@ def fit(
     """
     import cordcal
     from cordcal._validation.caveats import SuspectDataWarning
-    from cordcal.files._places import as_patterns
+    from cordcal.files.columns import as_patterns
 
     depth = parse_preserve(preserve)
     treatment = check_on_error(on_error)

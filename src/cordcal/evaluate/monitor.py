@@ -31,8 +31,8 @@ from cordcal.evaluate.evidence import (
 )
 from cordcal.evaluate.groups import as_groups
 from cordcal.evaluate.monitor_result import Alarm, MonitorStatus, Period, Source, VerdictName
-from cordcal.files._locks import only_writer
-from cordcal.files._models import read_state, write_state
+from cordcal.files.locks import only_writer
+from cordcal.files.models import read_state, write_state
 from cordcal.metrics.rows import ProbabilityMatrix
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -1,10 +1,10 @@
 """Files in and out: score files, reports and models."""
 
 from cordcal.files._inspect import inspect
-from cordcal.files._replacing import replacing
-from cordcal.files._scores import Scores, read_labels, read_scores
 from cordcal.files._stream import Batch, ScoreFile, open_scores
-from cordcal.files._writing import write_probabilities
+from cordcal.files.atomic import replacing
+from cordcal.files.scores import Scores, read_labels, read_scores
+from cordcal.files.writing import write_probabilities
 
 __all__ = [
     "Batch",

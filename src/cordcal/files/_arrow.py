@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
-from cordcal.files._columns import Grouping, Sort, grouped
-from cordcal.files._opening import first_line
-from cordcal.files._places import Places
+from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
+from cordcal.files.opening import first_line
 
 
 def import_arrow() -> tuple[Any, Any]:
@@ -48,22 +47,21 @@ def readable(name: str, format: str) -> Iterator[None]:
         raise not_readable(name, error, format.capitalize()) from error
 
 
-def group_fields(schema: Any, places: Places, where: str) -> Grouping:
+def group_fields(schema: Any, spec: ColumnSpec, where: str) -> Grouping:
     """Sort the columns of a schema out."""
     arrow, _ = import_arrow()
     if len(set(schema.names)) < len(schema.names):
         twice = next(name for name in schema.names if schema.names.count(name) > 1)
         raise InputError(where, f"has two columns called {twice!r}", "give each its own name")
     sorts = {
-        field.name: _sort(arrow.types, field.type, told=field.name == places.key)
-        for field in schema
+        field.name: _sort(arrow.types, field.type, told=field.name == spec.key) for field in schema
     }
-    return grouped(sorts, places, where)
+    return grouped(sorts, spec, where)
 
 
 def _sort(types: Any, kind: Any, *, told: bool) -> Sort:
     if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
-        # Lists of integers are tokens or places, unless somebody says that they are scores.
+        # Lists of integers are tokens or spec, unless somebody says that they are scores.
         inner = kind.value_type
         is_scores = types.is_floating(inner) or (told and types.is_integer(inner))
         return "list" if is_scores else "other"

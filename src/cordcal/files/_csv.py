@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._columns import Sort
 from cordcal.files._header import (
     has_word_above_number,
     is_number,
@@ -23,7 +22,8 @@ from cordcal.files._header import (
     starts_with_header,
     whole_rows,
 )
-from cordcal.files._opening import FORMATS, first_line, no_rows
+from cordcal.files.columns import Sort
+from cordcal.files.opening import FORMATS, first_line, no_rows
 
 # Rows that are looked at to find out whether the first line is a header.
 _SAMPLE_ROWS = 1000
@@ -178,9 +178,9 @@ class TextTable:
         together = self._together
         if together is None:
             return self._alone(wanted)
-        places = [self.numeric.index(index) for index in wanted]
+        positions = [self.numeric.index(index) for index in wanted]
         # All of them in order, as a plain file of scores has them: no copy.
-        return together if places == list(range(together.shape[1])) else together[:, places]
+        return together if positions == list(range(together.shape[1])) else together[:, positions]
 
     def vector(self, heading: str) -> npt.NDArray[Any]:
         """Return a column of numbers, or of words where not all cells are numbers."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files._numpy import is_long
-from cordcal.files._opening import check_size, first_line
+from cordcal.files.opening import check_size, first_line
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 # How a collection of text begins: signature, version, three reserved bytes.

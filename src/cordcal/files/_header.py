@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from cordcal.files._columns import is_other_column
+from cordcal.files.columns import is_other_column
 
 _WHOLE = re.compile(r"-?\d+")
 # Rows of probabilities that were rounded sum to one within this.

@@ -14,16 +14,15 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
-from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
-from cordcal.files._contents import Contents
-from cordcal.files._formats import open_contents, open_source
 from cordcal.files._kinds import ROWS_THAT_TELL, check_whole_vectors, sum_deviation
-from cordcal.files._models import is_model, load
 from cordcal.files._numpy import read_header
-from cordcal.files._opening import open_regular
-from cordcal.files._parts import parts_of
-from cordcal.files._places import Places
-from cordcal.files._sources import Source
+from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec
+from cordcal.files.contents import Contents
+from cordcal.files.formats import open_contents, open_source
+from cordcal.files.models import is_model, load
+from cordcal.files.opening import open_regular
+from cordcal.files.parts import parts_of
+from cordcal.files.sources import Source
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 # A graph begins with its version of ONNX and, each behind its length, who made it and which one.
@@ -100,7 +99,11 @@ def _scores(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]
         in_pieces = head.startswith(b"PAR1") or (
             head.startswith(b"\x93NUMPY") and _is_filled_matrix(file, os.fspath(path))
         )
-    return _in_pieces(open_source(os.fspath(path), Places())) if in_pieces else _whole(path, header)
+    return (
+        _in_pieces(open_source(os.fspath(path), ColumnSpec()))
+        if in_pieces
+        else _whole(path, header)
+    )
 
 
 def _is_filled_matrix(file: BinaryIO, path: str) -> bool:
@@ -110,7 +113,7 @@ def _is_filled_matrix(file: BinaryIO, path: str) -> bool:
 
 
 def _whole(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
-    contents = open_contents(path, Places(header=header))
+    contents = open_contents(path, ColumnSpec(header=header))
     looks = []
     for name, shape in contents.shapes.items():
         look = _Look(name, shape)

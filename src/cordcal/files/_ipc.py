@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
-from cordcal.files._contents import Contents, table_contents
-from cordcal.files._opening import no_rows
-from cordcal.files._passthrough import PartColumns
-from cordcal.files._places import Places
-from cordcal.files._sources import (
+from cordcal.files.columns import ColumnSpec
+from cordcal.files.contents import Contents, table_contents
+from cordcal.files.opening import no_rows
+from cordcal.files.passthrough import PartColumns
+from cordcal.files.sources import (
     SAMPLE_ROWS,
     Source,
     Span,
@@ -28,7 +28,7 @@ MAGIC = b"ARROW1"
 class Ipc(Source):
     """A Feather file: its record batches, or parts of them where they are large."""
 
-    def __init__(self, path: str, places: Places) -> None:
+    def __init__(self, path: str, spec: ColumnSpec) -> None:
         self.path = path
         self.arrow, _ = import_arrow()
         with self._named():
@@ -43,8 +43,8 @@ class Ipc(Source):
             first = reader.get_batch(filled)
             first.validate(full=True)
             self.first = first.slice(0, SAMPLE_ROWS)
-        self.grouping = group_fields(self.schema, places, path)
-        size = row_bytes(self.sample(), self.first if places.rest else None)
+        self.grouping = group_fields(self.schema, spec, path)
+        size = row_bytes(self.sample(), self.first if spec.rest else None)
         self.groups: list[list[Span]] = []
         for rows in sizes:
             done = self.groups[-1][-1][1] if any(self.groups) else 0
@@ -89,10 +89,10 @@ class Ipc(Source):
             yield found
 
     def _reader(self, columns: list[str] | None) -> Any:
-        places = None
+        fields = None
         if columns is not None:
-            places = sorted(self.schema.get_field_index(name) for name in set(columns))
-        return _open_file(self.path, places)
+            fields = sorted(self.schema.get_field_index(name) for name in set(columns))
+        return _open_file(self.path, fields)
 
     def _named(self, where: str | None = None) -> AbstractContextManager[None]:
         return _readable(where or self.path)
@@ -123,7 +123,7 @@ def _readable(where: str) -> Iterator[None]:
         raise not_readable(where, error, "Feather") from error
 
 
-def read_ipc(name: str, data: bytes, places: Places) -> Contents:
+def read_ipc(name: str, data: bytes, spec: ColumnSpec) -> Contents:
     """Read a whole file."""
     arrow, _ = import_arrow()
     try:
@@ -131,4 +131,4 @@ def read_ipc(name: str, data: bytes, places: Places) -> Contents:
         table.validate(full=True)  # Arrow trusts lengths and offsets, which may be damaged
     except (arrow.ArrowException, OSError, OverflowError) as error:
         raise not_readable(name, error, "Feather") from error
-    return table_contents(name, "feather", table, group_fields(table.schema, places, name))
+    return table_contents(name, "feather", table, group_fields(table.schema, spec, name))

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal.files._columns import Grouping, Sort, grouped
-from cordcal.files._passthrough import MISSING
-from cordcal.files._places import Places
+from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
+from cordcal.files.passthrough import MISSING
 
 Row = dict[str, Any]
 # What a number may be; null is NaN, and a truth value is not a number.
@@ -50,14 +49,14 @@ def _object(name: str, line: bytes, at: int) -> Row:
     return found
 
 
-def group_keys(rows: Sequence[Row], places: Places, where: str) -> Grouping:
+def group_keys(rows: Sequence[Row], spec: ColumnSpec, where: str) -> Grouping:
     """Sort the keys of some rows out; those that later rows add are passed on only."""
     first: dict[str, Any] = {}
     for row in rows:
         for key, value in row.items():
             if first.get(key) is None:
                 first[key] = value
-    return grouped({key: _sort(value) for key, value in first.items()}, places, where)
+    return grouped({key: _sort(value) for key, value in first.items()}, spec, where)
 
 
 def _sort(value: Any) -> Sort:

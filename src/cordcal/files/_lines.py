@@ -10,15 +10,14 @@ from itertools import islice
 from typing import BinaryIO
 
 from cordcal.files._arrow import import_arrow
-from cordcal.files._columns import Grouping
-from cordcal.files._contents import Contents, column_contents
 from cordcal.files._jsonl import Row, group_keys, matrix_of, parse_lines, values_of, vector_of
 from cordcal.files._numpy import Lazy
-from cordcal.files._opening import check_size, limit, no_rows
-from cordcal.files._passthrough import JsonColumn, PartColumns, Passthrough
-from cordcal.files._places import Places
-from cordcal.files._sources import SAMPLE_ROWS, Source, spans_of_rows
 from cordcal.files._unify import JsonType, common_json_type
+from cordcal.files.columns import ColumnSpec, Grouping
+from cordcal.files.contents import Contents, column_contents
+from cordcal.files.opening import check_size, limit, no_rows
+from cordcal.files.passthrough import JsonColumn, PartColumns, Passthrough
+from cordcal.files.sources import SAMPLE_ROWS, Source, spans_of_rows
 
 
 class Lines(Source):
@@ -28,14 +27,14 @@ class Lines(Source):
     what they are called.
     """
 
-    def __init__(self, path: str, opened: Callable[[], BinaryIO], places: Places) -> None:
+    def __init__(self, path: str, opened: Callable[[], BinaryIO], spec: ColumnSpec) -> None:
         self.path, self._opened = path, opened
         with opened() as file:
             lines = list(islice(_filled_lines(file, path), SAMPLE_ROWS))
         if not lines:
             raise no_rows(path)
         self.head = parse_lines(path, (line for _, line in lines))
-        self.grouping = group_keys(self.head, places, path)
+        self.grouping = group_keys(self.head, spec, path)
         # Numbers take less room than their digits do.
         size = max(8, sum(len(line) for _, line in lines) // len(lines))
         self.keys: dict[str, None] = {}
@@ -43,7 +42,7 @@ class Lines(Source):
         with opened() as file:
             for start, line in _filled_lines(file, path):
                 starts.append(start)
-                if places.rest:
+                if spec.rest:
                     self.keys |= dict.fromkeys(parse_lines(path, [line], rows)[0])
                 rows += 1
         self._types = _JsonTypes(path, opened, tuple(self.keys))

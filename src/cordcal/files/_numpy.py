@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._opening import check_size, first_line
+from cordcal.files.opening import check_size, first_line
 
 Value = TypeVar("Value")
 

@@ -18,15 +18,15 @@ from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
 from cordcal._validation.scores import as_matrix
-from cordcal.files import _scores
-from cordcal.files._contents import Contents
-from cordcal.files._formats import open_source
+from cordcal.files import scores
 from cordcal.files._kinds import check_whole_vectors
-from cordcal.files._parts import parts_of
-from cordcal.files._passthrough import Passthrough, PassthroughSchema, concat
-from cordcal.files._places import Places
-from cordcal.files._sources import SAMPLE_ROWS, Source, Span
+from cordcal.files.columns import ColumnSpec
+from cordcal.files.contents import Contents
+from cordcal.files.formats import open_source
 from cordcal.files.output import file_identity
+from cordcal.files.parts import parts_of
+from cordcal.files.passthrough import Passthrough, PassthroughSchema, concat
+from cordcal.files.sources import SAMPLE_ROWS, Source, Span
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,26 +125,26 @@ class ScoreFile:
         sample: Contents,
         key: str,
         kind: Kind,
-        places: Places = Places(),  # noqa: B008 - it is frozen
+        spec: ColumnSpec = ColumnSpec(),  # noqa: B008 - it is frozen
         numbers: npt.NDArray[np.intp] | None = None,
     ) -> None:
         values = sample.matrices[key]
         dtype = source.dtype_of(key)
         self.path, self.key, self.kind, self.numbers = sample.path, key, kind, numbers
         self.opener: Callable[[str], ScoreFile] = open_scores
-        self.class_names = _scores.names_of(sample, key, values.shape[1], places)
-        self.columns = _scores.wide_columns(sample, key)
+        self.class_names = scores.names_of(sample, key, values.shape[1], spec)
+        self.columns = scores.wide_columns(sample, key)
         self.consumed = tuple(sample.columns.get(key, ()))
-        self.with_rest = places.rest and bool(sample.columns)
+        self.with_rest = spec.rest and bool(sample.columns)
         self.spans = source.spans_of(key)
         self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
         self._schema: PassthroughSchema | None = None
-        self._own_names = sample.own_names_of(key) or places.class_names
-        self._source, self._places = source, places
-        self._labels = _scores.label_key(sample, key, places)
-        self._weights = _scores.weight_key(sample, places)
-        self._features = _scores.feature_key(sample, places)
+        self._own_names = sample.own_names_of(key) or spec.class_names
+        self._source, self._places = source, spec
+        self._labels = scores.label_key(sample, key, spec)
+        self._weights = scores.weight_key(sample, spec)
+        self._features = scores.feature_key(sample, spec)
         self._label_file, self._weight_file = (
             self._apart("labels"),
             self._apart("weights"),
@@ -179,8 +179,8 @@ class ScoreFile:
             class_order(self.class_names, names, self.path, than)
             self.class_names = names
             if isinstance(self.opener, partial):
-                places = replace(self.opener.keywords["places"], classes=None, expected=names)
-                self.opener = partial(open_placed, **{**self.opener.keywords, "places": places})
+                spec = replace(self.opener.keywords["spec"], classes=None, expected=names)
+                self.opener = partial(open_with_spec, **{**self.opener.keywords, "spec": spec})
 
     @property
     def name(self) -> str:
@@ -282,7 +282,7 @@ class ScoreFile:
                 "pass whole vectors, one entry for each class in every row",
                 rows=[start],
             )
-        values = _scores.in_order(values, contents, self.key, self.class_names, self._places)
+        values = scores.in_order(values, contents, self.key, self.class_names, self._places)
         values = values.astype(self.dtype, copy=False)
         kept = None if self.numbers is None else self.numbers[start:stop]
         rest = contents.rest
@@ -294,7 +294,7 @@ class ScoreFile:
         own = contents.own_names_of(self.key) or self._places.class_names
         if self._label_file is not None:  # they count the columns of the first part
             own = self._own_names
-        _scores.check_label_numbers(truth, own, self.class_names, contents.path)
+        scores.check_label_numbers(truth, own, self.class_names, contents.path)
 
     def _vector(
         self, contents: Contents, key: str | None, apart: Any, start: int, stop: int
@@ -306,9 +306,9 @@ class ScoreFile:
 
     def _apart(self, what: str) -> npt.NDArray[Any] | None:
         """Return the labels or weights that a file of their own holds."""
-        found = _scores.vector_apart(self._places, what)
+        found = scores.vector_apart(self._places, what)
         if found is not None:
-            _scores.check_length(len(found), getattr(self._places, what), what, self.rows)
+            scores.check_length(len(found), getattr(self._places, what), what, self.rows)
         return found
 
     def _features_apart(self, spans: Sequence[Span]) -> Iterator[Batch] | None:
@@ -316,11 +316,11 @@ class ScoreFile:
         path, told = self._places.features, self._places.features_columns
         if path is None:
             return None
-        source = open_source(path, _scores.apart_places(told, self._places.header))
+        source = open_source(path, scores.apart_places(told, self._places.header))
         sample = source.sample()
-        key = _scores.feature_matrix(sample, told)
+        key = scores.feature_matrix(sample, told)
         features = ScoreFile(source, sample, key, "logits")
-        _scores.check_length(features.rows, path, "rows of features", self.rows)
+        scores.check_length(features.rows, path, "rows of features", self.rows)
         return features.along(spans)
 
 
@@ -376,32 +376,36 @@ def open_scores(
     >>> scores.shape, scores.kind, [len(batch) for batch in scores]
     ((5, 4), 'probabilities', [5])
     """
-    places = Places.of(
+    spec = ColumnSpec.of(
         key, columns, labels, labels_column, features, features_columns, weights, weights_column
     ).named(class_names, classes, rest=rest, header=header)
-    return open_placed(path, places, role=role, input=input)
+    return open_with_spec(path, spec, role=role, input=input)
 
 
-def open_placed(
-    path: str | os.PathLike[str], places: Places, *, role: str = "scores", input: Kind | None = None
+def open_with_spec(
+    path: str | os.PathLike[str],
+    spec: ColumnSpec,
+    *,
+    role: str = "scores",
+    input: Kind | None = None,
 ) -> ScoreFile:
     """Open a score file of which all that is known is in one record; see `open_scores`."""
-    source = open_source(os.fspath(path), places)
+    source = open_source(os.fspath(path), spec)
     sample = source.sample()
-    chosen = _scores.choose(sample, places.key, role, input)
+    chosen = scores.choose(sample, spec.key, role, input)
     values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
     sound = _sound(values)
     if not len(sound):
         sound = _first_sound(source, chosen, values)
     if len(sound):
         check_whole_vectors(sound, f"{sample.path} ({chosen})")
-    kind = input or (_scores.kind_of(chosen, sound) if len(sound) else "logits")
-    file = ScoreFile(source, sample, chosen, kind, places)
-    apart = [name for name in ("labels", "weights") if getattr(places, name) is not None]
+    kind = input or (scores.kind_of(chosen, sound) if len(sound) else "logits")
+    file = ScoreFile(source, sample, chosen, kind, spec)
+    apart = [name for name in ("labels", "weights") if getattr(spec, name) is not None]
     # Files of labels and weights belong to this file alone; its classes are those of the others.
     own: dict[str, Any] = dict.fromkeys((*apart, *(f"{name}_column" for name in apart)))
-    others = replace(places, expected=file.class_names, **own)
-    file.opener = partial(open_placed, places=others, role=role, input=kind)
+    others = replace(spec, expected=file.class_names, **own)
+    file.opener = partial(open_with_spec, spec=others, role=role, input=kind)
     return file
 
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files._header import is_number
-from cordcal.files._passthrough import MISSING
 from cordcal.files.encoding import Encoder, OutputBlock, Piece
+from cordcal.files.passthrough import MISSING
 
 # What makes a spreadsheet take a cell for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._opening import check_size, first_line
+from cordcal.files.opening import check_size, first_line
 
 # What torch makes of damage and of foreign archives.
 _DAMAGE = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cordcal.files._arrow import import_arrow
-from cordcal.files._opening import first_line
+from cordcal.files.opening import first_line
 
 _UNITS = ("s", "ms", "us", "ns")
 # Integers up to this size are exact in float64.

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cordcal.files._passthrough import Passthrough
+from cordcal.files.passthrough import Passthrough
 
 Layout = Literal["wide", "list"]
 """Probabilities as one column per class, or as one column of lists."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cordcal._errors import InputError
-from cordcal.files._opening import read_whole
+from cordcal.files.opening import read_whole
 from cordcal.llm._layouts import ID_FIELDS, Json, find_id
 
 # How many identifiers and files a message lists.

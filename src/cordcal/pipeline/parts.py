@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal.evaluate.audit import AuditStream
-from cordcal.files._locks import open_locked
-from cordcal.files._opening import NoRows
 from cordcal.files._stream import ScoreFile
-from cordcal.files._writing import ENCODERS
+from cordcal.files.locks import open_locked
+from cordcal.files.opening import NoRows
 from cordcal.files.output import NothingLeft, file_identity, nothing_left
+from cordcal.files.writing import ENCODERS
 from cordcal.pipeline._pairs import batches_of, described
 from cordcal.pipeline._refusals import OnError, Refusals
 from cordcal.pipeline.applying import (

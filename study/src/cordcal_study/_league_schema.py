@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from cordcal.calibrators import available
-from cordcal.files._calarena import experiments_in
-from cordcal.files._formats import open_contents
+from cordcal.files.calarena import experiments_in
+from cordcal.files.formats import open_contents
 from cordcal_study._lines import Place
 from cordcal_study._reader import Reader
 from cordcal_study.league.fixtures import ALL, KEEPERS, possible_reports

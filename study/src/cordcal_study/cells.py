@@ -27,7 +27,7 @@ from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import Imported, adapted
 from cordcal.calibrators.registry import takes_features
 from cordcal.files import replacing
-from cordcal.files._models import load, save
+from cordcal.files.models import load, save
 from cordcal.metrics import METRICS
 from cordcal_study.data import Rows, SetData, SetFacts, cached_set
 from cordcal_study.repairs import DIRECT, Measured, make_repair, measure

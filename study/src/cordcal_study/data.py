@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Kind
 from cordcal.files import Scores, read_scores
-from cordcal.files._calarena import parts_of
-from cordcal.files._columns import FEATURE_NAMES
-from cordcal.files._formats import open_contents
-from cordcal.files._scores import is_file
+from cordcal.files.calarena import parts_of
+from cordcal.files.columns import FEATURE_NAMES
+from cordcal.files.formats import open_contents
+from cordcal.files.scores import is_file
 from cordcal_study.specs import SetSpec
 
 Matrix = npt.NDArray[np.floating]

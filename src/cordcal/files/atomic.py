@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cordcal._errors import InputError
-from cordcal.files import _locks
+from cordcal.files import locks
 
 # What tells our temporary files from other hidden ones.
 _MARK = ".cordcal"
@@ -138,12 +138,12 @@ def _sync_folder(folder: Path) -> None:
 def _temporary_beside(target: Path) -> Iterator[Path]:
     """Make an empty file beside ``target``, locked while it is in use."""
     name, handle = _new_beside(target)
-    if not _locks.CAN_LOCK:
+    if not locks.CAN_LOCK:
         os.close(handle)  # Windows renames no open file
     try:
         yield name
     finally:
-        if _locks.CAN_LOCK:
+        if locks.CAN_LOCK:
             os.close(handle)
         name.unlink(missing_ok=True)
 
@@ -156,11 +156,11 @@ def _new_beside(target: Path) -> tuple[Path, int]:
     while True:
         name = _temporary_name(target)
         try:
-            handle = _locks.open_private(name, new=True)
+            handle = locks.open_private(name, new=True)
         except OSError as error:
             raise _unwritable(target, error) from error
         # Between the two steps another process may have taken it for an orphan.
-        if _locks.locked(handle) and name.exists():
+        if locks.locked(handle) and name.exists():
             return name, handle
         os.close(handle)
 
@@ -174,13 +174,13 @@ def _unwritable(target: Path, error: OSError) -> OSError:
 
 def _remove_orphans(target: Path) -> None:
     """Remove the temporary files of processes that were killed: nobody holds their locks."""
-    if not _locks.CAN_LOCK:
+    if not locks.CAN_LOCK:
         return
     before, after = glob.escape(f".{target.name}."), glob.escape(_MARK + target.suffix)
     for orphan in target.parent.glob(f"{before}*{after}"):
         with suppress(OSError, InputError):
-            handle = _locks.open_private(orphan)
-            if _locks.locked(handle):
+            handle = locks.open_private(orphan)
+            if locks.locked(handle):
                 orphan.unlink()
             os.close(handle)
 

@@ -18,8 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._replacing import replacing
-from cordcal.files._schema import Record, check_calibrator, check_cord, check_lift, check_preserved
+from cordcal.files._model_schema import (
+    Record,
+    check_calibrator,
+    check_cord,
+    check_lift,
+    check_preserved,
+)
+from cordcal.files.atomic import replacing
 
 FORMAT = "cordcal model"
 VERSION = 1
@@ -51,10 +57,11 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     >>> load(path).eta_ == cord.eta_
     True
     """
+    kind = _kind_of(model)
     held, body = model._state()
     patterns = getattr(model, "score_columns_", None)
     further = {} if patterns is None else {"columns": json.dumps(list(patterns))}
-    write_state(path, _kind_of(model), held, body, overwrite=overwrite, **further)
+    write_state(path, kind, held, body, overwrite=overwrite, **further)
 
 
 def write_state(
@@ -114,13 +121,14 @@ def read_state(
     arrays, body : dict
         As they were passed.
     """
-    arrays, metadata = _checked(path)
+    arrays, metadata = _open_model(path)
     if metadata.get("kind") != kind:
         raise InputError(
             Path(path).name,
             f"holds a {metadata.get('kind')!r}, not a {kind!r}",
             f"pass the file of a {kind}",
         )
+    _check_digest(arrays, metadata, Path(path).name)
     return arrays, _body(metadata, Path(path).name)
 
 
@@ -138,9 +146,10 @@ def load(path: str | os.PathLike[str]) -> Any:
         The fitted model, its shared scalar the same to the bit.
     """
     name = Path(path).name
-    held, metadata = _checked(path)
+    held, metadata = _open_model(path)
     kind = metadata.get("kind", "")
     wanted = _class_of(kind, name)
+    _check_digest(held, metadata, name)
     body = _body(metadata, name)
     _check(kind, Record(name, body), held)
     try:
@@ -153,8 +162,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     return model
 
 
-def _checked(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Return the tensors and the metadata of a file of ours that is whole."""
+def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Return the tensors and the metadata of a file of this version."""
     name = Path(path).name
     arrays, metadata = _opened(path)
     if metadata.get("format") != FORMAT:
@@ -169,7 +178,6 @@ def _checked(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]],
             f"has format version {metadata.get('version')}, this cordcal reads version {VERSION}",
             "upgrade cordcal, or save the model again with this one",
         )
-    _check_digest(arrays, metadata, name)
     return arrays, metadata
 
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files._arrow_encoding import Feather, Parquet
-from cordcal.files._passthrough import Passthrough
-from cordcal.files._replacing import naming, replacing
 from cordcal.files._text_encoding import CSV, JSONL
+from cordcal.files.atomic import naming, replacing
 from cordcal.files.encoding import Encoder, Layout, Npy, OutputBlock
+from cordcal.files.passthrough import Passthrough
 
 ENCODERS: dict[str, type[Encoder]] = {
     ".npy": Npy,

@@ -16,11 +16,10 @@ from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
 from cordcal._validation.scores import as_matrix
-from cordcal.files._columns import FEATURE_NAMES, LABEL_NAMES
-from cordcal.files._contents import Contents
-from cordcal.files._formats import open_contents
 from cordcal.files._kinds import check_whole_vectors, looks_like
-from cordcal.files._places import Places, told
+from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec, list_names
+from cordcal.files.contents import Contents
+from cordcal.files.formats import open_contents
 
 _LOGIT_NAMES = ("logits", "logit")
 _PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
@@ -129,31 +128,35 @@ def read_scores(
     >>> read_scores(path, header=True).values.shape, read_scores(path, header=False).values.shape
     ((2, 2), (3, 2))
     """
-    places = Places.of(
+    spec = ColumnSpec.of(
         key, columns, labels, labels_column, features, features_columns, weights, weights_column
     ).named(class_names, classes, header=header)
-    return read_placed(path, places, role=role, input=input)
+    return read_with_spec(path, spec, role=role, input=input)
 
 
-def read_placed(
-    path: str | os.PathLike[str], places: Places, *, role: str = "scores", input: Kind | None = None
+def read_with_spec(
+    path: str | os.PathLike[str],
+    spec: ColumnSpec,
+    *,
+    role: str = "scores",
+    input: Kind | None = None,
 ) -> Scores:
     """Read scores of which all that is known is in one record; see `read_scores`."""
-    labels, weights = places.labels, places.weights
-    contents = open_contents(path, places)
-    chosen = choose(contents, places.key, role, input)
+    labels, weights = spec.labels, spec.weights
+    contents = open_contents(path, spec)
+    chosen = choose(contents, spec.key, role, input)
     values = as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
     _check_values(values, f"{contents.path} ({chosen})")
-    names = names_of(contents, chosen, values.shape[1], places)
-    values = in_order(values, contents, chosen, names, places)
-    truth = _vector_of(contents, label_key(contents, chosen, places), places, "labels")
-    weight = _vector_of(contents, weight_key(contents, places), places, "weights")
+    names = names_of(contents, chosen, values.shape[1], spec)
+    values = in_order(values, contents, chosen, names, spec)
+    truth = _vector_of(contents, label_key(contents, chosen, spec), spec, "labels")
+    weight = _vector_of(contents, weight_key(contents, spec), spec, "weights")
     if weight is not None:
         check_length(len(weight), weights or contents.path, "weights", len(values))
     if truth is not None:
         if labels is not None:
             check_length(len(truth), labels, "labels", len(values))
-        _check_label_numbers(truth, contents, chosen, names, places)
+        _check_label_numbers(truth, contents, chosen, names, spec)
         truth = as_indices(truth, values.shape, names, labels or contents.path)
     return Scores(
         path=contents.path,
@@ -162,7 +165,7 @@ def read_placed(
         kind=input or kind_of(chosen, values),
         labels=truth,
         class_names=names,
-        features=_features(contents, places, len(values)),
+        features=_features(contents, spec, len(values)),
         weights=weight,
         columns=wide_columns(contents, chosen),
     )
@@ -173,12 +176,12 @@ def _check_label_numbers(
     contents: Contents,
     key: str,
     names: tuple[str, ...] | None,
-    places: Places,
+    spec: ColumnSpec,
 ) -> None:
     # Labels in a file of their own count the columns of the first part.
-    apart = places.labels is not None
+    apart = spec.labels is not None
     for part in contents.parts[: 1 if apart else None] or (contents,):
-        own = part.own_names_of(key) or places.class_names
+        own = part.own_names_of(key) or spec.class_names
         check_label_numbers(truth, own, names, part.path)
 
 
@@ -194,12 +197,14 @@ def wide_columns(contents: Contents, key: str) -> tuple[str, ...]:
     return () if columns == (key,) else columns
 
 
-def names_of(contents: Contents, key: str, classes: int, places: Places) -> tuple[str, ...] | None:
+def names_of(
+    contents: Contents, key: str, classes: int, spec: ColumnSpec
+) -> tuple[str, ...] | None:
     """Return one name per column, in the order that is used: a model's, the caller's, the file's.
 
     Columns are matched by name, so other classes than the required ones are refused.
     """
-    own, given, required = contents.names_of(key), places.class_names, places.required
+    own, given, required = contents.names_of(key), spec.class_names, spec.required
     names = own if given is None else given
     if names is not None and len(names) != classes:
         where = contents.path if given is None else "class_names"
@@ -211,9 +216,9 @@ def names_of(contents: Contents, key: str, classes: int, places: Places) -> tupl
     if given is not None and own is not None:
         class_order(own, given, contents.path, "class_names")  # refuses other classes
     if names is not None and required is not None:
-        class_order(names, required, contents.path, places.classes_in)
+        class_order(names, required, contents.path, spec.classes_in)
         return required
-    numbers = places.classes
+    numbers = spec.classes
     if names is not None and numbers is not None and set(names) == set(numbers):
         return numbers
     return names
@@ -224,13 +229,13 @@ def in_order(
     contents: Contents,
     key: str,
     names: tuple[str, ...] | None,
-    places: Places,
+    spec: ColumnSpec,
 ) -> npt.NDArray[Any]:
     """Return scores with their columns in the order of the classes, matched by name."""
-    own = contents.names_of(key) or places.class_names
+    own = contents.names_of(key) or spec.class_names
     if own is None or names is None:
         return values
-    order = class_order(own, names, contents.path, places.classes_in)
+    order = class_order(own, names, contents.path, spec.classes_in)
     # Not values[:, order], whose rows do not lie in one piece: sums would round otherwise.
     return values if order is None else values.take(order, axis=1)
 
@@ -258,16 +263,16 @@ def check_label_numbers(
         return  # the labels are the columns' names themselves
     raise InputError(
         where,
-        f"has numbers for labels, but its columns come in another order ({told(own)}) than the "
-        f"classes ({told(names)})",
+        f"has numbers for labels, but its columns come in another order ({list_names(own)}) than "
+        f"the classes ({list_names(names)})",
         "write class names as labels, or bring the columns into this order",
     )
 
 
-def feature_key(contents: Contents, places: Places) -> str | None:
+def feature_key(contents: Contents, spec: ColumnSpec) -> str | None:
     """Return the matrix of the penultimate features, where a file has them."""
-    wanted = places.own_features
-    if places.features is not None:
+    wanted = spec.own_features
+    if spec.features is not None:
         return None
     if wanted is not None and len(wanted) == 1 and wanted[0] in contents.matrices:
         return wanted[0]
@@ -278,22 +283,22 @@ def feature_key(contents: Contents, places: Places) -> str | None:
     return next((name for name in FEATURE_NAMES if name in contents.matrices), None)
 
 
-def _features(contents: Contents, places: Places, rows: int) -> npt.NDArray[Any] | None:
-    if places.features is None:
-        key = feature_key(contents, places)
+def _features(contents: Contents, spec: ColumnSpec, rows: int) -> npt.NDArray[Any] | None:
+    if spec.features is None:
+        key = feature_key(contents, spec)
         return None if key is None else contents.matrices[key]
-    columns = places.features_columns
-    apart = open_contents(places.features, apart_places(columns, places.header))
+    columns = spec.features_columns
+    apart = open_contents(spec.features, apart_places(columns, spec.header))
     found = apart.matrices[feature_matrix(apart, columns)]
-    check_length(len(found), places.features, "rows of features", rows)
+    check_length(len(found), spec.features, "rows of features", rows)
     return found
 
 
-def apart_places(columns: tuple[str, ...] | None, header: bool | None = None) -> Places:
+def apart_places(columns: tuple[str, ...] | None, header: bool | None = None) -> ColumnSpec:
     """Return where the features are in a file of their own."""
     if columns is not None and len(columns) == 1 and "*" not in columns[0]:
-        return Places(key=columns[0], header=header)
-    return Places(columns=columns, header=header)
+        return ColumnSpec(key=columns[0], header=header)
+    return ColumnSpec(columns=columns, header=header)
 
 
 def feature_matrix(contents: Contents, columns: tuple[str, ...] | None) -> str:
@@ -306,30 +311,30 @@ def feature_matrix(contents: Contents, columns: tuple[str, ...] | None) -> str:
     return choose(contents, apart_places(columns).key, "features", None)
 
 
-def weight_key(contents: Contents, places: Places) -> str | None:
+def weight_key(contents: Contents, spec: ColumnSpec) -> str | None:
     """Return the vector of the weights; only one that is named is used."""
-    if places.weights is not None or places.weights_column is None:
+    if spec.weights is not None or spec.weights_column is None:
         return None
-    return _vector(contents, places.weights_column, "weights")
+    return _vector(contents, spec.weights_column, "weights")
 
 
 def _vector_of(
-    contents: Contents, key: str | None, places: Places, what: str
+    contents: Contents, key: str | None, spec: ColumnSpec, what: str
 ) -> npt.NDArray[Any] | None:
     """Return the labels or the weights of this file, or of a file of their own."""
-    apart = vector_apart(places, what)
+    apart = vector_apart(spec, what)
     if apart is not None:
         return apart
     return None if key is None else contents.vectors[key]
 
 
-def vector_apart(places: Places, what: str) -> npt.NDArray[Any] | None:
+def vector_apart(spec: ColumnSpec, what: str) -> npt.NDArray[Any] | None:
     """Return the labels or the weights where they lie in a file of their own."""
-    file, column = getattr(places, what), getattr(places, f"{what}_column")
+    file, column = getattr(spec, what), getattr(spec, f"{what}_column")
     if file is None:
         return None
     names = LABEL_NAMES if what == "labels" else ()
-    return read_vector(file, column, names, header=places.header)
+    return read_vector(file, column, names, header=spec.header)
 
 
 def check_length(found: int, where: str, what: str, rows: int) -> None:
@@ -380,7 +385,7 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
 
 def _listed(contents: Contents) -> str:
     parts = [f"{name} {shape}" for name, shape in contents.shapes.items()]
-    return told(parts) if parts else "nothing that can be read as an array of numbers"
+    return list_names(parts) if parts else "nothing that can be read as an array of numbers"
 
 
 def _check_values(values: npt.NDArray[Any], name: str) -> None:
@@ -404,15 +409,15 @@ def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
     return looks_like(values)
 
 
-def label_key(contents: Contents, key: str, places: Places) -> str | None:
+def label_key(contents: Contents, key: str, spec: ColumnSpec) -> str | None:
     """Return the vector that was named for the labels, or that which goes with ``key``.
 
     These are cal_labels with cal_logits, labels_cal with probas_cal, labels with scores.
     """
-    if places.labels is not None:
+    if spec.labels is not None:
         return None
-    if places.labels_column is not None:
-        return _vector(contents, places.labels_column, "labels")
+    if spec.labels_column is not None:
+        return _vector(contents, spec.labels_column, "labels")
     group, slash, own = key.rpartition("/")
     around = [own.split(name, 1) for name in _SCORE_NAMES if name in own]
     # In a file of folders, labels that lie elsewhere are another classifier's.
@@ -446,7 +451,7 @@ def read_vector(
         what = "labels_column" if names else "weights_column"
         hint = "a key or column of the scores' own file is named with {option}"
         raise InputError(path, "is no file", hint, option=(what, path))
-    contents = open_contents(path, Places(labels_column=column, words=True, header=header))
+    contents = open_contents(path, ColumnSpec(labels_column=column, words=True, header=header))
     for name in names if column is None else (column,):
         if name in contents.vectors:
             return contents.vectors[name]

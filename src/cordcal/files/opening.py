@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cordcal._errors import InputError
-from cordcal.files._replacing import naming
+from cordcal.files.atomic import naming
 
 # What messages say that a file may be.
 FORMATS = "npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch"

@@ -18,49 +18,48 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal.files import _hdf5, _ipc
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
-from cordcal.files._columns import LABEL_NAMES, grouped
-from cordcal.files._contents import (
+from cordcal.files._csv import TextTable, read_table
+from cordcal.files._header import is_position
+from cordcal.files._jsonl import group_keys, parse_lines, starts_json
+from cordcal.files._lines import Lines, line_contents
+from cordcal.files._numpy import Archive, Header, Lazy, in_memory, read_array
+from cordcal.files._torch import is_torch, read_tensors
+from cordcal.files.columns import LABEL_NAMES, ColumnSpec, grouped
+from cordcal.files.contents import (
     CLASS_NAMES,
     Contents,
     array_contents,
     column_contents,
     table_contents,
 )
-from cordcal.files._csv import TextTable, read_table
-from cordcal.files._header import is_position
-from cordcal.files._jsonl import group_keys, parse_lines, starts_json
-from cordcal.files._lines import Lines, line_contents
-from cordcal.files._numpy import Archive, Header, Lazy, in_memory, read_array
-from cordcal.files._opening import FORMATS, NoRows, open_regular, read_whole
-from cordcal.files._parts import Parts, part_order, parts_of
-from cordcal.files._passthrough import (
+from cordcal.files.opening import FORMATS, NoRows, open_regular, read_whole
+from cordcal.files.parts import Parts, part_order, parts_of
+from cordcal.files.passthrough import (
     PartColumns,
     Passthrough,
     TextColumn,
     TextType,
     text_type_of,
 )
-from cordcal.files._places import Places
-from cordcal.files._sources import Hdf5, Npy, Parquet, Source, Whole
-from cordcal.files._torch import is_torch, read_tensors
+from cordcal.files.sources import Hdf5, Npy, Parquet, Source, Whole
 
 _NPY, _PARQUET, _STREAM = b"\x93NUMPY", b"PAR1", b"\xff\xff\xff\xff"
 # What the first bytes of a file say of it lies within these.
 _HEAD = 64
 
-NOTHING_TOLD = Places()
+NOTHING_TOLD = ColumnSpec()
 
 
-def open_source(path: str, places: Places) -> Source:
+def open_source(path: str, spec: ColumnSpec) -> Source:
     """Open a file, or the files of a folder or a pattern, to be read piece by piece."""
     parts = parts_of(path)
     if parts is not None:
-        return Parts(path, parts, places, open_source)
+        return Parts(path, parts, spec, open_source)
     if path == "-":
         name, data = read_whole(path)
         if starts_json(data[:_HEAD]):
-            return Lines(name, in_memory(data), places)
-        return Whole(_read(name, data, places))
+            return Lines(name, in_memory(data), spec)
+        return Whole(_read(name, data, spec))
 
     def opened() -> BinaryIO:
         return open_regular(path)
@@ -68,34 +67,34 @@ def open_source(path: str, places: Places) -> Source:
     with opened() as file:
         head = file.read(_HEAD)
     if head.startswith(_PARQUET):
-        return Parquet(path, places)
+        return Parquet(path, spec)
     if head.startswith(_NPY):
         return Npy(path)
     if head.startswith(_hdf5.MAGIC):
         return Hdf5(path, _hdf5.DataSets(path, opened))
     if head.startswith(_ipc.MAGIC):
-        return _ipc.Ipc(path, places)
+        return _ipc.Ipc(path, spec)
     if starts_json(head):
-        return Lines(path, opened, places)
+        return Lines(path, opened, spec)
     if head.startswith(b"PK"):
-        return Whole(open_contents(path, places))
-    return _CsvFile(path, places)
+        return Whole(open_contents(path, spec))
+    return _CsvFile(path, spec)
 
 
-def open_contents(path: str | os.PathLike[str], places: Places = NOTHING_TOLD) -> Contents:
+def open_contents(path: str | os.PathLike[str], spec: ColumnSpec = NOTHING_TOLD) -> Contents:
     """Read a file of any format; ``-`` reads stdin.
 
     Parameters
     ----------
     path : path or "-"
         The file, a folder of parts, or a pattern that names them.
-    places : Places
+    spec : ColumnSpec
         Where things are, as far as that is told.
     """
     where = os.fspath(path)
     parts = parts_of(where)
     if parts is not None:
-        return _together(where, parts, places)
+        return _together(where, parts, spec)
     if where != "-":
         with open_regular(where) as file:
             head = file.read(_HEAD)
@@ -103,10 +102,10 @@ def open_contents(path: str | os.PathLike[str], places: Places = NOTHING_TOLD) -
         if found is not None:
             return found
     name, data = read_whole(where)
-    return _read(name, data, places)
+    return _read(name, data, spec)
 
 
-def _read(name: str, data: bytes, places: Places) -> Contents:
+def _read(name: str, data: bytes, spec: ColumnSpec) -> Contents:
     """Read bytes that are all there."""
     if not data:
         raise NoRows(name, "is empty", f"pass a {FORMATS} file of scores")
@@ -117,13 +116,13 @@ def _read(name: str, data: bytes, places: Places) -> Contents:
         array = read_array(io.BytesIO(data), name)
         return Contents.of(name, "npy", *_by_dimension({"array": array}))
     if data.startswith(_PARQUET):
-        return _open_parquet(name, data, places)
+        return _open_parquet(name, data, spec)
     if data.startswith(_ipc.MAGIC):
-        return _ipc.read_ipc(name, data, places)
+        return _ipc.read_ipc(name, data, spec)
     if starts_json(data[:_HEAD]):
         rows = parse_lines(name, io.BytesIO(data))
-        return line_contents(name, rows, group_keys(rows, places, name))
-    return _open_csv(name, data, places)
+        return line_contents(name, rows, group_keys(rows, spec, name))
+    return _open_csv(name, data, spec)
 
 
 def _read_by_need(name: str, head: bytes, opened: Callable[[], BinaryIO]) -> Contents | None:
@@ -136,16 +135,16 @@ def _read_by_need(name: str, head: bytes, opened: Callable[[], BinaryIO]) -> Con
     return None
 
 
-def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
+def _together(path: str, parts: Sequence[str], spec: ColumnSpec) -> Contents:
     """Read several files as one; those without rows are passed over."""
     found: list[Contents] = []
     for part in parts:
         try:
-            found.append(open_contents(part, places))
+            found.append(open_contents(part, spec))
         except NoRows:
             continue
         # Columns of later parts are brought into the order of the first one's.
-        places = replace(places, order=places.order or found[0].headings)
+        spec = replace(spec, order=spec.order or found[0].headings)
     if not found:
         raise NoRows(path, "has no rows", "pass at least one")
     first = found[0]
@@ -162,7 +161,7 @@ def _together(path: str, parts: Sequence[str], places: Places) -> Contents:
     def read(key: str) -> npt.NDArray[Any]:
         arrays = [first[key]]
         for part in found[1:]:
-            order = part_order(first, part, key, places) if key in first.matrices else None
+            order = part_order(first, part, key, spec) if key in first.matrices else None
             arrays.append(part[key] if order is None else part[key].take(order, axis=1))
         return np.concatenate(arrays)
 
@@ -223,18 +222,18 @@ def _by_dimension(
     return matrices, vectors
 
 
-def _open_parquet(name: str, data: bytes, places: Places) -> Contents:
+def _open_parquet(name: str, data: bytes, spec: ColumnSpec) -> Contents:
     arrow, parquet = import_arrow()
     try:
         table = parquet.read_table(arrow.BufferReader(data))
     except (arrow.ArrowException, OSError) as error:
         raise not_readable(name, error) from error
-    return table_contents(name, "parquet", table, group_fields(table.schema, places, name))
+    return table_contents(name, "parquet", table, group_fields(table.schema, spec, name))
 
 
-def _open_csv(name: str, data: bytes, places: Places) -> Contents:
-    table = read_table(name, data, words=places.words, header=places.header)
-    grouping = grouped(table.sorts, places, name, named=table.has_header)
+def _open_csv(name: str, data: bytes, spec: ColumnSpec) -> Contents:
+    table = read_table(name, data, words=spec.words, header=spec.header)
+    grouping = grouped(table.sorts, spec, name, named=table.has_header)
     contents = column_contents(
         name,
         "csv",
@@ -245,7 +244,7 @@ def _open_csv(name: str, data: bytes, places: Places) -> Contents:
         names=grouping.class_names,
         others=lambda key: _other_cells(table, grouping.matrices[key]),
     )
-    if places.classes is None and places.expected is None:
+    if spec.classes is None and spec.expected is None:
         contents = _without_positions(contents)
     return replace(contents, header=table.has_header, header_names=tuple(table.header))
 
@@ -275,19 +274,19 @@ def _other_cells(table: TextTable, taken: tuple[str, ...]) -> Passthrough:
 class _CsvFile(Whole):
     """A CSV file on the disk, read whole."""
 
-    def __init__(self, path: str, places: Places) -> None:
-        super().__init__(open_contents(path, places))
-        self.path, self.places = path, places
+    def __init__(self, path: str, spec: ColumnSpec) -> None:
+        super().__init__(open_contents(path, spec))
+        self.path, self.spec = path, spec
 
     def part_columns(self, matrix: str) -> list[PartColumns]:
         """Return the headings; whether their cells are numbers is read when it is asked for."""
         scores = self.contents.columns[matrix]
-        path, places = self.path, self.places
+        path, spec = self.path, self.spec
 
         @cache
         def text_types() -> dict[str, TextType]:
             # Read again, because the cells of all parts together may not fit into memory.
-            others = open_contents(path, places).others
+            others = open_contents(path, spec).others
             assert others is not None
             columns: Mapping[str, Any] = others(matrix).columns
             return {name: column.text_type() for name, column in columns.items()}

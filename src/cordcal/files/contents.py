@@ -1,6 +1,6 @@
 """What lies in a file of any format: matrices, vectors, class names.
 
-Which matrix holds the scores is decided in `cordcal.files._scores`.
+Which matrix holds the scores is decided in `cordcal.files.scores`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files._arrow import class_names_in, matrix_of, readable, vector_of
-from cordcal.files._columns import FEATURE_NAMES, Grouping
 from cordcal.files._numpy import Chosen, Lazy
-from cordcal.files._passthrough import Passthrough
+from cordcal.files.columns import FEATURE_NAMES, Grouping
+from cordcal.files.passthrough import Passthrough
 
 Format = Literal["npz", "npy", "hdf5", "torch", "csv", "jsonl", "parquet", "feather"]
 

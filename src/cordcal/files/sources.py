@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal.files._arrow import group_fields, import_arrow, not_readable
-from cordcal.files._contents import Contents, array_contents, table_contents
 from cordcal.files._hdf5 import DataSets
-from cordcal.files._memory import empty
 from cordcal.files._numpy import Chosen, Lazy, read_header, unreadable
-from cordcal.files._opening import NoRows, no_rows, open_regular
-from cordcal.files._passthrough import PartColumns, Passthrough, concat
-from cordcal.files._places import Places
+from cordcal.files.columns import ColumnSpec
+from cordcal.files.contents import Contents, array_contents, table_contents
+from cordcal.files.memory import empty
+from cordcal.files.opening import NoRows, no_rows, open_regular
+from cordcal.files.passthrough import PartColumns, Passthrough, concat
 
 # A batch is at most 16 MiB of scores: some hundred times what a thread's cache holds, and
 # small enough that a dozen copies in flight stay far below what the imports take.
@@ -214,7 +214,7 @@ class Hdf5(Source):
 class Parquet(Source):
     """A Parquet file, a row group at a time, or a part of one where they are large."""
 
-    def __init__(self, path: str, places: Places) -> None:
+    def __init__(self, path: str, spec: ColumnSpec) -> None:
         self.path = path
         self.arrow, parquet = import_arrow()
         try:
@@ -230,9 +230,9 @@ class Parquet(Source):
             raise not_readable(path, error) from error
         if self.first is None:
             raise no_rows(path)
-        self.grouping = group_fields(self.schema, places, path)
+        self.grouping = group_fields(self.schema, spec, path)
         sample = self.sample()
-        self.row_bytes = row_bytes(sample, self.first if places.rest else None)
+        self.row_bytes = row_bytes(sample, self.first if spec.rest else None)
         self._dtypes = {key: values.dtype for key, values in sample.matrices.items()}
         self.groups: list[list[Span]] = []
         rows = 0

@@ -15,12 +15,11 @@ import numpy as np
 
 from cordcal._errors import InputError
 from cordcal._validation.names import class_order
-from cordcal.files._columns import FEATURE_NAMES
-from cordcal.files._contents import Contents
-from cordcal.files._opening import NoRows, no_rows
-from cordcal.files._passthrough import PartColumns
-from cordcal.files._places import Places
-from cordcal.files._sources import Source, Span
+from cordcal.files.columns import FEATURE_NAMES, ColumnSpec
+from cordcal.files.contents import Contents
+from cordcal.files.opening import NoRows, no_rows
+from cordcal.files.passthrough import PartColumns
+from cordcal.files.sources import Source, Span
 
 
 def parts_of(path: str) -> list[str] | None:
@@ -74,7 +73,7 @@ def _is_part(path: Path, folder: str) -> bool:
     return not any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
 
 
-def part_order(first: Contents, part: Contents, matrix: str, places: Places) -> list[int] | None:
+def part_order(first: Contents, part: Contents, matrix: str, spec: ColumnSpec) -> list[int] | None:
     """Return the order in which a part's columns are those of the first part.
 
     Parameters
@@ -83,10 +82,10 @@ def part_order(first: Contents, part: Contents, matrix: str, places: Places) -> 
         The first part, and another one.
     matrix : str
         The matrix of both.
-    places : Places
+    spec : ColumnSpec
         Where the caller may have given the names of columns without any.
     """
-    expected, own = (_names_in_part(each, matrix, places) for each in (first, part))
+    expected, own = (_names_in_part(each, matrix, spec) for each in (first, part))
     if expected is None and own is None:
         widths = [each.shapes[matrix][1] for each in (part, first)]
         if widths[0] != widths[1]:
@@ -106,13 +105,13 @@ def part_order(first: Contents, part: Contents, matrix: str, places: Places) -> 
     return class_order(own, expected, part.path, first.path)
 
 
-def _names_in_part(contents: Contents, matrix: str, places: Places) -> tuple[str, ...] | None:
+def _names_in_part(contents: Contents, matrix: str, spec: ColumnSpec) -> tuple[str, ...] | None:
     """Return the names of a matrix's columns, where they are classes or have headings."""
     if matrix in contents.headings:
         return contents.headings[matrix]
-    if matrix in (*FEATURE_NAMES, *(places.own_features or ())):
+    if matrix in (*FEATURE_NAMES, *(spec.own_features or ())):
         return None
-    return contents.class_names or places.class_names
+    return contents.class_names or spec.class_names
 
 
 class Parts(Source):
@@ -125,18 +124,18 @@ class Parts(Source):
         self,
         path: str,
         parts: Sequence[str],
-        places: Places,
-        open_source: Callable[[str, Places], Source],
+        spec: ColumnSpec,
+        open_source: Callable[[str, ColumnSpec], Source],
     ) -> None:
         self.path, self.parts = path, parts
-        self._places, self._open_source = places, open_source
+        self._places, self._open_source = spec, open_source
         for part in parts:
             try:
                 self._sample = self._open(part).sample()
             except NoRows:
                 continue
             # Columns of later parts are brought into the order of this one's.
-            self._places = replace(places, order=self._sample.headings)
+            self._places = replace(spec, order=self._sample.headings)
             self.spans_of = cache(self._spans_of)  # type: ignore[method-assign]
             return
         raise no_rows(path)

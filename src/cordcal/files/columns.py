@@ -1,0 +1,362 @@
+"""Which columns of a table are the scores, the labels, the features and the weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from cordcal._errors import InputError
+from cordcal._validation.names import are_default_names
+
+LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
+FEATURE_NAMES = ("features", "embeddings")
+# Columns of a table that stand beside the scores rather than among them.
+_BESIDE = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}
+_GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)", re.DOTALL)
+# What a matrix of loose columns is called.
+SCORES = "scores"
+
+Sort = Literal["list", "float", "integer", "other"]
+"""What the cells of a column are."""
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """What a reader was told of where things are; what it was not told it finds by name.
+
+    Attributes
+    ----------
+    key : str or None
+        The key or the list column of the scores.
+    columns : tuple of str or None
+        The columns of the scores, one a class: names, or patterns such as ``score_*``.
+    labels, features, weights : str or None
+        Files of their own; without one they lie in the scores' file.
+    labels_column, weights_column : str or None
+        The key or column in that file.
+    features_columns : tuple of str or None
+        The key, or the columns, in that file.
+    class_names : tuple of str or None
+        One name a column, where the file has none.
+    classes : tuple of str or None
+        The classes of a model: columns of these names are the scores, in this order.
+    pattern : tuple of str or None
+        Patterns of columns that a model was fitted on; used where a table has such columns.
+    expected : tuple of str or None
+        The classes that the scores must have, whichever columns they are; in this order.
+    classes_in : str
+        Who has these classes, for messages: a model or another file.
+    order : mapping of str to tuple of str
+        The names of each matrix's columns in the first of several parts, whose order is used.
+    rest : bool
+        Whether the other columns of a table are wanted too.
+    words : bool
+        Whether a table may hold words alone, as a file of labels or groups does.
+    header : bool or None
+        Whether the first line of a CSV file is a header; None where its entries decide.
+    """
+
+    key: str | None = None
+    columns: tuple[str, ...] | None = None
+    labels: str | None = None
+    labels_column: str | None = None
+    features: str | None = None
+    features_columns: tuple[str, ...] | None = None
+    weights: str | None = None
+    weights_column: str | None = None
+    class_names: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    pattern: tuple[str, ...] | None = None
+    expected: tuple[str, ...] | None = None
+    classes_in: str = "the model"
+    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rest: bool = False
+    words: bool = False
+    header: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        key: str | None,
+        columns: str | Sequence[str] | None,
+        labels: str | None,
+        labels_column: str | None,
+        features: str | None,
+        features_columns: str | Sequence[str] | None,
+        weights: str | None,
+        weights_column: str | None,
+    ) -> ColumnSpec:
+        """Return what a public function was told; columns may come in one string."""
+        patterns, codes = as_patterns(columns), as_patterns(features_columns)
+        return cls(key, patterns, labels, labels_column, features, codes, weights, weights_column)
+
+    def named(
+        self,
+        names: Sequence[str] | None,
+        classes: Sequence[str] | None,
+        *,
+        rest: bool = False,
+        header: bool | None = None,
+    ) -> ColumnSpec:
+        """Return the spec with the names of the columns, and of a model's classes."""
+        own, others = (None if each is None else tuple(each) for each in (names, classes))
+        return replace(self, class_names=own, classes=others, rest=rest, header=header)
+
+    @property
+    def beside(self) -> set[str]:
+        """The columns of the scores' own file that are told to be something else."""
+        return {
+            column
+            for file, column in (
+                (self.labels, self.labels_column),
+                (self.weights, self.weights_column),
+            )
+            if file is None and column is not None
+        }
+
+    @property
+    def required(self) -> tuple[str, ...] | None:
+        """The classes that the scores must have; numbers alone are not binding names."""
+        if self.classes is not None and not are_default_names(self.classes):
+            return self.classes
+        return self.expected
+
+    @property
+    def own_features(self) -> tuple[str, ...] | None:
+        """The columns of the features, where these lie in the scores' own file."""
+        return self.features_columns if self.features is None else None
+
+
+def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return names and patterns of columns; a string has commas between them."""
+    if columns is None:
+        return None
+    given = columns.split(",") if isinstance(columns, str) else columns
+    return tuple(each.strip() for each in given)
+
+
+def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> dict[str, str]:
+    """Return the columns that patterns stand for, and what each calls its class.
+
+    A heading that is written out is meant itself; of a pattern with one star the class is
+    what the star stands for.
+
+    Examples
+    --------
+    >>> matching(("score_*",), ["id", "score_cat", "score_dog"], "s.csv")
+    {'score_cat': 'cat', 'score_dog': 'dog'}
+    """
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        if pattern in headings:
+            found[pattern] = pattern
+            continue
+        fitting = [each for each in headings if fnmatchcase(each, pattern)]
+        if not fitting:
+            raise InputError(where, f"has no column {pattern!r}", f"it has {list_names(headings)}")
+        found |= {each: _starred(each, pattern) for each in fitting}
+    return found
+
+
+def have_match(patterns: tuple[str, ...], headings: Sequence[str]) -> bool:
+    """Whether some column is one that the patterns stand for."""
+    return any(fnmatchcase(each, pattern) for pattern in patterns for each in headings)
+
+
+def _starred(heading: str, pattern: str) -> str:
+    before, star, behind = pattern.partition("*")
+    if not star or re.search(r"[*?\[]", before + behind):
+        return heading
+    return heading[len(before) : len(heading) - len(behind)]
+
+
+def list_names(names: Sequence[str], most: int = 12) -> str:
+    """Name some columns in a sentence.
+
+    Examples
+    --------
+    >>> list_names(["id", "cat", "dog"], most=2)
+    'id, cat and 1 more'
+    """
+    shown = ", ".join(names[:most])
+    more = len(names) - most
+    return f"{shown} and {more} more" if more > 0 else shown or "no columns"
+
+
+def is_other_column(heading: str) -> bool:
+    """Whether a heading is that of labels or identifiers rather than of scores."""
+    return heading.lower() in _BESIDE
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A table's columns sorted out.
+
+    Attributes
+    ----------
+    matrices : dict of str to tuple of str
+        The columns of each matrix; a column of lists is one of its own name.
+    vectors : tuple of str
+        The columns that belong to none.
+    names : mapping of str to tuple of str
+        The names of each matrix's columns, where the headings give them.
+    own_names : mapping of str to tuple of str
+        The same in the order of the file.
+    """
+
+    matrices: Mapping[str, tuple[str, ...]]
+    vectors: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
+    own_names: Mapping[str, tuple[str, ...]]
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The classes of the first matrix of scores."""
+        return next((each for key, each in self.names.items() if key not in FEATURE_NAMES), None)
+
+
+def grouped(
+    sorts: Mapping[str, Sort], spec: ColumnSpec, where: str, *, named: bool = True
+) -> Grouping:
+    """Sort a table's columns out.
+
+    Told columns are the scores, else those with the names of a model's classes.  Otherwise
+    ``direct:cat`` belongs to a matrix called direct, and where no heading is written like that
+    the numeric columns together are the scores.
+
+    Parameters
+    ----------
+    sorts : mapping of str to str
+        What each column holds.
+    spec : ColumnSpec
+        What the reader was told.
+    where : str
+        The file, for messages.
+    named : bool
+        Whether the headings are the file's own.
+
+    Examples
+    --------
+    >>> sorts = {"id": "integer", "cat": "float", "dog": "float", "when": "other"}
+    >>> grouped(sorts, ColumnSpec(), "s.csv").matrices
+    {'scores': ('cat', 'dog')}
+    """
+    lists = {heading: (heading,) for heading, sort in sorts.items() if sort == "list"}
+    scores = _told_scores(sorts, spec, where) or (
+        _model_scores(sorts, spec, where) if named else None
+    )
+    groups: dict[str, dict[str, str]] = {} if scores is None else {SCORES: scores}
+    features = spec.own_features
+    if features is not None:
+        found = matching(features, list(sorts), where)
+        if not (len(found) == 1 and next(iter(found)) in lists):
+            groups[FEATURE_NAMES[0]] = _numeric(found, sorts, where, "features")
+    taken = {heading for group in groups.values() for heading in group} | spec.beside
+    if scores is None:
+        groups |= _by_heading(sorts, taken, alone=not lists)
+    ordered = groups
+    if named:
+        ordered = {name: _in_order(group, _order(name, spec)) for name, group in groups.items()}
+    gathered = {name: tuple(group) for name, group in ordered.items()}
+    used = {heading for group in gathered.values() for heading in group} | lists.keys()
+    return Grouping(
+        matrices=lists | gathered,
+        vectors=tuple(heading for heading in sorts if heading not in used),
+        names=_names(ordered) if named else {},
+        own_names=_names(groups) if named else {},
+    )
+
+
+def _names(groups: Mapping[str, dict[str, str]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(group.values()) for name, group in groups.items()}
+
+
+def _order(matrix: str, spec: ColumnSpec) -> tuple[str, ...] | None:
+    """Return the names whose order the columns of a matrix are brought into."""
+    if matrix in FEATURE_NAMES:
+        return spec.order.get(matrix)
+    return spec.classes or spec.expected or spec.class_names or spec.order.get(matrix)
+
+
+def _in_order(group: dict[str, str], names: tuple[str, ...] | None) -> dict[str, str]:
+    """Return columns in the order of their names, where these are the same."""
+    if names is None or set(names) != set(group.values()):
+        return group  # the caller refuses conflicting names
+    headings = {name: heading for heading, name in group.items()}
+    return {headings[name]: name for name in names}
+
+
+def _told_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
+    patterns = spec.columns
+    if patterns is None and spec.pattern is not None and spec.key is None:
+        patterns = spec.pattern if have_match(spec.pattern, list(sorts)) else None
+    if patterns is None:
+        return None
+    scores = matching(patterns, list(sorts), where)
+    headings: dict[str, str] = {}
+    for heading, name in scores.items():
+        if headings.setdefault(name, heading) != heading:
+            raise InputError(
+                where,
+                f"has the columns {headings[name]!r} and {heading!r} for the class {name!r}",
+                "name one column per class with {option}",
+                option=("columns", "a,b,…"),
+            )
+    return _numeric(scores, sorts, where, "scores")
+
+
+def _numeric(
+    found: dict[str, str], sorts: Mapping[str, Sort], where: str, what: str
+) -> dict[str, str]:
+    for heading in found:
+        if sorts[heading] not in ("float", "integer"):
+            raise InputError(
+                where,
+                f"has no numbers in the column {heading!r}",
+                f"name columns of numbers for the {what}",
+            )
+    return found
+
+
+def _model_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
+    """Return the columns that are called as a model's classes."""
+    classes = spec.classes
+    if classes is None or spec.key is not None:
+        return None
+    missing = [name for name in classes if sorts.get(name) not in ("float", "integer")]
+    if not missing:
+        wanted = set(classes)
+        return {name: name for name in sorts if name in wanted}
+    if len(missing) < len(classes) and any(not name.isdecimal() for name in classes):
+        raise InputError(
+            where,
+            f"has no column of numbers for the class {missing[0]!r}",
+            f"it has {list_names(list(sorts))}; name the columns with {{option}}",
+            option=("columns", "a,b,…"),
+        )
+    return None
+
+
+def _by_heading(
+    sorts: Mapping[str, Sort], taken: set[str], *, alone: bool
+) -> dict[str, dict[str, str]]:
+    """Gather headings such as ``direct:cat``, or else the numbers that nothing else claims."""
+    groups: dict[str, dict[str, str]] = {}
+    loose: list[str] = []
+    for heading, sort in sorts.items():
+        if heading in taken or sort not in ("float", "integer"):
+            continue
+        grouped = _GROUP.fullmatch(heading)
+        if grouped is not None:
+            groups.setdefault(grouped[1], {})[heading] = grouped[2]
+        elif heading.lower() not in _BESIDE:
+            loose.append(heading)
+    # Scores are not counts: among floating numbers an integer is an identifier or an age.
+    floating = [heading for heading in loose if sorts[heading] == "float"]
+    loose = floating or loose
+    if groups or not alone or len(loose) < 2:  # one column of numbers is labels, not scores
+        return groups
+    return {SCORES: {heading: heading for heading in loose}}
