@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import queue
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -185,7 +186,9 @@ def test_fit_says_what_it_is_worth_on_rows_held_out(call, folder: Path) -> None:
     code, out, errors = call("fit", "s.npz", *TS, "--output", "m.safetensors")
     assert code == 0
     assert "NLL " in out
-    assert "on 400 rows held out in 5 folds" in out
+    assert re.search(r"NLL +\d\.\d{4} → \d\.\d{4} \(change −0\.\d{4}, 95 % \[", out)
+    assert re.search(r"ECE +\d+\.\d\d % → \d+\.\d\d % \(change [−+]\d+\.\d\d points", out)
+    assert "400 rows held out in 5 folds" in out
     assert "scalar" not in out + errors
     code, out, errors = call("fit", "s.npz", "--calibrator", "svs", "--force", "--verbose")
     assert "scalar" in errors  # the repair's inner life

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import PreservingCalibrator
+from cordcal.evaluate import held_out
 from cordcal.evaluate.held_out import measure_held_out
 from cordcal.metrics import measure_all
 
@@ -21,12 +22,37 @@ def test_every_row_is_held_out_once() -> None:
     assert found.original["nll"] == pytest.approx(measure_all(original, LABELS).nll, rel=1e-12)
 
 
-def test_one_fold_is_a_fifth() -> None:
-    found = measure_held_out(
-        lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits", one_fold=True
-    )
+def test_many_entries_need_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_out, "_MANY_ENTRIES", SCORES.size)
+    found = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
     assert (found.n, found.fits) == (120, 1)
-    assert "on 120 rows held out by a second fit" in str(found)
+    assert "120 rows held out by a second fit" in str(found)
+
+
+def test_the_default_is_measured_on_every_row() -> None:
+    began = []
+    found = measure_held_out(
+        PreservingCalibrator, SCORES, LABELS, input="logits", progress=began.append
+    )
+    assert (found.n, found.fits, len(began)) == (600, 5, 5)
+
+
+def test_the_change_has_an_interval() -> None:
+    found = measure_held_out(lambda: PreservingCalibrator("ts"), SCORES, LABELS, input="logits")
+    for metric in ("nll", "ece"):
+        change = found.change[metric]
+        assert change.estimate == found.repaired[metric] - found.original[metric]
+        assert change.low < change.estimate < change.high
+    assert found.change["nll"].high < 0.0
+    assert set(found.to_dict()["change"]["ece"]) == {"estimate", "low", "high"}
+    # New rows of the same kind: the difference is inside the interval of those held out.
+    rng = np.random.default_rng(1)
+    labels = rng.integers(4, size=20_000)
+    scores = 3.0 * np.eye(4)[labels] + 2.0 * rng.normal(size=(20_000, 4))
+    model = PreservingCalibrator("ts").fit(SCORES, LABELS)
+    original = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    before, after = (measure_all(p, labels).nll for p in (original, model.predict_proba(scores)))
+    assert found.change["nll"].low < after - before < found.change["nll"].high
 
 
 def test_a_map_that_learns_noise_by_heart_gains_nothing() -> None:

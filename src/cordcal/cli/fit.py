@@ -11,14 +11,13 @@ import typer
 from cordcal._errors import InputError
 from cordcal.cli._command import add_command
 from cordcal.cli._console import (
-    describe_changes,
-    echo,
     echo_debug,
     echo_error,
     echo_info,
     echo_skipped,
     progress,
     row_progress,
+    show,
     show_json,
 )
 from cordcal.cli._files import check_output
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
     from cordcal.pipeline._refusals import OnError
+    from cordcal.preserving import PreservingCalibrator
 
 # Suffixes of other formats, which would be misleading for a model file.
 _OTHER_FORMATS = (
@@ -147,13 +147,19 @@ def fit(
         show_json({"model": str(output), **content})
         return
     echo_debug(repr(construction))
-    echo(
-        f"{construction.n:,} rows × {construction.n_classes:,} classes; "
-        + describe_changes(construction.n_changed, construction.n)
-    )
-    if measures is not None:
-        echo(str(measures))
-    echo(f"model: {output}")
+    from cordcal.report.terminal import LabelledLines
+
+    rows, alone = construction.n, construction.n_changed
+    lines = [
+        ("Fitted on", f"{rows:,} rows × {construction.n_classes:,} classes"),
+        (
+            "Predictions changed",
+            f"0 of {rows:,}; the calibrator alone would change {alone:,} ({alone / rows:.2%})",
+        ),
+        *([] if measures is None else measures.lines()),
+        ("Model", str(output)),
+    ]
+    show(LabelledLines(lines))
 
 
 def _calibrator(
@@ -165,10 +171,11 @@ def _calibrator(
 ) -> tuple[Any, HeldOutMeasures | None]:
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
+    from cordcal.calibrators.crossfit import FOLDS
     from cordcal.calibrators.registry import takes_features
     from cordcal.evaluate.held_out import measure_held_out
 
-    def new() -> Any:
+    def new() -> PreservingCalibrator:
         return cordcal.PreservingCalibrator(
             key,
             repair=repair,
@@ -179,16 +186,17 @@ def _calibrator(
 
     rows = calibration.values, labels
     features = calibration.features if takes_features(key or "blend") else None
-    fit_options: dict[str, Any] = {"sample_weight": calibration.weights, "features": features}
-    with progress("fitting", 2) as advance:
+    with progress("fitting", 1 + FOLDS) as advance:
         advance(key or "blend")
-        model = new().fit(*rows, **fit_options)
-        advance("again, without some rows to evaluate on")
-        # These already cross-fit, so five folds would take too long.
-        slow = isinstance(model.repair_, cordcal.Lift) or (key or "blend") == "blend"
+        model = new().fit(*rows, sample_weight=calibration.weights, features=features)
         try:
             measures = measure_held_out(
-                new, *rows, input=calibration.kind, one_fold=slow, **fit_options
+                new,
+                *rows,
+                input=calibration.kind,
+                sample_weight=calibration.weights,
+                features=features,
+                progress=advance,
             )
         except ValueError as error:
             echo_error(f"not evaluated on held-out rows: without them, {error}")

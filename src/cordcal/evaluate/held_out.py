@@ -5,19 +5,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.types import Kind, Labels
+from cordcal._numeric.types import Floats, Kind, Labels, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import original_probabilities
 from cordcal.calibrators.crossfit import FOLDS, Folds
-from cordcal.metrics import measure_all
+from cordcal.evaluate.statistics import percentile_interval, resampled
+from cordcal.metrics import METRICS
+from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.metrics.summary import measure_probabilities
+from cordcal.preserving import PreservingCalibrator
+from cordcal.report.data import Interval, Json, Measures
 
 # From this many entries on, one fold has enough rows and five more fits take too long.
 _MANY_ENTRIES = 1_000_000
+# The metrics that are shown, and how often they are resampled.
+_SHOWN, _RESAMPLES = ("nll", "ece"), 500
 
 
 @dataclass(frozen=True)
@@ -32,40 +38,54 @@ class HeldOutMeasures:
         Number of models, each fitted without a fifth of the rows and applied to it.
     original, repaired : mapping of str to float
         The metrics of both, over all held-out rows.
+    change : mapping of str to Interval
+        Repaired minus original of NLL and ECE, with the 95 % bootstrap interval.
     """
 
     n: int
     fits: int
-    original: Mapping[str, float]
-    repaired: Mapping[str, float]
+    original: Measures
+    repaired: Measures
+    change: Mapping[str, Interval]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the record as plain Python values."""
         return asdict(self)
 
-    def __str__(self) -> str:
-        before, after = self.original, self.repaired
+    def lines(self) -> list[tuple[str, str]]:
+        """Return labels and texts: each metric before and after, then the rows."""
         how = f"in {self.fits} folds" if self.fits > 1 else "by a second fit"
-        return (
-            f"NLL {before['nll']:.4f} before, {after['nll']:.4f} after; ECE {before['ece']:.2%} "
-            f"before, {after['ece']:.2%} after; on {self.n:,} rows held out {how}"
-        )
+        changes = [(METRICS[metric].short, self._describe(metric)) for metric in self.change]
+        return [*changes, ("Measured on", f"{self.n:,} rows held out {how}")]
+
+    def _describe(self, metric: str) -> str:
+        record, change = METRICS[metric], self.change[metric]
+        unit = f" {record.unit}" if record.unit else ""
+        before, after = record.write(self.original[metric]), record.write(self.repaired[metric])
+        ends = (change.estimate, change.low, change.high)
+        estimate, low, high = (record.write(end, signed=True) for end in ends)
+        # A difference of percentages is in points.
+        points = " points" if record.unit == "%" else ""
+        return f"{before}{unit} → {after}{unit} (change {estimate}{points}, 95 % [{low}, {high}])"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label}: {text}" for label, text in self.lines())
 
 
 def measure_held_out(
-    new: Callable[[], Any],
-    scores: npt.NDArray[Any],
-    labels: Any,
+    new: Callable[[], PreservingCalibrator],
+    scores: Floats,
+    labels: npt.ArrayLike,
     *,
     input: Kind,
-    one_fold: bool = False,
-    **columns: npt.NDArray[Any] | None,
+    sample_weight: Vector | None = None,
+    features: Floats | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> HeldOutMeasures:
     """Measure a model on rows that it was not fitted on.
 
-    The rows are divided into five folds, copies of a row together.  For each fold a model is
-    fitted on the other rows and applied to the fold; with ``one_fold``, or from a million entries
-    on, only for the first fold.
+    The rows are divided into five stratified folds.  For each fold a model is fitted on the other
+    rows and applied to the fold; from a million entries on, only for the first fold.
 
     Parameters
     ----------
@@ -77,10 +97,10 @@ def measure_held_out(
         The true classes, as column indices.
     input : {"logits", "probabilities"}
         What the scores are.
-    one_fold : bool
-        Whether to use one fold only, as for models that cross-fit themselves.
-    **columns : ndarray or None
-        Further arguments of ``fit`` with one entry per row: ``sample_weight``, ``features``.
+    sample_weight, features : ndarray, optional
+        Further arguments of ``fit``, with one entry per row.
+    progress : callable, optional
+        Called with the name of each fold as it begins.
 
     Returns
     -------
@@ -99,40 +119,66 @@ def measure_held_out(
     (500, 5, True)
     """
     truth = check_labels(labels, *scores.shape)
-    folds = Folds.of(scores, truth, FOLDS, seed=0, weight=columns.get("sample_weight"))
-    fits = 1 if one_fold or scores.size >= _MANY_ENTRIES else folds.count
-    fold_rows = [np.flatnonzero(folds.number == number) for number in range(fits)]
+    folds = Folds.of(scores, truth, FOLDS, seed=0, weight=sample_weight)
+    fits = 1 if scores.size >= _MANY_ENTRIES else folds.count
+    fold_rows, repaired = [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit on all rows has warned already
-        repaired = [_predict_fold(new(), scores, truth, rows, columns) for rows in fold_rows]
+        for number in range(fits):
+            if progress is not None:
+                progress(f"fold {number + 1} of {fits}, to evaluate on rows held out")
+            fold_rows.append(np.flatnonzero(folds.number == number))
+            repaired.append(
+                _predict_fold(new(), scores, truth, fold_rows[-1], sample_weight, features)
+            )
     rows = np.concatenate(fold_rows)
-    weight = columns.get("sample_weight")
-    row_weight = None if weight is None else weight[rows]
-    measured = (
-        measure_all(probabilities, truth[rows], sample_weight=row_weight).values
-        for probabilities in (
-            original_probabilities(scores[rows], input),
-            np.concatenate(repaired),
+    outputs = {
+        "original": original_probabilities(scores[rows], input),
+        "repaired": np.concatenate(repaired),
+    }
+    weight = None if sample_weight is None else sample_weight[rows]
+    measured = {
+        name: measure_probabilities(
+            ProbabilityMatrix.from_array(probabilities, name), truth[rows], weight
         )
+        for name, probabilities in outputs.items()
+    }
+    values = {name: output.metrics.values for name, output in measured.items()}
+    drawn = resampled(
+        {name: [output.rows] for name, output in measured.items()},
+        [np.arange(len(rows))],
+        len(rows),
+        resamples=_RESAMPLES,
+        measures=_SHOWN,
     )
-    return HeldOutMeasures(len(rows), fits, *measured)
+    change = {}
+    for metric in _SHOWN:
+        estimate = values["repaired"][metric] - values["original"][metric]
+        differences = drawn["repaired"][metric] - drawn["original"][metric]
+        # Resamples repeat rows, which inflates binned errors: shift by this bias.
+        low, high = percentile_interval(differences - differences.mean() + estimate)
+        change[metric] = Interval(estimate, float(low), float(high))
+    return HeldOutMeasures(len(rows), fits, values["original"], values["repaired"], change)
 
 
 def _predict_fold(
-    model: Any,
-    scores: npt.NDArray[Any],
+    model: PreservingCalibrator,
+    scores: Floats,
     labels: Labels,
     rows: npt.NDArray[np.intp],
-    columns: Mapping[str, npt.NDArray[Any] | None],
-) -> npt.NDArray[Any]:
+    sample_weight: Vector | None,
+    features: Floats | None,
+) -> Floats:
     """Fit on the other rows; return the repaired probabilities of these."""
     others = np.ones(len(labels), dtype=bool)
     others[rows] = False
-    fit_columns = {
-        name: None if column is None else column[others] for name, column in columns.items()
-    }
-    model.fit(scores[others], labels[others], **fit_columns)
-    features = columns.get("features")
-    fold_features = None if features is None else features[rows]
-    probabilities: npt.NDArray[Any] = model.predict_proba(scores[rows], features=fold_features)
+    model.fit(
+        scores[others],
+        labels[others],
+        sample_weight=None if sample_weight is None else sample_weight[others],
+        features=None if features is None else features[others],
+    )
+    probabilities: Floats = model.predict_proba(
+        scores[rows], features=None if features is None else features[rows]
+    )
     return probabilities
