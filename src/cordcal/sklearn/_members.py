@@ -269,7 +269,8 @@ class SklearnCalibrator(BaseEstimator):  # type: ignore[misc]
         self.columns = columns
 
     def fit(self, scores: Array, labels: Labels, sample_weight: Vector | None = None) -> Self:
-        """Fit on scores of any array library that scikit-learn dispatches on."""
+        """Fit on scores; temperature scaling computes in their library, the others in NumPy."""
+        scores = self._readable(scores)
         absent = np.setdiff1d(np.arange(scores.shape[1]), labels)
         if absent.size:
             # The classes are inferred from the labels, so add absent ones in rows of weight zero.
@@ -297,9 +298,9 @@ class SklearnCalibrator(BaseEstimator):  # type: ignore[misc]
         return list(self.calibrator_.calibrated_classifiers_[0].calibrators)
 
     def predict_proba(self, scores: Array) -> Array:
-        """Return the calibrated probabilities, in the library of the scores."""
+        """Return the calibrated probabilities."""
         (member,) = self.calibrator_.calibrated_classifiers_
-        direct = member.predict_proba(scores)
+        direct = member.predict_proba(self._readable(scores))
         if len(self.columns) == scores.shape[1] or self.method == "temperature":
             return direct
         known = np.zeros(direct.shape)
@@ -307,6 +308,9 @@ class SklearnCalibrator(BaseEstimator):  # type: ignore[misc]
         total = known.sum(axis=1, keepdims=True)
         uniform = np.full(direct.shape, 1.0 / direct.shape[1])
         return np.divide(known, total, out=uniform, where=total > 0.0)
+
+    def _readable(self, scores: Array) -> Array:
+        return scores if self.method == "temperature" else to_numpy(scores)
 
 
 def _responds_with(name: str) -> Callable[[_PassThroughClassifier], bool]:
