@@ -51,19 +51,39 @@ def test_a_file_of_gates(folder: Path, call: Call) -> None:
 
 
 def test_a_baseline_and_documents(folder: Path, call: Call) -> None:
-    wanted = ("--max", "nll=9", "--write-baseline", "base.json")
-    assert call("check", "old.npz", *wanted)[0] == 0
+    arguments = ("--max", "nll=9", "--write-baseline", "base.baseline")
+    assert call("check", "old.npz", *arguments)[0] == 0
     code, out, _ = call(
-        "check", "old.npz", "--max", "nll.increase=0.3", "--baseline", "base.json", "--json",
+        "check", "old.npz", "--max", "nll.increase=0", "--baseline", "base.baseline", "--json",
         "--junit", "junit.xml",
     )  # fmt: skip
-    found = json.loads(out)
-    assert (code, found["outcome"]) == (0, "passed")
-    assert found["gates"][0]["name"] == "nll.increase"
-    assert ElementTree.parse(folder / "junit.xml").getroot().get("tests") == "1"
-    code, _, err = call("check", "old.npz", *wanted)
+    content = json.loads(out)
+    assert (code, content["outcome"]) == (0, "passed")
+    assert content["gates"][0]["name"] == "nll.increase"
+    assert len(content["facts"]["sha256 old.npz"]) == 64
+    suite = ElementTree.parse(folder / "junit.xml").getroot()
+    assert suite.get("tests") == "1"
+    facts = {entry.get("name"): entry.get("value") for entry in suite.iter("property")}
+    assert facts.keys() == content["facts"].keys()
+    code, _, err = call("check", "old.npz", *arguments)
     assert code == 2
-    assert "base.json exists already; pass --force" in err
+    assert "base.baseline exists already; pass --force" in err
+    code, _, err = call("check", "old.npz", "--max", "nll=9", "--write-baseline", "base.json")
+    assert code == 2
+    assert ".baseline" in err
+
+
+def test_limits_in_percent_and_a_target(folder: Path, call: Call) -> None:
+    code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--target-error", "25%")
+    assert code == 0
+    assert "within 0.9" in out
+    assert "at most 25.00% are wrong" in out
+    code, out, _ = call("check", "cold.npz", "--max", "ece=90%", "--target-error", "0.0001")
+    assert code == 0
+    assert "no confidence is high enough" in out
+    assert call("check", "cold.npz", "--max", "ece=90")[0] == 2
+    assert call("check", "cold.npz", "--min", "nll=0.1")[0] == 2
+    assert call("check", "cold.npz", "--max", "ece=90%", "--target-error", "much")[0] == 2
 
 
 def test_labels_of_the_original_will_do(folder: Path, call: Call, logits: np.ndarray) -> None:
@@ -89,11 +109,11 @@ def test_groups_come_from_a_file(folder: Path, call: Call, labels: np.ndarray) -
     ("arguments", "words"),
     [
         ((), "gates are missing; write --max NAME=VALUE"),
-        (("--max", "nll"), "gate is 'nll'; write a "),
+        (("--max", "nll"), "gate nll is ''; write a "),
         (("--max", "auc=1"), "not a metric; use one of tpcr"),
         (("--gates", "bad.toml"), "is not valid TOML"),
         (("--gates", "other.toml"), r"has 'limits'; write tables \[max\] and \[min\]"),
-        (("--max", "nll=1", "--baseline", "old.npz"), "old.npz is not a baseline"),
+        (("--max", "nll=1", "--baseline", "old.npz"), "old.npz is not the file of a baseline"),
         (("--max", "tpcr=0", "--original", "short.npz"), "both must hold the same rows"),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cordcal import metrics
+from cordcal.evaluate.baseline import Baseline
 from cordcal.evaluate.gates import Gate, check
 from cordcal.metrics import METRICS
 from errors import refused
@@ -51,30 +52,133 @@ def test_decisions_that_must_stay(rows) -> None:
 
 def test_the_worst_class_and_the_worst_group(rows) -> None:
     report, labels = rows
-    by = report.argmax(axis=1)
-    worst = max(metrics.nll(report[by == each], labels[by == each]) for each in range(3))
-    (verdict,) = check(report, labels, gates=[Gate.parse("nll.class", 9.0)]).verdicts
-    assert verdict.value == worst
     groups = np.where(np.arange(600) < 10, "few", np.where(np.arange(600) < 300, "a", "b"))
-    (verdict,) = check(report, labels, groups=groups, gates=[Gate.parse("nll.group", 9.0)]).verdicts
-    own = {each: metrics.nll(report[groups == each], labels[groups == each]) for each in "ab"}
-    assert verdict.value == max(own.values())
-    assert f"for the group {max(own, key=own.get)} (" in verdict.reading
+    for over, parts in (("class", report.argmax(axis=1)), ("group", groups)):
+        gate = Gate.parse(f"nll.{over}", 9.0)
+        (verdict,) = check(report, labels, groups=groups, gates=[gate]).verdicts
+        own = {
+            str(name): metrics.nll(report[parts == name], labels[parts == name])
+            for name in np.unique(parts)
+        }
+        name = next(name for name in own if f"for the {over} {name} (" in verdict.reading)
+        assert verdict.estimate == own[name]
+        assert verdict.value == verdict.estimate - verdict.chance
+        assert verdict.chance > 0.0
 
 
-def test_a_change_against_a_baseline(rows) -> None:
+def test_a_calibrated_small_class_passes_and_a_broken_one_fails() -> None:
+    """The error of a calibrated class of 30 rows is chance; it passes a limit of 1 %."""
+    gate = Gate.parse("ece.class", "1%")
+    failures = broken = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        report = rng.dirichlet(np.ones(2), 130)
+        report[30:] = np.sort(report[30:], axis=1)  # class 1
+        report[:30] = np.sort(report[:30], axis=1)[:, ::-1]  # class 0, 30 rows
+        labels = (rng.random(130) > report[:, 0]).astype(int)
+        (verdict,) = check(report, labels, gates=[gate], seed=seed).verdicts
+        assert verdict.estimate > 0.01
+        failures += verdict.outcome == "failed"
+        labels[:30] = 1
+        broken += check(report, labels, gates=[gate], seed=seed).outcome == "failed"
+    assert failures <= 4
+    assert broken == 40
+
+
+def test_chance_scales_with_the_number_of_rows(monkeypatch) -> None:
+    """Beyond the rows that are drawn, the level is scaled by the root of their number."""
+    from cordcal.evaluate import gates as module
+
+    rng = np.random.default_rng(0)
+    report = rng.dirichlet(np.ones(3), 3000)
+    labels = np.array([rng.choice(3, p=row) for row in report])
+    gate = [Gate.parse("ece.group", 1.0)]
+    whole = check(report, labels, groups=np.zeros(3000), gates=gate).verdicts[0]
+    monkeypatch.setattr(module, "_CHANCE_ROWS", 500)
+    part = check(report, labels, groups=np.zeros(3000), gates=gate).verdicts[0]
+    assert part.chance == pytest.approx(whole.chance, rel=0.25)
+
+
+def test_a_class_that_lost_its_predictions_is_seen() -> None:
+    original = np.repeat([0, 1, 2], [50, 500, 450])
+    moved = np.where(original == 0, 1, original)
+    report = np.eye(3)[moved] * 0.7 + 0.1
+    (verdict,) = check(report, original=original, gates=[Gate.parse("tpcr.class", 0.05)]).verdicts
+    assert (verdict.outcome, verdict.value) == ("failed", 1.0)
+    assert "for the class 0 (50 rows)" in verdict.reading
+
+
+@pytest.mark.parametrize("name", ["nll", "brier", "ece", "ece_equal_mass", "smooth_ece"])
+def test_a_file_passes_against_its_own_baseline(rows, name: str) -> None:
     report, labels = rows
-    before = check(report, labels, gates=[Gate("nll", 9.0)]).to_dict()
+    before = check(report, labels, gates=[]).baseline
+    order = np.random.default_rng(0).permutation(600)
+    gates = [Gate.parse(f"{name}.increase", 0.0), Gate.parse("accuracy.increase", 0.0)]
+    checked = check(report[order], labels[order], gates=gates, baseline=before)
+    assert checked.outcome == "passed"
+    assert checked.verdicts[0].value == pytest.approx(0.0, abs=1e-15)
+    assert "600 rows in pairs" in checked.verdicts[0].reading
+
+
+def test_rows_with_equal_scores_are_paired() -> None:
+    report = np.repeat([[0.7, 0.3], [0.4, 0.6]], 100, axis=0)
+    labels = np.random.default_rng(0).integers(2, size=200)
+    before = check(report, labels, gates=[]).baseline
+    order = np.random.default_rng(1).permutation(200)
+    gate = [Gate.parse("nll.increase", 0.0)]
+    assert check(report[order], labels[order], gates=gate, baseline=before).outcome == "passed"
+
+
+def test_a_change_on_the_same_rows_is_paired(rows) -> None:
+    report, labels = rows
+    before = check(report, labels, original=report, gates=[]).baseline
+    slightly = 0.98 * report + 0.02 / 3
+    gate = [Gate.parse("nll.increase", 1.0)]
+    paired = check(slightly, labels, original=report, gates=gate, baseline=before).verdicts[0]
+    change = metrics.nll(slightly, labels) - metrics.nll(report, labels)
+    assert paired.estimate == pytest.approx(change, abs=1e-12)
+    unpaired = check(slightly, labels, gates=gate, baseline=before).verdicts[0]
+    assert "two samples" in unpaired.reading
+    assert unpaired.estimate == pytest.approx(change, abs=1e-12)
+    # The interval of the pairs is far narrower.
+    assert paired.value - change < 0.3 * (unpaired.value - change)
+
+
+def test_rows_are_matched_by_id(rows) -> None:
+    report, labels = rows
+    before = check(report, labels, ids=np.arange(600), gates=[]).baseline
+    other = 0.9 * report + 0.1 / 3
+    order = np.random.default_rng(2).permutation(600)[:400]
+    gate = [Gate.parse("brier.increase", 1.0)]
+    checked = check(other[order], labels[order], ids=order, gates=gate, baseline=before)
+    assert "400 rows in pairs" in checked.verdicts[0].reading
+    few = order[:200]
+    checked = check(other[few], labels[few], ids=few, gates=gate, baseline=before)
+    assert "two samples" in checked.verdicts[0].reading
+
+
+def test_a_worse_output_fails_against_the_baseline(rows) -> None:
+    report, labels = rows
+    before = check(report, labels, gates=[]).baseline
     worse = 0.2 * report + 0.8 / 3
-    gates = [Gate.parse("nll.increase", 0.2), Gate.parse("accuracy.increase", 0.2)]
-    same = check(report, labels, gates=gates, baseline=before)
-    assert same.outcome == "passed"
-    # Both sides have their own error: the upper end lies above zero although nothing changed.
-    assert 0.0 < same.verdicts[0].value < 0.2
-    found = check(worse, labels, gates=gates[:1], baseline=before)
+    gate = Gate.parse("nll.increase", 0.2)
+    checked = check(worse, labels, gates=[gate], baseline=before)
     change = metrics.nll(worse, labels) - metrics.nll(report, labels)
-    assert found.verdicts[0].value > change > 0.2
-    assert found.outcome == "failed"
+    assert checked.verdicts[0].value > change > 0.2
+    assert checked.outcome == "failed"
+
+
+def test_a_baseline_goes_through_a_file(rows, tmp_path) -> None:
+    report, labels = rows
+    before = check(report, labels, gates=[], class_names=["ant", "bee", "cat"]).baseline
+    before.save(tmp_path / "b")
+    again = Baseline.load(tmp_path / "b")
+    assert again.class_names == ("ant", "bee", "cat")
+    gate = [Gate.parse("nll.increase", 0.0)]
+    assert check(report, labels, gates=gate, baseline=again).verdicts[0].value == 0.0
+    (tmp_path / "b").write_bytes((tmp_path / "b").read_bytes()[:-2])
+    with refused("b"):
+        Baseline.load(tmp_path / "b")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +195,8 @@ def test_a_change_against_a_baseline(rows) -> None:
 def test_what_could_not_run_never_passes(rows, gate: str, given: dict, words: str) -> None:
     report, labels = rows
     truth = labels if given else None
-    found = check(report, truth, gates=[Gate.parse(gate, 1e9)])
+    limit = 1.0 if "tpcr" in gate else 1e9
+    found = check(report, truth, gates=[Gate.parse(gate, limit)])
     assert found.outcome == "not evaluated"
     assert words in found.verdicts[0].reading
 
@@ -133,11 +238,26 @@ def test_junit_is_xml_whatever_a_group_is_called(rows, name: str, written: str) 
         ("auc", 1.0, ("'auc'", "tpcr, accuracy")),
         ("nll.row", 1.0, ("nll.class", "nll.group", "nll.increase")),
         ("nll", "much", ("'much'",)),
+        ("nll", True, ("True",)),
+        ("ece", 5, ("5%", "0.05")),
+        ("tpcr.class", 50, ("50%", "0.5")),
     ],
 )
 def test_mistakes(name: str, limit: object, facts: tuple[str, ...]) -> None:
-    with refused("gate", naming=facts):
+    with refused(naming=facts):
         Gate.parse(name, limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"), [("nll", "min"), ("nll.increase", "min"), ("accuracy", "max")]
+)
+def test_a_limit_on_the_good_side_is_refused(name: str, bound: str) -> None:
+    with refused("gate", naming=name):
+        Gate.parse(name, 0.5, bound)
+
+
+def test_limits_are_read_as_written() -> None:
+    assert Gate.parse("ece", "5%").limit == Gate.parse("ece", "0.05").limit == 0.05
 
 
 @pytest.mark.parametrize(
@@ -180,9 +300,8 @@ def test_a_group_without_a_number_hides_behind_no_other(rows, monkeypatch) -> No
         return float("nan") if middle else whole.function(p, y)
 
     monkeypatch.setitem(METRICS, "nll", replace(whole, function=broken))
-    for bound, limit in (("max", 99.0), ("min", 0.0)):
-        found = check(report, labels, gates=[Gate("nll", limit, bound, "group")], groups=groups)
-        assert found.outcome == "not evaluated"
+    found = check(report, labels, gates=[Gate("nll", 99.0, over="group")], groups=groups)
+    assert found.outcome == "not evaluated"
 
 
 def test_groups_that_are_too_small_are_counted_aloud(rows) -> None:

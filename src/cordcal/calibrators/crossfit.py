@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.arrays import row_digests
 from cordcal._numeric.types import Labels, Vector
 from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.scores import CheckedScores, as_matrix, check_same_shape
@@ -97,7 +97,7 @@ class Folds:
         """
         counted = np.flatnonzero(np.ones(len(labels)) if weight is None else weight)
         number = np.zeros(len(labels), dtype=np.intp)
-        digest = _row_digests(scores, seed)[counted]
+        digest = row_digests(scores, seed)[counted]
         truth, mass = labels[counted], np.ones(counted.size) if weight is None else weight[counted]
         distinct = np.unique(digest).size
         if distinct >= count:
@@ -113,18 +113,6 @@ class Folds:
             count,
             f"only {distinct} rows are distinct, so their copies are in several folds",
         )
-
-
-def _row_digests(scores: Scores, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a pseudo-random number per row that depends only on its scores and the seed."""
-    keys = np.random.SeedSequence(seed).generate_state(scores.shape[1], np.uint64) | np.uint64(1)
-    digest = np.empty(len(scores), dtype=np.uint64)
-    for at in row_blocks(*scores.shape):
-        bits = (scores[at].astype(np.float64, order="C") + 0.0).view(np.uint64)
-        # Short numbers end in zeros, and products never reach lower bits.
-        bits ^= bits >> np.uint64(32)
-        digest[at] = bits @ keys
-    return digest
 
 
 def _deal(

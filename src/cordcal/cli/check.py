@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json as jsons
 import tomllib
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import cordcal
 from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.cli._answers import read_checked_answers
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
-from cordcal.cli._files import check_output, check_suffix
+from cordcal.cli._files import check_output, check_suffix, file_digest
 from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed_scores, read_scores
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
@@ -30,7 +31,8 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from cordcal.evaluate.gates import Gate
+    from cordcal.evaluate.baseline import Baseline
+    from cordcal.evaluate.gates import Checked, Gate
     from cordcal.files import Scores
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
@@ -82,6 +84,26 @@ def check(
     write_baseline: Annotated[
         Path | None, typer.Option("--write-baseline", help="Write a baseline for later checks.")
     ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id-column",
+            metavar="NAME",
+            help="Column or key that identifies the rows in baselines; by default their scores.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Model file behind the probabilities, to record its digest."),
+    ] = None,
+    target_error: Annotated[
+        str | None,
+        typer.Option(
+            "--target-error",
+            metavar="SHARE",
+            help="Print the lowest confidence above which at most this share is wrong: 1% or 0.01.",
+        ),
+    ] = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write the results as JUnit XML.")
     ] = None,
@@ -95,12 +117,15 @@ def check(
     change since a baseline (nll.increase).
     """
     if write_baseline is not None:
-        check_suffix(write_baseline, "a baseline in JSON", ".json")
+        check_suffix(write_baseline, "a baseline", ".baseline", ".safetensors")
         check_output(write_baseline, force=force)
     if junit is not None:
         check_suffix(junit, "JUnit XML", ".xml")
         check_output(junit, force=force)
+    from cordcal.evaluate.certified import parse_share
+
     limits = _gates(gates, most or [], least or [])
+    target = None if target_error is None else parse_share(target_error, "--target-error")
     from cordcal.evaluate import gates as library
 
     scores, original_scores = _read(reports, original, inputs, input)
@@ -119,19 +144,27 @@ def check(
         gates=limits,
         original=None if original_scores is None else original_scores.values,
         groups=read_groups(groups, groups_column, reports, inputs=inputs),
+        ids=None if id_column is None else read_groups(None, id_column, reports, inputs=inputs),
         baseline=None if baseline is None else _baseline(baseline, scores),
+        class_names=scores.class_names,
+        target_error=target,
     )
-    names = None if scores.class_names is None else list(scores.class_names)
-    content = {**result.to_dict(), "class_names": names}
+    if target is not None and result.baseline is None:
+        raise InputError("--target-error", "needs labels", "pass --labels or --labels-column")
     if write_baseline is not None:
-        _write(write_baseline, jsons.dumps(content, indent=2) + "\n", force=force)
+        if result.baseline is None:
+            raise InputError("--write-baseline", "needs labels", "pass --labels or --labels-column")
+        result.baseline.save(write_baseline, overwrite=force)
+    facts = _facts(reports, original, inputs.labels, model)
     if junit is not None:
-        _write(junit, result.to_junit(), force=force)
+        _write(junit, result.to_junit(facts), force=force)
     if json:
-        show_json(content)
+        show_json({**result.to_dict(), "class_names": scores.class_names, "facts": facts})
     else:
         for verdict in result.verdicts:
             echo(f"{_SIGNS[verdict.outcome]} {verdict.reading}")
+        for line in _certified_lines(result, target):
+            echo(line)
         echo_info(f"cordcal check: {result.outcome}")
     raise typer.Exit(_EXIT_CODES[result.outcome])
 
@@ -204,21 +237,12 @@ def _gates(path: Path | None, upper: list[str], lower: list[str]) -> list[Gate]:
     for bound, texts in bounds:
         for text in texts:
             name, _, value = text.partition("=")
-            limits.append(Gate.parse(name.strip(), _number(text, value), bound))
+            limits.append(Gate.parse(name.strip(), value, bound))
     if not limits:
         raise InputError(
             "gates", "are missing", "write --max NAME=VALUE, --min NAME=VALUE or --gates"
         )
     return limits
-
-
-def _number(text: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise InputError(
-            "gate", f"is {text!r}", "write a metric and a number, such as nll=0.5"
-        ) from None
 
 
 def _from_file(path: Path) -> list[Gate]:
@@ -242,22 +266,35 @@ def _from_file(path: Path) -> list[Gate]:
     ]
 
 
-def _baseline(path: Path, scores: Scores) -> Any:
+def _baseline(path: Path, scores: Scores) -> Baseline:
     """Return the baseline of an earlier check, which must have the same classes."""
-    try:
-        content = jsons.loads(path.read_text(encoding="utf-8"))
-        names = [str(name) for name in content.get("class_names") or ()]
-        for metric in content["measures"].values():
-            float(metric["value"]), float(metric["standard_error"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(
-            str(path),
-            "is not a baseline",
-            "pass a file that check wrote with --write-baseline or --json",
-        ) from None
-    if names and scores.class_names is not None:
-        class_order(scores.class_names, names, scores.path, str(path))  # refuses other classes
-    return content
+    from cordcal.evaluate.baseline import Baseline
+
+    baseline = Baseline.load(path)
+    if baseline.class_names is not None and scores.class_names is not None:
+        class_order(scores.class_names, baseline.class_names, scores.path, str(path))
+    return baseline
+
+
+def _certified_lines(result: Checked, target: float | None) -> list[str]:
+    """Return what is certain about the error rate, in sentences."""
+    if target is None:
+        return []
+    if result.target is None:
+        return [f"no confidence is high enough to certify an error rate of {target:.4g}"]
+    return [f"with 95% confidence: {result.target}"]
+
+
+def _facts(*paths: str | None) -> dict[str, str]:
+    """Return the version, the date and a digest of each file, for a release's records."""
+    facts = {
+        "cordcal": cordcal.__version__,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    for path in paths:
+        if path is not None and Path(path).is_file():
+            facts[f"sha256 {path}"] = file_digest(path).sha256
+    return facts
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

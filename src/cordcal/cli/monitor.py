@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from cordcal._errors import InputError
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
-from cordcal.cli._files import check_output
+from cordcal.cli._files import check_output, file_digest
 from cordcal.cli._inputs import read_groups, read_scores
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
@@ -116,7 +115,7 @@ def init(
         alpha=alpha,
         tolerance=tolerance,
         seed=seed,
-        model=None if model is None else _file_digest(model),
+        model=None if model is None else file_digest(model).sha256,
     )
     monitor.save(output, overwrite=force)
     rows = f"{monitor.baseline_rows:,} rows"
@@ -242,17 +241,12 @@ def _read(
 
 def _check_model(monitor: Monitor, model: str | None, state: Path) -> None:
     """Refuse a model that is not the one the monitor was begun with."""
-    if model is not None and monitor.model not in (None, _file_digest(model)):
+    if model is not None and monitor.model not in (None, file_digest(model).sha256):
         raise InputError(
             "--model",
             f"is {model}, another model than that of {state}",
             "begin a new monitor for it with `cordcal monitor init`",
         )
-
-
-def _file_digest(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _print(status: MonitorStatus, *, json: bool) -> None:

@@ -95,6 +95,20 @@ def codes_of(names: npt.NDArray[Any]) -> Vector:
     return np.asarray(codes[index])
 
 
+def id_digests(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit digest of each id, the same for equal ids in any data set.
+
+    Examples
+    --------
+    >>> first, second, again = id_digests(np.array(["r1", "r2", "r1"]))
+    >>> bool(first == again), bool(first == second)
+    (True, False)
+    """
+    texts = (str(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
+    digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Spread every bit over the word (the finaliser of SplitMix64)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,14 @@ from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, integer_column_names
+from cordcal.evaluate.baseline import Baseline, KeyedBy, keys_of_scores
+from cordcal.evaluate.certified import (
+    CertifiedErrorRate,
+    certified_error_rates,
+    lowest_certified_threshold,
+    parse_share,
+)
+from cordcal.evaluate.fingerprint import id_digests
 from cordcal.evaluate.groups import as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
@@ -32,7 +40,6 @@ Outcome = Literal["passed", "failed", "not evaluated"]
 TPCR = "tpcr"
 # Half the width of a 95 % interval in standard errors.
 _NORMAL = 1.959964
-_BASELINE_FORMAT = 1
 # Characters that XML 1.0 does not allow, not even as references.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -72,6 +79,30 @@ class Gate:
             value = getattr(self, name)
             if value not in allowed:
                 raise InputError(name, f"is {value!r}", f"use one of {', '.join(allowed)}")
+        self._check_direction()
+        if self._is_share and not 0.0 <= self.limit <= 1.0:
+            percent = f"{self.limit:g}%"
+            raise InputError(
+                "gate",
+                f"{self.name} has the limit {self.limit:g}, but it is between 0 and 1",
+                f"write {percent} or {self.limit / 100.0:g} if you mean {percent}",
+            )
+
+    @property
+    def _is_share(self) -> bool:
+        return self.measure == TPCR or METRICS[self.measure].unit == "%"
+
+    def _check_direction(self) -> None:
+        """Refuse a limit on the good side: it would pass however bad the value is."""
+        lower_is_better = self.measure == TPCR or METRICS[self.measure].lower_is_better
+        expected = "max" if lower_is_better or self.over == "increase" else "min"
+        if self.bound != expected:
+            better = "smaller" if expected == "max" else "larger"
+            raise InputError(
+                "gate",
+                f"{self.name} has a --{self.bound}, but {better} is better",
+                f"write --{expected} {self.name}=…",
+            )
 
     @classmethod
     def parse(cls, name: str, limit: Any, bound: Literal["max", "min"] = "max") -> Gate:
@@ -79,7 +110,7 @@ class Gate:
 
         Examples
         --------
-        >>> Gate.parse("ece.group", 0.05)
+        >>> Gate.parse("ece.group", "5%")
         Gate(measure='ece', limit=0.05, bound='max', over='group')
         """
         measure, _, over = name.partition(".")
@@ -89,9 +120,10 @@ class Gate:
                 f"is {name!r}",
                 f"write {measure}, {measure}.class, {measure}.group or {measure}.increase",
             )
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
+        value = parse_share(limit, f"gate {name}")
+        if math.isnan(value):
             raise InputError("gate", f"{name} has the limit {limit!r}", "write a number")
-        return cls(measure, float(limit), bound, over or "all")  # type: ignore[arg-type]
+        return cls(measure, value, bound, over or "all")  # type: ignore[arg-type]
 
     @property
     def name(self) -> str:
@@ -114,15 +146,21 @@ class Verdict:
     outcome : {"passed", "failed", "not evaluated"}
         Whether it is met.
     value : float or None
-        The measured value.
+        What is compared with the limit.
     reading : str
         The result as a sentence.
+    estimate : float or None
+        The metric on these rows.
+    chance : float or None
+        For classes and groups: how much of the estimate may be chance, and is subtracted.
     """
 
     gate: Gate
     outcome: Outcome
     value: float | None
     reading: str
+    estimate: float | None = None
+    chance: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain Python values."""
@@ -131,7 +169,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts of all gates, and the metrics for a later check to compare with.
+    """The verdicts of all gates, and the rows for a later check to compare with.
 
     Attributes
     ----------
@@ -139,13 +177,26 @@ class Checked:
         One per gate.
     n : int
         Number of rows.
-    measures : mapping of str to (value, standard error)
-        Every resampled metric; empty without labels.
+    measures : mapping of str to float
+        Every metric of all rows; empty without labels.
+    n_changed : int or None
+        Predictions that differ from the original, if it was passed.
+    certified : tuple of CertifiedErrorRate
+        Bounds for the error rate above several confidences, which hold together with
+        probability 1 − α; empty without labels.
+    target : CertifiedErrorRate or None
+        The lowest confidence that reaches ``target_error``; None if none does.
+    baseline : Baseline or None
+        What a later check compares with; None without labels.
     """
 
     verdicts: tuple[Verdict, ...]
     n: int
-    measures: Mapping[str, tuple[float, float]]
+    measures: Mapping[str, float]
+    n_changed: int | None
+    certified: tuple[CertifiedErrorRate, ...]
+    target: CertifiedErrorRate | None
+    baseline: Baseline | None = field(compare=False, repr=False)
 
     @property
     def outcome(self) -> Outcome:
@@ -156,20 +207,30 @@ class Checked:
         return "not evaluated" if "not evaluated" in outcomes or not outcomes else "passed"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python values; it serves as a baseline."""
+        """Return everything but the baseline as plain Python values."""
         return {
-            "format": _BASELINE_FORMAT,
             "outcome": self.outcome,
             "n": self.n,
+            "n_changed": self.n_changed,
             "gates": [verdict.to_dict() for verdict in self.verdicts],
-            "measures": {
-                name: {"value": value, "standard_error": error}
-                for name, (value, error) in self.measures.items()
-            },
+            "measures": dict(self.measures),
+            "certified": [rate.to_dict() for rate in self.certified],
+            "target": None if self.target is None else self.target.to_dict(),
         }
 
-    def to_junit(self) -> str:
-        """Return the verdicts as a JUnit document, which CI systems display."""
+    def to_junit(self, properties: Mapping[str, str] | None = None) -> str:
+        """Return the verdicts as a JUnit document, which CI systems display.
+
+        Parameters
+        ----------
+        properties : mapping of str to str, optional
+            Facts to put at the head: versions, digests of files.
+
+        Returns
+        -------
+        document : str
+            XML.
+        """
         from xml.etree import ElementTree
 
         outcomes = [verdict.outcome for verdict in self.verdicts]
@@ -180,33 +241,44 @@ class Checked:
             failures=str(outcomes.count("failed")),
             errors=str(outcomes.count("not evaluated")),
         )
+        if properties:
+            head = ElementTree.SubElement(suite, "properties")
+            for name, value in properties.items():
+                ElementTree.SubElement(head, "property", name=name, value=_xml_text(value))
         for verdict in self.verdicts:
             case = ElementTree.SubElement(
                 suite, "testcase", classname="cordcal", name=verdict.gate.name
             )
             tag = {"failed": "failure", "not evaluated": "error"}.get(verdict.outcome)
             if tag is not None:
-                ElementTree.SubElement(case, tag, message=_NOT_XML.sub("\ufffd", verdict.reading))
+                ElementTree.SubElement(case, tag, message=_xml_text(verdict.reading))
         return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
+def _xml_text(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)
+
+
 def check(
-    report: Any,
+    probabilities: Any,
     labels: Any = None,
     *,
     gates: Sequence[Gate],
     original: Any = None,
     groups: Any = None,
-    baseline: Mapping[str, Any] | None = None,
+    ids: Any = None,
+    baseline: Baseline | None = None,
     class_names: Sequence[str] | None = None,
+    target_error: float | None = None,
+    alpha: float = 0.05,
     seed: int | np.random.Generator = 0,
 ) -> Checked:
     """Check probabilities against gates.
 
     Parameters
     ----------
-    report : array_like of shape (n, K)
-        Probabilities.  Rows of pandas objects are matched by index, also in other arguments.
+    probabilities : array_like of shape (n, K)
+        The probabilities.  Rows of pandas objects are matched by index, also in other arguments.
     labels : array_like of int, optional
         The true class of each row; every metric except TPCR needs them.
     gates : sequence of Gate
@@ -216,10 +288,18 @@ def check(
         of a previous version.
     groups : array_like of shape (n,), optional
         The group of each row, for gates over groups.
-    baseline : mapping, optional
-        What `Checked.to_dict` returned for earlier probabilities.
+    ids : array_like of shape (n,), optional
+        What identifies the rows in a later check; by default their original scores, or their
+        probabilities if those are not passed.
+    baseline : Baseline, optional
+        ``Checked.baseline`` of an earlier check.
     class_names : sequence of str, optional
         Names of the columns; labels may then be names.
+    target_error : float, optional
+        An error rate; the lowest confidence above which it holds is looked for.
+    alpha : float
+        The probability that a gate over classes or groups fails by chance, and that a certified
+        statement is wrong.
     seed : int or numpy.random.Generator
         Seed of the resampling; one is drawn from a generator.
 
@@ -234,19 +314,39 @@ def check(
     >>> checked.outcome, checked.verdicts[0].reading
     ('failed', 'tpcr is 0.5, above 0')
     """
-    report, labels, original, groups = align_rows(
-        report=report, labels=labels, original=original, groups=groups
+    probabilities, labels, original, groups, ids = align_rows(
+        probabilities=probabilities, labels=labels, original=original, groups=groups, ids=ids
     )
-    checked = ProbabilityMatrix.from_array(report, "report")
-    names = integer_column_names(report) if class_names is None else class_names
-    labels = names_to_indices(labels, checked.values.shape, names)
-    truth = None if labels is None else checked.check_labels(labels, None)[0]
-    measures = {} if truth is None else _measure(checked.reduce(truth), as_seed(seed))
-    original = in_column_order(original, "original", column_names(report), "report")
-    before = None if original is None else _check_original(original, checked.rows)
-    evaluator = _Evaluator(checked.values, truth, measures, before, groups, baseline)
-    verdicts = tuple(evaluator.verdict(gate) for gate in gates)
-    return Checked(verdicts, checked.rows, measures)
+    matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
+    names = integer_column_names(probabilities) if class_names is None else class_names
+    labels = names_to_indices(labels, matrix.values.shape, names)
+    truth = None if labels is None else matrix.check_labels(labels, None)[0]
+    original = in_column_order(original, "original", column_names(probabilities), "probabilities")
+    before = None if original is None else _check_original(original, matrix.rows)
+    current = None
+    if truth is not None:
+        keyed_by: KeyedBy = "scores" if ids is None else "ids"
+        if ids is None:
+            keys = keys_of_scores(matrix.values if before is None else before)
+        else:
+            keys = id_digests(as_groups(ids, matrix.rows))
+        current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
+    evaluator = _Evaluator(matrix.values, current, before, groups, baseline, alpha, as_seed(seed))
+    return Checked(
+        tuple(evaluator.verdict(gate) for gate in gates),
+        matrix.rows,
+        {} if current is None else evaluator.measures(),
+        None if before is None else decision_changes(before, matrix.values).n_changed,
+        () if current is None else certified_error_rates(current.rows, alpha=alpha),
+        None
+        if current is None or target_error is None
+        else lowest_certified_threshold(current.rows, target_error, alpha=alpha),
+        current,
+    )
+
+
+def _text_names(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if class_names is None else tuple(map(str, class_names))
 
 
 def _check_original(original: Any, rows: int) -> npt.NDArray[Any]:
@@ -254,104 +354,217 @@ def _check_original(original: Any, rows: int) -> npt.NDArray[Any]:
     if not before.ndim or len(before) != rows:
         raise InputError(
             "original",
-            f"has shape {before.shape} but report has {rows} rows",
-            "pass the scores or decisions of the same rows",
+            f"has shape {before.shape} but probabilities has {rows} rows",
+            "pass the scores or predictions of the same rows",
         )
     return before
-
-
-def _measure(rows: LabelledRows, seed: int) -> dict[str, tuple[float, float]]:
-    """Return each metric that can be resampled, with its standard error."""
-    index = np.arange(len(rows))
-    replicates = resampled({"report": [rows]}, [index], len(rows), seed=seed)["report"]
-    return {
-        name: (METRICS[name].value(rows), float(values.std(ddof=1)))
-        for name, values in replicates.items()
-    }
 
 
 class _MissingInput(Exception):
     """A gate needs an argument that was not passed."""
 
 
+@dataclass(frozen=True)
+class _Value:
+    """What is compared with a limit, and how it came about."""
+
+    value: float
+    estimate: float
+    where: str = ""
+    chance: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class _Evaluator:
     """The inputs of all gates, and how each gate is evaluated."""
 
-    report: npt.NDArray[Any]
-    labels: npt.NDArray[np.intp] | None
-    measures: Mapping[str, tuple[float, float]]
+    probabilities: npt.NDArray[Any]
+    current: Baseline | None
     original: npt.NDArray[Any] | None
     groups: Any
-    baseline: Mapping[str, Any] | None
+    baseline: Baseline | None
+    alpha: float
+    seed: int
+
+    def measures(self) -> dict[str, float]:
+        """Return every metric of all rows."""
+        labels = self._labelled().labels
+        return {
+            name: metric.function(self.probabilities, labels) for name, metric in METRICS.items()
+        }
 
     def verdict(self, gate: Gate) -> Verdict:
         try:
-            value, where = self._value(gate)
+            result = self._value(gate)
         except _MissingInput as missing:
             return Verdict(gate, "not evaluated", None, f"{gate.name} needs {missing}")
-        if not math.isfinite(value):
+        if not math.isfinite(result.value):
             return Verdict(gate, "not evaluated", None, f"{gate.name} is not a number")
-        passed = gate.keeps(value)
+        passed = gate.keeps(result.value)
         side = "above" if gate.bound == "max" else "below"
         limit = f"within {gate.limit:g}" if passed else f"{side} {gate.limit:g}"
-        reading = f"{gate.name} is {value:.6g}{where}, {limit}"
-        return Verdict(gate, "passed" if passed else "failed", value, reading)
+        reading = f"{gate.name} is {result.value:.6g}{result.where}, {limit}"
+        outcome: Outcome = "passed" if passed else "failed"
+        return Verdict(gate, outcome, result.value, reading, result.estimate, result.chance)
 
-    def _value(self, gate: Gate) -> tuple[float, str]:
-        """Return the value to compare with the limit, and which rows it describes."""
+    def _value(self, gate: Gate) -> _Value:
         if gate.over in ("class", "group"):
             return self._worst(gate)
         if gate.over == "increase":
             return self._increase(gate)
-        return self._value_on(gate, np.arange(len(self.report))), ""
+        estimate = self._estimate(gate, np.arange(len(self.probabilities)))
+        return _Value(estimate, estimate)
 
-    def _value_on(self, gate: Gate, rows: npt.NDArray[np.intp]) -> float:
+    def _labelled(self) -> LabelledRows:
+        if self.current is None:
+            raise _MissingInput("labels")
+        return self.current.rows
+
+    def _estimate(self, gate: Gate, rows: npt.NDArray[np.intp]) -> float:
         """Return the gate's metric on some rows."""
         if gate.measure == TPCR:
             if self.original is None:
                 raise _MissingInput("the original scores or predictions")
-            return decision_changes(self.original[rows], self.report[rows]).tpcr
-        if self.labels is None:
-            raise _MissingInput("labels")
-        return METRICS[gate.measure].function(self.report[rows], self.labels[rows])
+            return decision_changes(self.original[rows], self.probabilities[rows]).tpcr
+        labels = self._labelled().labels
+        return METRICS[gate.measure].function(self.probabilities[rows], labels[rows])
 
-    def _worst(self, gate: Gate) -> tuple[float, str]:
-        """Return the worst part's value and its name."""
+    def _worst(self, gate: Gate) -> _Value:
+        """Return the part that is furthest beyond the limit once chance is allowed for."""
         parts = list(self._parts(gate))
         large = [(name, rows) for name, rows in parts if len(rows) >= MIN_ROWS_PER_GROUP]
         if not large:
             raise _MissingInput(f"a {gate.over} of at least {MIN_ROWS_PER_GROUP} rows")
-        values = [(self._value_on(gate, rows), name, len(rows)) for name, rows in large]
-        worst = max if gate.bound == "max" else min
-        # NaN compares as neither smaller nor larger, so look for it first.
-        undefined = [item for item in values if not math.isfinite(item[0])]
-        value, name, count = undefined[0] if undefined else worst(values)
         small = len(parts) - len(large)
         ignored = f"; {small:,} smaller ignored" if small else ""
-        return value, f" for the {gate.over} {name} ({count:,} rows{ignored})"
+        values = []
+        for name, rows in large:
+            estimate = self._estimate(gate, rows)
+            chance = 0.0 if gate.measure == TPCR else self._chance(gate, rows, len(large))
+            value = estimate - chance if gate.bound == "max" else estimate + chance
+            where = f" for the {gate.over} {name} ({len(rows):,} rows{ignored})"
+            if gate.measure != TPCR:
+                where += f", the estimate {estimate:.4g} less {chance:.4g} by chance"
+            values.append(_Value(value, estimate, where, chance))
+        # NaN compares as neither smaller nor larger, so look for it first.
+        undefined = [item for item in values if not math.isfinite(item.value)]
+        worst = max if gate.bound == "max" else min
+        return undefined[0] if undefined else worst(values, key=lambda item: item.value)
+
+    def _chance(self, gate: Gate, rows: npt.NDArray[np.intp], parts: int) -> float:
+        """Return how much worse than expected the metric of some rows may be by chance.
+
+        Labels are drawn from the probabilities, as if they were right.  A calibration error is
+        then only chance, so all of its quantile counts; of other metrics, what lies beyond
+        their expectation.
+        """
+        metric = METRICS[gate.measure]
+        rng = np.random.default_rng([self.seed, len(rows), int(rows[0])])
+        # The spread shrinks with the root of the number of rows, so some of them are enough.
+        drawn = rows if len(rows) <= _CHANCE_ROWS else rng.choice(rows, _CHANCE_ROWS, replace=False)
+        scale = math.sqrt(len(drawn) / len(rows))
+        part = self.probabilities[drawn]
+        replicates = np.array(
+            [metric.function(part, labels) for labels in _draw_labels(part, rng, _CHANCE_DRAWS)]
+        )
+        sign = 1.0 if metric.lower_is_better else -1.0
+        centre = 0.0 if metric.calibration_error else float(replicates.mean())
+        return scale * (_upper_quantile(sign * replicates, self.alpha / parts) - sign * centre)
 
     def _parts(self, gate: Gate) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+        """Yield the rows of each class or group.
+
+        Changed predictions belong to the class they had: a class that lost all of them would
+        not be seen among the new ones.
+        """
         if gate.over == "group":
             if self.groups is None:
                 raise _MissingInput("groups")
-            yield from parts_of(as_groups(self.groups, len(self.report)))
+            yield from parts_of(as_groups(self.groups, len(self.probabilities)))
+        elif gate.measure == TPCR:
+            if self.original is None:
+                raise _MissingInput("the original scores or predictions")
+            scores = self.original
+            yield from parts_of(scores if scores.ndim == 1 else scores.argmax(axis=1))
         else:
-            yield from parts_of(self.report.argmax(axis=1))
+            yield from parts_of(self.probabilities.argmax(axis=1))
 
-    def _increase(self, gate: Gate) -> tuple[float, str]:
-        """Return the upper end of the increase over the baseline."""
+    def _increase(self, gate: Gate) -> _Value:
+        """Return the upper end of the 95 % interval of the increase over the baseline."""
         if gate.measure == TPCR:
             raise _MissingInput("a metric of the baseline; TPCR compares with predictions")
-        if self.labels is None or self.baseline is None:
-            raise _MissingInput("labels" if self.labels is None else "a baseline")
-        before = self.baseline.get("measures", {}).get(gate.measure)
-        now = self.measures.get(gate.measure)
-        if not isinstance(before, Mapping) or now is None:
-            raise _MissingInput(f"a baseline with {gate.measure}")
-        value, error = now
-        change = value - float(before["value"])
-        if not METRICS[gate.measure].lower_is_better:
-            change = -change
-        margin = _NORMAL * math.hypot(error, float(before["standard_error"]))
-        return change + margin, f" at most ({change:+.6g} ± {margin:.2g})"
+        rows = self._labelled()
+        if self.baseline is None or self.current is None:
+            raise _MissingInput("a baseline")
+        shared = self.current.shared_rows(self.baseline)
+        sign = 1.0 if METRICS[gate.measure].lower_is_better else -1.0
+        if shared is None:
+            now, before = (
+                self._resampled(gate, {"rows": part})["rows"] for part in (rows, self.baseline.rows)
+            )
+            change = sign * (now[0] - before[0])
+            error = math.hypot(float(now[1].std(ddof=1)), float(before[1].std(ddof=1)))
+            kind = "two samples"
+        else:
+            pair = {"now": rows.take(shared[0]), "before": self.baseline.rows.take(shared[1])}
+            values = self._resampled(gate, pair)
+            change = sign * (values["now"][0] - values["before"][0])
+            error = float((values["now"][1] - values["before"][1]).std(ddof=1))
+            kind = f"{len(shared[0]):,} rows in pairs"
+        margin = _NORMAL * error
+        where = f" at most ({change:+.6g} ± {margin:.2g}, {kind})"
+        return _Value(change + margin, change, where)
+
+    def _resampled(
+        self, gate: Gate, outputs: Mapping[str, LabelledRows]
+    ) -> dict[str, tuple[float, npt.NDArray[np.float64]]]:
+        """Return a metric's value and its values on the same resamples of all outputs."""
+        count = len(next(iter(outputs.values())))
+        replicates = resampled(
+            {name: [rows] for name, rows in outputs.items()},
+            [np.arange(count)],
+            count,
+            seed=self.seed,
+            measures=[gate.measure],
+        )
+        metric = METRICS[gate.measure]
+        try:
+            return {
+                name: (metric.value(rows), replicates[name][gate.measure])
+                for name, rows in outputs.items()
+            }
+        except KeyError:
+            raise _MissingInput("a metric that can be resampled") from None
+
+
+# How often labels are drawn for the chance level, and for how many rows at most.
+_CHANCE_DRAWS = 400
+_CHANCE_ROWS = 20_000
+
+
+def _draw_labels(
+    probabilities: npt.NDArray[Any], rng: np.random.Generator, draws: int
+) -> Iterator[npt.NDArray[np.intp]]:
+    """Yield labels drawn from the rows, ``draws`` times."""
+    rows, classes = probabilities.shape
+    bounds = probabilities.astype(np.float64).cumsum(axis=1)
+    bounds /= bounds[:, -1:]
+    # One sorted list for all rows: row i's bounds lie between i and i + 1.
+    offsets = np.arange(rows)
+    ends = (bounds + offsets[:, None]).ravel()
+    for _ in range(draws):
+        at = np.searchsorted(ends, rng.random(rows) + offsets, side="right")
+        yield np.minimum(at - offsets * classes, classes - 1).astype(np.intp)
+
+
+def _upper_quantile(values: npt.NDArray[np.float64], level: float) -> float:
+    """Return the quantile that a share ``level`` of the values exceeds.
+
+    Beyond what the draws resolve, that of a normal distribution, but no less than their maximum.
+    """
+    if len(values) * level >= 5.0:
+        return float(np.quantile(values, 1.0 - level))
+    from scipy.special import ndtri
+
+    normal = values.mean() + float(ndtri(1.0 - level)) * values.std(ddof=1)
+    return max(float(values.max()), float(normal))

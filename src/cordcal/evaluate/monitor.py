@@ -29,6 +29,7 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
+from cordcal.evaluate.fingerprint import id_digests
 from cordcal.evaluate.groups import as_groups
 from cordcal.evaluate.monitor_result import Alarm, MonitorStatus, Period, Source, VerdictName
 from cordcal.files.locks import only_writer
@@ -640,8 +641,7 @@ def _id_keys(ids: Any, rows: int | None) -> list[int]:
     if values.ndim != 1 or (rows is not None and len(values) != rows):
         expected = "one id per row" if rows is None else f"{rows} ids, one per row"
         raise InputError("ids", f"has shape {values.shape}", f"pass {expected}")
-    texts = [str(value).encode("utf-8", "surrogatepass") for value in values.tolist()]
-    keys = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) for text in texts]
+    keys: list[int] = id_digests(values).tolist()
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
     repeated = np.array([first[key] != row for row, key in enumerate(keys)], dtype=np.bool_)
     raise_first(

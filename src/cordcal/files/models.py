@@ -121,15 +121,18 @@ def read_state(
     arrays, body : dict
         As they were passed.
     """
+    name = Path(path).name
+    if Path(path).is_file() and not is_model(path):
+        raise InputError(name, f"is not the file of a {kind}", f"pass one that a {kind} wrote")
     arrays, metadata = _open_model(path)
     if metadata.get("kind") != kind:
         raise InputError(
-            Path(path).name,
+            name,
             f"holds a {metadata.get('kind')!r}, not a {kind!r}",
             f"pass the file of a {kind}",
         )
-    _check_digest(arrays, metadata, Path(path).name)
-    return arrays, _body(metadata, Path(path).name)
+    _check_digest(arrays, metadata, name)
+    return arrays, _body(metadata, name)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

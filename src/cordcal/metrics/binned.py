@@ -322,6 +322,7 @@ ECE = Metric(
     resampler=_resampler,
     unit="%",
     digits=2,
+    calibration_error=True,
     leading=True,
 )
 
@@ -533,4 +534,5 @@ CLASSWISE_ECE = Metric(
     ClasswiseECEStream,
     unit="%",
     digits=3,
+    calibration_error=True,
 )

@@ -264,4 +264,5 @@ EQUAL_MASS_ECE = Metric(
     resampler=_resampler,
     unit="%",
     digits=2,
+    calibration_error=True,
 )

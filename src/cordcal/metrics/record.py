@@ -47,6 +47,8 @@ class Metric:
         Digits after the point.
     lower_is_better : bool
         Its direction.
+    calibration_error : bool
+        Whether it is zero in expectation for perfect calibration, except for the noise of labels.
     leading : bool
         Whether to show it where there is room for only a few metrics.
     """
@@ -62,6 +64,7 @@ class Metric:
     unit: str = ""
     digits: int = 4
     lower_is_better: bool = True
+    calibration_error: bool = False
     leading: bool = False
 
     @property

@@ -383,4 +383,5 @@ SMOOTH_ECE = Metric(
     resampler=_resampler,
     unit="%",
     digits=2,
+    calibration_error=True,
 )

@@ -1,0 +1,182 @@
+"""Statements about error rates that hold with a stated confidence, from held-out rows.
+
+The rows must be independent, unweighted and not used to fit: then the number of wrong
+predictions among those above a threshold is binomial, and its bounds are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from cordcal._errors import InputError
+from cordcal._numeric.types import Vector
+from cordcal.metrics.rows import LabelledRows
+
+# Confidences at which error rates are stated.
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+# Each further threshold of the search adds this share of rows: close enough for a threshold, far
+# enough apart that little of the sequence is spent on nearly the same rows.
+_STEP = 1.05
+
+
+@dataclass(frozen=True)
+class CertifiedErrorRate:
+    """An upper bound for the error rate of the predictions above a confidence.
+
+    Attributes
+    ----------
+    threshold : float
+        The lowest confidence that counts.
+    n, errors : int
+        How many rows have at least this confidence, and how many of them are wrong.
+    bound : float
+        The largest error rate that is compatible with that.
+    """
+
+    threshold: float
+    n: int
+    errors: int
+    bound: float
+
+    def __str__(self) -> str:
+        return (
+            f"of the predictions reported at {self.threshold:.4g} or more, at most "
+            f"{self.bound:.2%} are wrong ({self.errors:,} of {self.n:,} here)"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as plain Python values."""
+        return asdict(self)
+
+
+def certified_error_rates(
+    rows: LabelledRows, *, alpha: float = 0.05, thresholds: tuple[float, ...] = THRESHOLDS
+) -> tuple[CertifiedErrorRate, ...]:
+    """Bound the error rate above each threshold; all bounds hold together.
+
+    Clopper-Pearson bounds at α divided by the number of thresholds, which must not depend on
+    the labels.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+        Held-out rows without weights.
+    alpha : float
+        The probability that any of the statements is wrong.
+    thresholds : tuple of float
+        Confidences; those that no row reaches are left out.
+
+    Returns
+    -------
+    rates : tuple of CertifiedErrorRate
+        One per threshold.
+    """
+    _refuse_weights(rows)
+    level = alpha / len(thresholds)
+    rates = []
+    for threshold in thresholds:
+        above = rows.confidence >= threshold
+        n, errors = int(above.sum()), int((above & ~rows.correct).sum())
+        if n:
+            rates.append(
+                CertifiedErrorRate(threshold, n, errors, _upper_error_rate(errors, n, level))
+            )
+    return tuple(rates)
+
+
+def lowest_certified_threshold(
+    rows: LabelledRows, target: float, *, alpha: float = 0.05
+) -> CertifiedErrorRate | None:
+    """Find the lowest confidence above which the error rate is at most ``target``.
+
+    Thresholds are tested downwards in a sequence that depends on the confidences alone, each at
+    level α, until one fails: with probability 1 − α the result is right (fixed-sequence
+    testing).  The first threshold has just enough rows to succeed without an error.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+        Held-out rows without weights.
+    target : float
+        The wanted error rate.
+    alpha : float
+        The probability that the error rate above the threshold exceeds the target.
+
+    Returns
+    -------
+    rate : CertifiedErrorRate or None
+        The threshold, with ``target`` as its bound; None if no threshold can be certified.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.uniform(0.5, 1.0, 4000)
+    >>> wrong = rng.random(4000) > confidence
+    >>> zeros = np.zeros(4000)
+    >>> rows = LabelledRows(confidence, zeros.astype(int), zeros, zeros, wrong.astype(int), None)
+    >>> print(lowest_certified_threshold(rows, 0.1))
+    of the predictions reported at 0.832 or more, at most 10.00% are wrong (114 of 1,334 here)
+    """
+    _refuse_weights(rows)
+    if not 0.0 < target < 1.0:
+        raise InputError("target_error", f"is {target}", "pass a share, such as 0.01 or 1%")
+    order = np.argsort(-rows.confidence, kind="stable")
+    confidence = rows.confidence[order]
+    errors = np.cumsum(~rows.correct[order])
+    result = None
+    for count in _tested_counts(confidence, math.ceil(math.log(alpha) / math.log1p(-target))):
+        wrong = int(errors[count - 1])
+        if _binomial_at_most(wrong, count, target) > alpha:
+            break
+        result = CertifiedErrorRate(float(confidence[count - 1]), count, wrong, target)
+    return result
+
+
+def _tested_counts(confidence: Vector, first: int) -> list[int]:
+    """Return how many rows lie above each tested threshold; tied rows belong together."""
+    counts: list[int] = []
+    wanted = first
+    while wanted <= len(confidence):
+        count = int(np.searchsorted(-confidence, -confidence[wanted - 1], side="right"))
+        counts.append(count)
+        wanted = max(count + 1, math.ceil(count * _STEP))
+    return counts
+
+
+def _refuse_weights(rows: LabelledRows) -> None:
+    if rows.weight is not None:
+        raise InputError("sample_weight", "cannot be certified", "pass rows that each count once")
+
+
+def _upper_error_rate(errors: int, n: int, level: float) -> float:
+    """Return the Clopper-Pearson upper bound of an error rate."""
+    from scipy.special import betaincinv
+
+    return 1.0 if errors == n else float(betaincinv(errors + 1.0, n - errors, 1.0 - level))
+
+
+def _binomial_at_most(errors: int, n: int, rate: float) -> float:
+    """Return P(X ≤ errors) of a binomial distribution."""
+    from scipy.special import bdtr
+
+    return float(bdtr(errors, n, rate))
+
+
+def parse_share(text: str | float, argument: str) -> float:
+    """Return a share written as ``0.01`` or ``1%``.
+
+    Examples
+    --------
+    >>> parse_share("1%", "--target-error"), parse_share("0.01", "--target-error")
+    (0.01, 0.01)
+    """
+    try:
+        if isinstance(text, str) and text.strip().endswith("%"):
+            return float(text.strip()[:-1]) / 100.0
+        return math.nan if isinstance(text, bool) else float(text)
+    except (TypeError, ValueError):
+        raise InputError(argument, f"is {text!r}", "write a number, such as 0.01 or 1%") from None
