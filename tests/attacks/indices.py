@@ -40,7 +40,7 @@ def audited(p: Any, q: Any, y: Any, w: Any) -> Any:
 
 
 def gated(q: Any, p: Any, y: Any) -> Any:
-    limits = [Gate("nll", 9.0), Gate("tpcr", 9.0)]
+    limits = [Gate("nll", 9.0), Gate("tpcr", 1.0)]
     return [each.value for each in check(q, y, gates=limits, original=p, groups=y).verdicts]
 
 
