@@ -17,13 +17,13 @@ from cordcal_study.page import write_study
 
 STUDY = """\
 title = "small"
-experiments = ["league"]
+experiments = ["benchmark"]
 
-[league]
+[benchmark]
 rows = ["all"]
 seeds = [0]
 calibrators = ["ts", "sms", "irova"]
-duels = ["sms + cord"]
+comparisons = ["sms + cord"]
 
 [families]
 forest = "trees"
@@ -81,14 +81,14 @@ def test_a_study_is_one_command_goes_on_and_speaks_its_language(
     cells = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").rglob("*.json")}
     assert len(cells) == 4
     for name in ("Base-model", "TS", "SMS", "SMS+CORD", "SMS+lift", "Isotonic"):
-        path = tmp_path / "league" / "small-multiclass" / f"{name}.csv"
+        path = tmp_path / "benchmark" / "small-multiclass" / f"{name}.csv"
         lines = path.read_text().splitlines()
         assert lines[0].startswith(COLUMNS)
         assert f"{name}_brier,{name}_logloss,{name}_ece-15,{name}_accuracy" in lines[0]
         assert len(lines) == 4
-    with (tmp_path / "league" / "small-multiclass" / "SMS+CORD.csv").open() as file:
+    with (tmp_path / "benchmark" / "small-multiclass" / "SMS+CORD.csv").open() as file:
         rows = list(csv.DictReader(file))
-    base = (tmp_path / "league" / "small-multiclass" / "Base-model.csv").open()
+    base = (tmp_path / "benchmark" / "small-multiclass" / "Base-model.csv").open()
     with base:
         originals = list(csv.DictReader(base))
     assert [float(row["SMS+CORD_tpcr"]) for row in rows] == [0.0, 0.0, 0.0]
@@ -99,7 +99,7 @@ def test_a_study_is_one_command_goes_on_and_speaks_its_language(
         expected = metrics.nll(parts[1].values, parts[1].labels)
         assert float(original["Base-model_logloss"]) == pytest.approx(expected, abs=1e-12)
     again = run_study(folder / "study.toml", tmp_path / "cells", workers=1)
-    assert {path: path.stat().st_mtime_ns for path in cells} == cells  # nothing is played twice
+    assert {path: path.stat().st_mtime_ns for path in cells} == cells  # nothing runs twice
     index = write_study(again, tmp_path / "other", figures=False)
     assert "wine/forest" in index.read_text()
 
@@ -128,7 +128,7 @@ def test_compare_takes_one_experiment(folder: Path, capsys: pytest.CaptureFixtur
 def test_a_file_without_experiments_is_named_by_line(folder: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=np.full((4, 2), 0.5), labels=np.arange(4) % 2)
     (tmp_path / "study.toml").write_text('[[calarena]]\nfile = "a.npz"\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"line 2: a\.npz holds no groups with probas_cal"):
+    with pytest.raises(ValueError, match=r"line 2: a\.npz has no groups with probas_cal"):
         read_study(tmp_path / "study.toml")
 
 
@@ -144,7 +144,7 @@ def test_the_ready_study_file_takes_all_seven_benchmarks(tmp_path: Path) -> None
     study = read_study(Path(__file__).parents[2] / "docs" / "calarena.toml", data=tmp_path)
     assert sorted(spec.group for spec in study.sets) == sorted(names)
     assert {spec.family for spec in study.sets} == {"boosting"}
-    assert study.experiments == ("league",)
-    assert study.league is not None
-    assert study.league.rows == ("all",)
-    assert len(study.league.claims) == 3
+    assert study.experiments == ("benchmark",)
+    assert study.benchmark is not None
+    assert study.benchmark.rows == ("all",)
+    assert len(study.benchmark.claims) == 3

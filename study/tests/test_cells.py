@@ -60,12 +60,12 @@ def test_a_cell_holds_what_the_library_says(spec: SetSpec) -> None:
     model = PreservingCalibrator("irova").fit(calibration.scores, calibration.labels)
     for name in (CLEAN, "noise 3"):
         rows = data.evaluated(0, name)
-        reports = model.predict_both(rows.scores)
-        for repair, report in (("direct", reports.direct), ("cord", reports.repaired)):
+        outputs = model.predict_both(rows.scores)
+        for repair, output in (("direct", outputs.direct), ("cord", outputs.repaired)):
             found = cell.measures[name][repair]
-            assert found["ece"] == metrics.ece(report, rows.labels)
-            assert found["nll"] == metrics.nll(report, rows.labels)
-            assert found["tpcr"] == metrics.tpcr(reports.decision, report)
+            assert found["ece"] == metrics.ece(output, rows.labels)
+            assert found["nll"] == metrics.nll(output, rows.labels)
+            assert found["tpcr"] == metrics.tpcr(outputs.decision, output)
         assert cell.measures[name]["cord"]["tpcr"] == 0.0 < cell.measures[name]["direct"]["tpcr"]
         assert cell.measures[name]["direct"]["mean_gap"] == 0.0
 

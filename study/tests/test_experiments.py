@@ -1,4 +1,4 @@
-"""What the experiments tell, from cells made by hand."""
+"""The chapters of the experiments, from cells made by hand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from cordcal_study.cells import Cell, Fit, Request
 from cordcal_study.chapters import Chapter, Part, Table
 from cordcal_study.data import Rows, SetData
-from cordcal_study.experiments import CELL_EXPERIMENTS, ablations, curves, paired, rivals
+from cordcal_study.experiments import CELL_EXPERIMENTS, ablations, paired, rivals
 from cordcal_study.plan import Plan
 from cordcal_study.specs import SetSpec, Shifted, Study
+from cordcal_study.tidy import tidy_rows
 
 NAMES = (
     "accuracy",
@@ -53,9 +54,11 @@ def cells_of(asked: list[Request], value) -> dict[Fit, Cell]:
     return cells
 
 
-def told(key: str, plan: Plan, value) -> Chapter:
-    asked = CELL_EXPERIMENTS[key].requests(plan)
-    return CELL_EXPERIMENTS[key].chapter(plan, asked, cells_of(asked, value))
+def chapter_of(key: str, plan: Plan, value) -> Chapter:
+    experiment = CELL_EXPERIMENTS[key]
+    requests = experiment.requests(plan)
+    rows = tidy_rows(requests, cells_of(requests, value), experiment.measures)
+    return experiment.chapter(plan, rows)
 
 
 def column(table: Table, name: str) -> list[tuple[Part, ...]]:
@@ -106,7 +109,7 @@ def test_base_is_chosen_by_the_measure_or_by_ece() -> None:
     def value(fit: Fit, repair: str, name: str) -> float:
         return 0.0 if name == "tpcr" else values[fit.calibrator, repair].get(name, 0.5)
 
-    chapter = told("rivals", plan_of(), value)
+    chapter = chapter_of("rivals", plan_of(), value)
     errors, scores, complete = chapter.tables
     assert column(errors, "Base†")[0][0].text == "VS / MS"
     ece, equal_mass, _ = column(errors, "+ CORD")[0]
@@ -130,7 +133,7 @@ def test_stars_and_daggers_follow_the_sign() -> None:
         bump = 0.1 + 0.001 * int(fit.set.split()[1])
         return 1.0 + (sign * bump if repair.startswith("minimal") else 0.0)
 
-    table = told("minimal", plan, value).tables[0]
+    table = chapter_of("minimal", plan, value).tables[0]
     minimal, stabilised, cord = table.rows
     assert [part.stars for (part,) in stabilised[2:]] == ["***", "†††", ""]
     assert [part.stars for (part,) in minimal[2:]] == ["***", "†††", ""]
@@ -142,7 +145,7 @@ def test_lambda_is_the_mean_over_conditions() -> None:
     def value(fit: Fit, repair: str, name: str) -> float:
         return {"direct": 0.5, "lambda 0": 0.4}.get(repair, 0.3) if name == "ece" else 1.0
 
-    table = told("lambda", plan_of(), value).tables[0]
+    table = chapter_of("lambda", plan_of(), value).tables[0]
     assert [part.text for (part,) in column(table, "ΔECE (pp)")] == ["10.000", *["20.000"] * 6]
     assert [row[0][0].text for row in table.rows if row[0][0].strong] == ["0.5"]
     assert len(ablations.WEIGHTS) == 7
@@ -155,7 +158,7 @@ def test_paired_effects_and_their_dependence_on_tpcr() -> None:
         gain = {"vs": 0.001, "ms": 0.1}[fit.calibrator]
         return 1.0 - (gain if repair == "cord" else 0.0)
 
-    effects, by_unit, by_tpcr = told("paired", plan_of(), value).tables
+    effects, by_unit, by_tpcr = chapter_of("paired", plan_of(), value).tables
     assert effects.rows[0][1][0].text == "4 (2)"
     assert [row[1][0].text for row in by_unit.rows] == ["net 0", "net 1", "mean, t interval"]
     shown = column(effects, "ΔECE (pp)")[0][0]
@@ -178,8 +181,7 @@ def test_kinds_of_shift_are_averaged_only_where_each_has_every_severity() -> Non
         spec = SetSpec("net", "G", Path("x.npz"), shifted=shifted)
         data = SetData("logits", rows, None, {each.name: rows for each in shifted}).facts()
         plan = Plan(Study("t", (spec,), calibrators=("vs",), seeds=(0,)), {("G", "net"): data})
-        asked = curves.shift_requests(plan)
-        chapter = curves.shift_chapter(plan, asked, cells_of(asked, lambda *_: 0.5))
+        chapter = chapter_of("shift", plan, lambda *_: 0.5)
         return [row[0][0].text for row in chapter.tables[0].rows]
 
     blur = [Shifted("blur", severity, Path("b.npz")) for severity in (1, 2)]
@@ -191,10 +193,10 @@ def test_kinds_of_shift_are_averaged_only_where_each_has_every_severity() -> Non
 
 def test_what_stabilising_alone_gains_is_not_the_repairs() -> None:
     losses = {"direct": 0.5, "stabilised": 0.2, "cord": 0.1}
-    told_by_unit = told("paired", plan_of(), lambda fit, repair, name: losses[repair]).tables[0]
-    assert column(told_by_unit, "ΔNLL")[0][0].text.startswith("0.4000")
-    assert column(told_by_unit, "ΔNLL, both stabilised")[0][0].text.startswith("0.1000")
-    (table,) = told("floor", plan_of(), lambda fit, repair, name: losses[repair]).tables
+    effects = chapter_of("paired", plan_of(), lambda fit, repair, name: losses[repair]).tables[0]
+    assert column(effects, "ΔNLL")[0][0].text.startswith("0.4000")
+    assert column(effects, "ΔNLL, both stabilised")[0][0].text.startswith("0.1000")
+    (table,) = chapter_of("floor", plan_of(), lambda fit, repair, name: losses[repair]).tables
     row = dict(zip(table.header, table.rows[0], strict=True))
     assert row["stabilised alone"][0].text == "0.30000"
     assert row["both stabilised"][0].text == "0.10000"
@@ -206,7 +208,7 @@ def test_bold_asks_for_decisions_that_stayed() -> None:
             return 0.03 if fit.calibrator == "ts" else 0.0
         return {"ts": 0.1, "uncalibrated": 0.4}.get(fit.calibrator, 0.2)
 
-    errors = told("rivals", plan_of(), value).tables[0]
+    errors = chapter_of("rivals", plan_of(), value).tables[0]
     assert not any(part.strong for part in column(errors, "TS")[0])
     assert column(errors, "Uncal.")[0][0].text == "40.00"
     assert all(part.strong for part in column(errors, "+ CORD")[0])

@@ -157,18 +157,21 @@ def test_a_study_runs_it_and_goes_on_when_it_fails(folder: Path) -> None:
     assert study.own["mine"] == Imported("soft_maps:Soft", {"share": 0.2})
     result = run_study(study, folder / "cells", workers=1)
     (left,) = result.left_out
-    assert left["calibrator"] == "broken"
-    assert "soft_maps:Broken failed (AttributeError: no such thing)" in left["why"]
-    assert "mine" in {name for row in result.chapters[0].rows for name in row}
+    assert left.calibrator == "broken"
+    assert "soft_maps:Broken failed (AttributeError: no such thing)" in left.why
+    assert "mine" in {name for row in result.chapters[0].data["data"] for name in row}
     again = run_study(study, folder / "cells", workers=1)
-    assert again.chapters[0].rows == result.chapters[0].rows
+    assert again.chapters[0].data == result.chapters[0].data
 
 
 @pytest.mark.parametrize(
     ("lines", "fact"),
     [
         ('[calibrator.ts]\nclass = "soft_maps:Soft"', "calibrator 'ts'"),
-        ("[calibrator.mine]\nshare = 1", 'class = "module:Class"'),
+        (
+            "[calibrator.mine]\nshare = 1",
+            'has no class; add class = … (the place of a class, "module:Class")',
+        ),
         ('[calibrator.mine]\nclass = "os:sep"', "predict_proba"),
     ],
 )

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,12 +144,12 @@ def test_repaired_reports_change_no_decision(results: Path) -> None:
     with (results / "main" / "data.csv").open() as file:
         rows = list(csv.DictReader(file))
     changed = {
-        report: [
+        output: [
             float(row["value"])
             for row in rows
-            if (row["repair"], row["measure"]) == (report, "tpcr")
+            if (row["repair"], row["measure"]) == (output, "tpcr")
         ]
-        for report in ("direct", "cord")
+        for output in ("direct", "cord")
     }
     # Two sets with two splits and a pair with one, two calibrators each; uncalibrated besides.
     assert len(changed["cord"]) == 10
@@ -175,10 +176,28 @@ def test_results_do_not_depend_on_the_workers(folder: Path, results: Path) -> No
 def test_a_rerun_reads_every_cell(folder: Path, results: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (results / "cells").rglob("*")}
     data = (results / "main" / "data.csv").read_bytes()
-    finished = run(folder, "--output", "one", "--workers", 1, "--no-figures")
+    cells = ("--cache", results / "cells")
+    finished = run(folder, "--output", "again", *cells, "--workers", 1, "--no-figures")
     assert finished.returncode == 0, finished.stderr
     assert {path: path.stat().st_mtime_ns for path in (results / "cells").rglob("*")} == before
-    assert (results / "main" / "data.csv").read_bytes() == data
+    assert (folder / "again" / "main" / "data.csv").read_bytes() == data
+
+
+def test_pages_are_written_again_from_the_data_of_a_run(
+    folder: Path, results: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(results, tmp_path / "copy", ignore=shutil.ignore_patterns("cells"))
+    shutil.copy(folder / "study.toml", tmp_path)  # without the data files
+    before = {path: path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    for path in before:
+        if path.suffix in (".md", ".tex", ".html", ".png"):
+            path.unlink()
+    finished = run(tmp_path, "--output", "copy", "--render")
+    assert finished.returncode == 0, finished.stderr
+    assert {path: path.read_bytes() for path in before} == before
+    finished = run(tmp_path, "--output", "empty", "--render")
+    assert finished.returncode == 2
+    assert "contains no results of a study" in finished.stderr
 
 
 def whole_cells(folder: Path) -> list[Path]:

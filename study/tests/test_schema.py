@@ -11,10 +11,10 @@ import pytest
 
 from cordcal.calibrators.registry import of_role
 from cordcal_study import read_study, run_study
-from cordcal_study._lines import find_lines, line_of
 from cordcal_study.data import load_set
 from cordcal_study.plan import Plan
 from cordcal_study.specs import EXPERIMENTS, FRACTIONS
+from cordcal_study.toml_lines import find_lines, line_of
 
 MINIMAL = """\
 title = "t"
@@ -77,25 +77,29 @@ def test_data_folder_is_relative_to_the_file_and_can_be_given(folder: Path) -> N
         ('titel = "t"\n' + MINIMAL, 1, "did you mean 'title'"),
         (MINIMAL + 'fiel = "b.npz"\n', 5, "did you mean 'file'"),
         (MINIMAL.replace("a.npz", "aa.npz"), 4, "does not exist .*did you mean 'a.npz'"),
-        (MINIMAL + '\n[league]\nrows = [0, "all"]\n', 7, "counts such as"),
-        (MINIMAL + '\n[league]\nduels = ["blend + lft"]\n', 7, "did you mean 'blend . lift'"),
-        (MINIMAL + "\n[league.most_classes]\nsmss = 3\n", 7, "did you mean 'sms'"),
-        (MINIMAL + '\n[[league.claim]]\ntext = "t"\nreport = "ts"\n', 6, "has no against"),
-        (MINIMAL + '\n[answers]\ngroups = ["all"]\n', 6, r"add a table \[league\]"),
-        (MINIMAL + "league = 1\n", 5, "write true or false"),
+        (MINIMAL + '\n[benchmark]\nrows = [0, "all"]\n', 7, "counts such as"),
+        (
+            MINIMAL + '\n[benchmark]\ncomparisons = ["blend + lft"]\n',
+            7,
+            "did you mean 'blend . lift'",
+        ),
+        (MINIMAL + "\n[benchmark.max_classes]\nsmss = 3\n", 7, "did you mean 'sms'"),
+        (MINIMAL + '\n[[benchmark.claim]]\ntext = "t"\noutput = "ts"\n', 6, "has no against"),
+        (MINIMAL + '\n[answers]\ngroups = ["all"]\n', 6, r"add \[benchmark\]"),
+        (MINIMAL + "benchmark = 1\n", 5, "write true or false"),
         ("seeds = [1, 1]\n" + MINIMAL, 1, "distinct whole numbers"),
         ('calibrators = [\n  "vs",\n  "mss",\n]\n' + MINIMAL, 1, "did you mean 'ms'"),
         ('experiments = ["mian"]\n' + MINIMAL, 1, "did you mean 'main'"),
         ('format = "xls"\n' + MINIMAL, 1, "'csv', 'parquet'"),
         ('title = "only"\n', 1, "no data set"),
-        ('[[set]]\nname = "x"\n', 1, "names no file"),
+        ('[[set]]\nname = "x"\n', 1, "has no file"),
         (MINIMAL + "scale = -1\n", 5, "a number above 0"),
         (MINIMAL + "seeds = [-1]\n", 5, "distinct whole numbers"),
         (MINIMAL + 'input = "scores"\n', 5, "'logits', 'probabilities'"),
         (MINIMAL + '\n[[set]]\nfile = "a.npz"\n', 6, "already"),
         (MINIMAL + "\n[size]\nfractions = [0.5, 0.1]\n", 7, "increasing shares"),
         (MINIMAL + '\n[size]\ngroups = ["al"]\n', 7, "did you mean 'all'"),
-        (MINIMAL + '[[set.shifted]]\nfile = "b.npz"\nkind = "blur"\n', 5, "no severity"),
+        (MINIMAL + '[[set.shifted]]\nfile = "b.npz"\nkind = "blur"\n', 5, "has no severity"),
         (
             MINIMAL + '[[set.shifted]]\nfile = "b.npz"\nkind = "blur"\nseverity = "high"\n',
             8,
@@ -103,6 +107,17 @@ def test_data_folder_is_relative_to_the_file_and_can_be_given(folder: Path) -> N
         ),
         ('data = "nowhere"\n' + MINIMAL, 1, "the folder .*nowhere does not exist"),
         (MINIMAL + "scale = =\n", 5, "fix the syntax there"),
+        ("data = 3\n" + MINIMAL, 1, "data is 3; write text in quotes"),
+        ("seeds = 3\n" + MINIMAL, 1, "seeds is 3; write distinct whole numbers"),
+        ("seeds = [true]\n" + MINIMAL, 1, "distinct whole numbers"),
+        ("calibrators = []\n" + MINIMAL, 1, "write a list such as"),
+        ("set = 3\n", 1, r"set is 3; write a table \[\[set\]\]"),
+        ("benchmark = 3\n" + MINIMAL, 1, r"benchmark is 3; write a table \[benchmark\]"),
+        (MINIMAL + '\n[benchmark.max_classes]\nsms = "3"\n', 7, r"sms is '3'; write a table"),
+        (MINIMAL + "\n[[benchmark.claim]]\nmetric = 'tpcr'\n", 6, "this claim has no text"),
+        (MINIMAL + '[[set.shifted]]\nkind = "b"\nseverity = 1\n', 5, "this shifted has no file"),
+        (MINIMAL + "\n[calibrator]\nmine = 1\n", 7, r"mine is 1; write a table \[calibrator.mine"),
+        (MINIMAL + "\n[families]\nvit = 1\n", 7, r"vit is 1; write a table \[families\]"),
     ],
 )
 def test_mistakes_are_named_by_line(folder: Path, text: str, line: int, words: str) -> None:
@@ -114,7 +129,7 @@ def test_mistakes_are_named_by_line(folder: Path, text: str, line: int, words: s
     ("text", "words"),
     [
         (MINIMAL + 'evaluation = "wide.npz"\n', "a.npz has 3 classes but wide.npz has 4"),
-        (MINIMAL.replace("a.npz", "unlabelled.npz"), "holds no labels"),
+        (MINIMAL.replace("a.npz", "unlabelled.npz"), "has no labels"),
         (MINIMAL.replace("a.npz", "probs.npz") + "scale = 2.0\n", "scale multiplies logits"),
         (
             MINIMAL + '[[set.shifted]]\nfile = "short.npz"\nkind = "blur"\nseverity = 1\n',
@@ -164,11 +179,11 @@ def test_the_projects_own_study_is_whole() -> None:
     if not data:
         pytest.skip("CORDCAL_TEST_DATA names no folder of real outputs")
     study = read_study(Path(__file__).parents[2] / "docs" / "results" / "study.toml", data=data)
-    playing = [spec for spec in study.sets if spec.league]
-    # Every classifier plays once, and each says what its rows are and what kind it is.
-    assert len({(spec.file, spec.scale) for spec in playing}) == len(playing) == 32
+    compared = [spec for spec in study.sets if spec.benchmark]
+    # Every classifier is compared once, with its source and family.
+    assert len({(spec.file, spec.scale) for spec in compared}) == len(compared) == 32
     assert "not stated" not in {spec.family for spec in study.sets}
-    assert len({spec.source for spec in playing}) == 13
+    assert len({spec.source for spec in compared}) == 13
     assert study.answers == ("language models",)
-    assert study.league is not None
-    assert {claim.report for claim in study.league.claims} >= {"blend + lift", "blend"}
+    assert study.benchmark is not None
+    assert {claim.output for claim in study.benchmark.claims} >= {"blend + lift", "blend"}

@@ -9,7 +9,7 @@ import pytest
 
 from cordcal_study.chapters import Part, change, number
 from cordcal_study.experiments.main import averaged_diagram
-from cordcal_study.tidy import Row, mean_interval, means, over_splits, reductions
+from cordcal_study.tidy import Bin, Row, mean_interval, means, over_splits, reductions
 
 
 def some_rows() -> list[Row]:
@@ -76,8 +76,12 @@ def test_interval_is_student_s() -> None:
 
 
 def test_diagrams_average_only_the_splits_that_have_the_bin() -> None:
-    one = {"count": [3, 0], "confidence": [0.2, 0.0], "accuracy": [0.1, 0.0]}
-    other = {"count": [1, 2], "confidence": [0.4, 0.9], "accuracy": [0.3, 0.8]}
+    first = Bin("g", "s", "vs", 0, "cord", 0, rows=3, accuracy=0.1, confidence=0.2)
+    one = [first, first._replace(bin=1, rows=0)]
+    other = [
+        first._replace(seed=1, rows=1, accuracy=0.3, confidence=0.4),
+        first._replace(seed=1, bin=1, rows=2, accuracy=0.8, confidence=0.9),
+    ]
     curve = averaged_diagram([one, other])
     assert curve["confidence"] == pytest.approx([0.3, 0.9])
     assert curve["accuracy"] == pytest.approx([0.2, 0.8])

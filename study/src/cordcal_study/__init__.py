@@ -1,4 +1,4 @@
-"""Study: the paper's experiments on any folder of outputs; cells computed once, then told."""
+"""Compare calibrators on many data sets: the paper's experiments and the benchmark."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ _MODULES = {
     "Study": "specs",
     "StudyResult": "run",
     "read_study": "schema",
+    "render_study": "run",
     "run_study": "run",
     "write_study": "page",
 }
 
-__all__ = ["Study", "StudyResult", "read_study", "run_study", "write_study"]
+__all__ = ["Study", "StudyResult", "read_study", "render_study", "run_study", "write_study"]
 
 if TYPE_CHECKING:
     from cordcal_study.page import write_study
-    from cordcal_study.run import StudyResult, run_study
+    from cordcal_study.run import StudyResult, render_study, run_study
     from cordcal_study.schema import read_study
     from cordcal_study.specs import Study
 

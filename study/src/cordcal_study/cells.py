@@ -1,9 +1,9 @@
-"""Cells: one fitted calibrator and everything measured on its reports, computed once and kept.
+"""Cells: one fitted calibrator and the metrics of its outputs, computed once and stored.
 
-A cell is addressed by what it is made of: the digest of its data, the split, the
-calibrator with its parameters, and the version.  Its folder entry holds the fitted map
-(small, and its reports are the same to the bit) and the measures by evaluation and repair;
-a study that asks for more repairs adds to it.
+A cell is stored under a hash of everything that it depends on: the digest of its data, the split,
+the calibrator with its parameters, and the version. It contains the fitted calibrator (small, and
+its outputs are the same to the bit) and the metrics by evaluation and repair; a study that
+requests more repairs adds to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cordcal_study.repairs import DIRECT, Measured, make_repair, measure
 from cordcal_study.specs import SetSpec
 
 UNCALIBRATED = "uncalibrated"
-"""The calibrator of the original reports: no map at all."""
+"""The key of the original probabilities, without a calibrator."""
 
 # Raised when what is measured, or how it is stored, changes between versions.
 _FORMAT = 2
@@ -45,7 +45,7 @@ Wanted = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, order=True)
 class Fit:
-    """What identifies a fitted map within a study."""
+    """What identifies a fitted calibrator within a study."""
 
     group: str
     set: str
@@ -56,7 +56,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Request:
-    """An experiment's wish: some repairs of one fit on one evaluation."""
+    """A request of an experiment: some repairs of one fit on one evaluation."""
 
     fit: Fit
     evaluation: str
@@ -65,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Task:
-    """One cell to compute, as it travels to a worker."""
+    """One cell to compute, as it is sent to a worker."""
 
     fit: Fit
     spec: SetSpec
@@ -76,11 +76,11 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What progress shows."""
+        """The label in the progress bar."""
         return f"{self.fit.set}, {self.fit.calibrator}"
 
     def cost(self) -> float:
-        """Return how long the fit takes, relatively."""
+        """Return the relative duration of the fit."""
         rows, classes, key = (
             self.facts.rows * self.fit.fraction,
             self.facts.classes,
@@ -91,7 +91,7 @@ class Task:
         return rows * classes * (1.0 + square * classes)
 
     def stored(self) -> Cell | None:
-        """Return the cell if all that is wanted of it is on disk."""
+        """Return the cell if everything requested of it is on disk."""
         return stored(self)
 
     def compute(self) -> Cell:
@@ -99,7 +99,7 @@ class Task:
         return compute(self)
 
     def address(self) -> str:
-        """Return the content address of the cell."""
+        """Return the hash of everything that the cell depends on."""
         key = self.fit.calibrator
         params = self._params(key)
         parts = {
@@ -128,7 +128,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell holds: measures by evaluation and repair, and what the fit said."""
+    """The contents of a cell: metrics by evaluation and repair, and the warnings of the fit."""
 
     measures: dict[str, dict[str, Measured]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class Cell:
 
 
 def merge(requests: Iterable[Request]) -> dict[Fit, dict[str, tuple[str, ...]]]:
-    """Join the wishes of all experiments, so that each fit is made once.
+    """Join the requests of all experiments, so that each fit is made once.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def merge(requests: Iterable[Request]) -> dict[Fit, dict[str, tuple[str, ...]]]:
 
 
 def stored(task: Task) -> Cell | None:
-    """Return the cell if all that is wanted of it is on disk."""
+    """Return the cell if everything requested of it is on disk."""
     held, notes = _held(task)
     missing = any(
         repair not in held.get(task.facts.digests[evaluation], {})
@@ -164,9 +164,9 @@ def stored(task: Task) -> Cell | None:
 
 
 def compute(task: Task) -> Cell:
-    """Fit the map unless it is on disk, measure what is missing, and store it.
+    """Fit the calibrator unless it is on disk, measure what is missing, and store it.
 
-    A calibrator that refuses the data is a result of the study, not its end.
+    A calibrator that fails on the data is a result of the study, not its end.
     """
     held, notes = _held(task)
     data = cached_set(task.spec)
@@ -176,7 +176,7 @@ def compute(task: Task) -> Cell:
             _measure_missing(task, data, held)
     except (ValueError, ImportError) as error:
         return Cell(failure=str(error))
-    except Exception as error:  # a class of somebody's own may raise anything
+    except Exception as error:  # imported classes may raise anything
         if task.own is None:
             raise
         return Cell(failure=f"{task.own.path} failed ({type(error).__name__}: {error})")
@@ -198,7 +198,7 @@ def _held(task: Task) -> tuple[dict[str, dict[str, Measured]], tuple[str, ...]]:
     except (ValueError, LookupError, TypeError, RecursionError):
         measures = notes = None
     if not isinstance(measures, dict) or not isinstance(notes, list):
-        raise InputError(str(path), "is no cell of a study", "remove it, and it is computed anew")
+        raise InputError(str(path), "is not a cell of a study", "remove it to compute it again")
     return measures, tuple(notes)
 
 
@@ -208,7 +208,7 @@ def _cell(task: Task, held: dict[str, dict[str, Measured]], notes: tuple[str, ..
 
 
 def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measured]]) -> None:
-    """Add the missing measures to ``held``; each report and each repair is made once."""
+    """Add the missing metrics to ``held``; each output and each repair is made once."""
     fit = task.fit
     calibrator = None
     if fit.calibrator != UNCALIBRATED:
@@ -220,7 +220,7 @@ def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measur
     repairs: dict[str, Any] = {}
     if any(repair != DIRECT for names in missing.values() for repair in names):
         rows = data.calibration(fit.seed, fit.fraction)
-        original, decision, direct = _reports(calibrator, rows, data.kind)
+        original, decision, direct = _outputs(calibrator, rows, data.kind)
         for name in dict.fromkeys(each for names in missing.values() for each in names):
             if name != DIRECT:
                 repair = make_repair(name, data.classes)
@@ -229,14 +229,14 @@ def _measure_missing(task: Task, data: SetData, held: dict[str, dict[str, Measur
         if not names:
             continue
         rows = data.evaluated(fit.seed, evaluation)
-        original, decision, direct = _reports(calibrator, rows, data.kind)
+        original, decision, direct = _outputs(calibrator, rows, data.kind)
         here = held.setdefault(task.facts.digests[evaluation], {})
         for name in names:
-            report = direct
+            output = direct
             if name != DIRECT:
-                report = repairs[name].transform(original, direct, decision=decision)
+                output = repairs[name].transform(original, direct, decision=decision)
             here[name] = measure(
-                name, report, rows.labels, original=original, decision=decision, direct=direct
+                name, output, rows.labels, original=original, decision=decision, direct=direct
             )
 
 
@@ -257,10 +257,10 @@ def _fitted(task: Task, data: SetData) -> Any:
     return calibrator
 
 
-def _reports(
+def _outputs(
     calibrator: Any, rows: Rows, kind: Kind
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-    """Return the original report, the decisions and the direct report."""
+    """Return the original probabilities, the predictions and the direct probabilities."""
     original = original_probabilities(rows.scores, kind)
     decision = rows.scores.argmax(axis=1)
     if calibrator is None:

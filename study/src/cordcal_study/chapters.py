@@ -1,4 +1,4 @@
-"""What an experiment hands over: words, tables and figures as plain data, and its tidy rows."""
+"""Chapters: the text, tables, figures and data of one experiment, as plain values."""
 
 from __future__ import annotations
 
@@ -11,36 +11,53 @@ from cordcal.metrics import METRICS
 from cordcal.report.tables import Entry as Entry
 from cordcal.report.tables import Part as Part
 from cordcal.report.tables import Table as Table
-from cordcal_study.tidy import Result, Row
+from cordcal_study.tidy import Record
 
 FigureKind = Literal["changes", "tradeoff", "reliability", "curves", "ranks"]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture's data; `cordcal_study.figures` draws it."""
+    """The data of a figure, which `cordcal_study.figures` draws.
+
+    Without data the file of an earlier run is kept.
+    """
 
     name: str
     kind: FigureKind
     caption: str
-    data: Mapping[str, Any]
+    data: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One experiment of a study; ``files`` are other forms of its numbers, by path."""
+    """One experiment of a study.
+
+    Attributes
+    ----------
+    key, title : str
+        The name in a study file, and the heading.
+    paragraphs : tuple of str
+        The text.
+    tables, figures : tuple
+        What the chapter shows.
+    data : mapping of str to sequence of named tuples
+        The numbers behind it by file name; ``"data"`` is what the tables are made from.
+    files : mapping of str to str
+        Other files, by path.
+    """
 
     key: str
     title: str
     paragraphs: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
-    rows: Sequence[Row] | Sequence[Result] = field(default=(), repr=False)
+    data: Mapping[str, Sequence[Record]] = field(default_factory=dict, repr=False)
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def text(value: str, *, strong: bool = False) -> Entry:
-    """Return words as one entry of a table."""
+    """Return text as one entry of a table."""
     return (Part(value, strong),)
 
 
@@ -55,7 +72,7 @@ def number(value: float | None, digits: int, *, signed: bool = False, **emphasis
     if value is None:
         return Part("–")
     shown = f"{value:{'+' if signed else ''}.{digits}f}"
-    if float(shown) == 0.0:  # neither −0.00 nor +0.00: at this precision it is nothing
+    if float(shown) == 0.0:  # neither −0.00 nor +0.00
         shown = f"{0.0:.{digits}f}"
     return Part(shown.replace("-", "−"), **emphasis)
 
@@ -70,25 +87,25 @@ def change(value: float | None, digits: int, **emphasis: Any) -> Part:
 
 @dataclass(frozen=True)
 class Shown:
-    """How a measure is printed in the paper's tables."""
+    """How a metric is printed in the paper's tables."""
 
     name: str
     scale: float
     digits: int
 
 
-# What the paper's tables write in their own way, or count among the measures.
+# What the paper's tables print in another way, or count among the metrics.
 _OWN = {
     "accuracy": Shown("Acc. (%)", 100.0, 2),
-    "tpcr": Shown("TPCR (%)", 100.0, 2),
+    "tpcr": Shown("Predictions changed (%)", 100.0, 2),
     "mean_gap": Shown("|s̄ − b̄| (pp)", 100.0, 2),
 }
-# Repairs of one map differ by little, so their tables have at least so many digits.
+# Repairs of one calibrator differ by little, so their tables have at least so many digits.
 _FINE = 3
 
 
 def shown_as(key: str) -> Shown:
-    """Return how a measure is printed."""
+    """Return how a metric is printed."""
     if key in _OWN:
         return _OWN[key]
     measure = METRICS[key]
@@ -96,7 +113,7 @@ def shown_as(key: str) -> Shown:
 
 
 def shown_finely(key: str) -> Shown:
-    """Return how a measure is printed where small differences count.
+    """Return how a metric is printed where small differences count.
 
     Examples
     --------
@@ -108,9 +125,9 @@ def shown_finely(key: str) -> Shown:
 
 
 MAIN = ("ece", "nll", "brier")
-"""The measures of the paper's figures and tests."""
+"""The metrics of the paper's figures and tests."""
 COMPARED = (*MAIN, "tpcr", "mean_gap")
-"""What experiments that compare repairs keep in their data."""
+"""The metrics in the data of experiments that compare repairs."""
 
 
 def table_name(key: str) -> str:

@@ -1,4 +1,4 @@
-"""``cordcal study``: the paper's experiments on a folder of outputs."""
+"""``cordcal study``: compare calibrators on many data sets."""
 
 from __future__ import annotations
 
@@ -48,18 +48,26 @@ def study(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw figures with matplotlib.")
     ] = True,
+    render: Annotated[
+        bool,
+        typer.Option(
+            "--render",
+            help="Write tables, figures and pages again from the data of an earlier run in the "
+            "output folder, without computing anything.",
+        ),
+    ] = False,
 ) -> None:
     """Run the experiments of a study file; a rerun continues an interrupted run."""
     echo_heading(f"cordcal study: {file}")
     if output.exists() and not output.is_dir():
         raise InputError(str(output), "is a file", "name a folder for the results")
-    from cordcal_study import read_study, run_study
-    from cordcal_study.figures import check_matplotlib
-    from cordcal_study.page import write_study
+    from cordcal_study import read_study, render_study, run_study, write_study
 
+    if render:
+        index = write_study(render_study(file, output), output, figures=figures, data=False)
+        echo(f"index: {index}")
+        return
     specification = read_study(file, data=data, allow_import=allow_import)
-    if figures:
-        check_matplotlib()
     cells = output / "cells" if cache is None else cache
     _check_inputs(file, specification, output)
     output.mkdir(parents=True, exist_ok=True)
@@ -70,13 +78,13 @@ def study(
         message = f"finished cells are kept in {cells}"
         raise Interrupted(message, "run the same command again to continue") from error
     index = write_study(result, output, figures=figures)
-    for cell in result.left_out:
-        echo(f"not run: {cell['group']}, {cell['set']}: {cell['calibrator']}: {cell['why']}")
+    for each in result.left_out:
+        echo(f"not run: {each.group}, {each.set}: {each.calibrator}: {each.why}")
     echo(f"index: {index}")
 
 
 def _check_inputs(file: Path, specification: Study, output: Path) -> None:
-    """Refuse an output folder in which results would replace a file of the study."""
+    """Refuse an output folder in which results would replace an input of the study."""
     from cordcal_study.specs import OWN_EXPERIMENTS
 
     names = ("index.html", "study.json", *specification.experiments, *OWN_EXPERIMENTS)

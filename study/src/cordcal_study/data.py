@@ -22,9 +22,9 @@ from cordcal_study.specs import SetSpec
 Matrix = npt.NDArray[np.floating]
 Classes = npt.NDArray[np.int64]
 
-# A study's own evaluation rows, beside the names of shifted files.
+# The name of a set's own evaluation rows, next to those of shifted files.
 CLEAN = "clean"
-# Below this many calibration rows no map can be fitted, whatever the fraction.
+# With fewer calibration rows no calibrator can be fitted, whatever the fraction.
 _FEWEST = 2
 
 
@@ -45,7 +45,7 @@ class Rows:
         return Rows(self.scores[rows], self.labels[rows], features)
 
     def digest(self) -> str:
-        """Recognise the same numbers again."""
+        """Return a hash of the numbers."""
         digest = hashlib.sha256()
         for array in (self.scores, self.labels, self.features):
             if array is not None:
@@ -56,7 +56,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class SetFacts:
-    """What a study knows of a set while its rows are not in memory."""
+    """The facts about a set that a study keeps in memory without its rows."""
 
     kind: Kind
     classes: int
@@ -105,8 +105,8 @@ class SetData:
         rows = self.rows if name == CLEAN else self.shifted[name]
         return rows.take(np.sort(_halves(len(self.rows), seed)[1]))
 
-    def drawn(self, seed: int, most: int, most_evaluation: int) -> tuple[Rows, Rows]:
-        """Return at most so many rows to fit on and to evaluate on, as a seed draws them."""
+    def drawn(self, seed: int, most: int, max_evaluation_rows: int) -> tuple[Rows, Rows]:
+        """Return at most so many rows to fit on and to evaluate on, drawn with a seed."""
         whole = self.rows if self.evaluation is None else self.evaluation
         if self.evaluation is None:
             fitted, others = _halves(len(self.rows), seed)
@@ -114,10 +114,10 @@ class SetData:
             rng = np.random.default_rng(seed)
             fitted, others = rng.permutation(len(self.rows)), rng.permutation(len(whole))
         fit = self.rows.take(np.sort(fitted[:most]))
-        return fit, whole.take(np.sort(others[:most_evaluation]))
+        return fit, whole.take(np.sort(others[:max_evaluation_rows]))
 
     def facts(self) -> SetFacts:
-        """Return what is to be known of the set without its rows."""
+        """Return the facts about the set."""
         return SetFacts(
             self.kind,
             self.classes,
@@ -128,7 +128,7 @@ class SetData:
         )
 
     def digests(self) -> dict[str, str]:
-        """Recognise the rows to fit on, and those of every evaluation."""
+        """Return hashes of the rows to fit on and of those of every evaluation."""
         own = self.rows.digest()
         digests = {CLEAN: own if self.evaluation is None else self.evaluation.digest()}
         digests |= {name: rows.digest() for name, rows in self.shifted.items()}
@@ -149,7 +149,7 @@ def load_set(spec: SetSpec) -> SetData:
     kind = scores.kind
     if spec.scale != 1.0 and kind != "logits":
         raise ValueError(
-            f"{spec.place}: scale multiplies logits, but {spec.file.name} holds {kind}; "
+            f"{spec.place}: scale multiplies logits, but {spec.file.name} has {kind}; "
             f"leave scale out"
         )
     rows = _rows(spec, spec.file, scores, spec.features)
@@ -167,14 +167,14 @@ def load_set(spec: SetSpec) -> SetData:
             stacked = "" if each.parts == 1 else f" × {each.parts} severities"
             raise ValueError(
                 f"{spec.place}: {each.file.name} has {len(there)} rows but {spec.file.name} has "
-                f"{len(rows)}{stacked}; a shifted file holds the same rows in the same order"
+                f"{len(rows)}{stacked}; a shifted file has the same rows in the same order"
             )
         own = np.arange(len(rows)) + each.part * len(rows)
         shifted[each.name] = there.take(own)
     return SetData(kind, rows, evaluation, shifted)
 
 
-# A file of hundreds of experiments is listed once; its arrays are read when they are asked for.
+# A file of hundreds of experiments is listed once; its arrays are read when needed.
 _opened = lru_cache(maxsize=1)(open_contents)
 
 
@@ -210,7 +210,7 @@ def _read(spec: SetSpec, file: Path, kind: Kind | None) -> Scores:
 def _rows(spec: SetSpec, file: Path, scores: Scores, features: Path | None) -> Rows:
     if scores.labels is None:
         raise ValueError(
-            f"{spec.place}: {file.name} holds no labels; store them beside the scores, or name "
+            f"{spec.place}: {file.name} has no labels; store them with the scores, or name "
             f'the key, column or file that holds them with labels = "…"'
         )
     values = (
@@ -230,7 +230,7 @@ def _features(spec: SetSpec, file: Path) -> Matrix:
     for name in (*FEATURE_NAMES, *matrices):
         if name in matrices:
             return matrices[name]
-    raise ValueError(f"{spec.place}: {file.name} holds no matrix of features (rows × features)")
+    raise ValueError(f"{spec.place}: {file.name} has no matrix of features (rows × features)")
 
 
 def _check_classes(spec: SetSpec, file: Path, rows: Rows, there: Rows) -> None:

@@ -14,25 +14,14 @@ if TYPE_CHECKING:
     from cordcal_study.chapters import Figure, FigureKind
 
 _COLOURS = {**COLOURS, "cord": COLOURS["repaired"], "reduction": COLOURS["repaired"]}
-# One for each calibrator, told apart at five points' size.
+# One for each calibrator, distinguishable at a size of five points.
 _MARKERS = "osD^vPX*<>"
 # Above this ratio of largest to smallest, a linear axis hides everything but the largest.
 _LOG_RATIO = 8.0
-# Sharp enough on a screen, small enough to keep beside the text.
+# Sharp enough on a screen, small enough to store with the text.
 _DPI = 110
 # Colours, their transparent overlaps and the edges of letters need no more.
 _PALETTE = 96
-
-
-def check_matplotlib() -> None:
-    """Refuse to go on without matplotlib, and say how to get it."""
-    try:
-        import matplotlib  # noqa: F401 - only to see whether it is there
-    except ImportError as error:
-        raise ImportError(
-            "figures need matplotlib; install it with: pip install 'cordcal[figures]', or leave "
-            "figures out with --no-figures"
-        ) from error
 
 
 def save_figure(figure: Figure, path: Any) -> None:
@@ -43,6 +32,7 @@ def save_figure(figure: Figure, path: Any) -> None:
 
     canvas = Canvas(layout="constrained")
     FigureCanvasAgg(canvas)
+    assert figure.data is not None
     _DRAWN[figure.kind](canvas, figure.data)
     drawn = BytesIO()
     canvas.savefig(drawn, dpi=_DPI, format="png")
@@ -97,7 +87,7 @@ def _tradeoff(canvas: Any, data: Mapping[str, Any]) -> None:
             axis.plot(0.0, ends[0], marker, color=_COLOURS["repaired"], markersize=5)
             axis.plot(point["tpcr"], ends[1], marker, color=_COLOURS["direct"], markersize=5)
         axis.plot(0.0, panel["original"], "x", color=_COLOURS["original"], markersize=7)
-        values = [point[report] for point in points for report in ("direct", "repaired")]
+        values = [point[output] for point in points for output in ("direct", "repaired")]
         if min(values, default=0.0) > 0 and max(values) > _LOG_RATIO * min(values):
             axis.set_yscale("log")
         axis.margins(x=0.12)
@@ -107,8 +97,8 @@ def _tradeoff(canvas: Any, data: Mapping[str, Any]) -> None:
     # Names at the points would cover each other: every calibrator has a marker instead.
     for name, marker in markers.items():
         axes[0].plot([], [], marker, color="0.35", markersize=5, label=name)
-    for report in ("direct", "repaired"):
-        axes[0].plot([], [], "-", color=_COLOURS[report], linewidth=4, label=report)
+    for output in ("direct", "repaired"):
+        axes[0].plot([], [], "-", color=_COLOURS[output], linewidth=4, label=output)
     axes[0].plot([], [], "x", color=_COLOURS["original"], markersize=6, label="original")
     _legend(canvas, axes[0])
 
@@ -124,8 +114,8 @@ def _reliability(canvas: Any, data: Mapping[str, Any]) -> None:
             axis.set_visible(False)
             continue
         axis.plot([0, 1], [0, 1], color="0.7", linewidth=0.7)
-        for report, curve in panel["curves"].items():
-            colour = _COLOURS["original" if column == 0 else report]
+        for output, curve in panel["curves"].items():
+            colour = _COLOURS["original" if column == 0 else output]
             axis.plot(curve["confidence"], curve["accuracy"], color=colour, linewidth=1.2)
             axis.fill_between(
                 curve["confidence"],
@@ -140,8 +130,8 @@ def _reliability(canvas: Any, data: Mapping[str, Any]) -> None:
         axis.set_title(panel["title"], fontsize=6.5)
         if column == 0:
             axis.set_ylabel(data["rows"][line], fontsize=7)
-    for report in ("original", "direct", "repaired"):
-        axes[0].plot([], [], color=_COLOURS[report], linewidth=2, label=report)
+    for output in ("original", "direct", "repaired"):
+        axes[0].plot([], [], color=_COLOURS[output], linewidth=2, label=output)
     _legend(canvas, axes[0])
 
 
@@ -192,8 +182,11 @@ def _ranks(canvas: Any, data: Mapping[str, Any]) -> None:
         axis.set_axisbelow(True)
         axis.set_title(panel["title"], fontsize=9)
         axis.set_xlabel("mean rank", fontsize=8)
-    for report, words in (("repaired", "keeps every decision"), ("direct", "changes decisions")):
-        axes[0].plot([], [], "o", color=_COLOURS[report], markersize=4, label=words)
+    for output, words in (
+        ("repaired", "keeps every prediction"),
+        ("direct", "changes predictions"),
+    ):
+        axes[0].plot([], [], "o", color=_COLOURS[output], markersize=4, label=words)
     axes[0].fill_between([], [], color="0.93", label="within the critical difference of the first")
     _legend(canvas, axes[0])
 

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cordcal._version import __version__
+from cordcal import __version__
 from cordcal.files import replacing
-from cordcal.files._arrow import import_arrow
 from cordcal.report.html import environment, own_file
 from cordcal.report.tables import SIGNS, latex, markdown
 from cordcal_study.figures import save_figure
+from cordcal_study.tidy import write_records
 
 if TYPE_CHECKING:
-    from cordcal_study import StudyResult
-    from cordcal_study.chapters import Chapter
+    from cordcal_study.run import StudyResult
 
 
 def write_study(
-    result: StudyResult, folder: str | os.PathLike[str], *, figures: bool = True
+    result: StudyResult,
+    folder: str | os.PathLike[str],
+    *,
+    figures: bool = True,
+    data: bool = True,
 ) -> Path:
     """Write everything and return the path of the index.
 
     Parameters
     ----------
     result : StudyResult
-        What `cordcal_study.run_study` returned.
+        The result of `run_study` or `render_study`.
     folder : path
-        Where to; files of earlier runs are replaced.
+        The folder of the results; files of earlier runs are replaced.
     figures : bool
-        Whether to draw the figures, which needs matplotlib.
+        Whether to draw the figures.
+    data : bool
+        Whether to write the numbers behind the tables.
     """
     top = Path(folder)
     for chapter in result.chapters:
         place = top / chapter.key
         place.mkdir(parents=True, exist_ok=True)
-        if chapter.rows:
-            _write_rows(place, chapter, result.study.format)
+        for name, records in chapter.data.items() if data else ():
+            if records:
+                write_records(place / f"{name}.{result.study.format}", records, result.study.format)
         for table in chapter.tables:
             _write_text(place / f"{table.name}.md", markdown(table) + "\n")
             _write_text(place / f"{table.name}.tex", latex(table) + "\n")
@@ -48,6 +53,8 @@ def write_study(
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             _write_text(place / name, content)
         for figure in chapter.figures if figures else ():
+            if figure.data is None:
+                continue
             with replacing(place / f"{figure.name}.png") as temporary:
                 save_figure(figure, temporary)
     _write_text(top / "study.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
@@ -71,23 +78,6 @@ def _page(result: StudyResult, figures: bool) -> str:
             format=result.study.format,
         )
     )
-
-
-def _write_rows(place: Path, chapter: Chapter, form: str) -> None:
-    names = list(type(chapter.rows[0])._fields)
-    with replacing(place / f"data.{form}") as temporary:
-        if form == "csv":
-            with temporary.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(names)
-                writer.writerows(chapter.rows)
-            return
-        arrow, parquet = import_arrow()
-        columns: dict[str, Any] = {}
-        for name, values in zip(names, zip(*chapter.rows, strict=True), strict=True):
-            column = arrow.array(values)
-            columns[name] = column if name == "value" else column.dictionary_encode()
-        parquet.write_table(arrow.table(columns), temporary, compression="zstd")
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -16,7 +16,7 @@ SetKey = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A study and its data: what every experiment asks when it lists the cells it needs."""
+    """A study and the facts about its sets, from which experiments list the cells they need."""
 
     study: Study
     sets: Mapping[SetKey, SetFacts]
@@ -33,11 +33,11 @@ class Plan:
 
     def bases(self, spec: SetSpec) -> list[str]:
         """Return the bases that run on a set."""
-        wanted = self.study.calibrators if spec.calibrators is None else spec.calibrators
-        return [key for key in wanted if key not in self.left_out(spec)]
+        keys = self.study.calibrators if spec.calibrators is None else spec.calibrators
+        return [key for key in keys if key not in self.left_out(spec)]
 
     def rivals(self, spec: SetSpec) -> list[str]:
-        """Return the maps that keep decisions by construction and run on a set."""
+        """Return the calibrators that keep predictions by construction and run on a set."""
         return [key for key in self.study.rivals if key not in self.left_out(spec)]
 
     def left_out(self, spec: SetSpec) -> dict[str, str]:
@@ -77,5 +77,5 @@ class Plan:
         return {(spec.group, spec.name): self.bases(spec) for spec in self.study.sets}
 
     def uncalibrated(self) -> Iterator[Request]:
-        """Yield the requests for the original reports."""
+        """Yield the requests for the original probabilities."""
         yield from self.requests(dict.fromkeys(self.sets, (UNCALIBRATED,)), (DIRECT,))

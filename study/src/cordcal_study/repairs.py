@@ -1,4 +1,4 @@
-"""The repairs a study compares, by name, and what is measured on a report."""
+"""The repairs a study compares, by name, and what is measured on an output."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cordcal.repair.rule import DELTA
 from cordcal_study.variants import MinimalRepair, RankingProjection, VariantCORD
 
 DIRECT, CORDS, MINIMAL, RANKING, PROJECTION = "direct", "cord", "minimal", "ranking", "projection"
-# The direct report with CORD's stabilisation and nothing else, and minimal repair on top of it:
+# The direct output with CORD's stabilisation and nothing else, and minimal repair on top of it:
 # what they gain over their plain forms is not the repair's doing.
 STABILISED, STABLE_MINIMAL = "stabilised", "minimal stabilised"
 LIFT, CAPPED = "lift", "lift, capped"
 TARGETS = {"none": "target none", "reference": "target reference", "projected": "target projected"}
 RANKS = {2: "top 2", 5: "top 5"}
-# What keeps a place in the ranking, and so is measured by rankings as well.
+# Repairs that are also measured by the ranks they keep.
 _RANKED = (DIRECT, CORDS, *RANKS.values(), RANKING, PROJECTION)
 # NLL with the true class's probability floored elsewhere than at the measure's own 1e-12: a
 # gain that comes from lifting exact zeros shrinks as the floor rises.
@@ -44,7 +44,7 @@ def weighted(weight: float) -> str:
     return CORDS if weight == 0.5 else f"lambda {weight:g}"
 
 
-def stabilised(report: Matrix) -> Matrix:
+def stabilised(output: Matrix) -> Matrix:
     """Mix every row that has an exact zero with a little uniform mass (Appendix A).
 
     Examples
@@ -53,15 +53,15 @@ def stabilised(report: Matrix) -> Matrix:
     array([[1.0e+00, 5.0e-11],
            [7.5e-01, 2.5e-01]])
     """
-    boundary = report.min(axis=1) == 0.0
-    out = report.copy()
-    rows = report[boundary]
+    boundary = output.min(axis=1) == 0.0
+    out = output.copy()
+    rows = output[boundary]
     out[boundary] = (1.0 - DELTA) * rows / rows.sum(axis=1, keepdims=True) + DELTA / rows.shape[1]
     return out
 
 
 class Stabilisation:
-    """CORD's stabilisation of the direct report, and then another repair or none."""
+    """CORD's stabilisation of the direct output, and then another repair or none."""
 
     def __init__(self, repair: MinimalRepair | None = None) -> None:
         self.repair = repair
@@ -72,10 +72,10 @@ class Stabilisation:
 
     def transform(self, original: Matrix, direct: Matrix, *, decision: Any) -> Matrix:
         """Stabilise, and repair if there is a repair."""
-        report = stabilised(direct)
+        output = stabilised(direct)
         if self.repair is None:
-            return report
-        return self.repair.transform(original, report, decision=decision)
+            return output
+        return self.repair.transform(original, output, decision=decision)
 
 
 def make_repair(name: str, classes: int) -> Any:
@@ -100,11 +100,11 @@ def make_repair(name: str, classes: int) -> Any:
 
 
 def measure_plainly(
-    name: str, report: Matrix, labels: npt.NDArray[Any], decision: npt.NDArray[np.intp]
+    name: str, output: Matrix, labels: npt.NDArray[Any], decision: npt.NDArray[np.intp]
 ) -> tuple[MeasuredProbabilities, Measured]:
-    """Measure what needs nothing but a report, its labels and the decisions."""
-    found = measure_probabilities(ProbabilityMatrix.from_array(report, name), labels, None)
-    changes = decision_changes(decision, report, labels)
+    """Measure what needs only an output, its labels and the predictions."""
+    found = measure_probabilities(ProbabilityMatrix.from_array(output, name), labels, None)
+    changes = decision_changes(decision, output, labels)
     measured: Measured = {
         **found.metrics.to_dict(),
         "tpcr": changes.tpcr,
@@ -120,20 +120,20 @@ def measure_plainly(
 
 def measure(
     repair: str,
-    report: Matrix,
+    output: Matrix,
     labels: npt.NDArray[Any],
     *,
     original: Matrix,
     decision: npt.NDArray[np.intp],
     direct: Matrix,
 ) -> Measured:
-    """Measure one report of a cell; every value is a plain number, or lists of them by bin."""
-    found, measured = measure_plainly(repair, report, labels, decision)
-    measured["mean_gap"] = mean_retention(decision, direct, report)
+    """Measure one output of a cell; every value is a plain number, or lists of them by bin."""
+    found, measured = measure_plainly(repair, output, labels, decision)
+    measured["mean_gap"] = mean_retention(decision, direct, output)
     if repair in _RANKED:
-        classes = report.shape[1]
+        classes = output.shape[1]
         for name, k in (("top2_changed", 2), ("top5_changed", 5), ("ranking_changed", classes)):
-            measured[name] = topk_changes(original, report, k=min(k, classes)).order_changed
+            measured[name] = topk_changes(original, output, k=min(k, classes)).order_changed
     if repair in _DRAWN:
         bins = found.reliability()
         measured["reliability"] = {

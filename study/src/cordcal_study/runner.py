@@ -32,7 +32,7 @@ Advance = Callable[[int, int, str], None]
 
 
 class Job(Protocol):
-    """Work whose result is kept on disk: a cell, or a round of the league."""
+    """Work whose result is kept on disk: a cell, or a trial of the benchmark."""
 
     @property
     def name(self) -> str:
@@ -109,7 +109,7 @@ def _start_worker(added: Sequence[type[Calibrator]], measures: Sequence[Metric])
 
 
 def _work(job: Job) -> Any:
-    """Compute a result; when told to stop, remove a half-written file and go."""
+    """Compute a result; when stopped, remove a half-written file and exit."""
     try:
         return job.compute()
     except SystemExit:  # the pool would take it for the task's own error and go on

@@ -1,11 +1,11 @@
-"""What a study file says, as records: the sets, the league, the whole study."""
+"""The settings of a study: its sets, its benchmark, everything together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from cordcal._numeric.types import Kind
 from cordcal.calibrators import available, calibrator_class
@@ -25,30 +25,29 @@ EXPERIMENTS = (
     "rivals",
     "runtime",
 )
-"""The paper's experiments: what a study runs that does not say."""
-OWN_EXPERIMENTS = ("league", "answers")
-"""Those that need a table of their own in the study file."""
+"""The paper's experiments, which a study runs by default."""
+OWN_EXPERIMENTS = ("benchmark", "answers")
+"""Experiments that need a table of their own in the study file."""
 Unit = Literal["classifiers", "conditions"]
 """What intervals over many conditions resample."""
-UNITS = get_args(Unit)
+ClaimMetric = Literal["nll", "brier", "ece"]
 SEEDS = (0, 1, 2, 3, 4)
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def usual_rivals() -> tuple[str, ...]:
-    """Return the rivals of a study that names none: no network that scores alone would train."""
+    """Return the default rivals: no network that would be trained on scores alone."""
     classes = {key: calibrator_class(key) for key in of_role("rival")}
     return tuple(
-        key for key, found in classes.items() if found.needs_features or not found.needs_torch
+        key for key, each in classes.items() if each.needs_features or not each.needs_torch
     )
 
 
 @dataclass(frozen=True)
 class Shifted:
-    """The same rows as its set's, in the same order, under a shift.
+    """The rows of a set under a shift, in the same order.
 
-    A file may hold several severities below each other; ``part`` and ``parts`` say which of
-    how many this is.
+    A file may stack several severities; this is number ``part`` of ``parts``.
     """
 
     kind: str
@@ -59,7 +58,7 @@ class Shifted:
 
     @property
     def name(self) -> str:
-        """What the evaluation is called in tables."""
+        """The name of the evaluation in tables."""
         return f"{self.kind} {self.severity}"
 
 
@@ -72,33 +71,33 @@ class SetSpec:
     name, group : str
         The classifier, and the data set it belongs to in tables.
     file : Path
-        The rows to split, or to calibrate on where ``evaluation`` is given.
+        The rows to split, or to calibrate on if ``evaluation`` is given.
     evaluation : Path or None
         The rows to evaluate on; then there is one split, the given one.
     input : str or None
-        What the scores are, where the file does not make it plain.
+        What the scores are, if the file does not show it.
     key, labels : str or None
         Where the scores and labels are, as for `cordcal.files.read_scores`.
     features : Path or None
         A file of penultimate features of the same rows.
     scale : float
-        What the logits are multiplied by.
+        A factor for the logits.
     seeds : tuple of int or None
-        The splits of this set, where not the study's.
+        The splits of this set, if not those of the study.
     calibrators : tuple of str or None
-        The bases to run here, where not the study's.
+        The base calibrators to run here, if not those of the study.
     shifted : tuple of Shifted
         Files for the experiment ``shift``.
     experiment : str or None
         A calibration and an evaluation part in one HDF5 file, by the path of their group.
     source : str
-        What the rows are made of; sets of one source share their images or texts.
+        The data behind the rows; sets of one source share their images or texts.
     family : str
-        The kind of classifier, for the league's advice.
-    league, networks : bool
-        Whether it plays in the league, and whether maps that are networks play there, too.
+        The kind of classifier, by which the benchmark groups sets.
+    benchmark, networks : bool
+        Whether the set is part of the benchmark, and whether networks run there too.
     place : str
-        Where the study file speaks of it, for messages.
+        The line of the study file, for messages.
     """
 
     name: str
@@ -116,13 +115,13 @@ class SetSpec:
     experiment: str | None = None
     source: str = ""
     family: str = "not stated"
-    league: bool = True
+    benchmark: bool = True
     networks: bool = False
     place: str = ""
 
     @property
     def paired(self) -> bool:
-        """Whether the rows to evaluate on are given, so that there is one way to split."""
+        """Whether the rows to evaluate on are given, so that there is only one split."""
         return self.evaluation is not None or self.experiment is not None
 
     @property
@@ -135,47 +134,47 @@ class SetSpec:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a report of the league is to show, written down before the run.
+    """What an output of the benchmark should show, written before the run.
 
     Attributes
     ----------
     text : str
         The claim in words.
-    report : str
-        The report it is about, such as ``"blend + lift"``.
+    output : str
+        The output it is about, such as ``"blend + lift"``.
     against : tuple of str
-        Other reports, or ``"keepers"`` or ``"all"`` for all of these.
-    measure : str
-        The loss that decides who wins.
+        Other outputs; ``"preserving"`` means all that change no prediction, ``"all"`` all.
+    metric : str
+        The loss by which outputs are compared.
     groups : tuple of str
-        The groups it is about; all where empty.
+        The groups it is about; all if empty.
     """
 
     text: str
-    report: str
+    output: str
     against: tuple[str, ...]
-    measure: str = "nll"
+    metric: ClaimMetric = "nll"
     groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class League:
-    """How the league is played.
+class Benchmark:
+    """The settings of the benchmark.
 
     Attributes
     ----------
     rows : tuple of int or "all"
-        Calibration rows of each round; ``"all"`` is half of a set, or a given calibration file.
+        Numbers of calibration rows; ``"all"`` is half of a set, or a given calibration file.
     seeds : tuple of int
         The splits.
     calibrators : tuple of str
-        Who plays.
-    most_rows, most_evaluation : int
-        At most so many rows are fitted and evaluated on, drawn at random.
-    most_classes : mapping of str to int
-        Up to how many classes a calibrator plays, where its fits take too long beyond.
-    duels : tuple of str
-        Reports that are shown against every other one.
+        The calibrators to compare.
+    max_rows, max_evaluation_rows : int
+        Larger sets are reduced to so many rows, drawn at random.
+    max_classes : mapping of str to int
+        Calibrators that take too long beyond a number of classes, with that number.
+    comparisons : tuple of str
+        Outputs that get a table of comparisons with every other one.
     claims : tuple of Claim
         What was expected.
     """
@@ -183,16 +182,16 @@ class League:
     rows: tuple[int | Literal["all"], ...] = (300, 1000, "all")
     seeds: tuple[int, ...] = (0, 1, 2)
     calibrators: tuple[str, ...] = field(default_factory=available)
-    most_rows: int = 5000
-    most_evaluation: int = 10_000
-    most_classes: Mapping[str, int] = field(default_factory=dict)
-    duels: tuple[str, ...] = ("blend + lift",)
+    max_rows: int = 5000
+    max_evaluation_rows: int = 10_000
+    max_classes: Mapping[str, int] = field(default_factory=dict)
+    comparisons: tuple[str, ...] = ("blend + lift",)
     claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True)
 class Study:
-    """A whole study file, checked but for the contents of its data files."""
+    """The settings of a study, checked except for the contents of its data files."""
 
     title: str
     sets: tuple[SetSpec, ...]
@@ -206,7 +205,7 @@ class Study:
     size_calibrators: tuple[str, ...] | None = None
     rival_groups: tuple[str, ...] | None = None
     resample: Unit = "classifiers"
-    league: League | None = None
+    benchmark: Benchmark | None = None
     answers: tuple[str, ...] = ()
     own: Mapping[str, Imported] = field(default_factory=dict)
 

@@ -4,7 +4,7 @@ The calibrators of one classifier share its rows and its errors, so their condit
 independent.  The paper's printed intervals are those that resampling classifiers gives, and
 classifiers (then splits within each) are resampled here too; resampling conditions (classifier
 × calibrator) as if they were independent is kept as an option.  A bootstrap over a handful of
-units is too narrow, so a t interval over the units' own means stands beside it.
+units is too narrow, so a t interval over the units' own means is added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Vector = npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
 FEW = 10
-"""Below this many units, each one's value is shown beside the interval."""
+"""Below this many units, each one's value is shown next to the interval."""
 
 
 @dataclass(frozen=True)

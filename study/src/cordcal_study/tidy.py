@@ -1,19 +1,22 @@
-"""Tidy rows, one a condition, split, repair and measure, and pure functions that average them."""
+"""Tidy rows, one per condition, split, repair and metric: making, averaging, storing them."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
+from cordcal.files import replacing
 from cordcal_study.cells import Cell, Fit, Request
 
 NO_SEED = -1
-"""The seed of a given split: there is one way to split a calibration/evaluation pair."""
+"""The seed of a given split: a calibration/evaluation pair has only one."""
 
 
 class Row(NamedTuple):
-    """One number, with all that says what it is."""
+    """One number of an experiment on cells, and what it is."""
 
     group: str
     set: str
@@ -27,7 +30,7 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One number of the league, with all that says what it is."""
+    """One number of the benchmark, and what it is."""
 
     group: str
     set: str
@@ -42,28 +45,85 @@ class Result(NamedTuple):
     value: float
 
     @property
-    def round(self) -> tuple[str, str, str, int]:
-        """The round it belongs to."""
+    def trial(self) -> tuple[str, str, str, int]:
+        """The trial of this number."""
         return self.group, self.set, self.rows, self.seed
 
 
-class Bins(NamedTuple):
-    """The bins of one reliability diagram."""
+class Bin(NamedTuple):
+    """One bin of a reliability diagram."""
 
     group: str
     set: str
     calibrator: str
     seed: int
     repair: str
-    bins: Mapping[str, Sequence[float]]
+    bin: int
+    rows: int
+    accuracy: float
+    confidence: float
+
+
+class Timing(NamedTuple):
+    """Quartiles of the seconds that a step takes: a construction, or the repair of a row."""
+
+    group: str
+    set: str
+    rows: int
+    classes: int
+    step: str
+    low: float
+    median: float
+    high: float
+
+
+Record = Row | Result | Bin | Timing
+SomeRecord = TypeVar("SomeRecord", Row, Result, Bin, Timing)
+Format = Literal["csv", "parquet"]
+
+
+def write_records(path: Path, records: Sequence[Record], form: Format) -> None:
+    """Write records of one kind as CSV or Parquet."""
+    names = list(type(records[0])._fields)
+    with replacing(path) as temporary:
+        if form == "csv":
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(names)
+                writer.writerows(records)
+            return
+        import pyarrow
+        from pyarrow import parquet
+
+        columns = {}
+        for name, values in zip(names, zip(*records, strict=True), strict=True):
+            column = pyarrow.array(values)
+            plain = pyarrow.types.is_floating(column.type)
+            columns[name] = column if plain else column.dictionary_encode()
+        parquet.write_table(pyarrow.table(columns), temporary, compression="zstd")
+
+
+def read_records(path: Path, kind: type[SomeRecord]) -> list[SomeRecord]:
+    """Read what `write_records` wrote."""
+    types = get_type_hints(kind)
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            return [
+                kind(**{name: types[name](value) for name, value in line.items()})
+                for line in csv.DictReader(file)
+            ]
+    from pyarrow import parquet
+
+    columns = parquet.read_table(path, columns=list(types)).to_pydict()
+    return [kind(*values) for values in zip(*(columns[name] for name in types), strict=True)]
 
 
 def tidy_rows(
     requests: Iterable[Request], cells: Mapping[Fit, Cell], measures: Container[str] | None = None
 ) -> list[Row]:
-    """Return the numbers that were asked for, in the order of the requests.
+    """Return the requested numbers, in the order of the requests.
 
-    ``measures`` are those to keep, all where left out.
+    ``measures`` are the metrics to keep, by default all.
     """
     rows = []
     for request in requests:
@@ -77,22 +137,26 @@ def tidy_rows(
     return rows
 
 
-def diagrams(requests: Iterable[Request], cells: Mapping[Fit, Cell]) -> list[Bins]:
-    """Return the reliability diagrams of the same requests."""
-    return [
-        Bins(*_place(request.fit), repair, measured["reliability"])
-        for request in requests
-        for repair, measured in _answers(request, cells)
-        if "reliability" in measured
-    ]
+def diagrams(requests: Iterable[Request], cells: Mapping[Fit, Cell]) -> list[Bin]:
+    """Return the bins of the reliability diagrams of the same requests."""
+    bins = []
+    for request in requests:
+        for repair, measured in _answers(request, cells):
+            diagram = measured.get("reliability")
+            if diagram is not None:
+                where = (*_place(request.fit), repair)
+                columns = (diagram["count"], diagram["accuracy"], diagram["confidence"])
+                numbers = enumerate(zip(*columns, strict=True))
+                bins += [Bin(*where, number, *values) for number, values in numbers]
+    return bins
 
 
 def _answers(request: Request, cells: Mapping[Fit, Cell]) -> list[tuple[str, Mapping[str, Any]]]:
     cell = cells[request.fit]
     if cell.failure is not None:
         return []
-    here = cell.measures[request.evaluation]
-    return [(repair, here[repair]) for repair in request.repairs]
+    measures = cell.measures[request.evaluation]
+    return [(repair, measures[repair]) for repair in request.repairs]
 
 
 def _place(fit: Fit) -> tuple[str, str, str, int]:
@@ -100,7 +164,7 @@ def _place(fit: Fit) -> tuple[str, str, str, int]:
 
 
 def means(rows: Iterable[Row] | Iterable[Result], *by: str) -> dict[tuple[Any, ...], float]:
-    """Average the values of all rows that agree in ``by``; exact sums, so order is nothing.
+    """Average the values of all rows that agree in ``by``; sums are exact, so order is irrelevant.
 
     Examples
     --------
@@ -111,14 +175,11 @@ def means(rows: Iterable[Row] | Iterable[Result], *by: str) -> dict[tuple[Any, .
     values: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
         values.setdefault(tuple(getattr(row, name) for name in by), []).append(row.value)
-    return {key: math.fsum(found) / len(found) for key, found in values.items()}
+    return {key: math.fsum(group) / len(group) for key, group in values.items()}
 
 
 def over_splits(rows: Iterable[Row]) -> list[Row]:
-    """Average each condition over its splits: what is left has no seed.
-
-    Conditions count the same in later means, however many splits they have.
-    """
+    """Average each condition over its splits, so that conditions count the same in later means."""
     names = [name for name in Row._fields if name not in ("seed", "value")]
     return [
         Row(**dict(zip(names, key, strict=True)), seed=NO_SEED, value=value)
@@ -127,7 +188,7 @@ def over_splits(rows: Iterable[Row]) -> list[Row]:
 
 
 def reductions(rows: Iterable[Row], *, base: str, repair: str) -> list[Row]:
-    """Return base minus repair, paired within everything else; positive where repair is lower."""
+    """Return base minus repair for each condition; positive where the repair is lower."""
     minuend: dict[tuple[Any, ...], float] = {}
     subtrahend: list[Row] = []
     for row in rows:

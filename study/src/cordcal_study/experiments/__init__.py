@@ -1,51 +1,52 @@
-"""The experiments of a study: what each asks of the cells, and what it tells."""
+"""The experiments of a study: the cells each needs, and the chapter it makes of the numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from cordcal_study.cells import Cell, Fit, Request
-from cordcal_study.chapters import Chapter
+from cordcal_study.cells import Request
+from cordcal_study.chapters import COMPARED, Chapter
 from cordcal_study.experiments import (
     ablations,
     answers,
+    benchmark,
     curves,
     floor,
-    league,
     main,
     paired,
     ranking,
     rivals,
 )
-from cordcal_study.league.rounds import Played, Round
 from cordcal_study.plan import Plan
+from cordcal_study.tidy import Result, Row
 
 
 class Experiment(NamedTuple):
-    """The cells an experiment needs, and its chapter once they are there."""
+    """An experiment on cells: what it requests, its chapter, and the metrics it keeps (or all)."""
 
     requests: Callable[[Plan], list[Request]]
-    chapter: Callable[[Plan, Sequence[Request], Mapping[Fit, Cell]], Chapter]
+    chapter: Callable[[Plan, Sequence[Row]], Chapter]
+    measures: tuple[str, ...] | None = COMPARED
 
 
 # Runtime is not among them: it reads no cells, and runs alone.
 CELL_EXPERIMENTS = {
-    "main": Experiment(main.requests, main.chapter),
+    "main": Experiment(main.requests, main.chapter, None),
     "paired": Experiment(paired.requests, paired.chapter),
-    "floor": Experiment(floor.requests, floor.chapter),
+    "floor": Experiment(floor.requests, floor.chapter, floor.MEASURES),
     "minimal": Experiment(ablations.minimal_requests, ablations.minimal_chapter),
     "targets": Experiment(ablations.target_requests, ablations.target_chapter),
     "lambda": Experiment(ablations.lambda_requests, ablations.lambda_chapter),
-    "ranking": Experiment(ranking.requests, ranking.chapter),
+    "ranking": Experiment(ranking.requests, ranking.chapter, ranking.MEASURES),
     "size": Experiment(curves.size_requests, curves.size_chapter),
     "shift": Experiment(curves.shift_requests, curves.shift_chapter),
-    "rivals": Experiment(rivals.requests, rivals.chapter),
+    "rivals": Experiment(rivals.requests, rivals.chapter, rivals.MEASURES),
 }
-"""The experiments that read cells, by key."""
+"""The experiments on cells, by key."""
 
-LEAGUE_EXPERIMENTS: dict[str, Callable[[Plan, Mapping[Round, Played]], Chapter]] = {
-    "league": league.chapter,
+BENCHMARK_EXPERIMENTS: dict[str, Callable[[Plan, Sequence[Result]], Chapter]] = {
+    "benchmark": benchmark.chapter,
     "answers": answers.chapter,
 }
-"""Those that read the rounds of the league, by key."""
+"""Those on the trials of the benchmark, by key."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from cordcal_study.cells import Cell, Fit, Request
+from cordcal_study.cells import Request
 from cordcal_study.chapters import (
-    COMPARED,
     MAIN,
     Chapter,
     Entry,
@@ -23,7 +22,7 @@ from cordcal_study.experiments.paired import REDUCTIONS
 from cordcal_study.plan import Plan
 from cordcal_study.repairs import CORDS, DIRECT, MINIMAL, STABLE_MINIMAL, TARGETS, weighted
 from cordcal_study.statistics import Test, wilcoxon_table
-from cordcal_study.tidy import Row, means, over_splits, reductions, tidy_rows
+from cordcal_study.tidy import Row, means, over_splits, reductions
 
 WEIGHTS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _NAMES = {
@@ -43,38 +42,36 @@ _TESTED = (
 
 
 def minimal_requests(plan: Plan) -> list[Request]:
-    """Ask for CORD and minimal repair."""
+    """Request CORD and minimal repair."""
     return list(plan.requests(plan.all_bases(), _MINIMAL))
 
 
-def minimal_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell CORD against minimal repair."""
-    rows = tidy_rows(asked, cells, COMPARED)
+def minimal_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on minimal repair."""
     return Chapter(
         key="minimal",
         title="CORD against minimal repair",
         paragraphs=(
-            "Minimal repair leaves a row alone unless its decision changed, and moves it just far "
-            "enough otherwise. Both keep every decision and the direct report's proportions among "
-            "the other classes. CORD lifts exact zeros first; stabilised, minimal repair does so "
-            "too, and that is the comparison of the two rules.",
+            "Minimal repair leaves a row alone unless its prediction changed, and moves it just "
+            "far enough otherwise. Both keep every prediction and the direct output's proportions "
+            "among the other classes. CORD replaces exact zeros first; stabilised, minimal repair "
+            "does so too, and that is the comparison of the two rules.",
         ),
         tables=(_table(plan, rows, _MINIMAL, MAIN, "minimal", "Repair", _TESTED),),
-        rows=rows,
+        data={"data": rows},
     )
 
 
 def target_requests(plan: Plan) -> list[Request]:
-    """Ask for CORD and the other mean targets."""
+    """Request CORD and the other mean targets."""
     return list(plan.requests(plan.all_bases(), (*TARGETS.values(), CORDS)))
 
 
-def target_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell the mean targets."""
-    rows = tidy_rows(asked, cells, COMPARED)
+def target_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on mean targets."""
     caption = (
-        "|s̄ − b̄| is the distance, on evaluation rows, between the mean repaired mass and the "
-        f"mean direct mass on the decisions, in percentage points. {_TESTED}"
+        "|s̄ − b̄| is the distance, on evaluation rows, between the mean repaired and the mean "
+        f"direct probability of the predictions, in percentage points. {_TESTED}"
     )
     table = _table(
         plan, rows, (*TARGETS.values(), CORDS), (*MAIN, "mean_gap"), "targets", "Target", caption
@@ -83,12 +80,12 @@ def target_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cel
         key="targets",
         title="The inherited mean against other targets",
         paragraphs=(
-            "CORD keeps the mean mass that the direct report gives to the decisions. The variants "
-            "keep no mean, the mean of the local references, or that of the masses projected "
-            "row by row; all else is the same.",
+            "CORD keeps the mean probability that the direct output gives to the predictions. The "
+            "variants keep no mean, the mean of the local references, or that of the probabilities "
+            "projected row by row; everything else is the same.",
         ),
         tables=(table,),
-        rows=rows,
+        data={"data": rows},
     )
 
 
@@ -146,14 +143,13 @@ def _stars(test: Test | None) -> str:
 
 
 def lambda_requests(plan: Plan) -> list[Request]:
-    """Ask for CORD with every weight."""
+    """Request CORD with every weight."""
     repairs = (DIRECT, *(weighted(weight) for weight in WEIGHTS))
     return list(plan.requests(plan.all_bases(), repairs))
 
 
-def lambda_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell the sensitivity to λ."""
-    rows = tidy_rows(asked, cells, COMPARED)
+def lambda_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on λ."""
     conditions = over_splits(rows)
     reduced: dict[tuple[float, str], float] = {}
     for weight in WEIGHTS:
@@ -169,8 +165,8 @@ def lambda_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cel
         lines.append((*entries, *((part,) for part in parts)))
     table = Table(
         "lambda",
-        "Mean reductions over all conditions, splits averaged first. λ weights the direct mass "
-        "in a changed row's reference; CORD takes 0.5 (bold).",
+        "Mean reductions over all conditions, splits averaged first. λ weights the direct "
+        "probability in a changed row's reference; CORD takes 0.5 (bold).",
         ("λ", *(REDUCTIONS[measure][0] for measure in MAIN)),
         tuple(lines),
     )
@@ -184,7 +180,7 @@ def lambda_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cel
     return Chapter(
         key="lambda",
         title="Sensitivity to λ",
-        paragraphs=("All else is CORD; only the weight in the local reference changes.",),
+        paragraphs=("Everything else is CORD; only the weight in the local reference changes.",),
         tables=(table,),
         figures=(
             Figure(
@@ -194,5 +190,5 @@ def lambda_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cel
                 {"label": "λ", "panels": panels, "columns": len(MAIN)},
             ),
         ),
-        rows=rows,
+        data={"data": rows},
     )

@@ -1,4 +1,4 @@
-"""Answers of language models: what repairing gains there, and what it cannot."""
+"""Answers of language models: what a repair gains there, and what it cannot."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from statistics import fmean
 from typing import Any
 
 from cordcal.calibrators import calibrator_class
+from cordcal_study.benchmark.trials import ALL
 from cordcal_study.cells import UNCALIBRATED
 from cordcal_study.chapters import MAIN, Chapter, Entry, Table, number, shown_as, table_name, text
-from cordcal_study.experiments.league import results_of
-from cordcal_study.league.fixtures import ALL
-from cordcal_study.league.rounds import Played, Round
 from cordcal_study.plan import Plan
 from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT
 from cordcal_study.tidy import Result, means
@@ -22,12 +20,10 @@ _MOST = 0.5
 Values = Mapping[tuple[Any, ...], float]
 
 
-def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
-    """Tell the answers: all calibration rows, means over splits."""
+def chapter(plan: Plan, results: Sequence[Result]) -> Chapter:
+    """Return the chapter on answers: all calibration rows, means over splits."""
     groups = plan.study.answers
-    results = [
-        each for each in results_of(plan, rounds) if each.group in groups and each.rows == ALL
-    ]
+    results = [each for each in results if each.group in groups and each.rows == ALL]
     values = means(results, "set", "calibrator", "repair", "measure")
     sets = list(dict.fromkeys(each.set for each in results))
     bases = _bases(results)
@@ -41,12 +37,12 @@ def chapter(plan: Plan, rounds: Mapping[Round, Played]) -> Chapter:
             _complete(values, sets, bases),
             _bounds(values, sets, bases),
         ),
-        rows=results,
+        data={"data": results},
     )
 
 
 def _bases(results: Sequence[Result]) -> list[str]:
-    """Return the maps that may change answers and were repaired."""
+    """Return the calibrators that may change answers and were repaired."""
     keys = dict.fromkeys(each.calibrator for each in results if each.repair == CORDS)
     return [key for key in keys if calibrator_class(key).role == "base"]
 
@@ -77,14 +73,14 @@ def _won(values: Values, sets: Sequence[str], base: str, repair: str, measure: s
 def _account(
     values: Values, sets: Sequence[str], bases: Sequence[str], sources: int
 ) -> Iterator[str]:
-    """Say what the figures say, and nothing that they do not."""
+    """Yield sentences that follow from the numbers."""
     accuracy = fmean(values[name, UNCALIBRATED, DIRECT, "accuracy"] for name in sets)
     tpcr = fmean(values[name, key, DIRECT, "tpcr"] for name in sets for key in bases)
     yield (
         f"{len(sets)} models, right in {100 * accuracy:.0f} % of their answers on average; the "
-        f"maps that may change answers change {100 * tpcr:.0f} % of them. Each repaired map is "
-        "set against the best of all scalers that keep the answer, chosen for every set and "
-        "measure by its value on the evaluation rows: that favours the scalers."
+        f"calibrators that may change answers change {100 * tpcr:.0f} % of them. Each repaired "
+        "calibrator is compared with the best of all scalers that keep the answer, chosen for "
+        "every set and metric by its value on the evaluation rows: that favours the scalers."
         + (
             " All models answer the same questions, so there is one source, and no interval."
             if sources == 1
@@ -103,24 +99,24 @@ def _account(
             for measure in ("nll", "brier", "ece")
         )
         name = _REPAIRED[repair]
-        yield f"Repaired by {name}, a map has the lower {counts} conditions (map × set)."
+        yield f"Repaired by {name}, a calibrator has the lower {counts} conditions."
     scores = min(
         shares[repair, measure] for repair in (CORDS, LIFT) for measure in ("nll", "brier")
     )
     errors = max(shares[repair, "ece"] for repair in (CORDS, LIFT))
     if scores > 0.5 > errors:
-        yield "So repairing wins by the proper scores, and not by ECE."
+        yield "So repaired calibrators win by the proper scores, and not by ECE."
     elif scores > 0.5:
-        yield "So repairing wins by the proper scores, and by ECE it does not mostly lose."
+        yield "So repaired calibrators win by the proper scores, and by ECE do not mostly lose."
     else:
-        yield "So repairing does not win by both proper scores here."
+        yield "So repaired calibrators do not win by both proper scores here."
     yield from _reason(values, sets, bases, lost=errors < 0.5)
 
 
 def _reason(
     values: Values, sets: Sequence[str], bases: Sequence[str], *, lost: bool
 ) -> Iterator[str]:
-    """Say why ECE is lost, if the rows at the bound are why."""
+    """Yield the reason for a higher ECE, if it is the rows at the bound."""
     places = [(name, key) for name in sets for key in bases]
     at = fmean(values[*place, CORDS, "at_bound"] for place in places)
     there = fmean(
@@ -129,23 +125,23 @@ def _reason(
     whole = fmean(values[*place, CORDS, "gap"] for place in places)
     if at == 0.0:
         return
-    told = (
+    sentence = (
         f"With CORD {100 * at:.0f} % of the rows have the least confidence that keeps their "
         f"answer, and there it is {100 * there / at:+.0f} points from the accuracy of those "
         f"rows. Alone they would put the mean confidence {100 * there:+.1f} points off; over all "
         f"rows it is {100 * whole:+.1f}."
     )
     if lost and there > 0 and there >= _MOST * whole:
-        told += (
-            " Where the kept answer is probably wrong, no vector with that argmax can say so: the "
+        sentence += (
+            " Where the kept answer is probably wrong, no vector with that argmax can show it: the "
             "second answer already has as much."
         )
-    yield told
+    yield sentence
     yield from _capped(values, [place for place in places if (*place, CAPPED, "nll") in values])
 
 
 def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Say what lift gains and pays if it takes mass from the other answers instead."""
+    """Yield what lift gains and loses if it takes probability from the other answers instead."""
     if not places:
         return
     errors, losses = (
@@ -153,9 +149,9 @@ def _capped(values: Values, places: Sequence[tuple[str, str]]) -> Iterator[str]:
         for measure in ("ece", "nll")
     )
     yield (
-        f"With a cap, lift takes mass from the other answers instead of raising the kept one: ECE "
-        f"goes from {100 * errors[0]:.1f} to {100 * errors[1]:.1f} %, NLL from {losses[0]:.3f} to "
-        f"{losses[1]:.3f}."
+        f"With a cap, lift takes probability from the other answers instead of raising the kept "
+        f"one: ECE goes from {100 * errors[0]:.1f} to {100 * errors[1]:.1f} %, NLL from "
+        f"{losses[0]:.3f} to {losses[1]:.3f}."
     )
 
 
@@ -175,9 +171,9 @@ def _counts(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Table:
     ]
     return Table(
         "answers-won",
-        "On how many sets a repaired map is below the best of all scalers that keep the answer, "
-        "which is chosen in hindsight for each set and measure.",
-        ("Map", *header),
+        "On how many sets a repaired calibrator is below the best of all scalers that keep the "
+        "answer, which is chosen in hindsight for each set and metric.",
+        ("Calibrator", *header),
         tuple(lines),
     )
 
@@ -219,9 +215,9 @@ def _complete(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Tabl
             lines.append(tuple(found))
     return Table(
         "answers",
-        "Every set: the best scaler for each measure, the original, and every map that may change "
-        "answers, direct and repaired. Bold: the lowest among those that keep every answer.",
-        ("Set", "Report", "TPCR (%)", *(shown_as(measure).name for measure in MAIN)),
+        "Every set: the best scaler for each metric, the original, and every calibrator that may "
+        "change answers, direct and repaired. Bold: the lowest among those that keep every answer.",
+        ("Set", "Output", "Answers changed (%)", *(shown_as(measure).name for measure in MAIN)),
         tuple(lines),
     )
 
@@ -247,8 +243,9 @@ def _bounds(values: Values, sets: Sequence[str], bases: Sequence[str]) -> Table:
             lines.append((text(name), text(words), *((part,) for part in (*shown, total))))
     return Table(
         "answers-bound",
-        "Rows whose answer has the least mass that keeps it, means over maps: their share, and by "
-        "how many points their confidence exceeds their accuracy; last, the same of all rows.",
+        "Rows whose answer has the least probability that keeps it, means over calibrators: their "
+        "share, and by how many points their confidence exceeds their accuracy; last, the same of "
+        "all rows.",
         ("Set", "Repair", "Rows (%)", "gap there (pp)", "gap of all (pp)"),
         tuple(lines),
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cordcal_study.cells import Cell, Fit, Request
+from cordcal_study.cells import Request
 from cordcal_study.chapters import (
-    COMPARED,
     MAIN,
     Chapter,
     Figure,
@@ -20,7 +19,7 @@ from cordcal_study.data import CLEAN
 from cordcal_study.experiments.paired import REDUCTIONS
 from cordcal_study.plan import Plan, SetKey
 from cordcal_study.repairs import CORDS, DIRECT
-from cordcal_study.tidy import Row, mean_interval, means, reductions, tidy_rows
+from cordcal_study.tidy import Row, mean_interval, means, reductions
 
 _MEASURES = ("tpcr", *MAIN)
 _INTERVALS = (
@@ -31,7 +30,7 @@ Place = Callable[[Row], float]
 
 
 def size_requests(plan: Plan) -> list[Request]:
-    """Ask for every base of the chosen groups, fitted on nested subsets."""
+    """Request every base of the chosen groups, fitted on nested subsets."""
     study = plan.study
     groups = study.groups if study.size_groups is None else study.size_groups
     keys = {
@@ -46,9 +45,8 @@ def size_requests(plan: Plan) -> list[Request]:
     return list(plan.requests(keys, (DIRECT, CORDS), fractions=study.fractions))
 
 
-def size_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell the sizes of the calibration set."""
-    rows = tidy_rows(asked, cells, COMPARED)
+def size_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on calibration size."""
     families = {
         group: [row for row in rows if row.group == group]
         for group in dict.fromkeys(row.group for row in rows)
@@ -72,7 +70,7 @@ def size_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]
 
 
 def shift_requests(plan: Plan) -> list[Request]:
-    """Ask for every base of the sets with shifted files: fitted clean, evaluated shifted."""
+    """Request every base of the sets with shifted files: fitted clean, evaluated shifted."""
     evaluations: dict[SetKey, list[str]] = {
         (spec.group, spec.name): [CLEAN, *(each.name for each in spec.shifted)]
         for spec in plan.study.sets
@@ -81,9 +79,8 @@ def shift_requests(plan: Plan) -> list[Request]:
     return list(plan.requests(plan.all_bases(), (DIRECT, CORDS), evaluations=evaluations))
 
 
-def shift_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell the shifts."""
-    rows = tidy_rows(asked, cells, COMPARED)
+def shift_chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on shift."""
     known = {each.name: each for spec in plan.study.sets for each in spec.shifted}
     kinds = list(dict.fromkeys(each.kind for each in known.values()))
     severities = {
@@ -109,7 +106,7 @@ def shift_chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell
     return _chapter(
         "shift",
         "Shift",
-        "Calibrators and CORD are fitted on clean calibration rows and held fixed; the evaluation "
+        "Calibrators and CORD are fitted on clean calibration rows and then fixed; the evaluation "
         "rows are the same rows under a shift (severity 0 is clean). Shifts: "
         f"{', '.join(known) or 'none in this study'}.",
         families,
@@ -142,7 +139,7 @@ def _chapter(
             chosen = [row for row in reduced if row.measure == measure]
             values[measure, "reduction"] = _curve(chosen, place, places)
         absolute += [_absolute(name, places, measure, values) for measure in _MEASURES]
-        paired.append(_line(name, places, "direct TPCR (%)", values["tpcr", DIRECT], 100.0))
+        paired.append(_line(name, places, "predictions changed (%)", values["tpcr", DIRECT], 100.0))
         for measure in MAIN:
             heading, scale, _ = REDUCTIONS[measure]
             paired.append(_line(name, places, heading, values[measure, "reduction"], scale))
@@ -160,8 +157,13 @@ def _chapter(
             lines.append(tuple(entries))
     table = Table(
         key,
-        "Means over sets, calibrators and splits. Measures: direct / repaired.",
-        ("Group", label, "TPCR, direct (%)", *(shown_as(measure).name for measure in MAIN)),
+        "Means over sets, calibrators and splits. Metrics: direct / repaired.",
+        (
+            "Group",
+            label,
+            "Predictions changed, direct (%)",
+            *(shown_as(measure).name for measure in MAIN),
+        ),
         tuple(lines),
     )
     columns = len(_MEASURES)
@@ -169,17 +171,17 @@ def _chapter(
         Figure(
             f"{key}-paired",
             "curves",
-            f"TPCR of the direct reports, and what CORD takes off each measure. {_INTERVALS}",
+            f"Predictions changed by the direct outputs, and reductions by CORD. {_INTERVALS}",
             {"label": label, "panels": paired, "columns": columns},
         ),
         Figure(
             f"{key}-absolute",
             "curves",
-            f"The measures themselves, direct and repaired. {_INTERVALS}",
+            f"The metrics themselves, direct and repaired. {_INTERVALS}",
             {"label": label, "panels": absolute, "columns": columns},
         ),
     )
-    return Chapter(key, title, (words,), (table,), figures if lines else (), rows)
+    return Chapter(key, title, (words,), (table,), figures if lines else (), {"data": rows})
 
 
 def _curve(

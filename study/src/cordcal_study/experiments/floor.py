@@ -1,22 +1,22 @@
-"""The floor: how much of each NLL gain is the repair's, and how much its stabilisation's."""
+"""Clipping: how much of each NLL gain comes from the repair, how much from stabilisation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from cordcal_study.cells import Cell, Fit, Request
+from cordcal_study.cells import Request
 from cordcal_study.chapters import Chapter, Entry, Table, change, text
 from cordcal_study.data import CLEAN
 from cordcal_study.plan import Plan
 from cordcal_study.repairs import CORDS, DIRECT, FLOORS, STABILISED
-from cordcal_study.tidy import Row, means, over_splits, reductions, tidy_rows
+from cordcal_study.tidy import Row, means, over_splits, reductions
 
 _DIGITS = 5
-_MEASURES = ("nll", *FLOORS)
+MEASURES = ("nll", *FLOORS)
 
 
 def requests(plan: Plan) -> list[Request]:
-    """Ask for direct, stabilised and repaired reports, on clean rows and under shift."""
+    """Request direct, stabilised and repaired outputs, on clean rows and under shift."""
     evaluations = {
         (spec.group, spec.name): [CLEAN, *(each.name for each in spec.shifted)]
         for spec in plan.study.sets
@@ -25,20 +25,21 @@ def requests(plan: Plan) -> list[Request]:
     return list(plan.requests(plan.all_bases(), repairs, evaluations=evaluations))
 
 
-def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell what of the NLL gains is left when exact zeros are lifted in both reports."""
-    rows = over_splits(tidy_rows(asked, cells, _MEASURES))
+def chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on what is left of NLL gains if zeros are replaced in both outputs."""
+    rows = over_splits(rows)
     return Chapter(
         key="floor",
-        title="What the floor makes of NLL",
+        title="How clipping affects NLL",
         paragraphs=(
-            "Isotonic maps report exact zeros, and one true class at zero costs as much as the "
-            "floor says: 27.6 at 1e-12, 13.8 at 1e-6. CORD mixes rows that hold a zero with "
-            "1e-10 of uniform mass before it repairs them, so part of its NLL gain is that "
-            "lift and not the repair. The floor itself is inferred: the paper prints none.",
+            "Isotonic calibrators give exact zeros. A true class with probability zero has an "
+            "infinite loss, which is clipped: at 1e-12 to 27.6 nats, at 1e-6 to 13.8. CORD mixes "
+            "rows with a zero with 1e-10 of the uniform distribution before it repairs them, so "
+            "part of its NLL gain comes from that and not from the repair. The paper does not "
+            "state where it clips.",
         ),
         tables=(_table(plan, rows),),
-        rows=rows,
+        data={"data": rows},
     )
 
 
@@ -55,14 +56,14 @@ def _table(plan: Plan, rows: Sequence[Row]) -> Table:
         "floor",
         "Mean NLL reductions over conditions and splits. Stabilised alone: direct minus "
         "stabilised, no repair. Both stabilised: stabilised minus repaired, what the repair "
-        "itself does. Last: direct minus repaired with other floors.",
+        "itself does. Last: direct minus repaired, clipped elsewhere.",
         (
             "Group",
             "Rows",
             "ΔNLL",
             "stabilised alone",
             "both stabilised",
-            *(f"floor {floor:g}" for floor in FLOORS.values()),
+            *(f"clipped at {floor:g}" for floor in FLOORS.values()),
         ),
         tuple(lines),
     )

@@ -1,12 +1,13 @@
-"""Main: direct against repaired on every set, all measures; Figures 1 and 2, and diagrams."""
+"""Main: direct against repaired on every set, all metrics; Figures 1 and 2, and diagrams."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cordcal.metrics import METRICS
-from cordcal_study.cells import UNCALIBRATED, Cell, Fit, Request
+from cordcal_study.cells import UNCALIBRATED, Request
 from cordcal_study.chapters import (
     MAIN,
     Chapter,
@@ -22,12 +23,11 @@ from cordcal_study.chapters import (
 from cordcal_study.plan import Plan
 from cordcal_study.repairs import CORDS, DIRECT
 from cordcal_study.tidy import (
-    Bins,
-    diagrams,
+    Bin,
+    Row,
     mean_interval,
     means,
     over_splits,
-    tidy_rows,
 )
 
 _CHANGES = ("gained", "lost", "neutral")
@@ -35,34 +35,53 @@ Values = Mapping[tuple[Any, ...], float]
 
 
 def requests(plan: Plan) -> list[Request]:
-    """Ask for the direct and the repaired report of every base, and for the original ones."""
+    """Request the direct and the repaired output of every base, and the original ones."""
     return [*plan.uncalibrated(), *plan.requests(plan.all_bases(), (DIRECT, CORDS))]
 
 
-def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell the main experiment."""
-    rows = tidy_rows(asked, cells)
+def chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter of the main experiment."""
     conditions = means(over_splits(rows), "group", "set", "calibrator", "repair", "measure")
     groups = means(over_splits(rows), "group", "calibrator", "repair", "measure")
     tables = [_summary(plan, groups)]
     figures = [_changes(plan, groups), _tradeoff(plan, groups)]
-    bins = diagrams(asked, cells)
     for index, group in enumerate(plan.study.groups):
         tables.append(_complete(plan, group, conditions, f"complete-{index + 1}"))
-        figures.append(_grid(plan, group, bins, conditions, f"reliability-{index + 1}"))
+        figures.append(_diagrams(group, f"reliability-{index + 1}"))
     return Chapter(
         key="main",
         title="Direct against repaired",
         paragraphs=(
             "Every calibrator is fitted on the calibration half and evaluated on the other half "
-            "(or on the given evaluation file): once as it is (Base, the direct report) and once "
-            "repaired by CORD. TPCR is the share of decisions that differ from the classifier's "
-            "own; it is zero for every repaired report by construction, and measured here.",
+            "(or on the given evaluation file): once as it is (Base, the direct output) and once "
+            "repaired by CORD. The share of predictions changed (TPCR) is that of the rows whose "
+            "prediction differs from the classifier's own; it is zero for every repaired output by "
+            "construction, and measured here.",
         ),
         tables=tuple(tables),
         figures=tuple(figures),
-        rows=rows,
+        data={"data": rows},
     )
+
+
+def with_diagrams(chapter: Chapter, plan: Plan, bins: Sequence[Bin]) -> Chapter:
+    """Return the chapter with its reliability diagrams drawn from their bins."""
+    rows = [row for row in chapter.data["data"] if isinstance(row, Row)]
+    errors = means(
+        over_splits([row for row in rows if row.measure == "ece"]),
+        "group",
+        "set",
+        "calibrator",
+        "repair",
+    )
+    groups = {f"reliability-{index + 1}": group for index, group in enumerate(plan.study.groups)}
+    figures = tuple(
+        replace(figure, data=_grid(plan, groups[figure.name], bins, errors))
+        if figure.name in groups
+        else figure
+        for figure in chapter.figures
+    )
+    return replace(chapter, figures=figures, data={**chapter.data, "diagrams": bins})
 
 
 def bases_of(plan: Plan, group: str) -> list[str]:
@@ -79,13 +98,13 @@ def _summary(plan: Plan, groups: Values) -> Table:
             if (group, key, DIRECT, "ece") not in groups:
                 continue
             entries = [text(group), text(table_name(key))]
-            tpcr = [groups[group, key, report, "tpcr"] for report in (DIRECT, CORDS)]
+            tpcr = [groups[group, key, output, "tpcr"] for output in (DIRECT, CORDS)]
             entries.append(tuple(number(100 * value, 2) for value in tpcr))
             gained, lost = (groups[group, key, DIRECT, name] for name in _CHANGES[:2])
             entries.append((number(100 * (gained - lost), 2, signed=True),))
             for measure in MAIN:
                 shown = shown_as(measure)
-                before, after = (groups[group, key, report, measure] for report in (DIRECT, CORDS))
+                before, after = (groups[group, key, output, measure] for output in (DIRECT, CORDS))
                 entries.append(
                     (
                         number(shown.scale * before, shown.digits),
@@ -95,9 +114,16 @@ def _summary(plan: Plan, groups: Values) -> Table:
             rows.append(tuple(entries))
     return Table(
         "summary",
-        "Means over the sets of each group and their splits, the numbers behind Figure 2. TPCR: "
-        "direct / repaired. Measures: direct / reduction by CORD; positive is better (▼).",
-        ("Group", "Calibrator", "TPCR (%)", "ΔAcc (pp)", *(shown_as(name).name for name in MAIN)),
+        "Means over the sets of each group and their splits, the numbers behind Figure 2. "
+        "Predictions changed: direct / repaired. Metrics: direct / reduction by CORD; positive is "
+        "better (▼).",
+        (
+            "Group",
+            "Calibrator",
+            "Predictions changed (%)",
+            "ΔAcc (pp)",
+            *(shown_as(name).name for name in MAIN),
+        ),
         tuple(rows),
     )
 
@@ -124,9 +150,9 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
             rows.append(tuple(entries))
     return Table(
         name,
-        f"Complete results, {group}. Uncal. reports absolute values. Within each pair, Acc. is "
-        f"the change from Uncal. in percentage points, TPCR is absolute, and every other measure "
-        f"is the direct value and its reduction by CORD; positive is better (▼).",
+        f"Complete results, {group}. Uncal.: absolute values. Within each pair, Acc. is the "
+        f"change from Uncal. in percentage points, predictions changed are absolute, and every "
+        f"other metric is the direct value and its reduction by CORD; positive is better (▼).",
         tuple(header),
         tuple(rows),
     )
@@ -157,8 +183,8 @@ def _changes(plan: Plan, groups: Values) -> Figure:
     return Figure(
         "figure-1",
         "changes",
-        "Accuracy hides how many decisions change. Shares of rows whose decision the direct "
-        "report turns from wrong to right (C⁺), from right to wrong (C⁻) and from wrong to wrong "
+        "Accuracy hides how many predictions change. Shares of rows whose prediction the direct "
+        "output turns from wrong to right (C⁺), from right to wrong (C⁻) and from wrong to wrong "
         "(C⁰), in percent of the evaluated rows; the diamond is the change in accuracy.",
         {"panels": panels},
     )
@@ -190,64 +216,69 @@ def _tradeoff(plan: Plan, groups: Values) -> Figure:
     return Figure(
         "figure-2",
         "tradeoff",
-        "ECE, NLL and Brier against TPCR. Dashed lines join each direct report to its repair, "
-        "and the grey band marks TPCR = 0; means over the sets of a group and their splits. The "
-        "cross is the uncalibrated classifier.",
+        "ECE, NLL and Brier against the share of predictions changed (TPCR). Dashed lines join "
+        "each direct output to its repair, and the grey band marks TPCR = 0; means over the sets "
+        "of a group and their splits. The cross is the uncalibrated classifier.",
         {"panels": panels, "columns": len(MAIN)},
     )
 
 
-def _grid(plan: Plan, group: str, bins: Iterable[Bins], values: Values, name: str) -> Figure:
-    keys = [UNCALIBRATED, *bases_of(plan, group)]
-    found: dict[tuple[str, str, str], list[Bins]] = {}
-    for each in bins:
-        if each.group == group:
-            found.setdefault((each.set, each.calibrator, each.repair), []).append(each)
-    panels: list[list[dict[str, Any] | None]] = []
-    for spec in plan.study.in_group(group):
-        line: list[dict[str, Any] | None] = []
-        for key in keys:
-            if (spec.name, key, DIRECT) not in found:
-                line.append(None)
-                continue
-            reports = [DIRECT] if key == UNCALIBRATED else [DIRECT, CORDS]
-            errors = [f"{100 * values[group, spec.name, key, each, 'ece']:.2f}" for each in reports]
-            line.append(
-                {
-                    "title": f"{table_name(key)} ({' → '.join(errors)})",
-                    "curves": {
-                        each: averaged_diagram([part.bins for part in found[spec.name, key, each]])
-                        for each in reports
-                    },
-                }
-            )
-        panels.append(line)
+def _diagrams(group: str, name: str) -> Figure:
     return Figure(
         name,
         "reliability",
         f"Reliability diagrams, {group}: accuracy against confidence, direct and repaired, "
         f"averaged over splits with pointwise 95 % intervals over them. In parentheses ECE in "
         f"percent, direct → repaired.",
-        {"rows": [spec.name for spec in plan.study.in_group(group)], "panels": panels},
+        None,
     )
 
 
-def averaged_diagram(splits: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
-    """Average diagrams bin by bin over the splits whose bin holds rows.
+def _grid(plan: Plan, group: str, bins: Iterable[Bin], errors: Values) -> dict[str, Any]:
+    keys = [UNCALIBRATED, *bases_of(plan, group)]
+    inside: dict[tuple[str, str, str], dict[int, list[Bin]]] = {}
+    for each in bins:
+        if each.group == group:
+            splits = inside.setdefault((each.set, each.calibrator, each.repair), {})
+            splits.setdefault(each.seed, []).append(each)
+    panels: list[list[dict[str, Any] | None]] = []
+    for spec in plan.study.in_group(group):
+        line: list[dict[str, Any] | None] = []
+        for key in keys:
+            if (spec.name, key, DIRECT) not in inside:
+                line.append(None)
+                continue
+            outputs = [DIRECT] if key == UNCALIBRATED else [DIRECT, CORDS]
+            shown = [f"{100 * errors[group, spec.name, key, each]:.2f}" for each in outputs]
+            line.append(
+                {
+                    "title": f"{table_name(key)} ({' → '.join(shown)})",
+                    "curves": {
+                        each: averaged_diagram(list(inside[spec.name, key, each].values()))
+                        for each in outputs
+                    },
+                }
+            )
+        panels.append(line)
+    return {"rows": [spec.name for spec in plan.study.in_group(group)], "panels": panels}
+
+
+def averaged_diagram(splits: Sequence[Sequence[Bin]]) -> dict[str, list[float]]:
+    """Average diagrams bin by bin over the splits whose bin contains rows.
 
     Examples
     --------
-    >>> one = {"count": [0, 4], "confidence": [0.0, 0.8], "accuracy": [0.0, 0.5]}
-    >>> averaged_diagram([one, one])
+    >>> empty = Bin("g", "s", "vs", 0, "cord", 0, 0, 0.0, 0.0)
+    >>> averaged_diagram([[empty, empty._replace(bin=1, rows=4, accuracy=0.5, confidence=0.8)]])
     {'confidence': [0.8], 'accuracy': [0.5], 'low': [0.5], 'high': [0.5]}
     """
     curve: dict[str, list[float]] = {"confidence": [], "accuracy": [], "low": [], "high": []}
-    for place in range(len(splits[0]["count"])):
-        filled = [split for split in splits if split["count"][place]]
+    for bins in zip(*splits, strict=True):
+        filled = [each for each in bins if each.rows]
         if not filled:
             continue
-        mean, low, high = mean_interval([split["accuracy"][place] for split in filled])
-        confidence, _, _ = mean_interval([split["confidence"][place] for split in filled])
+        mean, low, high = mean_interval([each.accuracy for each in filled])
+        confidence, _, _ = mean_interval([each.confidence for each in filled])
         for name, value in (
             ("confidence", confidence),
             ("accuracy", mean),

@@ -1,14 +1,14 @@
-"""Rankings: keeping more than the decision, and what that costs."""
+"""Rankings: keeping more than the prediction, and what that costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from cordcal_study.cells import Cell, Fit, Request
+from cordcal_study.cells import Request
 from cordcal_study.chapters import MAIN, Chapter, Entry, Table, number, shown_finely, text
 from cordcal_study.plan import Plan
 from cordcal_study.repairs import CORDS, DIRECT, PROJECTION, RANKING, RANKS
-from cordcal_study.tidy import means, over_splits, tidy_rows
+from cordcal_study.tidy import Row, means, over_splits
 
 _REPAIRS = {
     DIRECT: "direct",
@@ -18,18 +18,18 @@ _REPAIRS = {
     RANKING: "CORD, all ranks",
     PROJECTION: "KL projection, all ranks",
 }
-_CHANGED = {"tpcr": "TPCR", "top2_changed": "top 2", "top5_changed": "top 5"}
+_CHANGED = {"tpcr": "prediction", "top2_changed": "top 2", "top5_changed": "top 5"}
 _CHANGED["ranking_changed"] = "ranking"
+MEASURES = (*_CHANGED, *MAIN)
 
 
 def requests(plan: Plan) -> list[Request]:
-    """Ask for every depth of the ranking and for the projection."""
+    """Request every depth of the ranking and the projection."""
     return list(plan.requests(plan.all_bases(), tuple(_REPAIRS)))
 
 
-def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell the rankings."""
-    rows = tidy_rows(asked, cells, (*_CHANGED, *MAIN))
+def chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on rankings."""
     values = means(over_splits(rows), "group", "repair", "measure")
     lines: list[tuple[Entry, ...]] = []
     for group in plan.study.groups:
@@ -46,9 +46,9 @@ def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> 
     table = Table(
         "ranking",
         "Means over conditions and splits. The first four columns are the shares of rows, in "
-        "percent, whose decision, first two, first five or whole ranking differs from the "
-        "classifier's; then the measures.",
-        ("Group", "Report", *_CHANGED.values(), *(shown_finely(name).name for name in MAIN)),
+        "percent, whose prediction, first two, first five or whole ranking differs from the "
+        "classifier's; then the metrics.",
+        ("Group", "Output", *_CHANGED.values(), *(shown_finely(name).name for name in MAIN)),
         tuple(lines),
     )
     return Chapter(
@@ -59,5 +59,5 @@ def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> 
             "its ranking allows, without looking at any mean.",
         ),
         tables=(table,),
-        rows=rows,
+        data={"data": rows},
     )

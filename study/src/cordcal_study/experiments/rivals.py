@@ -1,11 +1,11 @@
-"""Fit-time rivals: maps that keep decisions by construction, against the best repaired base."""
+"""Rivals: calibrators that keep predictions by construction, against the best repaired base."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cordcal_study.cells import UNCALIBRATED, Cell, Fit, Request
+from cordcal_study.cells import UNCALIBRATED, Request
 from cordcal_study.chapters import (
     Chapter,
     Entry,
@@ -20,30 +20,30 @@ from cordcal_study.chapters import (
 from cordcal_study.experiments.main import bases_of
 from cordcal_study.plan import Plan
 from cordcal_study.repairs import CORDS, DIRECT
-from cordcal_study.tidy import means, over_splits, tidy_rows
+from cordcal_study.tidy import Row, means, over_splits
 
 _ERRORS = ("ece", "ece_equal_mass", "smooth_ece")
 _SCORES = ("ece", "nll", "brier")
+MEASURES = (*_ERRORS, *_SCORES, "tpcr", "accuracy")
 Values = Mapping[tuple[Any, ...], float]
 
 _MARKS = (
-    "Bold: the lowest value among those that changed no decision here (TPCR 0). ▼ and ▲: CORD "
+    "Bold: the lowest value among those that changed no prediction here. ▼ and ▲: CORD "
     "lowers or raises the value of its Base†."
 )
 
 
 def requests(plan: Plan) -> list[Request]:
-    """Ask for the original reports, the rivals' own, and every base direct and repaired."""
-    wanted = plan.study.rival_groups or plan.study.groups
-    sets = [spec for spec in plan.study.sets if spec.group in wanted]
+    """Request the original outputs, those of the rivals, and every base direct and repaired."""
+    groups = plan.study.rival_groups or plan.study.groups
+    sets = [spec for spec in plan.study.sets if spec.group in groups]
     rivals = {(spec.group, spec.name): [UNCALIBRATED, *plan.rivals(spec)] for spec in sets}
     bases = {(spec.group, spec.name): plan.bases(spec) for spec in sets}
     return [*plan.requests(rivals, (DIRECT,)), *plan.requests(bases, (DIRECT, CORDS))]
 
 
-def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> Chapter:
-    """Tell the comparison with rivals."""
-    rows = tidy_rows(asked, cells, (*_ERRORS, *_SCORES, "tpcr", "accuracy"))
+def chapter(plan: Plan, rows: Sequence[Row]) -> Chapter:
+    """Return the chapter on rivals."""
     values = means(over_splits(rows), "group", "set", "calibrator", "repair", "measure")
     tables = []
     for index, group in enumerate(plan.study.groups):
@@ -56,7 +56,7 @@ def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> 
         ]
     return Chapter(
         key="rivals",
-        title="Maps that keep decisions by construction",
+        title="Calibrators that keep predictions by construction",
         paragraphs=(
             "Base† is the base with the lowest direct value for the classifier. It is chosen by "
             "its value on the evaluation rows themselves: that is optimistic, for Base† and for "
@@ -64,7 +64,7 @@ def chapter(plan: Plan, asked: Sequence[Request], cells: Mapping[Fit, Cell]) -> 
             "chosen: each has its own column.",
         ),
         tables=tuple(tables),
-        rows=rows,
+        data={"data": rows},
     )
 
 
@@ -90,16 +90,16 @@ def _chosen(
         }
         base = [values[*place, best[measure], DIRECT, measure] for measure in measures]
         repaired = [values[*place, best[measure], CORDS, measure] for measure in measures]
-        keepers = {
+        preserving = {
             key: each for key, each in shown.items() if values[*place, key, DIRECT, "tpcr"] == 0.0
         }
         lowest = [
-            min(each[index] for each in (repaired, *keepers.values()))
+            min(each[index] for each in (repaired, *preserving.values()))
             for index in range(len(measures))
         ]
         entries = [text(spec.name)]
         for key in keys:
-            bold = lowest if key in keepers else [None] * len(measures)
+            bold = lowest if key in preserving else [None] * len(measures)
             entries.append(_entry(measures, shown.get(key), bold))
         chosen = dict.fromkeys(table_name(best[measure]) for measure in measures)
         entries.append(text(" / ".join(chosen)))
@@ -114,7 +114,7 @@ def _chosen(
         )
         lines.append(tuple(entries))
     titles = " / ".join(shown_as(measure).name for measure in measures)
-    rule = "for each measure by its own direct value" if per_measure else "by its direct ECE"
+    rule = "for each metric by its own direct value" if per_measure else "by its direct ECE"
     return Table(
         name,
         f"{group}: {titles}. Base† is chosen {rule} on the evaluation rows. {_MARKS}",
@@ -164,14 +164,14 @@ def _complete(plan: Plan, group: str, values: Values, name: str) -> Table:
                 if key not in bases:
                     entries += [text("–"), text("–")]
                     continue
-                before, after = (values[*place, key, report, measure] for report in (DIRECT, CORDS))
+                before, after = (values[*place, key, output, measure] for output in (DIRECT, CORDS))
                 entries.append((number(shown.scale * before, shown.digits, strong=key == best),))
                 part = number(shown.scale * after, shown.digits, strong=key == best)
                 entries.append((Part(part.text, part.strong, _mark(measure, before, after)),))
             lines.append(tuple(entries))
     return Table(
         name,
-        f"{group}: every base, direct and repaired, in percent. Bold: Base† of the measure.",
+        f"{group}: every base, direct and repaired, in percent. Bold: Base† of the metric.",
         tuple(header),
         tuple(lines),
     )

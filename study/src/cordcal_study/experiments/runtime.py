@@ -1,4 +1,4 @@
-"""Runtime: what constructing and applying CORD costs, one thread, float64."""
+"""Runtime: the time to construct and to apply CORD, one thread, float64."""
 
 from __future__ import annotations
 
@@ -17,30 +17,35 @@ from cordcal.repair.kernels import Stopwatch
 from cordcal_study.cells import Task
 from cordcal_study.chapters import Chapter, Entry, Part, Table, text
 from cordcal_study.data import CLEAN, SetData, load_set
-from cordcal_study.plan import Plan
+from cordcal_study.tidy import Timing
 
 # The paper's counts, after one run of each to warm up.
 _CONSTRUCTIONS, _REPAIRS = 9, 21
-_CALIBRATOR = "irova-ts"
+CALIBRATOR = "irova-ts"
 
 
-def measure(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], Any]:
+def measure(tasks: Mapping[tuple[str, str], Task]) -> list[Timing]:
     """Time every set, or read what was timed before; runs when no worker does."""
-    found = {}
-    for place, task in tasks.items():
+    timings = []
+    for (group, name), task in tasks.items():
         path = task.path(".runtime.json")
         if not path.is_file():
             timed = _timed(load_set(task.spec), task.fit.seed)
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as temporary:
                 Path(temporary).write_text(json.dumps(timed), encoding="utf-8")
-        found[place] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        for step in ("construction", "repair"):
+            quartiles = np.quantile(stored[step], [0.25, 0.5, 0.75]).tolist()
+            timings.append(
+                Timing(group, name, stored["calibration"], stored["classes"], step, *quartiles)
+            )
+    return timings
 
 
 def _timed(data: SetData, seed: int | None) -> dict[str, Any]:
     calibration, evaluation = data.calibration(seed, 1.0), data.evaluated(seed, CLEAN)
-    calibrator = make(_CALIBRATOR, input=data.kind).fit(calibration.scores, calibration.labels)
+    calibrator = make(CALIBRATOR, input=data.kind).fit(calibration.scores, calibration.labels)
     pairs = [
         (original_probabilities(rows.scores, data.kind), calibrator.predict_proba(rows.scores))
         for rows in (calibration, evaluation)
@@ -68,17 +73,19 @@ def _runs(call: Callable[[], Any], count: int) -> list[float]:
     return seconds
 
 
-def chapter(plan: Plan, timed: Mapping[tuple[str, str], Any]) -> Chapter:
-    """Tell the runtimes."""
+def chapter(timings: Sequence[Timing]) -> Chapter:
+    """Return the chapter of the runtimes."""
     lines: list[tuple[Entry, ...]] = []
-    for (group, name), found in timed.items():
+    steps = zip(timings[::2], timings[1::2], strict=True)
+    for first, second in steps:
+        size = f"{first.rows:,} × {first.classes:,}"
         lines.append(
             (
-                text(group),
-                text(name),
-                text(f"{found['calibration']:,} × {found['classes']:,}"),
-                (_quartiles(found["construction"], 1e3),),
-                (_quartiles(found["repair"], 1e6),),
+                text(first.group),
+                text(first.set),
+                text(size),
+                (_quartiles(first, 1e3),),
+                (_quartiles(second, 1e6),),
             )
         )
     table = Table(
@@ -94,9 +101,10 @@ def chapter(plan: Plan, timed: Mapping[tuple[str, str], Any]) -> Chapter:
         title="Runtime",
         paragraphs=("Times depend on the machine and its load; everything else here does not.",),
         tables=(table,),
+        data={"data": timings},
     )
 
 
-def _quartiles(seconds: Sequence[float], scale: float) -> Part:
-    low, middle, high = scale * np.quantile(seconds, [0.25, 0.5, 0.75])
-    return Part(f"{middle:.3f} [{low:.3f}, {high:.3f}]")
+def _quartiles(timing: Timing, scale: float) -> Part:
+    low, median, high = (scale * each for each in (timing.low, timing.median, timing.high))
+    return Part(f"{median:.3f} [{low:.3f}, {high:.3f}]")

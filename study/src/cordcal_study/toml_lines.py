@@ -1,11 +1,11 @@
-"""Where things stand in a TOML file: the standard parser reads values but forgets their lines."""
+"""The lines of tables and keys in a TOML file, which the standard parser does not keep."""
 
 from __future__ import annotations
 
 import re
 
 Place = tuple[str | int, ...]
-"""A way into the parsed file, such as ``("set", 2, "file")``."""
+"""A path into the parsed file, such as ``("set", 2, "file")``."""
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([\w-]+(?:\.[\w-]+)*)\s*\]\]?\s*(?:#.*)?$")
 _ENTRY = re.compile(r"""^\s*(?:([\w-]+)|"([^"]*)"|'([^']*)')\s*=""")

@@ -1,1 +1,0 @@
-"""The league: every calibrator on every set, on the same rows, and what that says of each."""
