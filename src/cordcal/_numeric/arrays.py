@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import array_api_compat
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Array, Matrix
+from cordcal._numeric.types import Array, Matrix, Vector
 
 # Unit roundoff of each supported dtype: half the gap between 1 and the next number.
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -165,11 +166,54 @@ def stacklevel_outside_package() -> int:
 BLOCK_ENTRIES = 2**18
 
 
-def row_blocks(rows: int, classes: int, *, least: int = 1) -> Iterator[slice]:
-    """Yield slices of rows with about 2 MB of float64 each, and at least ``least`` rows."""
-    size = max(least, BLOCK_ENTRIES // classes)
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
+def row_blocks(
+    rows: int,
+    classes: int,
+    *,
+    least: int = 1,
+    most: int = BLOCK_ENTRIES,
+    entries: int = BLOCK_ENTRIES,
+) -> list[slice]:
+    """Return slices of rows with about 2 MB of float64 each, or this many entries.
+
+    They have at least ``least`` and at most ``most`` rows, except for the last one.
+    """
+    size = min(max(least, entries // classes), most)
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+class _Scratch(threading.local):
+    """Buffers that this thread is not using now."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Vector] = []
+
+
+_scratch = _Scratch()
+_SCRATCH_ENTRIES = 2**18
+
+
+@contextmanager
+def scratch(entries: int) -> Iterator[Vector]:
+    """Lend memory for this many numbers; its content is undefined.
+
+    A thread reuses it in later calls: the system charges a page fault for every 4 kB of fresh
+    memory, which costs more than to read and to write it.
+
+    Examples
+    --------
+    >>> with scratch(3) as numbers:
+    ...     numbers.shape
+    (3,)
+    """
+    if entries > _SCRATCH_ENTRIES:
+        yield np.empty(entries)
+        return
+    buffer = _scratch.buffers.pop() if _scratch.buffers else np.empty(_SCRATCH_ENTRIES)
+    try:
+        yield buffer[:entries]
+    finally:
+        _scratch.buffers.append(buffer)
 
 
 def block_buffer(rows: int, classes: int) -> Matrix:
@@ -182,8 +226,10 @@ _SUM_LANES = 8
 _FEW_ROWS = 16
 
 
-def lane_sum(array: Array) -> Array:
+def lane_sum(array: Array, lanes: Vector | None = None) -> Array:
     """Sum each row in eight interleaved lanes, then the lanes by halving.
+
+    ``lanes`` is memory for eight numbers per row, for NumPy arrays.
 
     The order of additions is part of the definition: the compiled kernel adds in the same
     order, so both return the same bits.  Lanes are the fastest order for vector units.
@@ -197,7 +243,7 @@ def lane_sum(array: Array) -> Array:
     xp = namespace(array)
     rows, columns = array.shape
     if xp is np:
-        return _lane_sum_of_many(array) if rows > _FEW_ROWS else _lane_sum_of_few(array)
+        return _lane_sum_of_many(array, lanes) if rows > _FEW_ROWS else _lane_sum_of_few(array)
     missing = -columns % _SUM_LANES
     if missing:
         zeros = xp.zeros((rows, missing), dtype=array.dtype, device=array_api_compat.device(array))
@@ -210,14 +256,18 @@ def lane_sum(array: Array) -> Array:
     return lanes[:, 0]
 
 
-def _lane_sum_of_many(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _lane_sum_of_many(array: npt.NDArray[Any], memory: Vector | None) -> npt.NDArray[Any]:
     """Add whole columns, each a vector over all rows."""
     columns = np.ascontiguousarray(array.T)
-    lanes = np.zeros((_SUM_LANES, len(array)), dtype=array.dtype)
-    for start in range(0, len(columns), _SUM_LANES):
+    shape = (_SUM_LANES, len(array))
+    lanes = np.empty(shape, dtype=array.dtype) if memory is None else memory.reshape(shape)
+    lanes[: len(columns)] = columns[:_SUM_LANES]
+    lanes[len(columns) :] = 0.0
+    for start in range(_SUM_LANES, len(columns), _SUM_LANES):
         chunk = columns[start : start + _SUM_LANES]
         lanes[: len(chunk)] += chunk
-    return _fold(lanes)
+    sums = _fold(lanes)
+    return sums if memory is None else sums.copy()
 
 
 def _lane_sum_of_few(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -232,7 +282,7 @@ def _lane_sum_of_few(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _fold(lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Add the lanes by halving."""
     for half in (4, 2, 1):
-        lanes = lanes[:half] + lanes[half:]
+        lanes[:half] += lanes[half : 2 * half]
     return np.asarray(lanes[0])
 
 

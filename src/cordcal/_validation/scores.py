@@ -105,12 +105,14 @@ def check_same_shape(first: Array, first_name: str, second: Array, second_name: 
         )
 
 
+@functools.cache
 def sum_tolerance(dtype: Any) -> float:
     """Return the deviation from one up to which a row sum is accepted (and normalised)."""
     # 8u is the error of a half-precision softmax.
     return max(_SUM_TOLERANCE, 8.0 * UNIT_ROUNDOFF[dtype_name(dtype)])
 
 
+@functools.cache
 def sum_warning_level(dtype: Any, classes: int) -> float:
     """Return the deviation of a row sum from one that rounding cannot explain."""
     # K roundings of random sign add up to about u·√K; 32 allows for the softmax's own error.
@@ -134,20 +136,20 @@ def check_probabilities(probabilities: Array, sums: Array, name: str, dtype: Any
     dtype : dtype
         The dtype of the argument as the caller passed it.
     """
-    if not are_distributions(probabilities, sums, dtype):
+    xp = namespace(sums)
+    deviation = float(to_numpy(xp.max(xp.abs(sums - 1.0))))
+    if not are_distributions(xp.min(probabilities), deviation, dtype):
         raise_first(*probability_errors(probabilities, sums, name, dtype))
-    xp = namespace(sums)
-    return float(to_numpy(xp.max(xp.abs(sums - 1.0))))
+    return deviation
 
 
-def are_distributions(probabilities: Array, sums: Array, dtype: Any, *, spare: float = 0.0) -> bool:
-    """Whether all rows are distributions; ``sums`` must not be finite if an entry is not.
+def are_distributions(smallest: Array, deviation: float, dtype: Any) -> bool:
+    """Whether all rows are distributions.
 
-    ``spare`` is the possible error of the sums themselves.
+    ``smallest`` is their smallest entry, ``deviation`` the largest distance of a row sum from
+    one, which is not finite if an entry is not.
     """
-    xp = namespace(sums)
-    near_one = bool(xp.all(xp.abs(sums - 1.0) <= sum_tolerance(dtype) - spare))
-    return near_one and bool(xp.min(probabilities) >= 0.0)
+    return bool(deviation <= sum_tolerance(dtype) and smallest >= 0.0)
 
 
 def probability_errors(

@@ -57,7 +57,7 @@ class AffineProblem(ABC):
             1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0.0
         )
         self._mass = np.empty_like(scores)
-        self._buffer = np.empty_like(scores[next(self._blocks())])
+        self._buffer = np.empty_like(scores[self._blocks()[0]])
         self._observed = self._observe()
 
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]:
@@ -94,7 +94,7 @@ class AffineProblem(ABC):
     def product(self, direction: Matrix) -> Matrix:
         """Return the Hessian at the point of the last `refresh` times a direction."""
 
-    def _blocks(self) -> Iterator[slice]:
+    def _blocks(self) -> list[slice]:
         """Yield the slices of rows of one pass."""
         return row_blocks(*self.scores.shape)
 
@@ -243,7 +243,7 @@ class MatrixProblem(AffineProblem):
         self._products_left = 0.0
         super().__init__(scores, labels, weight, ridge)
 
-    def _blocks(self) -> Iterator[slice]:
+    def _blocks(self) -> list[slice]:
         # Matrix products are fast if no side is short; but an interrupt waits for a whole one.
         return row_blocks(*self.scores.shape, least=min(self.scores.shape[1], _MAX_SIDE))
 

@@ -138,7 +138,7 @@ class ProbabilityMatrix:
                 np.copyto(wide, block)
             if not (
                 self._surely_distributions(block)
-                or are_distributions(block, wide @ ones, self.input_dtype)
+                or are_distributions(block.min(), np.abs(wide @ ones - 1.0).max(), self.input_dtype)
             ):
                 raise_first(*self._errors())
             yield at, block, wide
@@ -149,7 +149,8 @@ class ProbabilityMatrix:
             return False
         sums = block @ np.ones(self.classes, np.float32)
         # Bounds the rounding error of a sum near one, for any order of additions.
-        return are_distributions(block, sums, self.input_dtype, spare=self.classes * 2.0**-23)
+        most = np.abs(sums - 1.0).max() + self.classes * 2.0**-23
+        return are_distributions(block.min(), float(most), self.input_dtype)
 
     def _errors(self) -> list[InputError]:
         """Return the errors of all rows."""

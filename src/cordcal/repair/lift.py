@@ -23,7 +23,7 @@ from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output
 from cordcal.repair.lift_fit import fit_curve
 from cordcal.repair.lift_rule import Curve, Mode
 from cordcal.repair.results import Explanation, LiftConstruction
-from cordcal.repair.rule import RowState, Split
+from cordcal.repair.rule import RowState
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,17 +227,24 @@ class Lift(FittedRepair):
         out: npt.NDArray[Any],
     ) -> None:
         for block in numpy_engine.described_blocks(original, direct, decision):
-            out[block.rows] = self._apply(block.direct, block.state, block.part, out.dtype)
+            state, target = block.state, out[block.rows]
+            mass, rest = lift_rule.confidence(
+                self.curve_, state.direct_mass, state.direct_rest, xp=np
+            )
+            inside, inside_rest, low, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
+            if self.mode == "cap" and low.any():
+                target[...] = lift_rule.keep_decision(
+                    block.direct, state, block.part, mass, rest, out.dtype, self.mode
+                )
+            else:
+                numpy_engine.write_rows(block, inside, inside_rest, target)
 
     def _repair_foreign(
         self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
     ) -> Any:
         state, part, wide = dispatch.describe_foreign(original, direct, decision)
-        return self._apply(wide, state, part, dtype)
-
-    def _apply(self, direct: Array, state: RowState, part: Split, dtype: Any) -> Array:
         mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
-        return lift_rule.keep_decision(direct, state, part, mass, rest, dtype, self.mode)
+        return lift_rule.keep_decision(wide, state, part, mass, rest, dtype, self.mode)
 
     def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
         states = list(dispatch.row_states(original, direct, decision))
@@ -383,7 +390,7 @@ def decision_masses(direct: Vector, decision: Decisions) -> Masses:
     """Return b and 1 − b, stabilised as in a repair, so that both are positive."""
     mass, rest = np.empty(len(direct)), np.empty(len(direct))
     for at in row_blocks(*direct.shape):
-        mass[at], rest[at] = rule.normalised(rule.split(direct[at], decision[at]))
+        mass[at], rest[at] = numpy_engine.decision_masses(direct[at], decision[at])
     return Masses(mass, rest)
 
 
@@ -464,7 +471,8 @@ def _lift_block(
     others = np.where(empty, ~chosen, others / np.where(empty, 1.0, largest))
     total = lane_sum(others)[:, None]
     half = np.where(chosen, 0.5, 0.5 * (others / total))
-    state, part = rule.row_state(half, half, decision, np.zeros(len(mass), dtype=bool))
+    part, unmoved = rule.split(half, decision), np.zeros(len(mass), dtype=bool)
+    state = rule.split_state(part, rule.normalised(part), decision, unmoved, xp=np)
     return np.asarray(lift_rule.keep_decision(half, state, part, mass, 1.0 - mass, dtype, mode))
 
 

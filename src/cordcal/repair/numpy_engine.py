@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, merge_errors, raise_first, renumber_rows
-from cordcal._numeric.arrays import lane_sum, row_blocks
+from cordcal._numeric.arrays import lane_sum, row_blocks, scratch
 from cordcal._numeric.exact import ExactSum, weighted
-from cordcal._numeric.types import Decisions, Vector
+from cordcal._numeric.types import Decisions, Flags, Floats, Matrix, Vector
 from cordcal._validation.scores import (
     are_distributions,
     probability_errors,
@@ -28,19 +28,32 @@ from cordcal.repair.solve import ConstraintValue
 _CLOSE = 2.0**-17
 # Two or three steps suffice on most data; more than this is not worth the time.
 _STEPS = 8
+# A block and the vectors over its rows stay in the processor's cache while they are worked on.
+_BLOCK_ENTRIES = 2**17
+_BLOCK_ROWS = 2**12
 # Rows of a pass over vectors.
 _VECTOR_BLOCK = 2**16
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of rows with their intervals and references; see `CheckedBlock`."""
+    """One block of rows with their intervals and references.
+
+    The tails are stored class by class (`part.tail` is a view of that), because NumPy works on
+    vectors over all rows several times faster than on short rows.  The next block reuses their
+    memory.  Direct rows whose sums deviate by more than ``level`` from one are normalised.
+    """
 
     rows: slice
-    direct: Vector
+    supplied: Floats
     state: RowState
     part: Split
     level: float
+
+    @property
+    def direct(self) -> Matrix:
+        """The direct rows in float64."""
+        return np.asarray(self.supplied, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +79,30 @@ class CheckedBlock:
 
 
 def checked_blocks(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
-    decision: Decisions | None,
-    *,
-    first: int = 0,
+    original: Floats, direct: Floats, decision: Decisions | None, *, first: int = 0
 ) -> Iterator[CheckedBlock]:
     """Check the rows block by block; warn once about inexact sums at the end.
 
     ``first`` is the number of the first row in the caller's arrays, for error messages.
     """
-    worst = np.zeros(2)
-    for block in _distribution_blocks(original, direct, decision, first):
-        worst = np.maximum(worst, (block.original_deviation, block.direct_deviation))
-        yield block
-    warn_about_pair(worst.tolist(), original, direct)
-
-
-def _distribution_blocks(
-    original: npt.NDArray[Any], direct: npt.NDArray[Any], decision: Decisions | None, first: int
-) -> Iterator[CheckedBlock]:
-    """Yield blocks whose rows are distributions; raise an error for the first other row."""
+    worst = [0.0, 0.0]
     for at in row_blocks(*direct.shape):
         p, q = original[at], direct[at]
-        wide_p, wide_q = p.astype(np.float64), q.astype(np.float64)
-        deviations = []
-        for probabilities, wide in ((p, wide_p), (q, wide_q)):
-            totals = _row_sums(wide)
-            if not are_distributions(probabilities, totals, probabilities.dtype):
-                with renumber_rows(first + at.start):
-                    raise_first(*pair_errors(original[at.start :], direct[at.start :]))
-            deviations.append(deviation(totals))
+        wide_p, wide_q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+        deviations = [deviation(_row_sums(wide)) for wide in (wide_p, wide_q)]
+        for probabilities, most in zip((p, q), deviations, strict=True):
+            if not are_distributions(probabilities.min(), most, probabilities.dtype):
+                _raise_for(original, direct, at.start, first)
+        worst = list(map(max, worst, deviations))
         keep = None if decision is None else decision[at]
         yield CheckedBlock(at, p, q, keep, wide_p, wide_q, *deviations)
+    warn_about_pair(worst, original, direct)
+
+
+def _raise_for(original: Floats, direct: Floats, start: int, first: int) -> None:
+    """Raise the error of the first invalid row from ``start`` on, if there is one."""
+    with renumber_rows(first + start):
+        raise_first(*pair_errors(original[start:], direct[start:]))
 
 
 def deviation(totals: Vector) -> float:
@@ -124,8 +128,8 @@ def _row_sums(wide: Vector) -> Vector:
 
 
 def described_blocks(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+    original: Floats,
+    direct: Floats,
     decision: Decisions | None,
     *,
     reference_weight: float = 0.5,
@@ -135,16 +139,91 @@ def described_blocks(
 
     The sum of a direct row is that of its two parts, as in the kernels.
     """
-    worst = np.zeros(2)
-    for block in _distribution_blocks(original, direct, decision, first):
-        keep = np.argmax(block.original, axis=1) if block.decision is None else block.decision
-        moved = np.argmax(block.direct, axis=1) != keep
-        state, part = rule.row_state(
-            block.wide_original, block.wide_direct, keep, moved, reference_weight=reference_weight
+    worst = [0.0, 0.0]
+    rows, classes = direct.shape
+    blocks = row_blocks(rows, classes, most=_BLOCK_ROWS, entries=_BLOCK_ENTRIES)
+    with scratch(_column_entries(blocks[0].stop, classes)) as memory:
+        for at in blocks:
+            p, q = original[at], direct[at]
+            wide = np.asarray(p, dtype=np.float64)
+            keep = np.argmax(p, axis=1) if decision is None else decision[at]
+            with np.errstate(invalid="ignore"):  # infinities of both signs get an error later
+                sums, columns = np.einsum("ij->i", wide), _split_columns(q, keep, memory)
+            deviations = deviation(sums), deviation(columns.entry + columns.rest)
+            if not (
+                are_distributions(p.min(), deviations[0], p.dtype)
+                and are_distributions(columns.smallest.min(), deviations[1], q.dtype)
+            ):
+                _raise_for(original, direct, at.start, first)
+            worst = list(map(max, worst, deviations))
+            moved = columns.top > columns.entry
+            tied = np.flatnonzero(columns.top == columns.entry)
+            if tied.size:
+                moved[tied] = np.argmax(q[tied], axis=1) != keep[tied]
+            part, masses = columns.stabilised(), _original_masses(wide, keep, moved)
+            state = rule.split_state(part, masses, keep, moved, reference_weight, xp=np)
+            yield Block(at, q, state, part, sum_warning_level(q.dtype, classes))
+    warn_about_pair(worst, original, direct)
+
+
+def _original_masses(original: Matrix, decision: Decisions, moved: Flags) -> tuple[Vector, Vector]:
+    """Return the original masses on the decisions of changed rows, and their complements.
+
+    Other rows do not need them, and are the most.
+    """
+    mass, rest = np.zeros(len(moved)), np.zeros(len(moved))
+    changed = np.flatnonzero(moved)
+    if changed.size:
+        mass[changed], rest[changed] = decision_masses(original[changed], decision[changed])
+    return mass, rest
+
+
+def decision_masses(rows: Floats, decision: Decisions) -> tuple[Vector, Vector]:
+    """Return the stabilised masses on the decisions, and their complements."""
+    with scratch(_column_entries(*rows.shape)) as memory:
+        mass, rest = rule.normalised(_split_columns(rows, decision, memory).stabilised())
+    return mass, rest
+
+
+class _Columns(NamedTuple):
+    """Rows split at their decisions, with the tails class by class; see `rule.Split`."""
+
+    entry: Vector
+    tail: Matrix
+    rest: Vector
+    top: Vector
+    smallest: Vector
+
+    def stabilised(self) -> Split:
+        """Return what `rule.split` returns for these rows."""
+        boundary = self.smallest == 0.0
+        if boundary.any() or self.rest.min(initial=1.0) < rule.TINY_TAIL:
+            return rule.stabilised(self.entry, self.tail, self.rest, self.top, boundary, xp=np)
+        # No row needs it: the stabilised copy is the row itself.
+        ones, zeros = np.ones(len(boundary)), np.zeros(len(boundary))
+        total = self.entry + self.rest
+        return Split(
+            self.entry, self.tail, self.top, total, self.entry, self.rest, ones, zeros, boundary
         )
-        worst = np.maximum(worst, (block.original_deviation, deviation(part.total)))
-        yield Block(block.rows, block.wide_direct, state, part, block.level)
-    warn_about_pair(worst.tolist(), original, direct)
+
+
+def _column_entries(rows: int, classes: int) -> int:
+    """Return the size of the memory that `_split_columns` needs."""
+    return rows * (classes + 8)
+
+
+def _split_columns(rows: Floats, decision: Decisions, memory: Vector) -> _Columns:
+    """Split each row between its decision and the other classes; the tails lie in ``memory``."""
+    entries = memory[: rows.size]
+    lanes = memory[rows.size : _column_entries(*rows.shape)]
+    columns = entries.reshape(rows.shape[::-1])
+    columns[...] = rows.T
+    smallest = columns.min(axis=0)
+    chosen = decision * len(rows) + np.arange(len(rows))
+    entry = entries[chosen]
+    entries[chosen] = 0.0
+    tail = columns.T
+    return _Columns(entry, tail, lane_sum(tail, lanes), columns.max(axis=0), smallest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,30 +397,42 @@ def repair(
         _write(eta, block, out[block.rows])
 
 
-def _write(eta: float, block: Block, out: npt.NDArray[Any]) -> None:
-    """Write the rows of `rule.repair_rows`, rounded, with `rule.raise_decision` applied.
+def _write(eta: float, block: Block, out: Floats) -> None:
+    """Write the rows of `rule.repair_rows`, rounded, with `rule.raise_decision` applied."""
+    state, part = block.state, block.part
+    mass, rest = rule.repaired_mass(eta, state, xp=np)
+    same = rule.unchanged(part, state, block.level) if eta == 0.0 else None
+    write_rows(block, mass, rest, out, same)
+
+
+def write_rows(
+    block: Block, mass: Vector, rest: Vector, out: Floats, same: Flags | None = None
+) -> None:
+    """Write `rule.rebuild` of these masses, rounded, with `rule.raise_decision` applied.
 
     The same bits, but without temporaries: it overwrites the tail, which is not read again.
+    Rows in ``same`` are written as supplied.
     """
-    state, part = block.state, block.part
-    mass, rest, _ = rule.response(eta, state.reference, state.reference_rest, state.lower)
+    part, decision = block.part, block.state.decision
     scale, factor = part.scale, rest / part.rest
-    if eta == 0.0:
-        same = rule.unchanged(part, state, block.level)
+    if same is not None:
         mass = np.where(same, part.entry, mass)
         scale, factor = np.where(same, 1.0, scale), np.where(same, 1.0, factor)
     shift = part.offset * factor
-    others = part.tail
-    for by, skip in ((scale, 1.0), (factor, None)):
-        if not (by == skip).all():
-            others *= by[:, None]
+    columns = part.tail.T
+    if (scale != 1.0).any():
+        columns *= scale
+    columns *= factor
     if shift.any():
-        others += shift[:, None]
-    out[...] = others
+        columns += shift
     # Rounding preserves order, so the largest rival is the rounded largest entry.
-    rival = ((part.top * scale) * factor + shift).astype(out.dtype)
-    top = mass.astype(out.dtype)
-    out[np.arange(len(out)), state.decision] = np.where(top > rival, top, rule.next_above(rival))
+    rival = ((part.top * scale) * factor + shift).astype(out.dtype, copy=False)
+    top = mass.astype(out.dtype, copy=False)
+    tied = np.flatnonzero(top <= rival)
+    if tied.size:
+        top[tied] = rule.next_above(rival[tied])
+    columns[decision, np.arange(len(top))] = top
+    out[...] = columns.T
 
 
 def rank_block(block: CheckedBlock, levels: int) -> RankedRows:

@@ -117,11 +117,6 @@ def chosen_entries(values: Array, decision: Array, *, xp: Any) -> Array:
 
 def take_out(values: Array, decision: Array, *, xp: Any) -> tuple[Array, Array]:
     """Return each row's entry at its decision, and the row with zero in its place."""
-    if xp is np:  # indexing is faster than a mask over all entries
-        row, tail = np.arange(len(values)), values.copy()
-        entry = tail[row, decision]
-        tail[row, decision] = 0.0
-        return entry, tail
     chosen = chosen_entries(values, decision, xp=xp)
     tail = xp.where(chosen, xp.zeros_like(values), values)
     # Exactly one entry per row is chosen, so this sum does not round.
@@ -132,17 +127,22 @@ def split(values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = l
     """Split each row between its decision and the other classes."""
     xp = namespace(values) if xp is None else xp
     entry, tail = take_out(values, decision, xp=xp)
-    mass, rest = entry, row_sum(tail)
-    total = mass + rest
     boundary = xp.min(values, axis=1) == 0
+    return stabilised(entry, tail, row_sum(tail), xp.max(tail, axis=1), boundary, xp=xp)
 
-    inner_scale, inner_offset = stabilisation(total, values.shape[1], xp=xp)
+
+def stabilised(
+    entry: Array, tail: Array, rest: Array, top: Array, boundary: Array, *, xp: Any
+) -> Split:
+    """Return split rows from the entry, and the tail with its sum and its largest entry."""
+    mass, total, classes = entry, entry + rest, tail.shape[1]
+    inner_scale, inner_offset = stabilisation(total, classes, xp=xp)
     zero = xp.zeros_like(mass)
     scale = xp.where(boundary, inner_scale, tail_scale(rest, xp=xp))
     offset = xp.where(boundary, zero + inner_offset, zero)
     mass = scale * mass + offset
-    rest = scale * rest + offset * (values.shape[1] - 1)
-    return Split(entry, tail, xp.max(tail, axis=1), total, mass, rest, scale, offset, boundary)
+    rest = scale * rest + offset * (classes - 1)
+    return Split(entry, tail, top, total, mass, rest, scale, offset, boundary)
 
 
 def row_state(
@@ -179,27 +179,35 @@ def row_state(
     """
     xp = namespace(direct) if xp is None else xp
     part = split(direct, decision, xp=xp, row_sum=row_sum)
+    masses = normalised(split(original, decision, xp=xp, row_sum=row_sum))
+    return split_state(part, masses, decision, moved, reference_weight, xp=xp), part
+
+
+def split_state(
+    part: Split,
+    original: tuple[Array, Array],
+    decision: Array,
+    moved: Array,
+    reference_weight: float = 0.5,
+    *,
+    xp: Any,
+) -> RowState:
+    """Compute interval and reference of direct rows that are split already.
+
+    ``original`` holds the original masses on the decisions and their complements; only those of
+    changed rows are used.
+    """
     b, b_rest = normalised(part)
-    if xp is np:  # only changed rows need the original's masses, and they are few
-        changed = np.flatnonzero(moved)
-        p, p_rest = normalised(split(original[changed], decision[changed], xp=xp, row_sum=row_sum))
-        reference, reference_rest = b.copy(), b_rest.copy()
-        reference[changed] = mix(b[changed], p, reference_weight)
-        reference_rest[changed] = mix(b_rest[changed], p_rest, reference_weight)
-    else:
-        p, p_rest = normalised(split(original, decision, xp=xp, row_sum=row_sum))
-        reference = xp.where(moved, mix(b, p, reference_weight), b)
-        reference_rest = xp.where(moved, mix(b_rest, p_rest, reference_weight), b_rest)
-    state = RowState(
+    p, p_rest = original
+    return RowState(
         decision=decision,
         direct_mass=b,
         direct_rest=b_rest,
-        reference=reference,
-        reference_rest=reference_rest,
+        reference=xp.where(moved, mix(b, p, reference_weight), b),
+        reference_rest=xp.where(moved, mix(b_rest, p_rest, reference_weight), b_rest),
         lower=lower_of(part),
         changed=moved,
     )
-    return state, part
 
 
 def normalised(part: Split) -> tuple[Array, Array]:
@@ -238,7 +246,7 @@ def clip_to_interval(
     """
     xp = namespace(mass) if xp is None else xp
     low, high = mass < lower, rest < EPSILON
-    one = xp.ones_like(mass)
+    one = 1.0 if xp is np else xp.ones_like(mass)  # only NumPy's where takes numbers
     mass = xp.where(low, lower, xp.where(high, one * (1.0 - EPSILON), mass))
     rest = xp.where(low, 1.0 - lower, xp.where(high, one * EPSILON, rest))
     return mass, rest, low, high
@@ -249,9 +257,22 @@ def response(
 ) -> tuple[Array, Array, Array]:
     """Return the repaired mass s, its complement 1 − s, and the derivative ds/dη.
 
-    The closed form of Appendix A, arranged so that close numbers are never subtracted, with
-    the complement from the symmetry ``1 − H(g, η) = H(1 − g, −η)``, clipped to the interval
-    of Eq. (4).
+    The closed form of Appendix A, clipped to the interval of Eq. (4).
+    """
+    mass, rest, radius = interior(eta, reference, reference_rest, xp=xp)
+    slope = mass * rest / radius
+    xp = namespace(reference) if xp is None else xp
+    mass, rest, low, high = clip_to_interval(mass, rest, lower, xp=xp)
+    return mass, rest, xp.where(low | high, xp.zeros_like(mass), slope)
+
+
+def interior(
+    eta: float, reference: Array, reference_rest: Array, *, xp: Any = None
+) -> tuple[Array, Array, Array]:
+    """Return H(g, η) before clipping, its complement, and the radius of the closed form.
+
+    It is arranged so that close numbers are never subtracted, with the complement from the
+    symmetry ``1 − H(g, η) = H(1 − g, −η)``.
     """
     # A tracer's row sums differ in the last bit anyway, so it takes the plain root.
     root = _root if xp is None else xp.sqrt
@@ -275,9 +296,14 @@ def response(
             if eta >= -1.0
             else ((-eta - 1.0) + radius) / (one * (-2.0 * eta))
         )
-    slope = mass * rest / radius
-    mass, rest, low, high = clip_to_interval(mass, rest, lower, xp=xp)
-    return mass, rest, xp.where(low | high, xp.zeros_like(mass), slope)
+    return mass, rest, radius
+
+
+def repaired_mass(eta: float, state: RowState, *, xp: Any = None) -> tuple[Array, Array]:
+    """Return the repaired mass s and its complement 1 − s of each row."""
+    mass, rest, _ = interior(eta, state.reference, state.reference_rest, xp=xp)
+    mass, rest, _, _ = clip_to_interval(mass, rest, state.lower, xp=xp)
+    return mass, rest
 
 
 def shift_and_radius(
@@ -362,7 +388,7 @@ def repair_rows(
     xp
         The namespace of a tracer.
     """
-    mass, rest, _ = response(eta, state.reference, state.reference_rest, state.lower, xp=xp)
+    mass, rest = repaired_mass(eta, state, xp=xp)
     repaired = rebuild(direct, state.decision, part, mass, rest, xp=xp)
     if eta == 0.0:
         xp = namespace(direct) if xp is None else xp
