@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
 from cordcal._validation.scores import CheckedScores
-from cordcal.calibrators import Calibrator, make, register, unregister
-from cordcal.calibrators.blend import Blend, _prior, _rating, best_shares
-from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit
+from cordcal.calibrators import Calibrator, _base, isotonic, make, register, unregister
+from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating, best_shares
+from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit, cross_fit_any
 from cordcal.calibrators.temperature import TemperatureScaling
 from errors import refused
 
@@ -207,7 +209,7 @@ def test_cross_fitted_numbers_are_those_of_fold_models() -> None:
     scores, labels = rows(60)
     folds = Folds.of(scores, labels, 3, seed=0)
     original = CheckedScores.from_scores(scores, "logits")
-    held_out = cross_fit(lambda: make("vs"), original, labels, None, folds)
+    held_out = cross_fit_any(lambda: make("vs"), original, labels, None, folds)
     out = folds.number == 1
     report = make("vs").fit(scores[~out], labels[~out]).predict_proba(scores[out])
     at = np.arange(out.sum())
@@ -215,6 +217,69 @@ def test_cross_fitted_numbers_are_those_of_fold_models() -> None:
     np.testing.assert_array_equal(held_out.likelihood[out], report[at, labels[out]])
     np.testing.assert_allclose(held_out.masses.mass[out], report[at, decision], rtol=1e-14)
     np.testing.assert_allclose(held_out.masses.rest[out], 1.0 - report[at, decision], rtol=1e-9)
+
+
+def confident_rows(n: int = 1500, classes: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with saturated probabilities, some exactly tied, and some wrong predictions."""
+    scores, labels = rows(n, classes, seed=4)
+    scores = np.round(8.0 * scores, 1)
+    scores[::10] = np.round(0.2 * scores[::10])
+    return scores, labels
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("draw", [rows, confident_rows])
+@pytest.mark.parametrize("key", [*_MEMBERS, "ms", "cir", "venn-abers", "ts-tva", "platt", "hts"])
+def test_folds_near_the_fit_on_all_rows_are_as_good_as_cold_ones(
+    key: str, draw, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (_base, isotonic):
+        monkeypatch.setattr(module, "MIN_ENTRIES_TO_SHARE", 1)
+    scores, labels = draw()
+    weight = np.random.default_rng(9).integers(0, 3, len(labels)) * 1.0 if weighted else None
+    original = CheckedScores.from_scores(scores, "logits")
+    folds = Folds.of(scores, labels, 5, 0, weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # confident rows are separable for some maps
+        fitted = make(key).fit(scores, labels, sample_weight=weight)
+        near = cross_fit(fitted, original, labels, weight, folds)
+        cold = cross_fit_any(lambda: make(key), original, labels, weight, folds)
+    first, second = (np.log(np.maximum(x.likelihood, 1e-12)) for x in (near, cold))
+    assert abs(np.average(first - second, weights=weight)) < 3e-6
+    assert np.abs(near.masses.mass - cold.masses.mass).mean() < 3e-6
+
+
+def test_fits_on_all_rows_do_not_depend_on_folds() -> None:
+    scores, labels = confident_rows()
+    blend = Blend().fit(scores, labels)
+    for key, member in blend.members_.items():
+        expected = make(key).fit(scores, labels).predict_proba(scores)
+        np.testing.assert_array_equal(member.predict_proba(scores), expected)
+
+
+@pytest.mark.parametrize("draw", [rows, confident_rows])
+def test_shares_are_those_of_cold_folds(draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (_base, isotonic):
+        monkeypatch.setattr(module, "MIN_ENTRIES_TO_SHARE", 1)
+    scores, labels = draw()
+    blend = Blend().fit(scores, labels)
+    original = CheckedScores.from_scores(scores, "logits")
+    folds = Folds.of(scores, labels, 5, 0)
+    cold = np.stack(
+        [
+            cross_fit_any(partial(make, key), original, labels, None, folds).likelihood
+            for key in blend.members_
+        ]
+    )
+    mixed = -np.log(blend.weights_ @ cold).mean()
+    assert mixed == pytest.approx(blend.objective_, abs=1e-5)
+    # No other shares of the cold folds are better, up to what the pseudo-rows cost anyway.
+    sizes = np.array([make(key).size.at(scores.shape[1]) for key in blend.members_])
+    errors = float((scores.argmax(axis=1) != labels).sum())
+    prior = _prior(sizes <= 4, errors) + 5.0 * _rating(cold, np.ones(len(labels)))
+    best = best_shares(cold, np.ones(len(labels)), prior)
+    assert best.loss == pytest.approx(blend.objective_, abs=1e-5)
+    np.testing.assert_allclose(best.shares, blend.weights_, atol=1e-3)
 
 
 # The calibrator.

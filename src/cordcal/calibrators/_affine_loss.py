@@ -44,6 +44,10 @@ class AffineProblem(ABC):
 
     identity: Matrix
     value: float
+    # An approximate inverse of the Hessian; one of a similar problem may be set before a search.
+    preconditioner: Inverse | None = None
+    # Whether to build it only once, and not again as the search proceeds.
+    keeps_preconditioner = False
 
     def __init__(
         self, scores: Matrix, labels: Labels, weight: Vector | None, ridge: Matrix | None = None
@@ -239,7 +243,6 @@ class MatrixProblem(AffineProblem):
     ) -> None:
         classes = scores.shape[1]
         self.identity = np.eye(classes, classes + 1)
-        self._inverse: Inverse
         self._products_left = 0.0
         super().__init__(scores, labels, weight, ridge)
 
@@ -287,7 +290,9 @@ class MatrixProblem(AffineProblem):
         return result
 
     def refresh(self) -> None:
-        if self._products_left > 0:
+        if self.preconditioner is not None and (
+            self.keeps_preconditioner or self._products_left > 0
+        ):
             return
         classes, width = self.identity.shape
         hessian, moments = self.own_hessian(mean_score=True), self._moments()
@@ -301,10 +306,11 @@ class MatrixProblem(AffineProblem):
         else:
             fine = add(class_blocks(self._variance_blocks(), self.ridge), common_shift(self.ridge))
             self._products_left = _BASE_PRODUCTS + classes // _CLASSES_PER_PRODUCT
-        self._inverse = add(fine, coarse(hessian, self.ridge))
+        self.preconditioner = add(fine, coarse(hessian, self.ridge))
 
     def precondition(self, residual: Matrix) -> Matrix:
-        return self._inverse(residual)
+        assert self.preconditioner is not None
+        return self.preconditioner(residual)
 
     def _variance_blocks(self) -> Iterator[tuple[Matrix, Matrix]]:
         """Yield blocks of the scores with a column of ones, and their w·p(1 − p)."""

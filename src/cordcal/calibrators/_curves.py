@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,36 +120,111 @@ class _Pooled(NamedTuple):
 def _pool(x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None) -> _Pooled:
     """Pool rows of equal abscissa and runs of negative rows, and regress on these elements."""
     if weight is None:
-        ordered, hits, hit_weight = np.sort(x), x[positive], None
-    else:
-        counted = weight > 0.0
-        x, positive, weight = x[counted], positive[counted], weight[counted]
-        order = np.argsort(x, kind="stable")
-        ordered, hits, hit_weight = x[order], x[positive], weight[positive]
-        weight = weight[order]
-    start = group_starts(ordered)
-    group = np.searchsorted(start, np.searchsorted(ordered, hits), side="right") - 1
-    # An element begins at each group with a positive row, and at the group right after it.
-    with_hits = np.zeros(start.size + 1, dtype=bool)
-    with_hits[group] = True
-    first = with_hits.copy()
-    first[1:] |= with_hits[:-1]
-    first[0], first[-1] = True, True
-    first_group = np.flatnonzero(first)
-    last_group, first_group = first_group[1:] - 1, first_group[:-1]
-    element = np.searchsorted(first_group, group)
-    element_start = start[first_group]
+        return _pool_sorted(np.sort(x), x[positive])
+    counted = weight > 0.0
+    x, positive, weight = x[counted], positive[counted], weight[counted]
+    order = np.argsort(x, kind="stable")
+    return _pool_sorted(x[order], x[positive], weight[order], weight[positive])
+
+
+def _pool_sorted(
+    ordered: Vector, hits: Vector, weight: Vector | None = None, hit_weight: Vector | None = None
+) -> _Pooled:
+    """Regress on sorted abscissas; ``hits`` are those of positive rows."""
+    start, last_group = _elements(ordered, hits)
+    element = np.searchsorted(ordered[start], hits, side="right") - 1
     if weight is None:
-        mass = np.diff(element_start, append=ordered.size).astype(np.float64)
-        moment = np.add.reduceat(ordered, element_start)
+        mass = np.diff(start, append=ordered.size).astype(np.float64)
+        moment = np.add.reduceat(ordered, start)
     else:
-        mass = np.add.reduceat(weight, element_start)
-        moment = np.add.reduceat(weight * ordered, element_start)
-    target = np.bincount(element, weights=hit_weight, minlength=element_start.size) / mass
+        mass = np.add.reduceat(weight, start)
+        moment = np.add.reduceat(weight * ordered, start)
+    target = np.bincount(element, weights=hit_weight, minlength=start.size) / mass
+    return _Pooled(ordered[start], ordered[last_group], mass, moment, _isotonic(target, mass))
+
+
+def _elements(ordered: Vector, hits: Vector) -> tuple[Positions, Positions]:
+    """Return where elements of sorted abscissas begin, and where their last groups begin.
+
+    Abscissas that count as equal are a group.  A group with a positive row is an element, and so
+    are all groups between two of these.
+    """
+    start = group_starts(ordered)
+    with_hits = np.zeros(start.size + 1, dtype=bool)
+    with_hits[np.searchsorted(start, np.searchsorted(ordered, hits), side="right") - 1] = True
+    begins = with_hits.copy()
+    begins[1:] |= with_hits[:-1]
+    begins[0], begins[-1] = True, True
+    first_group = np.flatnonzero(begins)
+    return start[first_group[:-1]], start[first_group[1:] - 1]
+
+
+def _isotonic(target: Vector, mass: Vector) -> Vector:
     from scipy.optimize import isotonic_regression  # imported late: prediction needs no SciPy
 
-    level = np.asarray(isotonic_regression(target, weights=mass).x)
-    return _Pooled(ordered[element_start], ordered[start[last_group]], mass, moment, level)
+    return np.asarray(isotonic_regression(target, weights=mass).x)
+
+
+# Close values this far below every positive row do not matter.
+_FAR_BELOW = 1e-9
+
+
+class FoldCurve:
+    """Isotonic regressions of the same rows without one fold each; every fold is sorted once.
+
+    The elements of all rows are found first.  Without a fold they have smaller masses, and some
+    are empty; a regression needs no more.  If different values count as equal, which ones do
+    depends on the fold that is left out, and the other folds are merged.
+
+    Parameters
+    ----------
+    x : sequence of ndarray
+        The sorted abscissas of each fold.
+    hits : sequence of ndarray
+        The abscissas of its positive rows.
+    """
+
+    def __init__(self, x: Sequence[Vector], hits: Sequence[Vector]) -> None:
+        self._x, self._hits = x, hits
+        every = range(len(x))
+        ordered, all_hits = self._merged(every)
+        gap = np.diff(ordered)
+        relevant = ordered[1:] >= np.min(all_hits, initial=np.inf) - _FAR_BELOW
+        self._close = bool(((gap > 0.0) & (gap < _RESOLUTION) & relevant).any())
+        if self._close:
+            return
+        edges = ordered[_elements(ordered, all_hits)[0]]
+        shape = len(x), edges.size
+        self._mass, self._positive = np.empty(shape), np.empty(shape)
+        self._first, self._last = np.full(shape, np.inf), np.full(shape, -np.inf)
+        for fold in every:
+            begin = np.searchsorted(x[fold], edges)
+            end = np.append(begin[1:], x[fold].size)
+            element = np.searchsorted(edges, hits[fold], side="right") - 1
+            self._mass[fold] = end - begin
+            self._positive[fold] = np.bincount(element, minlength=edges.size)
+            filled = np.flatnonzero(end > begin)
+            self._first[fold, filled] = x[fold][begin[filled]]
+            self._last[fold, filled] = x[fold][end[filled] - 1]
+
+    def _merged(self, folds: Iterable[int]) -> tuple[Vector, Vector]:
+        """Return the sorted abscissas of several folds, and their positive rows."""
+        # A stable sort merges sorted runs.
+        x, hits = zip(*((self._x[fold], self._hits[fold]) for fold in folds), strict=True)
+        return np.sort(np.concatenate(x), kind="stable"), np.concatenate(hits)
+
+    def knots_without(self, fold: int) -> tuple[Vector, Vector]:
+        """Return the knots of the regression on all other folds, as `fit_knots` does."""
+        others = [number for number in range(len(self._x)) if number != fold]
+        if self._close:
+            pooled = _pool_sorted(*self._merged(others))
+            return _knots(pooled.first, pooled.last, pooled.level)
+        mass = self._mass[others].sum(axis=0)
+        filled = np.flatnonzero(mass)
+        first = self._first[others].min(axis=0)[filled]
+        last = self._last[others].max(axis=0)[filled]
+        target = self._positive[others].sum(axis=0)[filled] / mass[filled]
+        return _knots(first, last, _isotonic(target, mass[filled]))
 
 
 def _knots(first: Vector, last: Vector, level: Vector) -> tuple[Vector, Vector]:

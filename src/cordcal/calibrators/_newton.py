@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 # parameter is then within about 1e-7 of the optimum.
 _RELATIVE_DECREASE = 1e-15
 
+# A search near its optimum, of a fold from the fit on all rows, ends with the first step whose
+# expected decrease is below this share.  Its error is about the square, too small to evaluate.
+_NEAR_DECREASE = 1e-6
+
 # With many parameters, a step whose expected decrease is below this share is the last one.
 _MIN_DECREASE = 1e-10
 # The error of a step may cost a thousandth of that.
-_NEGLIGIBLE = 1e-13
+_NEGLIGIBLE, _NEGLIGIBLE_NEAR = 1e-13, 1e-11
 # Relative accuracy of a step: a coarser one takes more steps, a finer one only more products.
-_COARSEST, _FINEST = 0.3, 1e-3
+_COARSEST, _FINEST, _NEAR_ACCURACY = 0.3, 1e-3, 0.03
 # Armijo's condition, and the shortest step length to try.
 _ARMIJO, _MIN_LENGTH = 1e-4, 1e-10
 # Hessian products per Newton step; ten times what a well-posed problem needs.
@@ -62,6 +66,7 @@ def minimise_scalar(
     *,
     floor: float,
     max_iter: int = 100,
+    near: bool = False,
 ) -> ScalarOptimum:
     """Minimise over [low, high] by Newton steps inside a bracket that the slope's sign shrinks.
 
@@ -75,6 +80,8 @@ def minimise_scalar(
         A value at or below this ends the search: the loss is practically zero.
     max_iter : int
         The most evaluations.
+    near : bool
+        Whether the start is near the optimum, and seven digits are enough.
 
     Examples
     --------
@@ -83,6 +90,7 @@ def minimise_scalar(
     (1.0, 2)
     """
     ends = low, high
+    share = _NEAR_DECREASE if near else _RELATIVE_DECREASE
     point = min(max(start, low), high)
     for passes in range(1, max_iter + 1):
         value, slope, curvature = function(point)
@@ -91,9 +99,11 @@ def minimise_scalar(
         if point == ends[slope < 0.0] and slope != 0.0:
             return ScalarOptimum(point, value, slope, passes, False, True)
         small = slope == 0.0 or (
-            curvature > 0.0 and slope * slope <= 2.0 * _RELATIVE_DECREASE * curvature * value
+            curvature > 0.0 and slope * slope <= 2.0 * share * curvature * value
         )
         if small:
+            if near and curvature > 0.0:
+                point = min(max(point - slope / curvature, low), high)
             return ScalarOptimum(point, value, slope, passes, True, False)
         low, high = (point, high) if slope < 0.0 else (low, point)
         newton = point - slope / curvature if curvature > 0.0 else math.nan
@@ -145,9 +155,11 @@ def newton_cg(
     floor: float,
     report: Report,
     largest: float = math.inf,
+    near: bool = False,
 ) -> Optimum:
     """Minimise a convex objective by Newton steps from preconditioned conjugate gradients."""
-    previous, accuracy = math.nan, _COARSEST
+    previous, accuracy = math.nan, _NEAR_ACCURACY if near else _COARSEST
+    negligible = _NEGLIGIBLE_NEAR if near else _NEGLIGIBLE
 
     def step(theta: Matrix, gradient: Matrix) -> Matrix:
         nonlocal previous, accuracy
@@ -161,12 +173,19 @@ def newton_cg(
             accuracy = min(_COARSEST, max(_FINEST, size / previous, accuracy * accuracy))
         previous = size
         # A small step needs few correct digits.
-        enough = math.sqrt(_NEGLIGIBLE * problem.value / size) if size > 0.0 else 1.0
+        enough = math.sqrt(negligible * problem.value / size) if size > 0.0 else 1.0
         accuracy = max(accuracy, min(enough, _COARSEST))
         return _conjugate_gradients(problem, gradient, scaled, accuracy)
 
     return damped_newton(
-        problem, start, step, max_iter=max_iter, floor=floor, report=report, largest=largest
+        problem,
+        start,
+        step,
+        max_iter=max_iter,
+        floor=floor,
+        report=report,
+        largest=largest,
+        near=near,
     )
 
 
@@ -179,12 +198,13 @@ def damped_newton(
     floor: float,
     report: Report,
     largest: float = math.inf,
+    near: bool = False,
 ) -> Optimum:
     """Minimise by Newton steps with a backtracking line search.
 
     ``step_from(theta, gradient)`` returns the step.  Its expected decrease, half of the slope
-    along it, decides when to stop.  A value at or below ``floor``, or a parameter beyond
-    ``largest``, ends the search unconverged.
+    along it, decides when to stop; with ``near`` earlier, and without a last evaluation.  A value
+    at or below ``floor``, or a parameter beyond ``largest``, ends the search unconverged.
     """
     theta = start
     value, gradient = problem.evaluate(theta)
@@ -193,7 +213,9 @@ def damped_newton(
             return Optimum(theta, value, _size(gradient), iteration, False)
         step = step_from(theta, gradient)
         decrease = -0.5 * float(np.vdot(gradient, step))
-        last = decrease <= _MIN_DECREASE * value
+        last = decrease <= (_NEAR_DECREASE if near else _MIN_DECREASE) * value
+        if last and near:
+            return Optimum(theta + step, value - decrease, _size(gradient), iteration + 1, True)
         length = 1.0
         while True:
             candidate = theta + length * step

@@ -15,7 +15,12 @@ from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
 from cordcal._numeric.expressions import log, plus, softmax, times
 from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
-from cordcal.calibrators._affine_loss import AffineProblem, MatrixProblem, VectorProblem
+from cordcal.calibrators._affine_loss import (
+    AffineProblem,
+    Inverse,
+    MatrixProblem,
+    VectorProblem,
+)
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._newton import Optimum, Report, Separable, lbfgs, newton_cg, progress
 from cordcal.calibrators.temperature import (
@@ -31,6 +36,9 @@ from cordcal.calibrators.temperature import (
 # are usually almost separable and the stopping rule defines the map.
 _MAX_CONVERGED_PARAMETERS = 1000
 
+# A search for a finite optimum takes fewer steps.
+_MAX_STEPS_NEAR = 12
+
 # A diagonal weight beyond this diverges, and already amplifies rounding errors: the logarithm
 # of a float32 probability near 1 is known to 6e-8.
 _MAX_WEIGHT = 1e6
@@ -44,6 +52,11 @@ class AffineCalibrator(Calibrator):
     gradient_norm_: float
     n_iter_: int
 
+    # Parameters beyond this diverge.
+    _largest: ClassVar[float] = np.inf
+    # Built for the first fold, and used for all.
+    _preconditioner: Inverse | None = None
+
     def __init__(self, *, input: Kind = "logits", max_iter: int = 100) -> None:
         super().__init__(input=input)
         self.max_iter = max_iter
@@ -56,8 +69,26 @@ class AffineCalibrator(Calibrator):
     def _store(self, theta: Matrix) -> None:
         """Set the fitted attributes."""
 
+    @abstractmethod
+    def _theta(self) -> Matrix:
+        """Return the fitted attributes as the parameters of the problem."""
+
     def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
-        return newton_cg(problem, start, max_iter=self.max_iter, floor=VANISHED_LOSS, report=report)
+        near = self._near
+        if near is not None:
+            problem.preconditioner, problem.keeps_preconditioner = near._preconditioner, True
+        best = newton_cg(
+            problem,
+            start,
+            max_iter=self.max_iter,
+            floor=VANISHED_LOSS,
+            report=report,
+            largest=self._largest,
+            near=near is not None,
+        )
+        if near is not None:
+            near._preconditioner = problem.preconditioner
+        return best
 
     def _start(self, problem: AffineProblem) -> Matrix:
         return tempered_start(problem)
@@ -69,9 +100,12 @@ class AffineCalibrator(Calibrator):
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_positive_integer("max_iter", self.max_iter)
         problem = self._problem(scores, labels, weight)
+        if self._near is not None and not _is_near(self._near, problem):
+            self._near = None
         work = scores.size * problem.identity.shape[1]
         with progress(self.key, work, self._known_steps(problem)) as report:
-            best = self._search(problem, self._start(problem), report)
+            start = self._start(problem) if self._near is None else self._near._theta()
+            best = self._search(problem, start, report)
         self._store(best.theta)
         self.objective_, self.gradient_norm_ = best.value, best.gradient_norm
         self.n_iter_ = best.n_iter
@@ -80,6 +114,17 @@ class AffineCalibrator(Calibrator):
     def _advice(self) -> str:
         """Return what to do if the search does not converge."""
         return "raise max_iter"
+
+
+def _is_near(fitted: AffineCalibrator, problem: AffineProblem) -> bool:
+    """Return whether the optimum for a part of the rows is close to that of all rows.
+
+    An optimum at infinity is not: where the search ends depends on its start.  Then many steps
+    were needed, or a class without rows is not held back by a ridge.
+    """
+    rows_per_class = np.bincount(problem.labels, problem.weight, problem.scores.shape[1])
+    bounded = problem.ridge.all() or rows_per_class.all()
+    return bool(bounded) and fitted.n_iter_ <= _MAX_STEPS_NEAR
 
 
 def tempered_start(problem: AffineProblem) -> Matrix:
@@ -173,6 +218,9 @@ class VectorScaling(AffineCalibrator):
     def _store(self, theta: Matrix) -> None:
         self.scale_, self.bias_ = theta[0].copy(), theta[1] - theta[1].mean()
 
+    def _theta(self) -> Matrix:
+        return np.stack([self.scale_, self.bias_])
+
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         return softmax(plus(times(scores, params["scale_"], xp), params["bias_"], xp), xp)
@@ -196,6 +244,9 @@ class _MatrixCalibrator(AffineCalibrator):
 
     def _store(self, theta: Matrix) -> None:
         self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()
+
+    def _theta(self) -> Matrix:
+        return np.append(self.weight_, self.bias_[:, None], axis=1)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
@@ -355,6 +406,8 @@ class DirichletODIR(_MatrixCalibrator):
     square_work = 4.0
     reference = "Kull et al. 2019, NeurIPS"
 
+    _largest = _MAX_WEIGHT
+
     def __init__(
         self,
         *,
@@ -376,16 +429,6 @@ class DirichletODIR(_MatrixCalibrator):
             scores.shape[1], off_diagonal=self.off_diagonal, diagonal=0.0, bias=self.intercept
         )
         return MatrixProblem(scores, labels, weight, ridge)
-
-    def _search(self, problem: AffineProblem, start: Matrix, report: Report) -> Optimum:
-        return newton_cg(
-            problem,
-            start,
-            max_iter=self.max_iter,
-            floor=VANISHED_LOSS,
-            report=report,
-            largest=_MAX_WEIGHT,
-        )
 
     def _advice(self) -> str:
         diagonal = self.weight_.diagonal()
@@ -421,7 +464,8 @@ class StructuredCalibrator(AffineCalibrator):
         return problem.identity
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(cross_entropy, scores, labels, weight)
+        near = None if self._near is None else self._near.temperature_
+        best = fit_temperature(cross_entropy, scores, labels, weight, near=near)
         self.temperature_ = float(np.exp(-best.at))
         warn_about_temperature(self, best)
         rows = scores.shape[0] if weight is None else float(weight.sum())

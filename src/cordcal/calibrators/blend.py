@@ -25,6 +25,7 @@ from cordcal.calibrators.crossfit import (
     HeldOut,
     check_folds,
     cross_fit,
+    cross_fit_any,
 )
 from cordcal.calibrators.registry import calibrator_class
 from cordcal.repair.kernels import Stopwatch
@@ -458,7 +459,9 @@ def masses_held_out(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit on all rows has issued them
-            return cross_fit(new, original, truth, weight, folds, features).masses
+            if isinstance(fitted, Calibrator) and not fitted.needs_features:
+                return cross_fit(fitted, original, truth, weight, folds).masses
+            return cross_fit_any(new, original, truth, weight, folds, features).masses
     except ValueError as error:
         raise InputError(
             "labels",

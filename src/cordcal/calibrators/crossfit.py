@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_digests
-from cordcal._numeric.types import Labels, Vector
+from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
-from cordcal._validation.scores import CheckedScores, as_matrix, check_same_shape
+from cordcal._validation.scores import LOG_FLOOR, CheckedScores, as_matrix, check_same_shape
 from cordcal.calibrators._base import Calibrator
 from cordcal.calibrators.registry import make
 from cordcal.repair.kernels import Stopwatch
@@ -44,6 +44,12 @@ class HeldOut:
     def empty(cls, rows: int) -> HeldOut:
         """Allocate the arrays."""
         return cls(np.empty(rows), Masses(np.empty(rows), np.empty(rows)))
+
+    def store(self, rows: Labels, direct: Matrix, labels: Labels, decision: Labels) -> None:
+        """Store what the direct probabilities of some rows say."""
+        self.likelihood[rows] = direct[np.arange(len(rows)), labels[rows]]
+        masses = decision_masses(direct, decision[rows])
+        self.masses.mass[rows], self.masses.rest[rows] = masses.mass, masses.rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +208,30 @@ def _not_none(**arguments: Any) -> dict[str, Any]:
 
 
 def cross_fit(
+    fitted: Calibrator, original: CheckedScores, labels: Labels, weight: Vector | None, folds: Folds
+) -> HeldOut:
+    """Fit a calibrator per fold on the other rows, and apply it to the rows of the fold.
+
+    Parameters
+    ----------
+    fitted : Calibrator
+        The calibrator, fitted on all rows; the folds start from it.
+    original, labels, weight
+        The calibration rows.
+    folds : Folds
+        Which rows are held out together.
+    """
+    scores = original.in_domain(fitted.works_on, LOG_FLOOR)
+    held_out = HeldOut.empty(len(labels))
+    models = fitted._fit_folds(scores, labels, weight, folds.number, folds.count)
+    for number, model in enumerate(models):
+        test = np.flatnonzero(folds.number == number)
+        direct = model._predict_in_domain(scores[test])
+        held_out.store(test, direct, labels, original.decision)
+    return held_out
+
+
+def cross_fit_any(
     new: Callable[[], Any],
     original: CheckedScores,
     labels: Labels,
@@ -230,9 +260,7 @@ def cross_fit(
         )
         scores = original.take(test)
         direct = predict_calibrated(model, scores, _take(features, test)).astype(np.float64)
-        held_out.likelihood[test] = direct[np.arange(len(test)), labels[test]]
-        masses = decision_masses(direct, scores.decision)
-        held_out.masses.mass[test], held_out.masses.rest[test] = masses.mass, masses.rest
+        held_out.store(test, direct, labels, original.decision)
     return held_out
 
 
@@ -298,7 +326,7 @@ class FitCache:
         try:
             fit = self.fit(key)
             with _record_warnings() as caught:
-                held_out = cross_fit(self._new(key), *rows, self.folds)
+                held_out = cross_fit(fit.model, *rows, self.folds)
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
         messages = [*fit.warnings, *(str(warning.message) for warning in caught)]

@@ -83,7 +83,10 @@ class EnsembleTemperature(Calibrator):
     objective_: float
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(squared_error, scores, labels, weight, make_guide=cross_entropy)
+        near = None if self._near is None else self._near.temperature_
+        best = fit_temperature(
+            squared_error, scores, labels, weight, make_guide=cross_entropy, near=near
+        )
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
         self.weights_, self.objective_ = self._mix(scores, labels, weight)

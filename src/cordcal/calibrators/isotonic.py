@@ -8,16 +8,17 @@ predictors (``venn-abers``).  One curve for all classes: ``irm``, which keeps th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.expressions import chosen, exp, plus, shares, times
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
-from cordcal.calibrators._base import Calibrator, Size
+from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, Rows, Size
 from cordcal.calibrators._curves import (
+    FoldCurve,
     fit_centres,
     fit_knots,
     interpolate,
@@ -100,10 +101,36 @@ class IsotonicOneVsAll(Calibrator):
     knot_start_: npt.NDArray[np.int64]
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        knots = [
-            self._fit_curve(scores[:, k].copy(), labels == k, weight)
-            for k in range(scores.shape[1])
-        ]
+        self._store(
+            [
+                self._fit_curve(scores[:, k].copy(), labels == k, weight)
+                for k in range(scores.shape[1])
+            ]
+        )
+
+    def _fit_folds(
+        self, scores: Matrix, labels: Labels, weight: Vector | None, fold: Rows, count: int
+    ) -> Iterator[Self]:
+        if weight is not None or scores.size < MIN_ENTRIES_TO_SHARE:
+            yield from super()._fit_folds(scores, labels, weight, fold, count)
+            return
+        parts = [np.flatnonzero(fold == number) for number in range(count)]
+        columns = [np.ascontiguousarray(scores[rows].T) for rows in parts]
+        truth = [labels[rows] for rows in parts]
+
+        knots: list[list[tuple[Vector, Vector]]] = [[] for _ in parts]
+        for k in range(scores.shape[1]):
+            hits = [part[k][y == k] for part, y in zip(columns, truth, strict=True)]
+            curve = FoldCurve([np.sort(part[k]) for part in columns], hits)
+            for number, store in enumerate(knots):
+                store.append(curve.knots_without(number))
+        for fold_knots in knots:
+            model = self._unfitted_copy(scores.shape[1])
+            model._store(fold_knots)
+            yield model
+
+    def _store(self, knots: Sequence[tuple[Vector, Vector]]) -> None:
+        """Set the fitted attributes from the knots of each class."""
         self.knot_x_ = np.concatenate([x for x, _ in knots])
         self.knot_y_ = np.concatenate([y for _, y in knots])
         self.knot_start_ = np.cumsum([0, *(x.size for x, _ in knots)], dtype=np.int64)
@@ -174,8 +201,11 @@ class IsotonicOneVsAllTempered(IsotonicOneVsAll):
 
     temperature_: float
 
+    _fit_folds = Calibrator._fit_folds  # each fold has its own temperature
+
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(cross_entropy, scores, labels, weight)
+        near = None if self._near is None else self._near.temperature_
+        best = fit_temperature(cross_entropy, scores, labels, weight, near=near)
         self.temperature_ = math.exp(-best.at)
         warn_about_temperature(self, best)
         super()._fit(apply_temperature(scores, self.temperature_), labels, weight)
@@ -243,6 +273,8 @@ class CentredIsotonic(IsotonicOneVsAll):
     cost = "O(Kn log n)"
     reference = "Oron and Flournoy 2017"
 
+    _fit_folds = Calibrator._fit_folds
+
     def _fit_curve(
         self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
     ) -> tuple[Vector, Vector]:
@@ -301,6 +333,8 @@ class VennAbers(IsotonicOneVsAll):
     cost = "O(Kn log n)"
     reference = "Vovk et al. 2015, NeurIPS"
     most_classes = 999, "stores a curve through every row for each class, too large"
+
+    _fit_folds = Calibrator._fit_folds
 
     def _fit_curve(
         self, x: Vector, positive: npt.NDArray[np.bool_], weight: Vector | None
@@ -371,6 +405,21 @@ class IsotonicPooled(Calibrator):
         is_label[np.arange(rows), labels] = True
         entry_weight = None if weight is None else np.repeat(weight, classes)
         self.knot_x_, self.knot_y_ = fit_knots(scores.ravel(), is_label.ravel(), entry_weight)
+
+    def _fit_folds(
+        self, scores: Matrix, labels: Labels, weight: Vector | None, fold: Rows, count: int
+    ) -> Iterator[Self]:
+        if weight is not None or scores.size < MIN_ENTRIES_TO_SHARE:
+            yield from super()._fit_folds(scores, labels, weight, fold, count)
+            return
+        parts = [np.flatnonzero(fold == number) for number in range(count)]
+        ordered = [np.sort(scores[rows], axis=None) for rows in parts]
+        hits = [scores[rows, labels[rows]] for rows in parts]
+        curve = FoldCurve(ordered, hits)
+        for number in range(count):
+            model = self._unfitted_copy(scores.shape[1])
+            model.knot_x_, model.knot_y_ = curve.knots_without(number)
+            yield model
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}

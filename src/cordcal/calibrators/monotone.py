@@ -126,7 +126,8 @@ class MonotoneMap(Calibrator):
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
         check_positive_integer("max_iter", self.max_iter)
-        self.unit_ = logit_unit(scores, weight)
+        near = self._near
+        self.unit_ = logit_unit(scores, weight) if near is None else near.unit_
         scores /= self.unit_
         with progress(self.key, scores.size) as report:
             problem, best = fit_slopes(
@@ -136,6 +137,7 @@ class MonotoneMap(Calibrator):
                 smoothness=self.smoothness,
                 max_iter=self.max_iter,
                 report=report,
+                near=None if near is None else (near.knots_, near.slopes_),
             )
         self.knots_, self.slopes_ = problem.knots, best.theta
         self.objective_, self.n_iter_ = best.value, best.n_iter
@@ -163,23 +165,40 @@ def fit_slopes(
     smoothness: float,
     max_iter: int,
     report: Report,
+    near: tuple[Vector, Vector] | None = None,
 ) -> tuple[MonotoneProblem, Optimum]:
-    """Return the slopes of least penalised cross-entropy; ``shifted`` is overwritten."""
-    log_slope = fit_temperature(cross_entropy, *subsample(shifted, labels, weight)).at
+    """Return the slopes of least penalised cross-entropy; ``shifted`` is overwritten.
+
+    ``near`` has the knots and slopes of a fit that includes these rows.
+    """
     min_slope = _MIN_SLOPE * min(1.0, _WIDE_SPAN / logit_span(shifted, weight))
+    slope = 1.0
+    if near is None:
+        # Saturated scores have no gradient: start with a slope of at most 1.
+        log_slope = fit_temperature(cross_entropy, *subsample(shifted, labels, weight)).at
+        slope = math.exp(min(log_slope, 0.0))
     to_log_probabilities(shifted)
     problem = MonotoneProblem(shifted, labels, weight, smoothness, min_slope)
-    # Saturated scores have no gradient: start with a slope of at most 1.
-    start = max(math.exp(min(log_slope, 0.0)), min_slope)
+    knots = problem.knots
+    start = np.full(knots.size, slope) if near is None else _mean_slopes(*near, knots)
     best = damped_newton(
         problem,
-        np.full(problem.knots.size, start),
+        np.maximum(start, min_slope),
         problem.step,
         max_iter=max_iter,
         floor=VANISHED_LOSS,
         report=report,
+        near=near is not None,
     )
     return problem, best
+
+
+def _mean_slopes(knots: Vector, slopes: Vector, new_knots: Vector) -> Vector:
+    """Return a map's mean slopes between other knots."""
+    values = np.append(0.0, np.cumsum(slopes[1:] * np.diff(knots)))
+    at_new = np.interp(new_knots, knots, values)
+    at_new += slopes[0] * np.minimum(new_knots - knots[0], 0.0)
+    return np.append(slopes[0], np.diff(at_new) / np.diff(new_knots))
 
 
 def to_log_probabilities(shifted: Matrix) -> None:

@@ -101,7 +101,8 @@ class TemperatureScaling(Calibrator):
     n_iter_: int
 
     def _fit(self, scores: Matrix, labels: Labels, weight: Vector | None) -> None:
-        best = fit_temperature(self._objective, scores, labels, weight)
+        near = None if self._near is None else self._near.temperature_
+        best = fit_temperature(self._objective, scores, labels, weight, near=near)
         self.temperature_ = math.exp(-best.at)
         self.objective_ = best.value
         self.n_iter_ = best.passes
@@ -193,12 +194,18 @@ def fit_temperature(
     weight: Vector | None,
     *,
     make_guide: ObjectiveFactory | None = None,
+    near: float | None = None,
 ) -> ScalarOptimum:
     """Minimise over log(1/T), first on a subsample of the rows, then from there on all rows.
 
     For an objective that is flat far from its minimum, ``make_guide`` makes another one that
-    gives the starting point.
+    gives the starting point.  ``near`` is the temperature of a fit that includes these rows; the
+    search starts there and stops at seven digits.
     """
+    if near is not None:
+        start = -math.log(near)
+        objective = make_objective(shifted, labels, weight)
+        return _minimise(objective, start, start, near=True)
     sample = subsample(shifted, labels, weight)
     middle = start = -math.log(logit_unit(shifted, weight))
     if make_guide is not None or sample[0].shape[0] < shifted.shape[0]:
@@ -208,9 +215,11 @@ def fit_temperature(
     return _minimise(make_objective(shifted, labels, weight), start, middle)
 
 
-def _minimise(objective: Objective, start: float, middle: float) -> ScalarOptimum:
+def _minimise(
+    objective: Objective, start: float, middle: float, *, near: bool = False
+) -> ScalarOptimum:
     low, high = middle - LOG_SCALE_RADIUS, middle + LOG_SCALE_RADIUS
-    return minimise_scalar(objective, start, low, high, floor=VANISHED_LOSS)
+    return minimise_scalar(objective, start, low, high, floor=VANISHED_LOSS, near=near)
 
 
 def logit_span(shifted: Matrix, weight: Vector | None) -> float:
@@ -225,7 +234,10 @@ def logit_span(shifted: Matrix, weight: Vector | None) -> float:
     """
     selected = slice(None, None, max(1, shifted.size // _SUBSAMPLE_ENTRIES))
     rows = shifted[selected] if weight is None else shifted[selected][weight[selected] > 0.0]
-    lowest = np.where(rows > LOWEST_SHIFTED, rows, 0.0).min(axis=1, initial=0.0)
+    lowest = rows.min(axis=1, initial=0.0)
+    masked = np.flatnonzero(lowest <= LOWEST_SHIFTED)
+    some = rows[masked]
+    lowest[masked] = np.where(some > LOWEST_SHIFTED, some, 0.0).min(axis=1, initial=0.0)
     spans = -lowest[lowest < 0.0]
     return float(np.median(spans)) if spans.size else 1.0
 
