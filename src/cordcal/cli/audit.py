@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
-from cordcal.cli._files import check_report
+from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import open_pair
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
@@ -100,7 +101,7 @@ def audit(
     else:
         show(result.audit, wide=wide)
         if report is not None:
-            echo(f"report: {report}")
+            echo(f"Report  {report}")
     if strict and result.audit.concerns:
         raise typer.Exit(1)
 
@@ -116,6 +117,8 @@ def _write_report(
         fingerprint=result.fingerprint,
         class_names=names,
     )
+    paths = [path for path in (original, direct) if Path(path).is_file()]
+    data = replace(data, files=tuple(map(file_digest, paths)))
     source = f"{Path(original).name} against {Path(direct).name}"
     write_html(data, report, title=TITLE, source=source, overwrite=force)
 

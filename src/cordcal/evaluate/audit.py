@@ -24,7 +24,7 @@ from cordcal._validation.names import (
     integer_column_names,
 )
 from cordcal._validation.scores import as_matrix, check_same_shape
-from cordcal.evaluate.audit_result import Audit, GroupChanges, MeasureComparison
+from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.caveats import Caveat, audit_caveats
 from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
 from cordcal.evaluate.fingerprint import Fingerprint
@@ -37,9 +37,9 @@ from cordcal.metrics.stream import require_rows
 from cordcal.metrics.summary import MeasuredProbabilities, MetricsStream
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
-from cordcal.report.data import ChangedRow, Pictures
+from cordcal.report.data import ChangedRow, GroupChanges, MeasureComparison, Pictures
 
-__all__ = ["Audit", "ChangedRow", "GroupChanges", "MeasureComparison", "audit"]
+__all__ = ["Audit", "audit"]
 
 # Bands of the original confidence, finer near 1, where changes are rare.
 _BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)

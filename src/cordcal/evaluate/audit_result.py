@@ -1,9 +1,9 @@
-"""The result of an audit: frozen records, their interpretation, and their tables."""
+"""The result of an audit, and its interpretation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -12,77 +12,21 @@ import numpy as np
 from cordcal._errors import InputError
 from cordcal.evaluate.caveats import Caveat
 from cordcal.metrics import METRICS, DecisionChanges, Reliability, TopkChanges
-from cordcal.report import tables
-from cordcal.report.data import ChangedRow, Entry, Interval, Json, Pictures, ReportData
-from cordcal.report.terminal import Column, FittingTable
+from cordcal.report import audit_tables, tables
+from cordcal.report.data import (
+    ChangedRow,
+    Entry,
+    GroupChanges,
+    Interval,
+    Json,
+    MeasureComparison,
+    Pictures,
+    ReportData,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
-
-# Smaller differences between metrics are rounding.
-_ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class GroupChanges:
-    """Changed predictions within one group of rows: a class, or a band of confidence.
-
-    Attributes
-    ----------
-    group : str
-        The predicted class, or the band of its confidence.
-    changes : DecisionChanges
-        What the direct probabilities change in these rows.
-    """
-
-    group: str
-    changes: DecisionChanges
-
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return {"group": self.group, **self.changes.to_dict()}
-
-
-@dataclass(frozen=True)
-class MeasureComparison:
-    """One metric of original, direct and repaired probabilities.
-
-    Attributes
-    ----------
-    measure : str
-        Its name in `cordcal.metrics`.
-    original, direct, repaired : float
-        Its values.
-    difference : float
-        Repaired minus direct.
-    low, high : float or None
-        Paired bootstrap interval of the difference; None for classwise ECE, which is not
-        resampled.
-    """
-
-    measure: str
-    original: float
-    direct: float
-    repaired: float
-    difference: float
-    low: float | None
-    high: float | None
-
-    @property
-    def verdict(self) -> str:
-        """``better``, ``worse``, ``same`` or ``unclear``: repaired compared with direct."""
-        ends = (self.difference, self.low or 0.0, self.high or 0.0)
-        if max(map(abs, ends)) <= _ROUNDING:
-            return "same"
-        if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
-            return "unclear"
-        rises = self.low > 0.0
-        return "worse" if rises == METRICS[self.measure].lower_is_better else "better"
-
-    def to_dict(self) -> Json:
-        """Return the record as plain Python values."""
-        return {**asdict(self), "verdict": self.verdict}
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,80 +292,22 @@ class Audit:
         )
 
     def _repr_html_(self) -> str:
-        text = f"<p>{escape(self.interpret())}</p>"
-        return text + tables.html(self._page_table()) if self.measures else text
+        text = "".join(f"<p>{escape(line)}</p>" for line in self.interpret().splitlines())
+        return text + tables.html(self._measures_table()) if self.measures else text
 
-    def _page_table(self) -> tables.Table:
-        """Return the metrics as a table for a page."""
-        rows = []
-        for values in self.measures:
-            metric = METRICS[values.measure]
-            change = metric.write(values.difference, signed=True)
-            if values.low is not None and values.high is not None:
-                low, high = (metric.write(end, signed=True) for end in (values.low, values.high))
-                change = f"{change} [{low}, {high}]"
-            outputs = (values.original, values.direct, values.repaired)
-            cells = [metric.axis, *map(metric.write, outputs), change]
-            rows.append(tuple((tables.Part(cell),) for cell in cells))
-        header = ("", "Original", "Direct", "Repaired", "Change, repaired − direct")
+    def _measures_table(self) -> tables.Table:
         caption = f"{self.n:,} rows, {self.n_classes} classes; {self.level:.0%} intervals."
-        return tables.Table("audit", caption, header, tuple(rows))
+        return audit_tables.measures_table(self.measures, self.level, caption)
 
     def __rich__(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
+        from cordcal.report.terminal import audit_view
 
-        from cordcal.report.terminal import caveats_text
-
-        caveats = caveats_text(caveat.sentence for caveat in self.concerns)
-        parts: list[RenderableType] = [*caveats, Text("\n".join(self._sentences()))]
-        if self.measures:
-            parts += ["", self._measures_table()]
+        shown = [self._measures_table()] if self.measures else []
         if self.changes.n_changed:
-            parts += ["", self._groups_table("original confidence", self.by_confidence)]
             worst = sorted(self.by_class, key=lambda group: -group.changes.n_changed)[:10]
-            parts += ["", self._groups_table("original prediction", worst)]
-        return Group(*parts)
-
-    def _measures_table(self) -> FittingTable:
-        table = FittingTable(
-            [
-                Column("metric", text=True),
-                Column("original", drop=1),
-                Column("direct"),
-                Column("repaired"),
-                Column("change", drop=2),
-                Column(f"{self.level:.0%} interval", drop=3),
-            ],
-            title="Metrics (change: repaired − direct)",
-        )
-        for values in self.measures:
-            table.add(
-                METRICS[values.measure].short,
-                *(f"{value:.5f}" for value in (values.original, values.direct, values.repaired)),
-                f"{values.difference:+z.5f}",
-                "–" if values.low is None else f"[{values.low:+z.5f}, {values.high:+z.5f}]",
-            )
-        return table
-
-    def _groups_table(self, heading: str, groups: Sequence[GroupChanges]) -> FittingTable:
-        labelled = self.changes.delta_accuracy is not None
-        parts = [Column(name, drop=1) for name in (("C⁺", "C⁻", "C⁰") if labelled else ())]
-        counts = [Column("rows", drop=2), Column("changed"), Column("share")]
-        table = FittingTable(
-            [Column(heading, text=True), *counts, *parts], title=f"Changes by {heading}"
-        )
-        for group in groups:
-            changes = group.changes
-            kinds = (changes.n_gained, changes.n_lost, changes.n_neutral) if labelled else ()
-            table.add(
-                group.group,
-                f"{changes.n:,}",
-                f"{changes.n_changed:,}",
-                f"{changes.tpcr:.2%}",
-                *(f"{count:,}" for count in kinds),
-            )
-        return table
+            shown.append(audit_tables.changes_table("original confidence", self.by_confidence))
+            shown.append(audit_tables.changes_table("original prediction", worst))
+        return audit_view(self.concerns, self._sentences(), shown)
 
 
 def _describe_measure(values: MeasureComparison) -> str:

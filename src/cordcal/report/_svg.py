@@ -20,6 +20,8 @@ _LOG_RATIO = 8.0
 _FENCE = 3.0
 # Approximate width of a character and height of a line in a label.
 _CHARACTER, _LINE = 6.5, 12
+# A label that is more lines away from its point has a line to it.
+_FAR = 1.5
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,11 @@ def _around(across: float, down: float, wide: float) -> Iterator[tuple[float, fl
         yield across - 9 - wide, down + step * _LINE
     yield across - wide / 2, down + 1.2 * _LINE
     yield across - wide / 2, down - 1.2 * _LINE
+    # Further away, with a line to the point.
+    for step in range(4, 15):
+        for sign in (1, -1):
+            yield across + 24, down + sign * step * _LINE
+            yield across - 24 - wide, down + sign * step * _LINE
 
 
 def _through(places: Sequence[tuple[float, float]]) -> str:
@@ -205,6 +212,9 @@ class Drawing:
                 if self._holds(box) and not any(_meet(box, other) for other in taken):
                     taken.append(box)
                     self._text(left, middle + 3.5, text, "label")
+                    if abs(middle - down) > _FAR * _LINE:
+                        near = left if left > across else left + wide
+                        self._line((across, down), (round(near, 1), round(middle, 1)), "leader")
                     break
 
     def _holds(self, box: Box) -> bool:

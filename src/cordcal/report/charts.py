@@ -304,8 +304,8 @@ def metric_versus_tpcr(data: ReportData, measure: str) -> Markup:
     rows = data.rows()
     values = [(_percent_changed(row), row.measures[measure]) for row in rows]
     y = Axis.robust(spec.axis, [spec.scale * value for _, value in values])
-    changed = Axis.robust("", [share for share, _ in values])
-    widest = max(changed.pinned(share) for share, _ in values) or 1.0
+    shares = [share for share, _ in values if share > 0.0] or [0.0]
+    widest = max(map(Axis.robust("", shares).pinned, shares)) or 1.0
     x = Axis("predictions changed (TPCR, %)", -0.04 * widest, 1.06 * widest)
     # Three are side by side, drawn at their displayed width so that text keeps its size.
     drawing = Drawing(x, y, width=330, height=310)

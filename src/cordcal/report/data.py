@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cordcal._numeric.types import Classes
 from cordcal._validation.caveats import Caveat
-from cordcal.metrics import DecisionChanges, Reliability
+from cordcal.metrics import METRICS, DecisionChanges, Reliability
 from cordcal.metrics.binned import BINS, ClassBins
 
 Measures = Mapping[str, float]
@@ -32,6 +32,8 @@ Json = dict[str, object]
 
 # Means of float64 rows agree to about this; no metric is shown with more digits.
 _ROUNDING = 1e-9
+# Smaller differences between metrics of the same rows are rounding.
+_SAME = 1e-12
 # With fewer rows, a metric is mostly noise.
 MIN_ROWS_PER_GROUP = 30
 # Up to this many classes, each has its own diagram for every calibrator.
@@ -109,6 +111,67 @@ class ConstraintCost:
     def to_dict(self) -> dict[str, float | None]:
         """Return the record as plain Python values."""
         return {**asdict(self), "cost": self.cost}
+
+
+@dataclass(frozen=True)
+class GroupChanges:
+    """Changed predictions within one group of rows: a class, or a band of confidence.
+
+    Attributes
+    ----------
+    group : str
+        The predicted class, or the band of its confidence.
+    changes : DecisionChanges
+        What the direct probabilities change in these rows.
+    """
+
+    group: str
+    changes: DecisionChanges
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return {"group": self.group, **self.changes.to_dict()}
+
+
+@dataclass(frozen=True)
+class MeasureComparison:
+    """One metric of original, direct and repaired probabilities.
+
+    Attributes
+    ----------
+    measure : str
+        Its name in `cordcal.metrics`.
+    original, direct, repaired : float
+        Its values.
+    difference : float
+        Repaired minus direct.
+    low, high : float or None
+        Paired bootstrap interval of the difference; None for classwise ECE, which is not
+        resampled.
+    """
+
+    measure: str
+    original: float
+    direct: float
+    repaired: float
+    difference: float
+    low: float | None
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse``, ``same`` or ``unclear``: repaired compared with direct."""
+        ends = (self.difference, self.low or 0.0, self.high or 0.0)
+        if max(map(abs, ends)) <= _SAME:
+            return "same"
+        if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
+            return "unclear"
+        rises = self.low > 0.0
+        return "worse" if rises == METRICS[self.measure].lower_is_better else "better"
+
+    def to_dict(self) -> Json:
+        """Return the record as plain Python values."""
+        return {**asdict(self), "verdict": self.verdict}
 
 
 @dataclass(frozen=True)

@@ -359,7 +359,10 @@ def _detail_values(data: ReportData) -> Mapping[str, object]:
         for entry in entries
     }
     return {
-        "changing": [entry for entry in entries if entry.changes.n_changed],
+        "changing": sorted(
+            (entry for entry in entries if entry.changes.n_changed),
+            key=lambda entry: -entry.changes.tpcr,
+        ),
         "preserving": [entry.key for entry in entries if not entry.changes.n_changed],
         "rows_shown": max(_MIN_EACH, _MAX_ROWS // max(len(entries), 1)),
         "classes_shown": max(_MIN_EACH, _MAX_CLASSES // max(len(entries), 1)),

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cordcal._validation.caveats import Caveat
 from cordcal.metrics import METRICS
+from cordcal.report import tables
 from cordcal.report.columns import columns, option_name, sorted_rows
 from cordcal.report.data import ORIGINAL, Measures, OutputRow, ReportData
 
@@ -136,6 +138,42 @@ class FittingTable:
                 end_section=number in self._sections,
             )
         return table
+
+
+def audit_view(
+    concerns: Sequence[Caveat], sentences: Sequence[str], tables: Sequence[tables.Table]
+) -> RenderableType:
+    """Return an audit for a terminal: the answer first, then its tables.
+
+    Parameters
+    ----------
+    concerns : sequence of Caveat
+        Reasons to doubt it.
+    sentences : sequence of str
+        What it shows, the most important first.
+    tables : sequence of Table
+        Its tables.
+    """
+    from rich.console import Group
+
+    parts = [*caveats_text(caveat.sentence for caveat in concerns), Bullets(sentences)]
+    for table in tables:
+        parts += ["", _fitting(table)]
+    return Group(*parts)
+
+
+def _fitting(table: tables.Table) -> FittingTable:
+    """Return a table of a document for a terminal, its last columns dropped first."""
+    last = len(table.header) - 1
+    columns = [
+        # The first column names the row, and one number must stay.
+        Column(heading, text=not place, drop=0 if place < 2 else last - place + 1)
+        for place, heading in enumerate(table.header)
+    ]
+    fitting = FittingTable(columns, caption=table.caption)
+    for row in table.rows:
+        fitting.add(*(" / ".join(part.text for part in entry) for entry in row))
+    return fitting
 
 
 def _stacked(heading: str) -> str:
