@@ -20,6 +20,7 @@ KINDS = {
     "indices": "calls with pandas indices and masks",
     "headings": "CSV files with odd headings, quotes and line ends",
     "parts": "parts with differing schemas and orders",
+    "answers": "damaged answers of language models",
 }
 """Each kind's module, and what it counts; new ones at the end, as places are seeds."""
 

@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 FIRST = {
     "rows": 12, "files": 40, "models": 25, "names": 5, "kills": 2, "races": 2,
     "rankings": 8, "lifts": 12, "libraries": 6, "workers": 1, "encodings": 3, "streams": 4,
-    "indices": 12, "headings": 30, "parts": 12,
+    "indices": 12, "headings": 30, "parts": 12, "answers": 8,
 }  # fmt: skip
 TRIALS = [(kind, number) for kind in KINDS for number in range(FIRST[kind])]
 

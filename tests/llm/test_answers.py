@@ -326,11 +326,18 @@ def test_tokens_are_texts_or_letters_but_not_both(tmp_path: Path) -> None:
 
 
 def test_options_that_count_as_one_token_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, chat({"a": -0.5, "A": -1.5}))
+    path = written(tmp_path, chat({"a": -0.5, "A": -1.5, " A": -3.0}))
     with refused(rows=[0], naming=["'a'", "'A'"], option="variants"):
         read_answers(path, options=["a", "A"])
     answers = read_answers(path, options=["a", "A"], variants="exact")
     assert answers.scores.tolist() == [[-0.5, -1.5]]
+    # Names that are exactly those of the options need no rule: write_answers writes them so.
+    stated = {"options": ["a", "A"], "repaired": {"A": 0.75, "a": 0.25}}
+    answers = read_answers(written(tmp_path, stated), key="repaired")
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.25, 0.75]])
+    same = {"options": ["no", "no"], "repaired": {"A": 0.75, "B": 0.25}}
+    answers = read_answers(written(tmp_path, same), key="repaired")
+    np.testing.assert_allclose(np.exp(answers.scores), [[0.75, 0.25]])
 
 
 @pytest.mark.parametrize(

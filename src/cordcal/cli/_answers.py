@@ -152,11 +152,16 @@ def read_checked_answers(path: str, original: str, inputs: InputOptions) -> tupl
     from cordcal.llm.answers import match_questions
 
     checked = read_answer_file(path, inputs, role="repaired")
-    label_use: LabelUse = "optional" if checked.labels is None else "ignored"
-    answers = read_answer_file(
-        original, inputs.answers_only(), role="original", label_use=label_use, on_error="skip"
+    label_uses: list[LabelUse] = (
+        ["ignored"] if checked.labels is not None else ["optional", "ignored"]
     )
-    match = match_questions(answers, checked, join=inputs.join)
+    for label_use in label_uses:  # a question with an invalid right answer is still a question
+        answers = read_answer_file(
+            original, inputs.answers_only(), role="original", label_use=label_use, on_error="skip"
+        )
+        match = match_questions(answers, checked, join=inputs.join)
+        if not match.only_second:
+            break
     if match.only_second:
         raise match.error(path, original, match.only_second)
     missing = len(answers) + len(answers.skipped) - len(checked)

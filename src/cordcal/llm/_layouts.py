@@ -36,16 +36,16 @@ _MAX_INT = int(sys.float_info.max)
 
 
 def letters_for(options: Sequence[str]) -> tuple[str, ...]:
-    """Return the letters that may stand for options; none if they are single characters already.
+    """Return the letters that may stand for options; none if they are short names already.
 
     Examples
     --------
     >>> letters_for(["a cat", "a dog"]), letters_for(["Y", "N"])
     (('A', 'B'), ())
     """
-    if all(len(option) == 1 for option in options):
+    if all(len(option) == 1 for option in options) and len(set(options)) == len(options):
         return ()
-    return tuple(LETTERS[: len(options)])
+    return option_letters(len(options))
 
 
 def option_letters(count: int) -> tuple[str, ...]:

@@ -341,29 +341,39 @@ def _match_tokens(
 
     A reply gives its answer as one or the other; the reading with more probability is right.
     """
-    forms: dict[str, int] = {}
-    for index, option in enumerate(options):
-        other = forms.setdefault(read.form(option), index)
-        if other != index:
-            raise read.error(
-                row,
-                "has two options that count as one token",
-                "pass {option}, or give the options different names",
-                detail=f"has the options {options[other]!r} and {option!r}, which count as one",
-                option=("variants", "exact"),
-            )
-    letters = {read.form(letter): index for index, letter in enumerate(letters_for(options))}
-    readings = [
-        {token: names[read.form(token)] for token in values if read.form(token) in names}
-        for names in (forms, letters)
-    ]
+    exact = {option: index for index, option in enumerate(options)}
+    if len(exact) == len(options) and exact.keys() == values.keys():  # as write_answers writes them
+        return exact
+    by_text = _match_forms(values, options, read)
+    by_letter = _match_forms(values, letters_for(options), read)
 
     def mass(reading: Mapping[str, int]) -> float:
         return math.fsum(
             values[token] if kind == "stated" else math.exp(values[token]) for token in reading
         )
 
-    return max(readings, key=mass)  # the first of two equals: the texts
+    if mass(by_letter) > mass(by_text):
+        return by_letter
+    firsts: dict[str, int] = {}
+    for index, option in enumerate(options):
+        first = firsts.setdefault(read.form(option), index)
+        if first != index:
+            raise read.error(
+                row,
+                "has two options that count as one token",
+                "pass {option}, or give the options different names",
+                detail=f"has the options {options[first]!r} and {option!r}, which count as one "
+                "token",
+                option=("variants", "exact"),
+            )
+    return by_text
+
+
+def _match_forms(
+    values: Mapping[str, float], names: Sequence[str], read: ReadOptions
+) -> dict[str, int]:
+    by_form = {read.form(name): index for index, name in enumerate(names)}
+    return {token: by_form[read.form(token)] for token in values if read.form(token) in by_form}
 
 
 def _log_sum_exp(values: Sequence[float]) -> float:

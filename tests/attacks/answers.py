@@ -1,0 +1,154 @@
+"""Damaged answers of language models: a sentence or a result, and no answer changed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from attacks.promises import Rng, command, hold, untouched
+from cordcal.llm import read_answers
+
+OPTIONS = ("A", "B", "C", "D")
+TEXTS = ("yes", "no", "Reykjavík", "はい")
+LINES = 30
+# What a field may hold by mistake.
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, 1, -1, 2.5, 10**400, 1e308, -1e308, -9999.0),
+    *(float("nan"), float("inf"), float("-inf")),
+    *("", "A", "yes", "-1.5", "nan", "-inf", "1_0", "9" * 5000, "\x00\x1b[2J", "[0, 1]", "１"),
+    *([], [[]], {}, {"A": 1}, ["A", "B"], ["A", "A"], [1, 2], [["-1.0", "False"]]),
+)
+
+
+def trial(rng: Rng, folder: Path) -> int:
+    """Damage some lines of a file and give it to a command that reads answers."""
+    layout = (chat, batch, completion, harness, plain)[int(rng.integers(5))]
+    lines = [layout(rng, row) for row in range(LINES)]
+    answers = folder / "answers.jsonl"
+    write(answers, lines)
+    model = folder / "model.safetensors"
+    fitted = command("fit", answers, "--answers", "--calibrator", "ts", "--output", model)
+    hold(fitted.code == 0, f"sound answers are refused: {fitted.err}")
+    for row in rng.integers(LINES, size=int(rng.integers(1, 5))).tolist():
+        lines[row] = damaged(lines[row], rng)
+    write(answers, lines)
+    skip = ("--on-error", "skip") if rng.random() < 0.7 else ()
+    output = folder / "out.jsonl"
+    with untouched(folder, output.name, "fitted.safetensors"):
+        command("info", answers)
+        fit = ("fit", answers, "--answers", "--calibrator", "ts", *skip)
+        command(*fit, "--output", folder / "fitted.safetensors")
+        done = command("apply", model, answers, "--answers", "--output", output, *skip)
+        hold(output.exists() == (done.code == 0), "an output and an error, or neither")
+        if done.code == 0:
+            check_kept(output)
+            # A damaged right answer does not matter here, so none is read.
+            pair = ("check", output, "--answers", "--original", answers, "--max", "tpcr=0")
+            checked = command(*pair, "--labels-column", "no such field")
+            hold(checked.code == 0, f"an answer was changed: {checked.err}")
+    return LINES
+
+
+def check_kept(output: Path) -> None:
+    """Ask that the largest of the written probabilities is the answer, by a reading of its own."""
+    original = read_answers(output, label_use="ignored")
+    for scores, options, line in zip(
+        original.scores, original.options, original.lines, strict=True
+    ):
+        written = list(line["repaired"].values())
+        hold(len(written) == len(options), "probabilities of other options")
+        hold(math.isclose(math.fsum(written), 1.0, abs_tol=1e-6), "probabilities sum to one")
+        hold(written.index(max(written)) == int(scores.argmax()), "an answer was changed")
+
+
+def write(path: Path, lines: list[Any]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def top_tokens(rng: Rng) -> list[dict[str, object]]:
+    logprobs = (-3.0 * rng.random(4)).tolist()
+    tokens = sorted(zip(OPTIONS, logprobs, strict=True), key=lambda token: -token[1])
+    listed: list[dict[str, object]] = [
+        {"token": name, "logprob": value - 2.0} for name, value in tokens
+    ]
+    return listed[: int(rng.integers(2, 5))]
+
+
+def chat(rng: Rng, row: int) -> dict[str, Any]:
+    listed = top_tokens(rng)
+    content = [{**listed[0], "top_logprobs": listed}]
+    return {
+        "id": f"q{row}",
+        "choices": [{"message": {}, "logprobs": {"content": content}}],
+        "options": list(OPTIONS),
+        "answer": OPTIONS[row % 4],
+    }
+
+
+def batch(rng: Rng, row: int) -> dict[str, Any]:
+    reply = chat(rng, row)
+    body = {"choices": reply.pop("choices")}
+    return {**reply, "custom_id": f"q{row}", "response": {"status_code": 200, "body": body}}
+
+
+def completion(rng: Rng, row: int) -> dict[str, Any]:
+    reply = chat(rng, row)
+    listed = {str(token["token"]): token["logprob"] for token in top_tokens(rng)}
+    logprobs = {"tokens": list(listed)[:1], "top_logprobs": [listed]}
+    return {**reply, "choices": [{"text": "", "logprobs": logprobs}]}
+
+
+def harness(rng: Rng, row: int) -> dict[str, Any]:
+    pairs = [[str(-9.0 * value), "False"] for value in rng.random(4).tolist()]
+    return {
+        "doc_id": row,
+        "doc": {"choices": list(TEXTS)},
+        "target": str(row % 4),
+        "arguments": {
+            f"gen_args_{index}": {"arg_0": "Question", "arg_1": f" {text}"}
+            for index, text in enumerate(TEXTS)
+        },
+        "resps": [[pair] for pair in pairs],
+        "filtered_resps": pairs,
+        "acc": 1.0,
+    }
+
+
+def plain(rng: Rng, row: int) -> dict[str, Any]:
+    logprobs = dict(zip(TEXTS, (-60.0 * rng.random(4)).tolist(), strict=True))
+    return {
+        "id": row,
+        "option_logprobs": logprobs,
+        "options": list(TEXTS),
+        "answer": TEXTS[row % 4],
+    }
+
+
+def damaged(line: dict[str, Any], rng: Rng) -> Any:
+    """Return a line with some values deleted, doubled or replaced."""
+    line = copy.deepcopy(line)
+    for _ in range(int(rng.integers(1, 4))):
+        places = list(containers(line))
+        container, key = places[int(rng.integers(len(places)))]
+        match int(rng.integers(4)):
+            case 0:
+                del container[key]
+            case 1 if isinstance(container, list):
+                container.append(copy.deepcopy(container[key]))
+            case _:
+                container[key] = copy.deepcopy(VALUES[int(rng.integers(len(VALUES)))])
+        if not line:
+            break
+    return line
+
+
+def containers(value: Any) -> Any:
+    """Yield every list and mapping within a value, with each of its keys."""
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from containers(value[key])
