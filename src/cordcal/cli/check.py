@@ -16,7 +16,7 @@ from cordcal._validation.names import class_order
 from cordcal.cli._answers import read_checked_answers
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
-from cordcal.cli._files import check_output, check_suffix, file_digest
+from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
 from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed_scores, read_scores
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
@@ -27,6 +27,7 @@ from cordcal.cli._options import (
     InputOption,
     InputOptions,
     JsonOption,
+    ReportOption,
     with_input_options,
 )
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.baseline import Baseline
     from cordcal.evaluate.gates import Checked, Gate
     from cordcal.files import Scores
+    from cordcal.report.data import FileDigest
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "not evaluated": 2}
 _SIGNS = {"passed": "✓", "failed": "✗", "not evaluated": "?"}
@@ -104,6 +106,7 @@ def check(
             help="Print the lowest confidence above which at most this share is wrong: 1% or 0.01.",
         ),
     ] = None,
+    report: ReportOption = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write the results as JUnit XML.")
     ] = None,
@@ -119,6 +122,8 @@ def check(
     if write_baseline is not None:
         check_suffix(write_baseline, "a baseline", ".baseline", ".safetensors")
         check_output(write_baseline, force=force)
+    if report is not None:
+        check_report(report, force=force)
     if junit is not None:
         check_suffix(junit, "JUnit XML", ".xml")
         check_output(junit, force=force)
@@ -155,7 +160,18 @@ def check(
         if result.baseline is None:
             raise InputError("--write-baseline", "needs labels", "pass --labels or --labels-column")
         result.baseline.save(write_baseline, overwrite=force)
-    facts = _facts(reports, original, inputs.labels, model)
+    files = [
+        file_digest(path)
+        for path in dict.fromkeys((reports, original, inputs.labels, model))
+        if path is not None and Path(path).is_file()
+    ]
+    settings = {
+        "version": f"cordcal {cordcal.__version__}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    facts = {**settings, **{f"sha256 {file.name}": file.sha256 for file in files}}
+    if report is not None:
+        _write_certificate(result, report, reports, scores, settings, files, force=force)
     if junit is not None:
         _write(junit, result.to_junit(facts), force=force)
     if json:
@@ -285,16 +301,34 @@ def _certified_lines(result: Checked, target: float | None) -> list[str]:
     return [f"with 95% confidence: {result.target}"]
 
 
-def _facts(*paths: str | None) -> dict[str, str]:
-    """Return the version, the date and a digest of each file, for a release's records."""
-    facts = {
-        "cordcal": cordcal.__version__,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    for path in paths:
-        if path is not None and Path(path).is_file():
-            facts[f"sha256 {path}"] = file_digest(path).sha256
-    return facts
+def _write_certificate(
+    result: Checked,
+    path: Path,
+    source: str,
+    scores: Scores,
+    settings: dict[str, str],
+    files: list[FileDigest],
+    *,
+    force: bool,
+) -> None:
+    """Write the page for a release's records."""
+    from cordcal.report.certificate import Certificate, GateLine, write_certificate
+
+    certificate = Certificate(
+        outcome=result.outcome,
+        rows=result.n,
+        classes=scores.values.shape[1],
+        changed=result.n_changed,
+        gates=[
+            GateLine(verdict.gate.name, verdict.outcome, verdict.reading)
+            for verdict in result.verdicts
+        ],
+        certified=[str(rate) for rate in result.certified],
+        target=None if result.target is None else str(result.target),
+        settings=settings,
+        files=files,
+    )
+    write_certificate(certificate, path, source=Path(source).name, overwrite=force)
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 from cordcal._errors import InputError
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
-from cordcal.cli._files import check_output, file_digest
+from cordcal.cli._files import check_output, check_report, file_digest
 from cordcal.cli._inputs import read_groups, read_scores
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
@@ -21,6 +21,7 @@ from cordcal.cli._options import (
     InputOption,
     InputOptions,
     JsonOption,
+    ReportOption,
     with_input_options,
 )
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from cordcal.cli._options import InputKind
     from cordcal.evaluate.monitor import Monitor
-    from cordcal.evaluate.monitor_result import MonitorStatus
     from cordcal.files import Scores
+    from cordcal.report.monitor import MonitorStatus
 
 _EXIT_CODES = {"holds": 0, "alarm": 1, "cannot tell": 2}
 _EXIT_CODES_HELP = "Exit codes: 0 it holds; 1 an alarm; 2 it cannot be told."
@@ -73,7 +74,7 @@ def register(app: typer.Typer) -> None:
     add_command(
         monitor,
         show,
-        "monitor show state.monitor",
+        "monitor show state.monitor --report monitor.html",
         exit_codes=_EXIT_CODES_HELP,
     )
     add_command(monitor, acknowledge, "monitor acknowledge state.monitor")
@@ -188,11 +189,24 @@ def label(
     _print(status, json=json)
 
 
-def show(state: StateArgument, json: JsonOption = False) -> None:
-    """Print the verdict."""
+def show(
+    state: StateArgument,
+    report: ReportOption = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the verdict, and write a page with the history."""
+    if report is not None:
+        check_report(report, force=force)
     from cordcal.evaluate.monitor import Monitor
 
-    _print(Monitor.load(state).status, json=json)
+    monitor = Monitor.load(state)
+    if report is not None:
+        from cordcal.report.monitor import write_monitor_html
+
+        write_monitor_html(monitor.history, report, source=state.name, overwrite=force)
+        echo_info(f"report: {report}")
+    _print(monitor.status, json=json)
 
 
 def acknowledge(state: StateArgument) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.types import Classes, Vector
+from cordcal.report.monitor import BAND_EDGES
 
 Integers = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
@@ -34,8 +35,6 @@ Matrix = npt.NDArray[np.float64]
 START_EVERY = 250
 # Evidence is compared with the limit after every 25 rows, and at the end of each batch.
 LOOK_EVERY = 25
-# Bounds between bands of confidence: finer towards one, where most classifiers report.
-BAND_EDGES = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 N_BANDS = len(BAND_EDGES) + 1
 # Shifts of the log-odds of being right that the strategies bet on, from subtle to gross.
 TILTS = np.array([-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0])

@@ -442,6 +442,8 @@ class _Evaluator:
             estimate = self._estimate(gate, rows)
             chance = 0.0 if gate.measure == TPCR else self._chance(gate, rows, len(large))
             value = estimate - chance if gate.bound == "max" else estimate + chance
+            if gate.measure != TPCR and METRICS[gate.measure].calibration_error:
+                value = max(0.0, value)
             where = f" for the {gate.over} {name} ({len(rows):,} rows{ignored})"
             if gate.measure != TPCR:
                 where += f", the estimate {estimate:.4g} less {chance:.4g} by chance"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from cordcal._validation.labels import check_decisions, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import check_class_names, column_names, in_column_order
 from cordcal.evaluate.evidence import (
-    BAND_EDGES,
     N_BANDS,
     TILTS,
     CalibrationEvidence,
@@ -31,10 +29,18 @@ from cordcal.evaluate.evidence import (
 )
 from cordcal.evaluate.fingerprint import id_digests
 from cordcal.evaluate.groups import as_groups
-from cordcal.evaluate.monitor_result import Alarm, MonitorStatus, Period, Source, VerdictName
 from cordcal.files.locks import only_writer
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.rows import ProbabilityMatrix
+from cordcal.report.monitor import (
+    Alarm,
+    MonitorHistory,
+    MonitorStatus,
+    Period,
+    Source,
+    VerdictName,
+    band_names,
+)
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -171,6 +177,19 @@ class Monitor:
             changed=None if latest is None else latest.changed,
             sources=self._sources(),
             alarms=tuple(self.alarms),
+        )
+
+    @property
+    def history(self) -> MonitorHistory:
+        """Everything that a page shows."""
+        return MonitorHistory(
+            status=self.status,
+            periods=tuple(self.periods),
+            class_names=self.class_names or tuple(map(str, range(self.n_classes))),
+            baseline_shares=tuple(self.baseline_shares.tolist()),
+            baseline_rows=self.baseline_rows,
+            alpha=self.alpha,
+            tolerance=self.tolerance,
         )
 
     def _verdict(self) -> VerdictName:
@@ -594,19 +613,6 @@ class Monitor:
 
 
 _CAPITAL_ARRAYS = ("log_capital", "sums", "best", "best_start")
-
-
-def band_names() -> list[str]:
-    """Return the bands of confidence in percent.
-
-    Examples
-    --------
-    >>> band_names()[0], band_names()[-1]
-    ('below 50%', '99% or more')
-    """
-    edges = [f"{edge:.0%}" for edge in BAND_EDGES.tolist()]
-    between = [f"{low} to {high}" for low, high in itertools.pairwise(edges)]
-    return [f"below {edges[0]}", *between, f"{edges[-1]} or more"]
 
 
 def _factor(evidence: float) -> float:
