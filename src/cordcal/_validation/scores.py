@@ -105,14 +105,12 @@ def check_same_shape(first: Array, first_name: str, second: Array, second_name: 
         )
 
 
-@functools.cache
 def sum_tolerance(dtype: Any) -> float:
     """Return the deviation from one up to which a row sum is accepted (and normalised)."""
     # 8u is the error of a half-precision softmax.
     return max(_SUM_TOLERANCE, 8.0 * UNIT_ROUNDOFF[dtype_name(dtype)])
 
 
-@functools.cache
 def sum_warning_level(dtype: Any, classes: int) -> float:
     """Return the deviation of a row sum from one that rounding cannot explain."""
     # K roundings of random sign add up to about u·√K; 32 allows for the softmax's own error.
