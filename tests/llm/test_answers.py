@@ -43,6 +43,17 @@ FULL = {"A": math.log(0.6), "B": math.log(0.3), "C": math.log(0.1)}
 LAYOUTS = {
     "chat": chat(FULL),
     "batch": {"response": {"body": chat(FULL)}},
+    "responses": {
+        "output": [
+            {"type": "reasoning", "summary": []},
+            {
+                "type": "message",
+                "content": [
+                    {"text": "A", "logprobs": chat(FULL)["choices"][0]["logprobs"]["content"]}
+                ],
+            },
+        ]
+    },
     "completion": {"choices": [{"logprobs": {"tokens": ["A"], "top_logprobs": [FULL]}}]},
     "plain": {"logprobs": FULL},
     "list": {"logprobs": list(FULL.values())},

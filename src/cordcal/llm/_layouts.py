@@ -10,7 +10,6 @@ import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 Json = Mapping[str, object]
@@ -130,7 +129,8 @@ def harness_options(line: Json) -> tuple[str, ...] | None:
     if len(set(texts)) == 1:
         # The options are in the prompts, so only letters can name them.
         return option_letters(len(texts)) if len(texts) > 1 else None
-    if all(text.startswith(" ") for text in texts):  # the harness's delimiter before an option
+    delimiter = texts[0][:1]
+    if delimiter.isspace() and all(text.startswith(delimiter) for text in texts):
         texts = [text[1:] for text in texts]
     return tuple(texts)
 
@@ -291,11 +291,25 @@ def find_scores(
             stated = _as_numbers(place.get(field))
             if stated is not None:
                 return ListedScores(stated, "stated")
-    replies = body.get("choices")
-    if isinstance(replies, list) and replies and isinstance(replies[0], Mapping):
-        tokens = _tokens_of_answer(replies[0].get("logprobs"), is_option)
+    reply = first_reply(body)
+    if reply is not None:
+        tokens = _tokens_of_answer(reply.get("logprobs"), is_option)
         return None if tokens is None else ListedScores(tokens, "tokens")
     return _likelihoods_by_option(line) or _harness_likelihoods(line)
+
+
+def first_reply(body: Json) -> Json | None:
+    """Return the first reply of a chat or completion API; None if there is none."""
+    replies = [reply for reply in _as_list(body.get("choices")) if isinstance(reply, Mapping)]
+    if replies:
+        return replies[0]
+    # The Responses API has its messages in parts.
+    for message in _as_list(body.get("output")):
+        parts = _as_list(message.get("content")) if isinstance(message, Mapping) else []
+        for part in parts:
+            if isinstance(part, Mapping) and "logprobs" in part:
+                return {"message": message, "logprobs": {"content": part["logprobs"]}}
+    return None
 
 
 def response_body(line: Json) -> Json:
@@ -416,10 +430,9 @@ def _tokens_of_answer(
 
 def sampled_tokens(line: Json) -> Iterator[str]:
     """Yield the tokens that a chat or completion API sampled, in their order."""
-    for reply in islice(_as_list(response_body(line).get("choices")), 1):
-        if isinstance(reply, Mapping):
-            for sampled, _ in _positions(reply.get("logprobs")):
-                yield sampled
+    reply = first_reply(response_body(line))
+    for sampled, _ in _positions(None if reply is None else reply.get("logprobs")):
+        yield sampled
 
 
 def _positions(logprobs: object) -> Iterator[tuple[str, dict[str, float]]]:

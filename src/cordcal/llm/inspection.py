@@ -22,6 +22,7 @@ from cordcal.llm._layouts import (
     find_id,
     find_label,
     find_options,
+    first_reply,
     is_harness_sample,
     loose_form,
     response_body,
@@ -116,13 +117,13 @@ def _layout(line: Json) -> str | None:
     if is_harness_sample(line):
         return _HARNESS
     body = response_body(line)
-    replies = body.get("choices")
-    if isinstance(replies, list) and replies and isinstance(replies[0], Mapping):
+    reply = first_reply(body)
+    if reply is not None:
         if body is not line:
             return _BATCH
-        logprobs = replies[0].get("logprobs")
+        logprobs = reply.get("logprobs")
         is_chat = isinstance(logprobs, Mapping) and "content" in logprobs
-        return _CHAT if is_chat or "message" in replies[0] else _COMPLETIONS
+        return _CHAT if is_chat or "message" in reply else _COMPLETIONS
     if isinstance(line.get("logprobs"), Mapping) or "option_logprobs" in line:
         return "log-probabilities by option"
     if any(isinstance(line.get(field), Mapping) for field in ("probabilities", *_OWN_FIELDS)):
