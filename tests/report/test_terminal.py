@@ -61,6 +61,7 @@ def test_the_least_important_columns_go_first(results) -> None:
     assert "fit, s" not in found[80]
     assert {"changed, %", "NLL", "ECE, %", "accuracy, %"} <= found[80]
     assert {"changed, %", "NLL"} <= found[60]
+    assert "changed, %" not in found[40]
 
 
 def test_what_is_left_out_is_said(results) -> None:

@@ -10,9 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cordcal.cli._streams import is_utf8, writing
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.progress import Progress, Task
+    from rich.segment import Segment
 
 # Wide enough for the widest table; a pipe has no width.
 _PIPE_WIDTH = 160
@@ -75,15 +80,15 @@ def _escape(character: str) -> str:
 class _Printable:
     """Wrap a rich renderable so that each rendered segment is printable."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: RenderableType) -> None:
         self.inner = inner
 
-    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in console.render(self.inner, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def show(*renderables: Any, wide: bool = False) -> None:
+def show(*renderables: RenderableType, wide: bool = False) -> None:
     """Print text, tables and rules to stdout, in colour only on a terminal.
 
     Parameters
@@ -138,7 +143,7 @@ def echo_error(text: str) -> None:
         print(printable(text), file=sys.stderr, flush=True)
 
 
-def show_json(value: Any) -> None:
+def show_json(value: object) -> None:
     """Print a JSON document to stdout; NaN and infinities become null."""
     # JSON must be UTF-8; ASCII is valid in both if the terminal uses another encoding.
     text = json.dumps(plain(value), ensure_ascii=not is_utf8(), indent=2)
@@ -237,13 +242,13 @@ def _titled(title: str, what: str) -> str:
     return f"{title}: {what}"
 
 
-def _bar() -> Any:
+def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
     from rich.text import Text
 
     class _Counted(ProgressColumn):
-        def render(self, task: Any) -> Any:
+        def render(self, task: Task) -> Text:
             # The total is unknown until the first step.
             known = task.total is not None
             return Text(f"{task.completed:,}/{task.total:,}" if known else "")

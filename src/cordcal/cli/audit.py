@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,12 @@ from cordcal.cli._options import (
     with_input_options,
 )
 from cordcal.cli._parts import audit_in_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cordcal.pipeline.auditing import AuditedFiles
+    from cordcal.repair import CORD, Lift
 
 TITLE = "How the calibrator changes predictions"
 
@@ -107,7 +113,13 @@ def audit(
 
 
 def _write_report(
-    result: Any, report: Path, original: str, direct: str, names: Any, *, force: bool
+    result: AuditedFiles,
+    report: Path,
+    original: str,
+    direct: str,
+    names: Sequence[str] | None,
+    *,
+    force: bool,
 ) -> None:
     from cordcal.report import write_html
 
@@ -115,7 +127,7 @@ def _write_report(
         result.pictures,
         name=Path(direct).name,
         fingerprint=result.fingerprint,
-        class_names=names,
+        class_names=None if names is None else tuple(names),
     )
     paths = [path for path in (original, direct) if Path(path).is_file()]
     data = replace(data, files=tuple(map(file_digest, paths)))
@@ -123,8 +135,9 @@ def _write_report(
     write_html(data, report, title=TITLE, source=source, overwrite=force)
 
 
-def _repair(path: str) -> Any:
+def _repair(path: str) -> CORD | Lift:
     import cordcal
 
     model = cordcal.load(path)
-    return getattr(model, "repair_", model)
+    repair: CORD | Lift = getattr(model, "repair_", model)
+    return repair

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,7 @@ from cordcal.cli._options import (
     ForceOption,
     GroupsColumnOption,
     GroupsOption,
+    InputKind,
     InputOption,
     InputOptions,
     JsonOption,
@@ -94,7 +95,7 @@ def compare(
     treatment = check_on_error(on_error)
     calibration, evaluation_scores, rows = _parts(scores, evaluation, inputs, treatment, kind=input)
     labels = require_labels(calibration)
-    evaluation_rows: Any = (
+    evaluation_rows: float | tuple[object, object] = (
         share
         if evaluation_scores is None
         else (evaluation_scores.values, require_labels(evaluation_scores))
@@ -149,7 +150,12 @@ def compare(
 
 
 def _parts(
-    scores: str, evaluation: str | None, inputs: InputOptions, on_error: OnError, *, kind: Any
+    scores: str,
+    evaluation: str | None,
+    inputs: InputOptions,
+    on_error: OnError,
+    *,
+    kind: InputKind | None,
 ) -> tuple[Scores, Scores | None, Classes | None]:
     """Read the rows to fit on and, from a second file if given, those to evaluate on.
 
@@ -164,14 +170,18 @@ def _parts(
     calibration, rows = read_calibration_rows(scores, inputs, on_error, kind=kind)
     if evaluation is None:
         return calibration, None, rows
-    expected_classes: dict[str, Any] = {"expected": calibration.class_names, "classes_in": scores}
     evaluation_scores, rows = read_calibration_rows(
-        evaluation, inputs, on_error, kind=kind, **expected_classes
+        evaluation,
+        inputs,
+        on_error,
+        kind=kind,
+        expected=calibration.class_names,
+        classes_in=scores,
     )
     return calibration, evaluation_scores, rows
 
 
-def _calibrator(text: str, allow_import: bool) -> Any:
+def _calibrator(text: str, allow_import: bool) -> str | tuple[str, object]:
     """Return a key unchanged, and module:Class as a name with a new object."""
     from cordcal.calibrators.adapters import Imported, is_path, not_allowed
 

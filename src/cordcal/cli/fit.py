@@ -26,6 +26,7 @@ from cordcal.cli._options import (
     DEFAULT_INPUTS,
     LABELLED_OPTIONS,
     ForceOption,
+    InputKind,
     InputOption,
     InputOptions,
     JsonOption,
@@ -38,10 +39,12 @@ from cordcal.cli._options import (
 )
 
 if TYPE_CHECKING:
+    from cordcal._numeric.types import Labels
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
     from cordcal.pipeline._refusals import OnError
     from cordcal.preserving import PreservingCalibrator
+    from cordcal.repair import CORD
 
 # Suffixes of other formats, which would be misleading for a model file.
 _OTHER_FORMATS = (
@@ -101,6 +104,7 @@ def fit(
     from cordcal._validation.caveats import SuspectDataWarning
     from cordcal.files.columns import as_patterns
 
+    model: Any  # a calibrator with its repair, or a repair alone
     depth = parse_preserve(preserve)
     treatment = check_on_error(on_error)
     if original is not None or direct is not None:
@@ -136,7 +140,7 @@ def fit(
             warnings.simplefilter(
                 "ignore", SuspectDataWarning
             )  # printed above, with the file's name
-            model, measures = _calibrator(calibration, labels, calibrator, repair, depth)
+            model, measures = _calibrator(calibration, labels, calibrator, repair_choice, depth)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
     cordcal.save(model, output, overwrite=force)
@@ -164,11 +168,11 @@ def fit(
 
 def _calibrator(
     calibration: Scores,
-    labels: Any,
+    labels: Labels,
     key: str | None,
-    repair: Any,
+    repair: Literal["cord", "lift"] | None,
     preserve: int | Literal["ranking"],
-) -> tuple[Any, HeldOutMeasures | None]:
+) -> tuple[PreservingCalibrator, HeldOutMeasures | None]:
     """Return the fitted model, and its metrics on held-out rows."""
     import cordcal
     from cordcal.calibrators.crossfit import FOLDS
@@ -204,7 +208,7 @@ def _calibrator(
     return model, measures
 
 
-def _warn_about_caveats(calibration: Scores, labels: Any) -> None:
+def _warn_about_caveats(calibration: Scores, labels: Labels) -> None:
     """Warn of scores and labels that look like a mistake, naming the file."""
     from cordcal._validation.caveats import find_caveats
     from cordcal._validation.scores import CheckedScores
@@ -245,7 +249,11 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 
 def _pair(
-    original: str | None, direct: str | None, inputs: InputOptions, input: Any, on_error: OnError
+    original: str | None,
+    direct: str | None,
+    inputs: InputOptions,
+    input: InputKind | None,
+    on_error: OnError,
 ) -> tuple[ScoreFile, ScoreFile]:
     if original is None or direct is None:
         missing = "--original" if original is None else "--direct"
@@ -255,7 +263,7 @@ def _pair(
 
 def _repair(
     original: ScoreFile, direct: ScoreFile, preserve: int | Literal["ranking"], on_error: OnError
-) -> Any:
+) -> CORD:
     import cordcal
     from cordcal.pipeline._pairs import construct_from_files
 

@@ -266,7 +266,14 @@ class Comparison:
         output = None
         if advice.key is not None and advice.output is not None:
             output = advice.key, advice.output
-        return Advice(output, advice.headline, advice.reason, advice.simpler, advice.if_changing)
+        return Advice(
+            output,
+            advice.headline,
+            advice.reason,
+            advice.figures,
+            advice.simpler,
+            advice.if_changing,
+        )
 
     def _settings(self) -> dict[str, str | int]:
         return {

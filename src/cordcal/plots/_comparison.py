@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -129,7 +129,7 @@ def confidence_histogram(entry: Entry, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _check_comparison(comparison: Any) -> None:
+def _check_comparison(comparison: object) -> None:
     if not isinstance(comparison, Comparison):
         raise InputError(
             "comparison",

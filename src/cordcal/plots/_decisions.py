@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +20,8 @@ MAX_BARS = 20
 
 
 def flows(
-    original: Any,
-    report: Any = None,
+    original: object,
+    report: object = None,
     *,
     class_names: Sequence[str] | None = None,
     ax: Axes | None = None,
@@ -78,7 +78,7 @@ def _draw_bars(ax: Axes, moves: Flows, names: list[str]) -> None:
     ax.set_xlabel("rows")
 
 
-def risk_coverage(reports: Any, labels: Any = None, *, ax: Axes | None = None) -> Axes:
+def risk_coverage(reports: object, labels: object = None, *, ax: Axes | None = None) -> Axes:
     """Draw the error rate among the most confident rows against their share of all rows.
 
     Parameters

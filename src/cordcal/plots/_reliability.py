@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
@@ -24,12 +24,12 @@ _UNNAMED = "report"
 
 
 def reliability_diagram(
-    reports: Any,
-    labels: Any = None,
+    reports: object,
+    labels: object = None,
     *,
     bins: int = 15,
     of_class: int | None = None,
-    sample_weight: Any = None,
+    sample_weight: object = None,
     histogram: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
@@ -89,7 +89,7 @@ def reliability_diagram(
 
 
 def _bins_by_name(
-    reports: Any, labels: Any, bins: int, of_class: int | None, weight: Any
+    reports: object, labels: object, bins: int, of_class: int | None, weight: object
 ) -> Mapping[str, Reliability]:
     pictures = getattr(reports, "pictures", None)
     if pictures is not None:
@@ -121,11 +121,11 @@ def _draw_curve(ax: Axes, bins: Reliability, name: str, colour: str) -> None:
         linewidth=0,
     )
     # Without clipping, marks on the frame are not cut.
-    style: dict[str, Any] = {"markersize": 4, "linewidth": 1.2, "clip_on": False}
-    ax.plot(confidence, accuracy, "o-", color=colour, label=name, **style)
+    (line,) = ax.plot(confidence, accuracy, "o-", color=colour, label=name, clip_on=False)
+    line.set(markersize=4, linewidth=1.2)
 
 
-def _draw_histogram(ax: Any, by_name: Mapping[str, Reliability]) -> Any:
+def _draw_histogram(ax: Axes, by_name: Mapping[str, Reliability]) -> Axes:
     # Without a layout engine, shrink the diagram to make room for the histogram below it.
     if ax.figure.get_layout_engine() is None:
         box = ax.get_position(original=True)
@@ -138,6 +138,16 @@ def _draw_histogram(ax: Any, by_name: Mapping[str, Reliability]) -> Any:
         below.stairs(bins.count, edges, color=colour, linewidth=1.2)
     below.set(xlim=(0, 1), ylabel="rows")
     return below
+
+
+class Classifier(Protocol):
+    """A fitted classifier of scikit-learn."""
+
+    classes_: np.ndarray[tuple[int], np.dtype[np.generic]]
+
+    def predict_proba(self, X: object) -> object:
+        """Return the probabilities of all classes."""
+        ...
 
 
 @dataclass(eq=False)
@@ -175,11 +185,11 @@ class ReliabilityDisplay:
     @classmethod
     def from_predictions(
         cls,
-        y_true: Any,
-        y_prob: Any,
+        y_true: object,
+        y_prob: object,
         *,
         n_bins: int = 15,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         name: str = _UNNAMED,
         ax: Axes | None = None,
     ) -> Self:
@@ -190,12 +200,12 @@ class ReliabilityDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
+        estimator: Classifier,
+        X: object,
+        y: object,
         *,
         n_bins: int = 15,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:

@@ -138,6 +138,7 @@ def columns(data: ReportData, metrics: Sequence[str] | None = None) -> list[Colu
             _share_changed("tpcr"),
             _percent,
             hint="share of predictions changed (TPCR)",
+            drop=7,
         ),
         *by_metric[len(_FIRST) :],
         *(
@@ -254,7 +255,8 @@ def notebook_html(data: ReportData) -> str:
     sentences = [caveat.with_full_stop for caveat in data.concerns]
     if data.advice is not None:
         advice = data.advice
-        sentences += [f"{advice.headline}. {advice.reason}", advice.simpler, advice.if_changing]
+        sentences += [f"{advice.headline}. {advice.reason}", advice.figures]
+        sentences += [advice.simpler, advice.if_changing]
     text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
     table = table_of(data, intervals=False)
     recommended = [row.recommended for row in sorted_rows(data)]

@@ -590,6 +590,8 @@ class Advice:
         The recommended output; None if the data allow no recommendation.
     headline, reason : str
         The recommendation, and the reason for it.
+    figures : str
+        What it brings on the evaluation rows, in one line.
     simpler, if_changing : str
         The simpler options, and what changing predictions would bring, each as a short text
         behind its label and a colon; empty if there is nothing to say.
@@ -598,6 +600,7 @@ class Advice:
     output: Output | None
     headline: str
     reason: str
+    figures: str = ""
     simpler: str = ""
     if_changing: str = ""
 

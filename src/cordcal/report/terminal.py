@@ -27,7 +27,7 @@ _LONG_HEADING = 14
 # Labels that are short enough to leave room for the texts.
 _SIMPLER, _IF_CHANGING = "Simpler, as good", "If predictions may change"
 # Longer lines of text are hard to read; shorter ones do not fit a label and a word.
-_MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 20
+_MAX_TEXT_WIDTH, _MIN_TEXT_WIDTH = 100, 30
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,10 @@ class FittingTable:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         chosen = self._columns_that_fit(console, options)
+        from rich.text import Text
+
+        if self.title:
+            yield Text(self.title, style="italic")
         yield self._table(chosen)
         left_out = [
             column.heading.partition(",")[0] for column in self.columns if column not in chosen
@@ -103,8 +107,6 @@ class FittingTable:
             them = "it" if len(left_out) == 1 else "them"
             names = ", ".join(left_out)
             lines.append(f"no room for {names}: a wider terminal or --wide shows {them}")
-        from rich.text import Text
-
         for line in lines:
             yield Text(line, style="italic")
 
@@ -121,7 +123,7 @@ class FittingTable:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=self.title or None, title_justify="left")
+        table = Table()
         for column in chosen:
             table.add_column(
                 Text(_stacked(column.heading)),
@@ -275,10 +277,10 @@ class LabelledLines:
     --------
     >>> from rich.console import Console
     >>> lines = [("Recommended", "blend + lift"), ("", "No other option is clearly better.")]
-    >>> Console(width=35).print(LabelledLines(lines))
+    >>> Console(width=45).print(LabelledLines(lines))
     Recommended  blend + lift
-                 No other option is
-                 clearly better.
+                 No other option is clearly
+                 better.
     """
 
     lines: Sequence[tuple[str, str]]
@@ -289,10 +291,15 @@ class LabelledLines:
         from rich.text import Text
 
         indent = max(len(label) for label, _ in self.lines) + 2
-        width = max(min(options.max_width, _MAX_TEXT_WIDTH) - indent, _MIN_TEXT_WIDTH)
+        available = min(options.max_width, _MAX_TEXT_WIDTH)
+        below = available - indent < _MIN_TEXT_WIDTH  # too narrow for two columns
+        indent = 2 if below else indent
         for number, (label, text) in enumerate(self.lines):
-            first, *others = textwrap.wrap(text, width) or [""]
-            lines = [f"{label:{indent}}{first}", *(" " * indent + other for other in others)]
+            lines = [" " * indent + line for line in textwrap.wrap(text, available - indent)]
+            if below and label:
+                lines.insert(0, label)
+            elif label:
+                lines[0] = f"{label:{indent}}{lines[0][indent:]}"
             yield Text("\n".join(lines), style="" if number else "bold")
 
 
