@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from contextlib import nullcontext
 from functools import partial
@@ -12,7 +13,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cordcal
 from cordcal._validation.scores import CheckedScores
-from cordcal.calibrators import Calibrator, _base, isotonic, make, register, unregister
+from cordcal.calibrators import (
+    Calibrator,
+    _base,
+    crossfit,
+    isotonic,
+    make,
+    register,
+    unregister,
+)
 from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating, best_shares
 from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit, cross_fit_any
 from cordcal.calibrators.temperature import TemperatureScaling
@@ -515,6 +524,29 @@ def test_a_cache_fits_each_calibrator_once(monkeypatch) -> None:
     again = Blend(("ts", "vs"))
     again._fit_from(fit_cache)
     np.testing.assert_array_equal(again.weights_, blend.weights_)
+
+
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch, failing) -> None:
+    monkeypatch.setattr(crossfit, "MIN_ENTRIES_TO_SHARE", 1)
+    scores, labels = rows(400)
+    fitted = []
+    for threads in (1, 3):
+        monkeypatch.setattr(crossfit, "default_threads", lambda count=threads: count)
+        members = ("ts", "vs", "irova", "mono", "sms", "wandering", "failing")
+        fitted.append(Blend(members).fit(scores, labels))
+    first, second = fitted
+    assert first.notes_ == second.notes_
+    np.testing.assert_array_equal(first.weights_, second.weights_)
+    np.testing.assert_array_equal(first.held_out_.likelihood, second.held_out_.likelihood)
+    np.testing.assert_array_equal(first.predict_proba(scores), second.predict_proba(scores))
+
+
+def test_a_fitted_blend_keeps_nothing_of_its_fits() -> None:
+    scores, labels = rows(400)
+    blend = Blend().fit(scores, labels)
+    for model in (blend, *blend.members_.values(), make("dir-odir").fit(scores, labels)):
+        assert not [name for name in vars(model) if name.startswith("_")]
+    pickle.loads(pickle.dumps(blend))
 
 
 def test_convergence_warnings_of_members_do_not_reach_the_caller(recwarn) -> None:

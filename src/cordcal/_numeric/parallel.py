@@ -6,7 +6,7 @@ import functools
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -144,6 +144,58 @@ def default_threads() -> int:
         return 1
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def run_tasks(
+    tasks: Sequence[Callable[[], Result]], threads: int, finished: Callable[[int], None]
+) -> list[Result]:
+    """Run functions on daemon threads and return their results in order.
+
+    The caller waits and hears interrupts; after one, no further task begins and those that run
+    end by themselves.  ``finished`` is called in the caller's thread with the number of tasks
+    that are done.
+
+    Examples
+    --------
+    >>> run_tasks([lambda: 1, lambda: 2], threads=2, finished=lambda count: None)
+    [1, 2]
+    """
+    results: dict[int, Result] = {}
+    errors: list[BaseException] = []
+    waiting = iter(enumerate(tasks))
+    lock = threading.Lock()
+    stopped = threading.Event()
+
+    def work() -> None:
+        while not (errors or stopped.is_set()):
+            with lock:
+                number, task = next(waiting, (-1, None))
+            if task is None:
+                return
+            try:
+                results[number] = task()
+            except BaseException as error:
+                errors.append(error)
+
+    if threads == 1 or len(tasks) == 1:
+        for number, task in enumerate(tasks):
+            results[number] = task()
+            finished(number + 1)
+        return list(results.values())
+    pool = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(tasks)))]
+    for thread in pool:
+        thread.start()
+    try:
+        for thread in pool:
+            while thread.is_alive():
+                thread.join(_LONGEST_WAIT)
+                finished(len(results))
+    finally:
+        stopped.set()
+    if errors:
+        raise errors[0]
+    finished(len(results))
+    return [results[number] for number in range(len(tasks))]
 
 
 def chunks(rows: int, classes: int, threads: int, most: int) -> list[slice]:

@@ -27,11 +27,17 @@ def warn(message: str) -> None:
     >>> messages
     ['some rows are odd']
     """
+    if not collected(message):
+        warnings.warn(message, UserWarning, stacklevel=stacklevel_outside_package())
+
+
+def collected(message: str) -> bool:
+    """Append to the list of `collect_warnings` in this thread, if there is one."""
     messages = _COLLECTED.get()
     if messages is None:
-        warnings.warn(message, UserWarning, stacklevel=stacklevel_outside_package())
-    else:
-        messages.append(message)
+        return False
+    messages.append(message)
+    return True
 
 
 @contextmanager

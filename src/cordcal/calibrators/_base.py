@@ -227,6 +227,8 @@ class Calibrator(Estimator, ABC):
 
     # While a fold is fitted: the fit on all rows, to start from.
     _near: Self | None = None
+    # Whether a fit leaves, in other private attributes, what its folds can use again.
+    _precedes_folds = False
 
     input: Kind
     n_classes_: int
@@ -473,6 +475,12 @@ class Calibrator(Estimator, ABC):
         yield model
         unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         self.__dict__ = unfitted | vars(model)
+        if not self._precedes_folds:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop the private attributes of a fit."""
+        self.__dict__ = {k: value for k, value in vars(self).items() if not k.startswith("_")}
 
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
         """Map validated scores block by block, in place."""

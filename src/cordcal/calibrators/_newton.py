@@ -333,6 +333,8 @@ def lbfgs(
 
 # Multiplications per pass; below this a fit takes seconds and needs no bar.
 _LONG_WORK = 2**30
+# A bar of several fits hides those of each, which may run on other threads.
+_bar_is_shown = False
 
 
 @contextmanager
@@ -353,7 +355,8 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
     >>> with progress("ms", work=1000) as report:
     ...     report(1, 0.5, 1e-3)
     """
-    if work < _LONG_WORK or not (console := _console()).is_terminal:
+    global _bar_is_shown
+    if _bar_is_shown or work < _LONG_WORK or not (console := _console()).is_terminal:
         yield lambda step, value, gradient_norm: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -365,15 +368,26 @@ def progress(title: str, work: int, steps: int | None = None) -> Iterator[Report
         TimeElapsedColumn(),
     )
     # The bar disappears at the end: the results are in the fitted attributes.
-    with Progress(*columns, console=console, transient=True) as bar:
+    _bar_is_shown = True
+    with _hidden_afterwards(), Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"fitting {title}", total=steps, state="first step")
 
         def report(step: int, value: float, gradient_norm: float) -> None:
             total = "" if steps is None else f" of {steps}"
+            loss = "" if math.isnan(value) else f", loss {value:.8f}"
             norm = "" if math.isnan(gradient_norm) else f", gradient {gradient_norm:.1e}"
-            bar.update(task, completed=step, state=f"step {step}{total}, loss {value:.8f}{norm}")
+            bar.update(task, completed=step, state=f"step {step}{total}{loss}{norm}")
 
         yield report
+
+
+@contextmanager
+def _hidden_afterwards() -> Iterator[None]:
+    global _bar_is_shown
+    try:
+        yield
+    finally:
+        _bar_is_shown = False
 
 
 def _console() -> Console:

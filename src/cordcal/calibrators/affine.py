@@ -54,7 +54,7 @@ class AffineCalibrator(Calibrator):
 
     # Parameters beyond this diverge.
     _largest: ClassVar[float] = np.inf
-    # Built for the first fold, and used for all.
+    # The last one of the fit on all rows, or else of the first fold; for all folds.
     _preconditioner: Inverse | None = None
 
     def __init__(self, *, input: Kind = "logits", max_iter: int = 100) -> None:
@@ -86,8 +86,7 @@ class AffineCalibrator(Calibrator):
             largest=self._largest,
             near=near is not None,
         )
-        if near is not None:
-            near._preconditioner = problem.preconditioner
+        (self if near is None else near)._preconditioner = problem.preconditioner
         return best
 
     def _start(self, problem: AffineProblem) -> Matrix:

@@ -181,7 +181,9 @@ class Blend(Calibrator):
         candidates: dict[str, Candidate] = {}
         doubtful: dict[str, Candidate] = {}
         self.notes_ = {} if fit_cache.folds.note is None else {"folds": fit_cache.folds.note}
-        for key in self._keys(self.n_classes_):
+        keys = self._keys(self.n_classes_)
+        fit_cache.fit_all(keys)
+        for key in keys:
             candidate, note = fit_cache.candidate(key)
             if note is not None:
                 self.notes_[key] = note

@@ -6,10 +6,12 @@ other classes.  The shares of a blend and a Lift need no more.
 
 from __future__ import annotations
 
+import math
+import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,11 +21,14 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_digests
+from cordcal._numeric.parallel import default_threads, run_tasks
 from cordcal._numeric.types import Labels, Matrix, Vector
 from cordcal._validation.caveats import suppress_repeats
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, as_matrix, check_same_shape
-from cordcal.calibrators._base import Calibrator
-from cordcal.calibrators.registry import make
+from cordcal._validation.warn import collect_warnings, collected
+from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator
+from cordcal.calibrators._newton import progress
+from cordcal.calibrators.registry import calibrator_class, make
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses, decision_masses
 
@@ -31,6 +36,10 @@ Scores = npt.NDArray[Any]
 
 # With five folds each fit uses four fifths of the rows; with the final one there are six fits.
 FOLDS = 5
+# Each thread needs a few copies of the scores.
+_MAX_THREADS = 4
+# Passes over the scores of a fit and its folds, for the progress bar.
+_PASSES = 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,12 +316,35 @@ class FitCache:
     def fit(self, key: str) -> Fit:
         """Return a calibrator fitted on all rows."""
         if key not in self._fits:
-            watch = Stopwatch()
-            with _record_warnings() as caught:
-                model = fit_calibrator(self._new(key)(), self.original, self.labels, self.weight)
-            messages = tuple(str(warning.message) for warning in caught)
-            self._fits[key] = Fit(model, messages, watch.seconds())
+            self._fits[key] = self._fit(make(key, input=self.original.kind))
         return self._fits[key]
+
+    def _fit(self, model: Calibrator) -> Fit:
+        watch = Stopwatch()
+        with _record_warnings() as messages:
+            model._fit_checked(self.original, self.labels, self.weight)
+        return Fit(model, tuple(messages), watch.seconds())
+
+    def fit_all(self, keys: Sequence[str]) -> None:
+        """Fit and cross-fit several calibrators, on threads; the results are those of one thread.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            Keys of calibrators; `candidate` then returns each.
+        """
+        missing = [key for key in keys if key not in self._candidates]
+        # The longest fits first, so that no thread ends with one.
+        missing.sort(key=lambda key: -calibrator_class(key).square_work)
+        entries, classes = self.original.raw.size, self.original.classes
+        passes = sum(_PASSES + calibrator_class(key).square_work * classes for key in missing)
+        threads = min(default_threads(), _MAX_THREADS) if entries >= MIN_ENTRIES_TO_SHARE else 1
+        with progress("blend", int(entries * passes), len(missing)) as report:
+            run_tasks(
+                [partial(self.candidate, key) for key in missing],
+                threads,
+                lambda done: report(done, math.nan, math.nan),
+            )
 
     def candidate(self, key: str) -> tuple[Candidate | None, str | None]:
         """Return a cross-fitted calibrator, and its first warning; or None and the error."""
@@ -322,24 +354,60 @@ class FitCache:
 
     def _cross_fit(self, key: str) -> tuple[Candidate | None, str | None]:
         watch = Stopwatch()
-        rows = (self.original, self.labels, self.weight)
         try:
-            fit = self.fit(key)
-            with _record_warnings() as caught:
-                held_out = cross_fit(fit.model, *rows, self.folds)
+            if key not in self._fits:
+                model = make(key, input=self.original.kind)
+                model._precedes_folds = True
+                self._fits[key] = self._fit(model)
+            fit = self._fits[key]
+            with _record_warnings() as messages:
+                held_out = cross_fit(fit.model, self.original, self.labels, self.weight, self.folds)
+            fit.model._forget()
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)
-        messages = [*fit.warnings, *(str(warning.message) for warning in caught)]
-        candidate = Candidate(fit.model, held_out, watch.seconds())
-        return candidate, messages[0] if messages else None
-
-    def _new(self, key: str) -> Callable[[], Calibrator]:
-        return partial(make, key, input=self.original.kind)
+        note = next(iter([*fit.warnings, *messages]), None)
+        return Candidate(fit.model, held_out, watch.seconds()), note
 
 
 @contextmanager
-def _record_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Record every warning, also repeated ones about the rows: a blend chooses by them."""
-    with warnings.catch_warnings(record=True) as caught, suppress_repeats(()):
-        warnings.simplefilter("always")
-        yield caught
+def _record_warnings() -> Iterator[list[str]]:
+    """Record every warning of this thread, also repeated ones: a blend chooses by them."""
+    with _ROUTE, collect_warnings() as messages, suppress_repeats(()):
+        yield messages
+
+
+class _Route:
+    """Sends warnings to `collect_warnings` of the thread that issues them.
+
+    The standard library's filters belong to the process: if blocks of several threads overlap,
+    the first replaces them and the last restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._restore = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._blocks += 1
+            if self._blocks > 1:
+                return
+            self._restore.enter_context(warnings.catch_warnings())
+            show = warnings.showwarning
+            warnings.simplefilter("always")
+
+            def route(message: Warning | str, *where: Any, **options: Any) -> None:
+                if not collected(str(message)):
+                    show(message, *where, **options)
+
+            warnings.showwarning = route
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks == 0:
+                self._restore.close()
+
+
+_ROUTE = _Route()
