@@ -179,6 +179,27 @@ def test_variants_as_they_are_named(call, folder: Path) -> None:
     assert merged not in call(*fit, "--variants", "exact")[2]
 
 
+def test_a_model_of_letters_is_for_any_options_but_one_of_words_is_not(call, folder: Path) -> None:
+    one = {"options": ["red", "green"], "logprobs": [-1.0, -0.5]}
+    (folder / "one.jsonl").write_text(json.dumps(one))
+    call("fit", "new.jsonl", *ANSWERS, "--calibrator", "ts", "--output", "letters.st")
+    code, out, errors = call("apply", "letters.st", "one.jsonl", *ANSWERS)
+    assert code == 0, errors
+    assert list(json.loads(out)["repaired"]) == ["red", "green"]
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(100, 2))
+    labels = (scores + rng.normal(size=(100, 2))).argmax(axis=1)
+    lines = [
+        {"options": ["no", "yes"], "logprobs": logprobs, "answer": label}
+        for logprobs, label in zip(scores.tolist(), labels.tolist(), strict=True)
+    ]
+    (folder / "words.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    call("fit", "words.jsonl", *ANSWERS, "--calibrator", "ts", "--output", "words.st")
+    code, _, errors = call("apply", "words.st", "one.jsonl", *ANSWERS)
+    assert code == 2
+    assert "has the options red, green but the model no, yes" in errors
+
+
 def spoil(path: Path, *spoilt: tuple[int, str]) -> None:
     """Replace some lines of a file."""
     lines = path.read_text().splitlines()
@@ -295,7 +316,7 @@ def test_questions_that_only_one_file_has_are_named(call, folder: Path) -> None:
         "check", "out.jsonl", *ANSWERS, "--original", "new.jsonl", "--max", "tpcr=0"
     )
     assert code == 2
-    assert f"has the id {gone[0]!r}, {gone[1]!r}, {gone[2]!r} and 1 more, which new.jsonl" in errors
+    assert f"has id {gone[0]!r}, {gone[1]!r}, {gone[2]!r} and 1 more, which new.jsonl" in errors
     pair = ("--original", "new.jsonl", "--direct", "out.jsonl")
     assert call("audit", *ANSWERS, *pair)[0] == 2
     assert call("audit", *ANSWERS, *pair, "--on-error", "skip")[0] == 0

@@ -267,6 +267,7 @@ def apply_to_answers(
 def _check_names(model: PreservingCalibrator, answers: Answers) -> None:
     """Refuse answers whose columns would be mistaken for other classes of the model."""
     from cordcal.llm.answers import OTHER
+    from cordcal.llm.layouts import option_letters
 
     if model.class_names is None:
         return
@@ -283,6 +284,9 @@ def _check_names(model: PreservingCalibrator, answers: Answers) -> None:
         tuple(name for name in columns if name != OTHER) for columns in (answers.class_names, names)
     )
     if own == fitted[: len(own)] or len(own) > len(fitted):  # longer ones are refused one by one
+        return
+    # A model of letters is for questions with any options; those of one file may be the same.
+    if fitted == option_letters(len(fitted)) and not set(own) <= set(fitted):
         return
     reordered = sorted(own) == sorted(fitted)
     raise InputError(

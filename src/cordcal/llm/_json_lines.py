@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cordcal._errors import InputError
 from cordcal.files.opening import read_whole
-from cordcal.llm._layouts import ID_FIELDS, Json, find_id
+from cordcal.llm.layouts import ID_FIELDS, Json, find_id
 
 # How many identifiers and files a message lists.
 _MAX_LISTED = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cordcal._errors import InputError
-from cordcal.llm._layouts import (
+from cordcal.llm.layouts import (
     LETTERS,
     METRICS,
     Json,

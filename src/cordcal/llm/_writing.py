@@ -13,8 +13,8 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal.files import replacing
 from cordcal.files.writing import write_to_stdout
-from cordcal.llm._layouts import option_letters
 from cordcal.llm.answers import OTHER, Answers
+from cordcal.llm.layouts import option_letters
 
 # The sums of float32 probabilities are about this close to one.
 _SUM_TOLERANCE = 1e-6

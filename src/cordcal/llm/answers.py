@@ -13,7 +13,16 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.llm._json_lines import JsonLines, join_labels, list_ids, read_json_lines, unique_ids
-from cordcal.llm._layouts import (
+from cordcal.llm._questions import (
+    MIN_PROBABILITY,
+    LabelUse,
+    Missing,
+    Normalize,
+    Question,
+    ReadOptions,
+    read_question,
+)
+from cordcal.llm.layouts import (
     ID_FIELDS,
     LETTERS,
     METRICS,
@@ -25,15 +34,6 @@ from cordcal.llm._layouts import (
     find_id,
     is_harness_sample,
     option_letters,
-)
-from cordcal.llm._questions import (
-    MIN_PROBABILITY,
-    LabelUse,
-    Missing,
-    Normalize,
-    Question,
-    ReadOptions,
-    read_question,
 )
 
 OTHER = "other"
@@ -428,7 +428,7 @@ class QuestionMatch:
         """Return the error that one file has questions that the other has not."""
         return InputError(
             path,
-            f"has the {self.by or 'row'} {list_ids(ids)}, which {other} has not, or only in an "
+            f"has {self.by or 'row'} {list_ids(ids)}, which {other} does not have, or only in an "
             f"invalid line",
             "pass two files of the same questions",
         )

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cordcal._errors import InputError
 from cordcal.llm._json_lines import harness_samples, is_harness_summary, read_json_lines
-from cordcal.llm._layouts import (
+from cordcal.llm.answers import Answers, read_answers
+from cordcal.llm.layouts import (
     ID_FIELDS,
     LETTERS,
     METRICS,
@@ -28,7 +29,6 @@ from cordcal.llm._layouts import (
     response_body,
     sampled_tokens,
 )
-from cordcal.llm.answers import Answers, read_answers
 
 _HARNESS = "samples of lm-evaluation-harness"
 _BATCH = "replies of a Batch API"
