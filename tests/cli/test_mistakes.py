@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from cordcal.files.formats import written_suffixes
+
 
 @pytest.fixture
 def folder(tmp_path: Path, logits: np.ndarray, labels: np.ndarray) -> Path:
@@ -117,7 +119,7 @@ def test_an_output_of_an_unknown_format(call, folder: Path) -> None:
     assert call("fit", "s.npz", *TS, "--output", "m.safetensors")[0] == 0
     code, _, errors = call("apply", "m.safetensors", "s.npz", "--output", "out.xlsx")
     assert code == 2
-    assert "use one of .npz, .npy, .csv, .jsonl, .parquet, .feather" in errors
+    assert f"use one of {', '.join(written_suffixes())}" in errors
     assert not (folder / "out.xlsx").exists()
 
 

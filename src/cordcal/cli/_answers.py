@@ -132,15 +132,17 @@ def answers_to_scores(answers: Answers, *, role: str = "scores") -> Scores:
 
 def in_memory_file(scores: Scores, row_numbers: Rows) -> ScoreFile:
     """Return scores in memory as a `ScoreFile` whose rows have these numbers."""
-    from cordcal.files._stream import ScoreFile
     from cordcal.files.columns import ColumnSpec
     from cordcal.files.contents import Contents
-    from cordcal.files.sources import Whole
+    from cordcal.files.scores import ScoreFile
+    from cordcal.files.sources import InMemorySource
 
     vectors = {} if scores.labels is None else {"labels": scores.labels}
     matrices = {scores.key: scores.values}
     contents = Contents.of(scores.path, "jsonl", matrices, vectors, scores.class_names)
-    return ScoreFile(Whole(contents), contents, scores.key, scores.kind, ColumnSpec(), row_numbers)
+    return ScoreFile(
+        InMemorySource(contents), contents, scores.key, scores.kind, ColumnSpec(), row_numbers
+    )
 
 
 def read_checked_answers(path: str, original: str, inputs: InputOptions) -> tuple[Scores, Scores]:

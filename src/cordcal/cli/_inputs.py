@@ -117,7 +117,7 @@ def open_scores(
     ``classes`` are the class names of a model or of another file (``classes_in``).  ``pattern``
     names the columns that the model was fitted on, used if the command does not name any.
     """
-    from cordcal.files._stream import open_with_spec
+    from cordcal.files.scores import open_with_spec
 
     _refuse_answers(path, inputs)
     spec = _column_spec(inputs, classes, expected, classes_in, pattern, passthrough=passthrough)

@@ -65,8 +65,8 @@ def apply(
         str,
         typer.Option(
             "--output",
-            help="Output file; its suffix selects npz, npy, csv, jsonl, parquet or feather. A "
-            "folder if the input is in parts; - prints CSV.",
+            help="Output file; its suffix selects the format: npz, npy, csv, jsonl, parquet, "
+            "feather or arrow. A folder if the input is in parts; - prints CSV.",
         ),
     ] = "-",
     original: OriginalOption = None,

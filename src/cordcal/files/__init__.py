@@ -1,9 +1,8 @@
 """Files in and out: score files, reports and models."""
 
 from cordcal.files._inspect import inspect
-from cordcal.files._stream import Batch, ScoreFile, open_scores
 from cordcal.files.atomic import replacing
-from cordcal.files.scores import Scores, read_labels, read_scores
+from cordcal.files.scores import Batch, ScoreFile, Scores, open_scores, read_labels, read_scores
 from cordcal.files.writing import write_probabilities
 
 __all__ = [

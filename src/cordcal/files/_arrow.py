@@ -1,31 +1,33 @@
-"""Arrow tables, of which Parquet and Feather files are made: what lies in them."""
+"""Parquet and Feather files: Arrow tables, read and written with pyarrow."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first, row_error
-from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.opening import first_line
+from cordcal._errors import InputError, raise_first, renumber_rows, row_error
+from cordcal.files.columns import FEATURE_NAMES, ColumnSpec, Grouping, Sort, grouped
+from cordcal.files.contents import Contents, Format, Lazy, column_contents
+from cordcal.files.encoding import Encoder, OutputBlock, Piece
+from cordcal.files.memory import empty
+from cordcal.files.opening import InputFile, first_line, import_arrow, no_rows
+from cordcal.files.passthrough import PartColumns, Passthrough, concat
+from cordcal.files.sources import SAMPLE_ROWS, Source, Span, split_rows
 
-
-def import_arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its Parquet module, or say how to get them."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            "Parquet and Feather files need pyarrow; install it with: pip install "
-            "'cordcal[parquet]'"
-        ) from error
-    return pyarrow, pyarrow.parquet
+# What Arrow decodes at a time, and reads from the file at a time.
+SLICE_BYTES = 2**20
+_READ_BYTES = 2**20
+# A quarter of Arrow's default: pages in the making are memory too.
+_PAGE_BYTES = 2**18
 
 
 def not_readable(name: str, error: BaseException, format: str = "Parquet") -> InputError:
@@ -132,3 +134,420 @@ def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
             )
         )
     return np.asarray(column.flatten()).reshape(len(column), width)
+
+
+def _row_bytes(sample: Contents, batch: Any) -> int:
+    """Return the memory of a row: its scores, or all of an Arrow batch if that is more."""
+    most = max((each.itemsize * each.shape[1] for each in sample.matrices.values()), default=1)
+    return max(most, 1 if batch is None else batch.nbytes // len(batch))
+
+
+def table_contents(
+    name: str, format: Format, table: Any, grouping: Grouping, matrix: str | None = None
+) -> Contents:
+    """Return the contents of an Arrow table; with a matrix, the columns besides it too."""
+
+    def read_matrix(key: str) -> npt.NDArray[Any]:
+        with readable(name, format):
+            return matrix_of(name, key, grouping.matrices[key], table)
+
+    def read_vector(key: str) -> npt.NDArray[Any]:
+        with readable(name, format):
+            return vector_of(table, key)
+
+    stored = class_names_in(table.schema)
+    contents = column_contents(
+        name,
+        format,
+        Lazy(grouping.matrices, read_matrix),
+        Lazy(grouping.vectors, read_vector),
+        grouping,
+        lambda: len(table),
+        names=stored or grouping.class_names,
+    )
+    if matrix is not None:
+        others = [each for each in table.column_names if each not in grouping.matrices[matrix]]
+        contents = replace(contents, passthrough=Passthrough.from_arrow(table, others))
+    if stored is None or not contents.headings:
+        return contents
+    # Metadata name the columns by position only where no heading is a class itself.
+    positional = {
+        key: stored
+        for key, names in grouping.names.items()
+        if key not in FEATURE_NAMES and len(names) == len(stored) and set(names).isdisjoint(stored)
+    }
+    headings, own = ({**each, **positional} for each in (grouping.names, grouping.own_names))
+    return replace(contents, headings=headings, own_headings=own)
+
+
+class ParquetSource(Source):
+    """A Parquet file, a row group at a time, or a part of one where they are large."""
+
+    def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
+        self.path = path = file.name
+        self.arrow, parquet = import_arrow()
+        place = path if file.data is None else self.arrow.BufferReader(file.data)
+        try:
+            # Reading ahead is the pipeline's business, with a bound that Arrow has not.
+            self.file = parquet.ParquetFile(place, pre_buffer=False, buffer_size=_READ_BYTES)
+            sizes = [
+                self.file.metadata.row_group(at).num_rows for at in range(self.file.num_row_groups)
+            ]
+            self.schema = self.file.schema_arrow
+            filled = [at for at, size in enumerate(sizes) if size][:1]
+            self.first: Any = next(self.file.iter_batches(SAMPLE_ROWS, filled), None)
+        except (self.arrow.ArrowException, OSError) as error:
+            raise not_readable(path, error) from error
+        if self.first is None:
+            raise no_rows(path)
+        self.grouping = group_fields(self.schema, spec, path)
+        self._sample = self._contents(self.first)
+        self.row_bytes = _row_bytes(self._sample, self.first if spec.rest else None)
+        self.groups: list[list[Span]] = []
+        rows = 0
+        for size in sizes:
+            self.groups.append(split_rows(size, self.row_bytes, rows))
+            rows += size
+        self._spans = tuple(span for group in self.groups for span in group)
+
+    def spans_of(self, key: str) -> tuple[Span, ...]:
+        """Return the row groups, or parts of them."""
+        return self._spans
+
+    def sample(self) -> Contents:
+        """Return the first rows."""
+        return self._sample
+
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the columns of the schema."""
+        scores = self.grouping.matrices[matrix]
+        return _schema_columns(self.path, self.schema, scores, partial(_parquet_chunks, self.path))
+
+    def pieces(
+        self, first: int, keys: Sequence[str], *, passthrough: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the spans' rows; row groups before the first span are not touched."""
+        done = 0
+        for group, spans in enumerate(self.groups):
+            if done + len(spans) > first and spans:
+                yield from self._group(group, spans, keys, passthrough, max(0, first - done))
+            done += len(spans)
+
+    def _group(
+        self, group: int, spans: list[Span], keys: Sequence[str], passthrough: bool, first: int
+    ) -> Iterator[Contents]:
+        """Yield the spans of one row group, from number ``first`` on."""
+        row, stop = spans[0]
+        rows = size = stop - row
+        if len(spans) == 1:
+            # Arrow needs several times the memory of what it decodes at once.
+            size = max(1, min(rows, SLICE_BYTES // self.row_bytes))
+        columns = None if passthrough else self._columns(keys)
+        matrix = keys[0] if passthrough else None
+        batches = self.file.iter_batches(size, [group], columns, use_threads=False)
+        try:
+            if len(spans) == 1:
+                starts = range(row, stop, size)
+                slices = (
+                    (start, len(batch), self._contents(batch, matrix))
+                    for start, batch in zip(starts, batches, strict=True)
+                )
+                yield _concat_slices(slices, rows, keys)
+                self.arrow.default_memory_pool().release_unused()
+                return
+            late = islice(batches, first, None)
+            for (row, _), batch in zip(spans[first:], late, strict=True):  # noqa: B007 - see below
+                yield self._contents(batch, matrix)
+        except (self.arrow.ArrowException, OSError) as error:
+            raise not_readable(f"{self.path}, from row {row} on,", error) from error
+
+    def _columns(self, keys: Sequence[str]) -> list[str]:
+        matrices = self.grouping.matrices
+        return [column for key in keys for column in matrices.get(key, (key,))]
+
+    def _contents(self, batch: Any, matrix: str | None = None) -> Contents:
+        # A record batch of some columns does not carry the file's metadata.
+        table = batch.replace_schema_metadata(self.schema.metadata)
+        return table_contents(self.path, "parquet", table, self.grouping, matrix)
+
+
+def _concat_slices(
+    slices: Iterator[tuple[int, int, Contents]], rows: int, keys: Sequence[str]
+) -> Contents:
+    """Put slices together in arrays of the whole size; a single one is handed on as it is.
+
+    Each comes with the number of its first row and how many it has.
+    """
+    begun = next(slices)
+    _, size, first = begun
+    if size == rows:
+        return first
+    matrices: dict[str, npt.NDArray[Any]] = {}
+    vectors: dict[str, list[npt.NDArray[Any]]] = {}
+    columns: list[Passthrough | None] = []
+    done = 0
+    for start, length, part in chain([begun], slices):
+        with renumber_rows(start):
+            for key in keys:
+                values = part[key]
+                if values.ndim == 1:
+                    vectors.setdefault(key, []).append(values)
+                    continue
+                if key not in matrices:
+                    matrices[key] = empty((rows, *values.shape[1:]), values.dtype)
+                matrices[key][done : done + length] = values
+        columns.append(part.passthrough)
+        done += length
+    together = {key: np.concatenate(parts) for key, parts in vectors.items()}
+    contents = Contents.of(first.path, first.format, matrices, together, first.class_names)
+    return replace(
+        contents,
+        passthrough=concat(columns),
+        headings=first.headings,
+        own_headings=first.own_headings,
+    )
+
+
+def _parquet_chunks(path: str, column: str) -> Iterator[Any]:
+    """Read one column of a Parquet file."""
+    _, parquet = import_arrow()
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=[column]):
+            yield batch.column(0)
+
+
+def _schema_columns(
+    path: str, schema: Any, scores: Sequence[str], chunks: Callable[[str], Iterator[Any]]
+) -> list[PartColumns]:
+    """Return the columns of an Arrow file except those of the scores."""
+    names = [name for name in schema.names if name not in scores]
+    return [PartColumns(path, Passthrough.from_arrow(schema.empty_table(), names), chunks)]
+
+
+class FeatherSource(Source):
+    """A Feather file: its record batches, or parts of them where they are large."""
+
+    def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
+        self._file, self.path = file, file.name
+        self.arrow, _ = import_arrow()
+        with _readable_feather(self.path):
+            reader = self._reader(None)
+            self.schema, self.batches = reader.schema, reader.num_record_batches
+            # One column tells how many rows a batch has; the others are not decoded for it.
+            counter = self._reader([self.schema.names[0]]) if self.schema.names else reader
+            sizes = [counter.get_batch(at).num_rows for at in range(self.batches)]
+            filled = next((at for at, size in enumerate(sizes) if size), None)
+            if filled is None:
+                raise no_rows(self.path)
+            first = reader.get_batch(filled)
+            first.validate(full=True)
+            self.first = first.slice(0, SAMPLE_ROWS)
+        self.grouping = group_fields(self.schema, spec, self.path)
+        size = _row_bytes(self.sample(), self.first if spec.rest else None)
+        self.groups: list[list[Span]] = []
+        for rows in sizes:
+            done = self.groups[-1][-1][1] if any(self.groups) else 0
+            self.groups.append(split_rows(rows, size, done) if rows else [(done, done)])
+        self._spans = tuple(span for group in self.groups for span in group if span[0] < span[1])
+
+    def spans_of(self, key: str) -> tuple[Span, ...]:
+        """Return the record batches, or parts of them."""
+        return self._spans
+
+    def sample(self) -> Contents:
+        """Return the first rows."""
+        return table_contents(self.path, "feather", self.first, self.grouping)
+
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the columns of the schema."""
+        scores = self.grouping.matrices[matrix]
+        return _schema_columns(self.path, self.schema, scores, partial(_feather_chunks, self.path))
+
+    def pieces(
+        self, first: int, keys: Sequence[str], *, passthrough: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the spans' rows; batches before the first span are not touched."""
+        matrices = self.grouping.matrices
+        columns = [column for key in keys for column in matrices.get(key, (key,))]
+        row = self._spans[first][0] if first < len(self._spans) else 0
+        with _readable_feather(f"{self.path}, from row {row} on,"):
+            reader = self._reader(None if passthrough else columns)
+            matrix = keys[0] if passthrough else None
+            done = 0
+            for at, spans in enumerate(self.groups):
+                filled = [span for span in spans if span[0] < span[1]]
+                late = filled[max(0, first - done) :]
+                done += len(filled)
+                if late:
+                    yield from self._batch(reader.get_batch(at), spans[0][0], late, matrix)
+
+    def _batch(
+        self, batch: Any, begin: int, spans: list[Span], matrix: str | None
+    ) -> Iterator[Contents]:
+        batch.validate(full=True)  # Arrow trusts lengths and offsets, which may be damaged
+        for start, stop in spans:
+            part = batch.slice(start - begin, stop - start)
+            yield table_contents(self.path, "feather", part, self.grouping, matrix)
+
+    def _reader(self, columns: list[str] | None) -> Any:
+        fields = None
+        if columns is not None:
+            fields = sorted(self.schema.get_field_index(name) for name in set(columns))
+        return _open_feather(self._file, fields)
+
+
+def _open_feather(file: InputFile, fields: list[int] | None) -> Any:
+    arrow, _ = import_arrow()
+    options = None if fields is None else arrow.ipc.IpcReadOptions(included_fields=fields)
+    place = arrow.OSFile(file.name) if file.data is None else arrow.BufferReader(file.data)
+    return arrow.ipc.open_file(place, options=options)
+
+
+def _feather_chunks(path: str, column: str) -> Iterator[Any]:
+    """Read one column of a Feather file."""
+    with _readable_feather(path):
+        file = InputFile(path)
+        reader = _open_feather(file, [_open_feather(file, None).schema.get_field_index(column)])
+        for at in range(reader.num_record_batches):
+            batch = reader.get_batch(at)
+            batch.validate(full=True)
+            yield batch.column(0)
+
+
+@contextmanager
+def _readable_feather(where: str) -> Iterator[None]:
+    arrow, _ = import_arrow()
+    try:
+        yield
+    except (arrow.ArrowException, OSError, OverflowError) as error:
+        raise not_readable(where, error, "Feather") from error
+
+
+class _TableEncoder(Encoder, ABC):
+    """A format of Arrow tables.  A piece is a table as an Arrow stream, not compressed.
+
+    Probabilities are columns of fixed-size lists, or one column per class.
+    """
+
+    joins = True
+
+    def encode(self, block: OutputBlock) -> Piece:
+        """Return an Arrow stream of one table."""
+        arrow, _ = import_arrow()
+        table = self._table(arrow, block)
+        sink = arrow.BufferOutputStream()
+        with arrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return Piece(memoryview(sink.getvalue()) if len(block) else b"", len(block))
+
+    @contextmanager
+    def joiner(self, file: BinaryIO) -> Iterator[_TableJoiner]:
+        """Yield what writes the tables of pieces to one file."""
+        joiner = _TableJoiner(file, self)
+        try:
+            yield joiner
+        except BaseException:
+            with suppress(Exception):  # the file is removed
+                joiner.close()
+            raise
+        joiner.close()
+
+    @abstractmethod
+    def open_writer(self, file: BinaryIO, schema: Any) -> Any:
+        """Return pyarrow's writer of a file of such tables."""
+
+    def prepare(self, table: Any) -> Any:
+        """Return a table as the format can hold it."""
+        return table
+
+    def _table(self, arrow: Any, block: OutputBlock) -> Any:
+        passed = {} if block.rest is None else block.rest.columns
+        columns = {name: column.to_arrow(name) for name, column in passed.items()}
+        own: dict[str, Any] = {"decision": arrow.array(block.decision)}
+        if self.names is not None:
+            own["decision_name"] = arrow.array([self.names[index] for index in block.decision])
+        for key, report in block.reports.items():
+            own |= self._report(arrow, key, report)
+        own |= {key: arrow.array(column) for key, column in block.extra.items()}
+        columns |= {key: (arrow.field(key, array.type), array) for key, array in own.items()}
+        fields, arrays = zip(*columns.values(), strict=True)
+        metadata = None if self.names is None else {"class_names": json.dumps(self.names)}
+        return arrow.table(list(arrays), schema=arrow.schema(fields, metadata))
+
+    def _report(self, arrow: Any, key: str, report: npt.NDArray[Any]) -> dict[str, Any]:
+        """Return a report as one column of lists, or as one column a class."""
+        if self.layout == "list":
+            flat = arrow.array(np.ascontiguousarray(report).reshape(-1))
+            return {key: arrow.FixedSizeListArray.from_arrays(flat, report.shape[1])}
+        headings = self.headings(key, report.shape[1])
+        return {name: arrow.array(report[:, at]) for at, name in enumerate(headings)}
+
+
+class _TableJoiner:
+    """Writes each table as one row group or record batch."""
+
+    def __init__(self, file: BinaryIO, encoder: _TableEncoder) -> None:
+        self._file, self._encoder = file, encoder
+        self._writer: Any = None
+
+    def append(self, body: bytes | memoryview) -> None:
+        """Write the table of a piece."""
+        arrow, _ = import_arrow()
+        with arrow.ipc.open_stream(arrow.py_buffer(body)) as stream:
+            table = self._encoder.prepare(stream.read_all())
+        if self._writer is None:
+            self._writer = self._encoder.open_writer(self._file, table.schema)
+        self._writer.write_table(table, max(1, len(table)))
+        arrow.default_memory_pool().release_unused()
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+class ParquetEncoder(_TableEncoder):
+    """A row group per piece."""
+
+    def open_writer(self, file: BinaryIO, schema: Any) -> Any:
+        """Return a writer that spends no dictionaries and statistics on probabilities."""
+        arrow, parquet = import_arrow()
+        types = {
+            field.name: field.type
+            for field in schema
+            if not arrow.types.is_nested(field.type)
+            and field.name.partition(":")[0] not in ("repaired", "direct")
+        }
+        return parquet.ParquetWriter(
+            file,
+            schema,
+            data_page_size=_PAGE_BYTES,
+            # Floating numbers and row numbers hardly repeat.
+            use_dictionary=[
+                name
+                for name, kind in types.items()
+                if not arrow.types.is_floating(kind) and name not in ("decision", "row")
+            ],
+            write_statistics=list(types),
+        )
+
+
+class FeatherEncoder(_TableEncoder):
+    """A record batch per piece, in Arrow's own file format, not compressed.
+
+    Categories become their values: the format has one dictionary for the whole file, which no
+    piece knows.
+    """
+
+    def open_writer(self, file: BinaryIO, schema: Any) -> Any:
+        """Return a writer of Arrow's file format."""
+        return import_arrow()[0].ipc.new_file(file, schema)
+
+    def prepare(self, table: Any) -> Any:
+        """Return a table of one chunk without dictionaries."""
+        arrow, _ = import_arrow()
+        for at, field in enumerate(table.schema):
+            if arrow.types.is_dictionary(field.type):
+                plain = table.column(at).cast(field.type.value_type)
+                table = table.set_column(at, field.with_type(field.type.value_type), plain)
+        return table.combine_chunks()

@@ -7,7 +7,8 @@ import io
 import math
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple
 
@@ -15,16 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._header import (
+from cordcal.files._csv_header import (
     has_word_above_number,
     is_number,
     is_position,
     starts_with_header,
     whole_rows,
 )
-from cordcal.files.columns import Sort
-from cordcal.files.opening import FORMATS, first_line, no_rows
+from cordcal.files.columns import ColumnSpec, Sort, grouped
+from cordcal.files.contents import Contents, Lazy, column_contents
+from cordcal.files.encoding import Encoder, OutputBlock, Piece
+from cordcal.files.opening import InputFile, first_line, no_rows
+from cordcal.files.passthrough import (
+    PartColumns,
+    Passthrough,
+    TextColumn,
+    TextType,
+    text_type_of,
+)
+from cordcal.files.sources import InMemorySource
 
+# What makes a spreadsheet take a cell for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # Rows that are looked at to find out whether the first line is a header.
 _SAMPLE_ROWS = 1000
 
@@ -62,8 +75,15 @@ def _decoded(name: str, data: bytes) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text.strip() or "\0" in text:
-        raise InputError(name, f"is no {FORMATS} file", "pass a file of scores")
+        raise InputError(name, f"is not {a_readable_file()}", "pass a file of scores")
     return text
+
+
+def a_readable_file() -> str:
+    """Return the formats in words, for messages."""
+    from cordcal.files.formats import readable_formats
+
+    return f"a {readable_formats()} file"
 
 
 class _Row(NamedTuple):
@@ -160,7 +180,7 @@ class TextTable:
             raise InputError(
                 self.name,
                 f"holds no numbers in its {'second' if self.has_header else 'first'} line",
-                f"pass a {FORMATS} file of scores, one column a class",
+                f"pass {a_readable_file()} of scores, one column per class",
             )
 
     @property
@@ -375,3 +395,131 @@ def swallows_rows(lines: Sequence[str], cells: Sequence[str], delimiter: str) ->
     within = (line for cell in long for line in re.split(r"\r\n|\r|\n", cell)[1:-1])
     # A single cell that is cut out of two rows leaves both whole.
     return any(map(is_row, within)) or (len(long) == 1 and is_row(lines[0]) and is_row(lines[-1]))
+
+
+class CsvSource(InMemorySource):
+    """A CSV file, read whole."""
+
+    def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
+        self._file, self._spec = file, spec
+        self._table = read_table(file.name, file.read(), words=spec.words, header=spec.header)
+        super().__init__(_table_contents(self._table, spec))
+
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the headings; whether their cells are numbers is read when it is needed."""
+        file, spec = self._file, self._spec
+        taken = self._contents.columns[matrix]
+
+        @cache
+        def text_types() -> dict[str, TextType]:
+            # Read again, because the cells of all parts together may not fit into memory.
+            table = CsvSource(file, spec)._table
+            names = [name for name in table.header if name not in taken]
+            return {name: text_type_of(cells) for name, cells in table.cells(names).items()}
+
+        def text_type(name: str) -> TextType:
+            return text_types()[name]
+
+        names = [name for name in self._table.header if name not in taken]
+        columns = {name: TextColumn.from_cells([], partial(text_type, name)) for name in names}
+        return [PartColumns(file.name, Passthrough(columns), lambda column: iter(()))]
+
+
+def _table_contents(table: TextTable, spec: ColumnSpec) -> Contents:
+    grouping = grouped(table.sorts, spec, table.name, named=table.has_header)
+
+    def other_columns(matrix: str) -> Passthrough:
+        taken = grouping.matrices[matrix]
+        cells = table.cells([heading for heading in table.header if heading not in taken])
+        return Passthrough(
+            {
+                heading: TextColumn.from_cells(column, cache(partial(text_type_of, column)))
+                for heading, column in cells.items()
+            }
+        )
+
+    contents = column_contents(
+        table.name,
+        "csv",
+        Lazy(grouping.matrices, lambda key: table.numbers(grouping.matrices[key])),
+        Lazy(grouping.vectors, table.vector),
+        grouping,
+        lambda: table.rows,
+        names=grouping.class_names,
+        other_columns=other_columns,
+    )
+    if spec.classes is None and spec.expected is None:
+        contents = _without_positions(contents)
+    return replace(contents, header=table.has_header)
+
+
+def _without_positions(contents: Contents) -> Contents:
+    """Drop headings 0, 1, 2, …: pandas writes them above columns that have no names."""
+    named, own = (
+        {key: names for key, names in headings.items() if not is_position(names)}
+        for headings in (contents.headings, contents.own_headings)
+    )
+    names = contents.class_names
+    if names is not None and is_position(names):
+        names = None
+    return replace(contents, class_names=names, headings=named, own_headings=own)
+
+
+class CsvEncoder(Encoder):
+    """A line a row: what is passed on, the decision, the reports class by class, and the rest.
+
+    With ``spreadsheet`` words that a spreadsheet would run as formulas begin with an
+    apostrophe; numbers stay as they are.
+    """
+
+    def _head(self, block: OutputBlock) -> bytes:
+        header = [
+            heading
+            for report, values in block.reports.items()
+            for heading in self.headings(report, values.shape[1])
+        ]
+        passed = () if block.rest is None else block.rest.names
+        return _lines([[*passed, "decision", *header, *block.extra]])
+
+    def _words(self, words: list[str]) -> list[str]:
+        return list(map(_guarded, words)) if self.spreadsheet else words
+
+    def encode(self, block: OutputBlock) -> Piece:
+        """Return the lines, with the shortest digits that read back as the same numbers."""
+        kept = block.decision.tolist()
+        if self.names is not None:
+            names = self._words(self.names)
+            kept = [names[index] for index in kept]
+        passed = [] if block.rest is None else block.rest.columns.values()
+        before = [self._words(column.to_text()) for column in passed]
+        rows = [report.astype(np.str_) for report in block.reports.values()]
+        more = [np.asarray(column).astype(np.str_) for column in block.extra.values()]
+        lines = (
+            [
+                *(column[at] for column in before),
+                name,
+                *(cell for row in rows for cell in row[at]),
+                *(column[at] for column in more),
+            ]
+            for at, name in enumerate(kept)
+        )
+        return Piece(_lines(lines), len(block), self._head(block))
+
+
+def _guarded(cell: str) -> str:
+    """Return a cell that no spreadsheet runs."""
+    return f"'{cell}" if cell.startswith(_FORMULA) and not is_number(cell) else cell
+
+
+def _lines(rows: Any) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    text = buffer.getvalue()
+    if "\0" in text:  # no CSV reader takes it for text
+        raise InputError(
+            "output",
+            "would have a NUL character in its text, which a CSV file cannot hold",
+            "write a Parquet, Feather or JSONL file, or leave out the other columns with {option}",
+            option=("rest", "False"),
+        )
+    return text.encode()

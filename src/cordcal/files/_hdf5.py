@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import mmap
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, BinaryIO
 
@@ -18,7 +19,10 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files._numpy import is_long
-from cordcal.files.opening import check_size, first_line
+from cordcal.files.columns import ColumnSpec
+from cordcal.files.contents import Contents, Lazy, array_contents
+from cordcal.files.opening import InputFile, check_size, first_line, no_rows
+from cordcal.files.sources import SAMPLE_ROWS, InMemorySource, Span, split_rows
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 # How a collection of text begins: signature, version, three reserved bytes.
@@ -168,3 +172,40 @@ def import_h5py() -> Any:
             "HDF5 files need h5py; install it with: pip install 'cordcal[hdf5]'"
         ) from error
     return h5py
+
+
+class Hdf5Source(InMemorySource):
+    """A HDF5 file, some rows of its data sets at a time."""
+
+    def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
+        self.path, self._arrays = file.name, DataSets(file.name, file.open)
+        super().__init__(array_contents(self.path, "hdf5", self._arrays, self._arrays.shapes))
+
+    def spans_of(self, key: str) -> tuple[Span, ...]:
+        """Return the spans of a data set, known from its shape."""
+        rows, *width = self._arrays.shapes[key]
+        if not math.prod((rows, *width)):
+            raise no_rows(f"{self.path} ({key})")
+        return tuple(split_rows(rows, self._arrays.dtype(key).itemsize * math.prod(width)))
+
+    def sample(self) -> Contents:
+        """Return the first rows."""
+        return self._rows(list(self._arrays), 0, SAMPLE_ROWS)
+
+    def pieces(
+        self, first: int, keys: Sequence[str], *, passthrough: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the spans' rows; data sets have no other columns."""
+        for start, stop in self.spans_of(keys[0])[first:]:
+            yield self._rows(keys, start, stop)
+
+    def _rows(self, keys: Sequence[str], start: int, stop: int) -> Contents:
+        whole = self._contents
+        matrices, vectors = (
+            Lazy(
+                [key for key in arrays if key in keys],
+                lambda key: self._arrays.rows(key, start, stop),
+            )
+            for arrays in (whole.matrices, whole.vectors)
+        )
+        return replace(whole, matrices=matrices, vectors=vectors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,12 @@ from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
 from cordcal.files._kinds import ROWS_THAT_TELL, check_whole_vectors, sum_deviation
-from cordcal.files._numpy import read_header
 from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec
 from cordcal.files.contents import Contents
-from cordcal.files.formats import open_contents, open_source
+from cordcal.files.formats import open_source
 from cordcal.files.models import is_model, load
 from cordcal.files.opening import open_regular
 from cordcal.files.parts import parts_of
-from cordcal.files.sources import Source
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
 # A graph begins with its version of ONNX and, each behind its length, who made it and which one.
@@ -55,7 +53,7 @@ def inspect(path: str | os.PathLike[str], *, header: bool | None = None) -> dict
         if (graph := _GRAPH.match(head)) is not None:
             return _made_by_cordcal(path, "ONNX graph", graph[2][: graph[1][0]])
         return _scores(path, header)
-    return _whole(path, header)
+    return _scores(path, header)
 
 
 def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -93,51 +91,22 @@ def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) 
 
 
 def _scores(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
-    """Look at the arrays of a file, in pieces where it can be read so."""
-    with open_regular(path) as file:
-        head = file.read(6)
-        in_pieces = head.startswith(b"PAR1") or (
-            head.startswith(b"\x93NUMPY") and _is_filled_matrix(file, os.fspath(path))
-        )
-    return (
-        _in_pieces(open_source(os.fspath(path), ColumnSpec()))
-        if in_pieces
-        else _whole(path, header)
-    )
-
-
-def _is_filled_matrix(file: BinaryIO, path: str) -> bool:
-    file.seek(0)
-    shape = read_header(file, path).shape
-    return len(shape) == 2 and min(shape) > 0
-
-
-def _whole(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
-    contents = open_contents(path, ColumnSpec(header=header))
+    """Look at the arrays of a file, piece by piece."""
+    source = open_source(os.fspath(path), ColumnSpec(header=header))
+    contents = source.contents()
     looks = []
     for name, shape in contents.shapes.items():
         look = _Look(name, shape)
         try:
-            look.add(contents[name])
-        except InputError as refusal:  # an array that is too large, or damaged
-            look.refused = str(refusal)
+            if 0 not in shape:
+                look.dtype = source.sample()[name].dtype
+                if len(shape) == 2 or name in LABEL_NAMES:
+                    for piece in source.pieces(0, [name]):
+                        look.add(piece[name])
+        except InputError as error:  # an array that is too large, or damaged
+            look.refused = str(error)
         looks.append(look)
     return _told(contents, looks)
-
-
-def _in_pieces(source: Source) -> dict[str, Any]:
-    sample = source.sample()
-    rows = source.spans[-1][1]
-    looks = {
-        name: _Look(name, (rows, *sample.shapes[name][1:]))
-        for name in (*sample.matrices, *sample.vectors)
-    }
-    for name in (*sample.matrices, *(name for name in sample.vectors if name in LABEL_NAMES)):
-        for piece in source.pieces(0, [name]):
-            looks[name].add(piece[name])
-    for name, look in looks.items():
-        look.dtype = sample[name].dtype
-    return _told(sample, list(looks.values()))
 
 
 def _told(contents: Contents, looks: list[_Look]) -> dict[str, Any]:

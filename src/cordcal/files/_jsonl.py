@@ -1,18 +1,27 @@
-"""Lines of JSON, an object a row: what lies in them, read in pieces."""
+"""JSONL files: one JSON object per line, read some lines at a time."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import Any
+import math
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
+from cordcal.files._unify import JsonType, common_json_type
 from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.passthrough import MISSING
+from cordcal.files.contents import Contents, Lazy, column_contents
+from cordcal.files.encoding import Encoder, OutputBlock, Piece
+from cordcal.files.opening import InputFile, check_size, import_arrow, limit, no_rows
+from cordcal.files.passthrough import MISSING, JsonColumn, PartColumns, Passthrough
+from cordcal.files.sources import SAMPLE_ROWS, Source, Span, split_rows
 
 Row = dict[str, Any]
 # What a number may be; null is NaN, and a truth value is not a number.
@@ -158,3 +167,176 @@ def values_of(key: str, rows: Sequence[Row]) -> npt.NDArray[np.object_]:
     for at, row in enumerate(rows):  # all at once, lists would become a matrix
         column[at] = row.get(key, MISSING)
     return column
+
+
+class LineSource(Source):
+    """A file with a JSON object per line.
+
+    It is read once to find where its rows begin and, if the other values are wanted, their keys.
+    """
+
+    def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
+        self._file, self.path = file, file.name
+        with file.open() as opened:
+            lines = list(islice(_filled_lines(opened, self.path), SAMPLE_ROWS))
+        if not lines:
+            raise no_rows(self.path)
+        self.head = parse_lines(self.path, (line for _, line in lines))
+        self.grouping = group_keys(self.head, spec, self.path)
+        # Numbers take less room than their digits do.
+        size = max(8, sum(len(line) for _, line in lines) // len(lines))
+        self.keys: dict[str, None] = {}
+        rows, starts = 0, []
+        with file.open() as opened:
+            for start, line in _filled_lines(opened, self.path):
+                starts.append(start)
+                if spec.rest:
+                    self.keys |= dict.fromkeys(parse_lines(self.path, [line], rows)[0])
+                rows += 1
+        self._types = _JsonTypes(file, tuple(self.keys))
+        self._spans = tuple(split_rows(rows, size))
+        self._starts = [starts[first] for first, _ in self._spans]
+
+    def spans_of(self, key: str) -> tuple[Span, ...]:
+        """Return the lines of each piece."""
+        return self._spans
+
+    def sample(self) -> Contents:
+        """Return the first rows."""
+        return line_contents(self.path, self.head, self.grouping)
+
+    def contents(self) -> Contents:
+        """Return all rows, parsed once for all keys."""
+        rows: list[Row] = []
+        with self._file.open() as opened:
+            check_size(self.path, opened.seek(0, 2))
+            opened.seek(0)
+            rows = parse_lines(self.path, (line for _, line in _filled_lines(opened, self.path)))
+        return line_contents(self.path, rows, self.grouping)
+
+    def pieces(
+        self, first: int, keys: Sequence[str], *, passthrough: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the spans' rows."""
+        with self._file.open() as opened:
+            spans = zip(self._spans[first:], self._starts[first:], strict=True)
+            for (start, stop), place in spans:
+                opened.seek(place)
+                lines = islice(_filled_lines(opened, self.path), stop - start)
+                rows = parse_lines(self.path, (line for _, line in lines), start)
+                contents = line_contents(self.path, rows, self.grouping)
+                columns = self._passthrough(rows, keys[0]) if passthrough else None
+                yield replace(contents, passthrough=columns)
+
+    def part_columns(self, matrix: str) -> list[PartColumns]:
+        """Return the keys of all rows."""
+        return [PartColumns(self.path, self._passthrough([], matrix), lambda column: iter(()))]
+
+    def _passthrough(self, rows: list[Row], matrix: str) -> Passthrough:
+        taken = self.grouping.matrices[matrix]
+        return Passthrough(
+            {
+                key: JsonColumn(values_of(key, rows), partial(self._types.get, key))
+                for key in self.keys
+                if key not in taken
+            }
+        )
+
+
+class _JsonTypes:
+    """The type of the values of each key in all rows, inferred when it is first needed."""
+
+    def __init__(self, file: InputFile, keys: Sequence[str]) -> None:
+        self._file, self._keys = file, keys
+        self._lock = threading.Lock()
+        self._types: dict[str, JsonType] | None = None
+
+    def get(self, key: str) -> JsonType:
+        """Return a type; text if there is no other that holds all values."""
+        with self._lock:
+            if self._types is None:
+                self._types = self._infer()
+        return self._types[key]
+
+    def _infer(self) -> dict[str, JsonType]:
+        arrow, _ = import_arrow()
+        types = dict.fromkeys(self._keys, JsonType(arrow.null()))
+        name = self._file.name
+        with self._file.open() as opened:
+            lines = (line for _, line in _filled_lines(opened, name))
+            while rows := parse_lines(name, islice(lines, SAMPLE_ROWS)):
+                for key in self._keys:
+                    values = [row.get(key) for row in rows]
+                    types[key] = common_json_type([types[key], JsonType.infer(values)])
+        return types
+
+
+def line_contents(name: str, rows: list[Row], grouping: Grouping) -> Contents:
+    """Name what lies in some rows."""
+    return column_contents(
+        name,
+        "jsonl",
+        Lazy(grouping.matrices, lambda key: matrix_of(name, key, grouping.matrices[key], rows)),
+        Lazy(grouping.vectors, lambda key: vector_of(key, rows)),
+        grouping,
+        lambda: len(rows),
+        names=grouping.class_names,
+    )
+
+
+def _filled_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not empty, and where each begins."""
+    most = limit()
+    place = file.tell()
+    while line := file.readline(most + 1):
+        check_size(name, len(line))
+        if not line.isspace():
+            yield place, line.removeprefix(b"\xef\xbb\xbf")
+        place += len(line)
+
+
+class JsonlEncoder(Encoder):
+    """An object a line: what is passed on, the decision, the reports, and the rest."""
+
+    def encode(self, block: OutputBlock) -> Piece:
+        """Return the lines, with the shortest digits that read back as the same numbers."""
+        passed = {} if block.rest is None else block.rest.columns
+        columns = [
+            [(key, _json(value)) for value in column.to_json()] for key, column in passed.items()
+        ]
+        decision = block.decision.tolist()
+        columns.append([("decision", str(index)) for index in decision])
+        if self.names is not None:
+            words = [_json(name) for name in self.names]
+            columns.append([("decision_name", words[index]) for index in decision])
+        for report, values in block.reports.items():
+            columns += self._report(report, values)
+        for key, values in block.extra.items():
+            columns.append([(key, _json(value)) for value in np.asarray(values).tolist()])
+        keys = {
+            key: json.dumps(key, ensure_ascii=False) for column in columns for key, _ in column[:1]
+        }
+        lines = (
+            "{" + ", ".join(f"{keys[key]}: {text}" for key, text in row if text is not None) + "}\n"
+            for row in zip(*columns, strict=True)
+        )
+        return Piece("".join(lines).encode(), len(block))
+
+    def _report(
+        self, report: str, values: npt.NDArray[Any]
+    ) -> Iterator[list[tuple[str, str | None]]]:
+        digits = values.astype(np.str_)
+        if self.layout == "list":
+            yield [(report, f"[{', '.join(row)}]") for row in digits.tolist()]
+            return
+        for at, heading in enumerate(self.headings(report, values.shape[1])):
+            yield [(heading, text) for text in digits[:, at].tolist()]
+
+
+def _json(value: Any) -> str | None:
+    """Return a value as JSON; None where a row has none."""
+    if value is MISSING:
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "null"
+    return json.dumps(value, ensure_ascii=False)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import struct
 import tokenize
 import zipfile
 import zlib
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files.opening import check_size, first_line
-
-Value = TypeVar("Value")
+from cordcal.files.columns import LABEL_NAMES, ColumnSpec
+from cordcal.files.contents import CLASS_NAMES, Contents, Lazy, array_contents
+from cordcal.files.encoding import Encoder, OutputBlock, Piece
+from cordcal.files.opening import InputFile, NoRows, check_size, first_line
+from cordcal.files.sources import SAMPLE_ROWS, InMemorySource, Source, Span, split_rows
 
 # What a damaged, encrypted or foreign archive makes the libraries raise.
 _DAMAGE = (
@@ -157,56 +159,142 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
             ) from error
 
 
-class _Named(Mapping[str, Value]):
-    """Values under names that are known before any value is."""
+class NpySource(Source):
+    """A npy file, read with plain reads: a memory map would count as memory used."""
 
-    _keys: Sequence[str]
+    def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
+        self._file, self.path = file, file.name
+        with file.open() as opened:
+            self._header = read_header(opened, self.path)
+            size = opened.seek(0, os.SEEK_END) - self._header.offset
+        if size < self._header.size:
+            reason = f"it is cut short: {size:,} bytes instead of {self._header.size:,}"
+            raise unreadable(self.path, reason)
 
-    @abstractmethod
-    def _value(self, key: str) -> Value:
-        """Return what has one of the names."""
+    def contents(self) -> Contents:
+        """Return the array; shapes are known from the header."""
+        shape = self._header.shape
+        arrays = Lazy(["array"], lambda key: self._read(0, shape[0]))
+        empty = Lazy[npt.NDArray[Any]]((), lambda key: np.empty(0))
+        is_matrix, is_vector = len(shape) == 2, len(shape) == 1
+        return Contents(
+            self.path,
+            "npy",
+            arrays if is_matrix else empty,
+            arrays if is_vector else empty,
+            None,
+            {"array": shape} if is_matrix or is_vector else {},
+        )
 
-    def __getitem__(self, key: str) -> Value:
-        if key not in self._keys:
-            raise KeyError(key)
-        return self._value(key)
+    def sample(self) -> Contents:
+        """Return the first rows."""
+        whole = self.contents()
+        if not whole.shapes:
+            raise InputError(
+                self.path,
+                "does not hold a matrix of scores (rows × classes)",
+                f"it has an array of shape {self._header.shape}",
+            )
+        return self._piece(0, min(SAMPLE_ROWS, self.spans_of("array")[0][1]))
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
+    def spans_of(self, key: str) -> tuple[Span, ...]:
+        """Return the spans of the rows."""
+        shape = self._header.shape
+        for what, length in zip(("rows", "columns"), shape, strict=False):
+            if not length:
+                raise NoRows(self.path, f"has no {what}", "pass at least one row of two classes")
+        return tuple(split_rows(shape[0], self._header.size // shape[0]))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
+    def pieces(
+        self, first: int, keys: Sequence[str], *, passthrough: bool = False
+    ) -> Iterator[Contents]:
+        """Yield the spans' rows; a plain array has no others."""
+        for start, stop in self.spans_of("array")[first:]:
+            yield self._piece(start, stop)
 
-    def __len__(self) -> int:
-        return len(self._keys)
+    def _piece(self, start: int, stop: int) -> Contents:
+        values = self._read(start, stop)
+        matrices, vectors = ({"array": values}, {}) if values.ndim == 2 else ({}, {"array": values})
+        return Contents.of(self.path, "npy", matrices, vectors)
 
-
-class Chosen(_Named[npt.NDArray[Any]]):
-    """Some of an archive's arrays, or some rows of them; nothing is read before it is asked for."""
-
-    def __init__(
-        self, whole: Mapping[str, npt.NDArray[Any]], keys: list[str], rows: slice | None = None
-    ) -> None:
-        self._whole, self._keys, self._rows = whole, keys, rows
-
-    def _value(self, key: str) -> npt.NDArray[Any]:
-        values = self._whole[key]
-        return values if self._rows is None else values[self._rows]
-
-
-class Lazy(_Named[Value]):
-    """Values by name that a function makes when they are first asked for."""
-
-    def __init__(self, keys: Iterable[str], read: Callable[[str], Value]) -> None:
-        self._keys, self._read = tuple(keys), read
-        self._held: dict[str, Value] = {}
-
-    def _value(self, key: str) -> Value:
-        if key not in self._held:
-            self._held[key] = self._read(key)
-        return self._held[key]
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        (rows, *width), dtype, offset = self._header.shape, self._header.dtype, self._header.offset
+        count, columns = stop - start, math.prod(width)
+        check_size(self.path, count * columns * dtype.itemsize)
+        with self._file.open() as file:
+            if self._header.columnwise and width:
+                values = np.empty((count, columns), dtype)
+                for column in range(columns):
+                    file.seek(offset + (column * rows + start) * dtype.itemsize)
+                    values[:, column] = _read_numbers(file, dtype, count)
+                return values
+            file.seek(offset + start * columns * dtype.itemsize)
+            return _read_numbers(file, dtype, count * columns).reshape(count, *width)
 
 
-def in_memory(data: bytes) -> Callable[[], BinaryIO]:
-    """Return what opens bytes that were read already."""
-    return lambda: io.BytesIO(data)
+def _read_numbers(file: BinaryIO, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+    values = np.empty(count, dtype)
+    if count:
+        file.readinto(values.view(np.uint8).data)  # type: ignore[attr-defined]
+    return values
+
+
+def open_npz(file: InputFile, spec: ColumnSpec) -> InMemorySource:
+    """Open an archive of arrays, each of which is read when it is needed."""
+    archive = Archive(file.name, file.open)
+    headers = archive.headers.items()
+    shapes = {key: header.shape for key, header in headers if isinstance(header, Header)}
+    refused = {key: error for key, error in headers if isinstance(error, InputError)}
+    if not shapes and not refused:
+        raise InputError(
+            file.name,
+            "is a zip archive without arrays",
+            "pass a npz file that numpy.savez wrote, or a file of another format",
+        )
+    # Python objects under a name we do not need, such as fold names, do no harm.
+    has_matrix = any(len(shape) == 2 for shape in shapes.values())
+    for key, error in refused.items():
+        if not has_matrix or key in (*LABEL_NAMES, *CLASS_NAMES):
+            raise error
+    return InMemorySource(array_contents(file.name, "npz", archive, shapes))
+
+
+class NpyEncoder(Encoder):
+    """The first kind of probabilities alone, as a plain array."""
+
+    def encode(self, block: OutputBlock) -> Piece:
+        """Return the rows as they are in memory."""
+        report = np.ascontiguousarray(next(iter(block.reports.values())))
+        # A header for no rows yet; NumPy leaves room for the number to grow.
+        head = _npy_header(report.dtype, 0, report.shape[1])
+        return Piece(report.data.cast("B") if len(block) else b"", len(block), head)
+
+    def finish(self, file: BinaryIO, rows: int) -> None:
+        """Write the number of rows into the header."""
+        file.seek(0)
+        np.lib.format.read_magic(file)
+        (_, classes), _, dtype = np.lib.format.read_array_header_1_0(file)
+        file.seek(0)
+        file.write(_npy_header(dtype, rows, classes))
+
+
+def _npy_header(dtype: np.dtype[Any], rows: int, classes: int) -> bytes:
+    described = np.lib.format.dtype_to_descr(dtype)
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer, {"descr": described, "fortran_order": False, "shape": (rows, classes)}
+    )
+    return buffer.getvalue()
+
+
+class NpzEncoder(Encoder):
+    """All arrays under their names, compressed; written at once, never in pieces."""
+
+    def encode(self, block: OutputBlock) -> Piece:
+        """Return the archive."""
+        arrays = {**block.reports, "decision": block.decision, **block.extra}
+        if self.names is not None:
+            arrays["class_names"] = np.array(self.names, dtype=np.str_)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        return Piece(buffer.getbuffer(), len(block))

@@ -11,7 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files.opening import check_size, first_line
+from cordcal.files.columns import ColumnSpec
+from cordcal.files.contents import CLASS_NAMES, Contents
+from cordcal.files.opening import InputFile, check_size, first_line
+from cordcal.files.sources import InMemorySource
 
 # What torch makes of damage and of foreign archives.
 _DAMAGE = (
@@ -37,6 +40,19 @@ def is_torch(opened: Callable[[], BinaryIO]) -> bool:
             return any(name.endswith("/data.pkl") for name in archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return False
+
+
+def open_tensors(file: InputFile, spec: ColumnSpec) -> InMemorySource:
+    """Read the tensors of a file, and its lists of words."""
+    arrays, words = read_tensors(file.name, file.open)
+    if not arrays:
+        raise InputError(file.name, "holds no tensors", "save tensors, or a dictionary of them")
+    matrices, vectors = (
+        {key: array for key, array in arrays.items() if array.ndim == size} for size in (2, 1)
+    )
+    vectors |= {key: np.array(text) for key, text in words.items() if key not in CLASS_NAMES}
+    names = next((words[key] for key in CLASS_NAMES if key in words), None)
+    return InMemorySource(Contents.of(file.name, "torch", matrices, vectors, names))
 
 
 def read_tensors(

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cordcal.files._arrow import import_arrow
-from cordcal.files.opening import first_line
+from cordcal.files.opening import first_line, import_arrow
 
 _UNITS = ("s", "ms", "us", "ns")
 # Integers up to this size are exact in float64.

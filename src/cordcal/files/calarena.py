@@ -21,7 +21,7 @@ from cordcal.files._hdf5 import MAGIC
 from cordcal.files.contents import Contents
 from cordcal.files.formats import open_contents
 from cordcal.files.opening import open_regular
-from cordcal.files.scores import Scores, _check_values
+from cordcal.files.scores import Scores, check_values
 
 _PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 
@@ -84,7 +84,7 @@ def _part(contents: Contents, name: str, part: str) -> Scores:
         held = held.reshape(-1, 1)
         held = np.concatenate([1 - held, held], axis=1)
     place = f"{contents.path} ({key})"
-    _check_values(held, place)
+    check_values(held, place)
     labels = contents.vectors[f"{name}/labels_{part}"]
     return Scores(
         path=contents.path,

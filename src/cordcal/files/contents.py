@@ -5,31 +5,82 @@ Which matrix holds the scores is decided in `cordcal.files.scores`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._arrow import class_names_in, matrix_of, readable, vector_of
-from cordcal.files._numpy import Chosen, Lazy
 from cordcal.files.columns import FEATURE_NAMES, Grouping
 from cordcal.files.passthrough import Passthrough
 
 Format = Literal["npz", "npy", "hdf5", "torch", "csv", "jsonl", "parquet", "feather"]
 
+Value = TypeVar("Value")
+
 CLASS_NAMES = ("class_names", "classes", "names")
+
+
+class _Named(Mapping[str, Value]):
+    """Values under names that are known before any value is."""
+
+    _keys: Sequence[str]
+
+    @abstractmethod
+    def _value(self, key: str) -> Value:
+        """Return what has one of the names."""
+
+    def __getitem__(self, key: str) -> Value:
+        if key not in self._keys:
+            raise KeyError(key)
+        return self._value(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Chosen(_Named[npt.NDArray[Any]]):
+    """Some of an archive's arrays, or some rows of them; nothing is read before it is asked for."""
+
+    def __init__(
+        self, whole: Mapping[str, npt.NDArray[Any]], keys: list[str], rows: slice | None = None
+    ) -> None:
+        self._whole, self._keys, self._rows = whole, keys, rows
+
+    def _value(self, key: str) -> npt.NDArray[Any]:
+        values = self._whole[key]
+        return values if self._rows is None else values[self._rows]
+
+
+class Lazy(_Named[Value]):
+    """Values by name that a function makes when they are first asked for."""
+
+    def __init__(self, keys: Iterable[str], read: Callable[[str], Value]) -> None:
+        self._keys, self._read = tuple(keys), read
+        self._held: dict[str, Value] = {}
+
+    def _value(self, key: str) -> Value:
+        if key not in self._held:
+            self._held[key] = self._read(key)
+        return self._held[key]
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
     """What lies in a file: matrices and vectors by name, and the class names if it has any.
 
-    Arrays are read when they are asked for; ``shapes`` tells how large each is.  Of a table
-    ``columns`` has the columns of each matrix, and ``others`` reads those that a matrix leaves;
-    ``rest`` holds them where a reader asked for them; ``header`` tells whether a CSV file has one.
-    ``headings`` has the names of the columns that a matrix was gathered from, and ``own_headings``
+    Arrays are read when they are needed; ``shapes`` has their shapes.  Of a table, ``columns`` has
+    the columns of each matrix; ``other_columns`` reads those that a matrix leaves, and
+    ``passthrough`` has them if they were asked for.  ``header`` tells whether a CSV file has one.
+    ``headings`` has the names of the columns that a matrix was gathered from, ``own_headings``
     the same in the order of the file.  ``parts`` are the files of a folder that was read as one.
     """
 
@@ -40,10 +91,9 @@ class Contents:
     class_names: tuple[str, ...] | None
     shapes: Mapping[str, tuple[int, ...]]
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    others: Callable[[str], Passthrough] | None = None
-    rest: Passthrough | None = None
+    other_columns: Callable[[str], Passthrough] | None = None
+    passthrough: Passthrough | None = None
     header: bool | None = None
-    header_names: tuple[str, ...] = ()
     headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_headings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: tuple[Contents, ...] = ()
@@ -102,42 +152,6 @@ def array_contents(
     return Contents(name, format, matrices, vectors, names, found)
 
 
-def table_contents(name: str, format: Format, table: Any, grouping: Grouping) -> Contents:
-    """Name what lies in an Arrow table: a whole file's, or some rows of it."""
-
-    def matrix(key: str) -> npt.NDArray[Any]:
-        with readable(name, format):
-            return matrix_of(name, key, grouping.matrices[key], table)
-
-    def vector(key: str) -> npt.NDArray[Any]:
-        with readable(name, format):
-            return vector_of(table, key)
-
-    stored = class_names_in(table.schema)
-    contents = column_contents(
-        name,
-        format,
-        Lazy(grouping.matrices, matrix),
-        Lazy(grouping.vectors, vector),
-        grouping,
-        lambda: len(table),
-        names=stored or grouping.class_names,
-        others=lambda key: Passthrough.from_arrow(
-            table, [each for each in table.column_names if each not in grouping.matrices[key]]
-        ),
-    )
-    if stored is None or not contents.headings:
-        return contents
-    # Metadata name the columns by position only where no heading is a class itself.
-    positional = {
-        key: stored
-        for key, names in grouping.names.items()
-        if key not in FEATURE_NAMES and len(names) == len(stored) and set(names).isdisjoint(stored)
-    }
-    headings, own = ({**each, **positional} for each in (grouping.names, grouping.own_names))
-    return replace(contents, headings=headings, own_headings=own)
-
-
 def column_contents(
     name: str,
     format: Format,
@@ -147,7 +161,7 @@ def column_contents(
     rows: Callable[[], int],
     *,
     names: tuple[str, ...] | None,
-    others: Callable[[str], Passthrough] | None = None,
+    other_columns: Callable[[str], Passthrough] | None = None,
 ) -> Contents:
     """Name what lies in a table."""
 
@@ -169,7 +183,7 @@ def column_contents(
         names,
         shapes,
         grouping.matrices,
-        others,
+        other_columns,
         headings=grouping.names,
         own_headings=grouping.own_names,
     )

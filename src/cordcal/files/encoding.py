@@ -8,7 +8,6 @@ formats the pieces one after the other are the output; Parquet and Feather piece
 from __future__ import annotations
 
 import hashlib
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -123,31 +122,3 @@ class Encoder(ABC):
             file.write(piece.head)
             file.write(piece.body)
             self.finish(file, piece.rows)
-
-
-class Npy(Encoder):
-    """The first kind of probabilities alone, as a plain array."""
-
-    def encode(self, block: OutputBlock) -> Piece:
-        """Return the rows as they are in memory."""
-        report = np.ascontiguousarray(next(iter(block.reports.values())))
-        # A header for no rows yet; NumPy leaves room for the number to grow.
-        head = _npy_header(report.dtype, 0, report.shape[1])
-        return Piece(report.data.cast("B") if len(block) else b"", len(block), head)
-
-    def finish(self, file: BinaryIO, rows: int) -> None:
-        """Write the number of rows into the header."""
-        file.seek(0)
-        np.lib.format.read_magic(file)
-        (_, classes), _, dtype = np.lib.format.read_array_header_1_0(file)
-        file.seek(0)
-        file.write(_npy_header(dtype, rows, classes))
-
-
-def _npy_header(dtype: np.dtype[Any], rows: int, classes: int) -> bytes:
-    described = np.lib.format.dtype_to_descr(dtype)
-    buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        buffer, {"descr": described, "fortran_order": False, "shape": (rows, classes)}
-    )
-    return buffer.getvalue()

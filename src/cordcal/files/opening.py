@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from cordcal._errors import InputError
 from cordcal.files.atomic import naming
-
-# What messages say that a file may be.
-FORMATS = "npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch"
 
 LIMIT = "CORDCAL_READ_LIMIT"
 # What is read whole may take this much memory: more than any calibration set that we know of,
@@ -37,17 +36,53 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     return Path(path).open("rb")
 
 
-def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
-    """Return what messages call a file, and its bytes; ``-`` is stdin."""
-    name = os.fspath(path)
-    if name == "-":
+@dataclass(frozen=True)
+class InputFile:
+    """A file on the disk, or the bytes that came from stdin.
+
+    Attributes
+    ----------
+    name : str
+        The path, or ``"stdin"``.
+    data : bytes or None
+        The bytes of stdin.
+    """
+
+    name: str
+    data: bytes | None = None
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> InputFile:
+        """Return a file; ``-`` is stdin, which is read here."""
+        if os.fspath(path) != "-":
+            return cls(os.fspath(path))
         with naming("stdin"):
             data = sys.stdin.buffer.read(limit() + 1)
         check_size("stdin", len(data))
-        return "stdin", data
-    with open_regular(path) as file:
-        check_size(name, os.fstat(file.fileno()).st_size)
-        return name, file.read()
+        return cls("stdin", data)
+
+    def open(self) -> BinaryIO:
+        """Open the file for reading."""
+        return open_regular(self.name) if self.data is None else io.BytesIO(self.data)
+
+    def head(self, size: int) -> bytes:
+        """Return the first bytes."""
+        with self.open() as file:
+            return file.read(size)
+
+    def read(self) -> bytes:
+        """Return all bytes, up to the limit."""
+        if self.data is not None:
+            return self.data
+        with self.open() as file:
+            check_size(self.name, os.fstat(file.fileno()).st_size)
+            return file.read()
+
+
+def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
+    """Return the name of a file in messages, and its bytes; ``-`` is stdin."""
+    file = InputFile.from_path(path)
+    return file.name, file.read()
 
 
 def check_size(name: str, size: int) -> None:
@@ -74,3 +109,16 @@ def limit() -> int:
 def first_line(error: BaseException) -> str:
     """Return the first line of what a library says."""
     return str(error).split("\n", 1)[0].rstrip(".")
+
+
+def import_arrow() -> tuple[Any, Any]:
+    """Return pyarrow and its Parquet module, or raise an error that says how to install them."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(
+            "Parquet and Feather files need pyarrow; install it with: pip install "
+            "'cordcal[parquet]'"
+        ) from error
+    return pyarrow, pyarrow.parquet

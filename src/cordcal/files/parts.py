@@ -5,18 +5,19 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec
-from cordcal.files.contents import Contents
+from cordcal.files.contents import Contents, Lazy
 from cordcal.files.opening import NoRows, no_rows
 from cordcal.files.passthrough import PartColumns
 from cordcal.files.sources import Source, Span
@@ -114,7 +115,17 @@ def _names_in_part(contents: Contents, matrix: str, spec: ColumnSpec) -> tuple[s
     return contents.class_names or spec.class_names
 
 
-class Parts(Source):
+@dataclass(frozen=True)
+class _PartSpans:
+    """The pieces of one array in all parts."""
+
+    spans: tuple[Span, ...]
+    pieces: tuple[int, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    columns: tuple[PartColumns, ...]
+
+
+class FileParts(Source):
     """Several files, one after the other; those without rows are passed over.
 
     Each is open only while its rows are read.
@@ -128,78 +139,126 @@ class Parts(Source):
         open_source: Callable[[str, ColumnSpec], Source],
     ) -> None:
         self.path, self.parts = path, parts
-        self._places, self._open_source = spec, open_source
+        self._spec, self._open_source = spec, open_source
+        self._scanned: dict[str, _PartSpans] = {}
         for part in parts:
             try:
                 self._sample = self._open(part).sample()
             except NoRows:
                 continue
             # Columns of later parts are brought into the order of this one's.
-            self._places = replace(spec, order=self._sample.headings)
-            self.spans_of = cache(self._spans_of)  # type: ignore[method-assign]
+            self._spec = replace(spec, order=self._sample.headings)
             return
         raise no_rows(path)
 
     def _open(self, part: str) -> Source:
-        return self._open_source(part, self._places)
+        return self._open_source(part, self._spec)
 
     def sample(self) -> Contents:
         """Return the first rows of the first part that has any."""
         return replace(self._sample, path=self.path)
 
-    def _spans_of(self, matrix: str) -> tuple[Span, ...]:
-        self._counts: list[int] = []
-        self._dtypes: list[np.dtype[Any]] = []
-        self._columns: list[PartColumns] = []
-        found: list[Span] = []
-        for part in self.parts:
-            done = found[-1][1] if found else 0
-            own = self._own_spans(part, matrix)
-            found += [(done + start, done + stop) for start, stop in own]
-            self._counts.append(len(own))
-        return tuple(found)
+    def contents(self) -> Contents:
+        """Return all parts as one; arrays are read when they are needed."""
+        parts: list[Contents] = []
+        for path in self.parts:
+            try:
+                source = self._open(path)
+                source.sample()  # fails without rows
+            except NoRows:
+                continue
+            parts.append(source.contents())
+        first = parts[0]
+        for other in parts[1:]:
+            first.check_header(other)
+            for key in (*first.matrices, *first.vectors):
+                if key not in other.shapes:
+                    raise _lacks(other.path, key)
 
-    def _own_spans(self, part: str, matrix: str) -> tuple[Span, ...]:
-        try:
-            source = self._open(part)
-        except NoRows:
-            return ()
+        def read(key: str) -> npt.NDArray[Any]:
+            arrays = [first[key]]
+            for part in parts[1:]:
+                order = None
+                if key in first.matrices:
+                    order = part_order(first, part, key, self._spec)
+                arrays.append(part[key] if order is None else part[key].take(order, axis=1))
+            return np.concatenate(arrays)
+
+        return replace(
+            first,
+            path=self.path,
+            matrices=Lazy(first.matrices, read),
+            vectors=Lazy(first.vectors, read),
+            shapes=Lazy(first.shapes, lambda key: read(key).shape),
+            other_columns=None,
+            parts=tuple(parts),
+        )
+
+    def spans_of(self, key: str) -> tuple[Span, ...]:
+        """Return the spans of an array in all parts."""
+        return self._scan(key).spans
+
+    def _scan(self, key: str) -> _PartSpans:
+        """Open every part once, and check that all have the same classes."""
+        if key not in self._scanned:
+            spans: list[Span] = []
+            pieces: list[int] = []
+            dtypes: list[np.dtype[Any]] = []
+            columns: list[PartColumns] = []
+            for part in self.parts:
+                done = spans[-1][1] if spans else 0
+                own: tuple[Span, ...] = ()
+                with suppress(NoRows):
+                    source = self._open(part)
+                    self._check_part(source, part, key)
+                    own = source.spans_of(key)
+                    dtypes.append(source.dtype_of(key))
+                    if self._spec.rest:
+                        columns += source.part_columns(key)
+                spans += [(done + start, done + stop) for start, stop in own]
+                pieces.append(len(own))
+            self._scanned[key] = _PartSpans(
+                tuple(spans), tuple(pieces), tuple(dtypes), tuple(columns)
+            )
+        return self._scanned[key]
+
+    def _check_part(self, source: Source, part: str, key: str) -> None:
+        """Refuse a part that lacks an array, or has other classes."""
         sample = source.sample()
         self._sample.check_header(sample)
-        if matrix not in sample.matrices:
-            raise InputError(
-                part, f"has no {matrix!r}, as the parts before it have", "pass parts of one kind"
-            )
-        for key in (matrix, *FEATURE_NAMES):
-            if key in self._sample.matrices and key in sample.matrices:
-                part_order(self._sample, sample, key, self._places)  # refuses other classes
-        self._dtypes.append(source.dtype_of(matrix))
-        if self._places.rest:
-            self._columns += source.part_columns(matrix)
-        return source.spans_of(matrix)
+        if key not in sample.shapes:
+            raise _lacks(part, key)
+        for matrix in (key, *FEATURE_NAMES):
+            if matrix in self._sample.matrices and matrix in sample.matrices:
+                part_order(self._sample, sample, matrix, self._spec)  # refuses other classes
 
-    def dtype_of(self, matrix: str) -> np.dtype[Any]:
-        """Return the dtype that holds every part's numbers."""
-        self.spans_of(matrix)
-        return np.result_type(*self._dtypes)
+    def dtype_of(self, key: str) -> np.dtype[Any]:
+        """Return the dtype that holds every part's values."""
+        return np.result_type(*self._scan(key).dtypes)
 
     def part_rows(self, matrix: str) -> list[int]:
         """Return how many rows of a matrix each part has."""
-        spans = iter(self.spans_of(matrix))
-        return [sum(stop - start for start, stop in islice(spans, count)) for count in self._counts]
+        scan = self._scan(matrix)
+        spans = iter(scan.spans)
+        return [sum(stop - start for start, stop in islice(spans, count)) for count in scan.pieces]
 
     def part_columns(self, matrix: str) -> list[PartColumns]:
         """Return the passthrough columns of each part."""
-        self.spans_of(matrix)
-        return self._columns
+        return list(self._scan(matrix).columns)
 
     def pieces(
-        self, first: int, wanted: Sequence[str], *, rest: bool = False
+        self, first: int, keys: Sequence[str], *, passthrough: bool = False
     ) -> Iterator[Contents]:
-        """Yield the spans' rows, part after part."""
-        self.spans_of(wanted[0])
+        """Yield the pieces of all parts, part after part."""
         done = 0
-        for part, count in zip(self.parts, self._counts, strict=True):
+        for part, count in zip(self.parts, self._scan(keys[0]).pieces, strict=True):
             if count and done + count > first:
-                yield from self._open(part).pieces(max(0, first - done), wanted, rest=rest)
+                source = self._open(part)
+                yield from source.pieces(max(0, first - done), keys, passthrough=passthrough)
             done += count
+
+
+def _lacks(part: str, key: str) -> InputError:
+    return InputError(
+        part, f"has no {key!r}, as the parts before it have", "pass parts of one kind"
+    )

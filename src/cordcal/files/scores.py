@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError, raise_first, row_error
+from cordcal._errors import InputError, raise_first, renumber_rows, row_error
 from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
@@ -19,14 +21,17 @@ from cordcal._validation.scores import as_matrix
 from cordcal.files._kinds import check_whole_vectors, looks_like
 from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec, list_names
 from cordcal.files.contents import Contents
-from cordcal.files.formats import open_contents
+from cordcal.files.formats import FORMATS, open_contents, open_source
+from cordcal.files.output import file_identity
+from cordcal.files.parts import parts_of
+from cordcal.files.passthrough import Passthrough, PassthroughSchema, concat
+from cordcal.files.sources import SAMPLE_ROWS, Source, Span
 
 _LOGIT_NAMES = ("logits", "logit")
 _PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
 # Fields of lines that are a language model's answers.
 _ANSWERS = frozenset(("choices", "logprobs", "option_logprobs", "resps", "response"))
 _SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
-_LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".txt", ".feather", ".jsonl", ".h5", ".pt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,33 +146,37 @@ def read_with_spec(
     role: str = "scores",
     input: Kind | None = None,
 ) -> Scores:
-    """Read scores of which all that is known is in one record; see `read_scores`."""
-    labels, weights = spec.labels, spec.weights
-    contents = open_contents(path, spec)
-    chosen = choose(contents, spec.key, role, input)
-    values = as_matrix(contents.matrices[chosen], f"{contents.path} ({chosen})")
-    _check_values(values, f"{contents.path} ({chosen})")
-    names = names_of(contents, chosen, values.shape[1], spec)
-    values = in_order(values, contents, chosen, names, spec)
-    truth = _vector_of(contents, label_key(contents, chosen, spec), spec, "labels")
-    weight = _vector_of(contents, weight_key(contents, spec), spec, "weights")
-    if weight is not None:
-        check_length(len(weight), weights or contents.path, "weights", len(values))
-    if truth is not None:
-        if labels is not None:
-            check_length(len(truth), labels, "labels", len(values))
-        _check_label_numbers(truth, contents, chosen, names, spec)
-        truth = as_indices(truth, values.shape, names, labels or contents.path)
+    """Read the scores that a `ColumnSpec` describes; see `read_scores`."""
+    source = open_source(os.fspath(path), spec)
+    key = choose(source.sample(), spec.key, role, input)
+    return _read_whole(source.contents(), key, spec, input)
+
+
+def _read_whole(contents: Contents, key: str, spec: ColumnSpec, input: Kind | None) -> Scores:
+    name = f"{contents.path} ({key})"
+    values = as_matrix(contents.matrices[key], name)
+    check_values(values, name)
+    names = names_of(contents, key, values.shape[1], spec)
+    values = in_order(values, contents, key, names, spec)
+    labels = _vector_of(contents, label_key(contents, key, spec), spec, "labels")
+    weights = _vector_of(contents, weight_key(contents, spec), spec, "weights")
+    if weights is not None:
+        check_length(len(weights), spec.weights or contents.path, "weights", len(values))
+    if labels is not None:
+        if spec.labels is not None:
+            check_length(len(labels), spec.labels, "labels", len(values))
+        _check_label_numbers(labels, contents, key, names, spec)
+        labels = as_indices(labels, values.shape, names, spec.labels or contents.path)
     return Scores(
         path=contents.path,
-        key=chosen,
+        key=key,
         values=values,
-        kind=input or kind_of(chosen, values),
-        labels=truth,
+        kind=input or kind_of(key, values),
+        labels=labels,
         class_names=names,
         features=_features(contents, spec, len(values)),
-        weights=weight,
-        columns=wide_columns(contents, chosen),
+        weights=weights,
+        columns=wide_columns(contents, key),
     )
 
 
@@ -388,7 +397,8 @@ def _listed(contents: Contents) -> str:
     return list_names(parts) if parts else "nothing that can be read as an array of numbers"
 
 
-def _check_values(values: npt.NDArray[Any], name: str) -> None:
+def check_values(values: npt.NDArray[Any], name: str) -> None:
+    """Refuse rows that are not whole vectors of finite numbers."""
     bad = np.isnan(values).any(axis=1) | np.isposinf(values).any(axis=1)
     raise_first(
         row_error(
@@ -465,4 +475,414 @@ def read_vector(
 
 def is_file(text: str) -> bool:
     """Whether what names labels is a file rather than a key or column."""
-    return text == "-" or Path(text).exists() or Path(text).suffix.lower() in _LABEL_SUFFIXES
+    suffixes = {".txt", *(suffix for each in FORMATS for suffix in each.suffixes)}
+    return text == "-" or Path(text).exists() or Path(text).suffix.lower() in suffixes
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some rows of a file, in order.
+
+    Attributes
+    ----------
+    first : int
+        The number of the first row in the file, or that from which on rows are left out.
+    values : ndarray of shape (rows, K)
+        The scores as stored.
+    labels : ndarray of int or None
+        The labels as column indices.
+    features : ndarray or None
+        Penultimate features, where the file has them.
+    kept : ndarray of int or None
+        The numbers of the rows in the file, where some between them are left out.
+    weights : ndarray or None
+        One weight a row, where they were asked for.
+    rest : Passthrough or None
+        The other columns of a table, where they were asked for.
+    """
+
+    first: int
+    values: npt.NDArray[Any]
+    labels: npt.NDArray[np.int64] | None = None
+    features: npt.NDArray[Any] | None = None
+    kept: npt.NDArray[np.intp] | None = None
+    weights: npt.NDArray[Any] | None = None
+    rest: Passthrough | None = None
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """Return some of the rows, counted within the batch."""
+        batch = self._picked(slice(start, stop))
+        return replace(batch, first=self.first + start)
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Batch:
+        """Return the rows that are flagged."""
+        return replace(self._picked(keep), kept=self.numbers[keep])
+
+    @property
+    def numbers(self) -> npt.NDArray[np.intp]:
+        """The number of each row in the file."""
+        return np.arange(self.first, self.first + len(self)) if self.kept is None else self.kept
+
+    def _picked(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
+        columns = (self.values, self.labels, self.features, self.kept, self.weights)
+        picked = (None if column is None else column[rows] for column in columns)
+        rest = None if self.rest is None else self.rest.take(_numbers(rows))
+        return Batch(self.first, *picked, rest)  # type: ignore[arg-type, call-arg]
+
+
+def _numbers(rows: slice | npt.NDArray[np.bool_]) -> slice | npt.NDArray[np.intp]:
+    return rows if isinstance(rows, slice) else np.flatnonzero(rows)
+
+
+class ScoreFile:
+    """An open score file: what it holds, and its rows in batches.
+
+    Made by `open_scores`; iterate over it as often as you like.
+
+    Attributes
+    ----------
+    path, key : str
+        The file, and the key or column of the scores.
+    kind : str
+        ``"logits"`` or ``"probabilities"``.
+    rows, classes : int
+        The shape of the scores.
+    dtype : dtype
+        Their dtype.
+    class_names : tuple of str or None
+        One name a column.
+    spans : tuple of (int, int)
+        First and last-plus-one row of every batch.
+    columns : tuple of str
+        The columns of a table that the scores were gathered from; none where they are one array.
+    consumed : tuple of str
+        The columns of a table that hold the scores.
+    with_rest : bool
+        Whether batches have the other columns of a table too.
+    numbers : ndarray of int or None
+        The number of each row in the file, where a reader has left some out.
+    opener : callable
+        Opens other files as this one was opened, here or on another machine; files of labels
+        or weights belong to the rows of this one, and are left out.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        sample: Contents,
+        key: str,
+        kind: Kind,
+        spec: ColumnSpec = ColumnSpec(),  # noqa: B008 - it is frozen
+        numbers: npt.NDArray[np.intp] | None = None,
+    ) -> None:
+        values = sample.matrices[key]
+        dtype = source.dtype_of(key)
+        self.path, self.key, self.kind, self.numbers = sample.path, key, kind, numbers
+        self.opener: Callable[[str], ScoreFile] = open_scores
+        self.class_names = names_of(sample, key, values.shape[1], spec)
+        self.columns = wide_columns(sample, key)
+        self.consumed = tuple(sample.columns.get(key, ()))
+        self.with_rest = spec.rest and bool(sample.columns)
+        self.spans = source.spans_of(key)
+        self.rows, self.classes = self.spans[-1][1], int(values.shape[1])
+        self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        self._schema: PassthroughSchema | None = None
+        self._own_names = sample.own_names_of(key) or spec.class_names
+        self._source, self._spec = source, spec
+        self._labels = label_key(sample, key, spec)
+        self._weights = weight_key(sample, spec)
+        self._features = feature_key(sample, spec)
+        self._label_file, self._weight_file = (
+            self._apart("labels"),
+            self._apart("weights"),
+        )
+
+    def go_into(self, suffix: str) -> None:
+        """Settle the passthrough columns of several parts for one file with such a suffix."""
+        parts = self._source.part_columns(self.key) if self.with_rest else []
+        if len(parts) > 1:
+            self._schema = PassthroughSchema(parts, suffix)
+
+    @property
+    def identity(self) -> list[list[int | str]]:
+        """What changes if a file that is read does: the parts of the scores, and the features."""
+        path, features = self.path, self._spec.features
+        if not Path(path).exists() and parts_of(path) is None:
+            return []  # stdin
+        paths = [*(parts_of(path) or [path]), *([] if features is None else [features])]
+        return [[os.path.basename(each), *file_identity(each)] for each in paths]
+
+    @property
+    def own_names(self) -> tuple[str, ...] | None:
+        """One name per column in the order of the file, which may be another than that in use."""
+        return self._own_names if self.class_names is not None else None
+
+    def use_order(self, names: tuple[str, ...], than: str) -> None:
+        """Bring the columns into the order of these classes, which ``than`` has.
+
+        Other classes are refused.
+        """
+        if self.class_names is not None:
+            class_order(self.class_names, names, self.path, than)
+            self.class_names = names
+            if isinstance(self.opener, partial):
+                spec = replace(self.opener.keywords["spec"], classes=None, expected=names)
+                self.opener = partial(open_with_spec, **{**self.opener.keywords, "spec": spec})
+
+    @property
+    def name(self) -> str:
+        """The file and the key, for messages."""
+        return f"{self.path} ({self.key})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and classes."""
+        return self.rows, self.classes
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches()
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches, from a row on."""
+        first = next((at for at, span in enumerate(self.spans) if span[1] > start), len(self.spans))
+        found = (self._labels, self._weights, self._features)
+        wanted = [self.key, *(name for name in found if name is not None)]
+        pieces = self._source.pieces(first, wanted, passthrough=self._spec.rest)
+        apart = self._features_apart(self.spans[first:])
+        for begin, stop in self.spans[first:]:
+            features = None if apart is None else next(apart).values
+            # Nothing here may hold on to a batch while the next one is read.
+            if begin >= start:
+                yield self._batch(next(pieces), begin, stop, features)
+            else:
+                batch = self._batch(next(pieces), begin, stop, features)
+                yield batch.rows(start - begin, stop - begin)
+
+    def along(self, spans: Sequence[Span]) -> Iterator[Batch]:
+        """Yield batches of other spans of rows than the file's own."""
+        batches = self.batches(spans[0][0])
+        held: list[Batch] = []
+        for start, stop in spans:
+            while not held or held[-1].first + len(held[-1]) < stop:
+                held.append(next(batches))
+            parts = [
+                batch.rows(max(start - batch.first, 0), min(stop - batch.first, len(batch)))
+                for batch in held
+            ]
+            yield joined(parts)
+            held = [batch for batch in held if batch.first + len(batch) > stop]
+
+    def vectors_apart(self) -> list[dict[str, npt.NDArray[Any]]]:
+        """Return labels and weights that lie in files of their own, part by part."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        if self._label_file is not None:
+            where = self._spec.labels or self.path
+            as_indices(self._label_file, self.shape, self.class_names, where)  # refuses bad ones
+            found["labels"] = self._label_file
+        if self._weight_file is not None:
+            found["weights"] = self._weight_file
+        edges = np.cumsum(self._source.part_rows(self.key))[:-1]
+        parts = {name: np.split(vector, edges) for name, vector in found.items()}
+        return [{name: each[at] for name, each in parts.items()} for at in range(len(edges) + 1)]
+
+    def attach(self, vectors: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take labels and weights that somebody else has read for those of the file."""
+        self._label_file = vectors.get("labels", self._label_file)
+        self._weight_file = vectors.get("weights", self._weight_file)
+
+    def without_labels(self) -> ScoreFile:
+        """Return the file without its labels, for work that does not need them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/scores.npz"
+        >>> np.savez(path, logits=np.zeros((5, 4)), labels=np.arange(5))  # 4 is not a class
+        >>> [batch.labels for batch in open_scores(path).without_labels()]
+        [None]
+        """
+        found = copy(self)
+        found._labels = found._label_file = None
+        return found
+
+    def _batch(
+        self, contents: Contents, start: int, stop: int, features: npt.NDArray[Any] | None
+    ) -> Batch:
+        with renumber_rows(start):
+            values = as_matrix(contents.matrices[self.key], self.name)
+            truth = self._vector(contents, self._labels, self._label_file, start, stop)
+            weights = self._vector(contents, self._weights, self._weight_file, start, stop)
+            labels = None
+            if truth is not None:
+                where = self._spec.labels or self.path
+                self._check_label_numbers(truth, contents)
+                labels = as_indices(truth, values.shape, self.class_names, where)
+            if self._features is not None:
+                features = contents.matrices[self._features]
+        if values.shape != (stop - start, self.classes):
+            raise InputError(
+                self.name,
+                f"has {values.shape[1]} entries, the first row {self.classes}",
+                "pass whole vectors, one entry for each class in every row",
+                rows=[start],
+            )
+        values = in_order(values, contents, self.key, self.class_names, self._spec)
+        values = values.astype(self.dtype, copy=False)
+        kept = None if self.numbers is None else self.numbers[start:stop]
+        rest = contents.passthrough
+        if rest is not None and self._schema is not None:
+            rest = self._schema.conform(rest, stop - start)
+        return Batch(start, values, labels, features, kept, weights, rest)
+
+    def _check_label_numbers(self, truth: npt.NDArray[Any], contents: Contents) -> None:
+        own = contents.own_names_of(self.key) or self._spec.class_names
+        if self._label_file is not None:  # they count the columns of the first part
+            own = self._own_names
+        check_label_numbers(truth, own, self.class_names, contents.path)
+
+    def _vector(
+        self, contents: Contents, key: str | None, apart: Any, start: int, stop: int
+    ) -> npt.NDArray[Any] | None:
+        if apart is not None:
+            found: npt.NDArray[Any] = apart[start:stop]
+            return found
+        return None if key is None else contents.vectors[key]
+
+    def _apart(self, what: str) -> npt.NDArray[Any] | None:
+        """Return the labels or weights that a file of their own holds."""
+        found = vector_apart(self._spec, what)
+        if found is not None:
+            check_length(len(found), getattr(self._spec, what), what, self.rows)
+        return found
+
+    def _features_apart(self, spans: Sequence[Span]) -> Iterator[Batch] | None:
+        """Yield the features that a file of their own holds, along the scores' batches."""
+        path, told = self._spec.features, self._spec.features_columns
+        if path is None:
+            return None
+        source = open_source(path, apart_places(told, self._spec.header))
+        sample = source.sample()
+        key = feature_matrix(sample, told)
+        features = ScoreFile(source, sample, key, "logits")
+        check_length(features.rows, path, "rows of features", self.rows)
+        return features.along(spans)
+
+
+def open_scores(
+    path: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    role: str = "scores",
+    labels: str | None = None,
+    labels_column: str | None = None,
+    features: str | None = None,
+    features_columns: str | Sequence[str] | None = None,
+    weights: str | None = None,
+    weights_column: str | None = None,
+    class_names: Sequence[str] | None = None,
+    input: Kind | None = None,
+    classes: Sequence[str] | None = None,
+    rest: bool = False,
+    header: bool | None = None,
+) -> ScoreFile:
+    """Open a score file for reading in batches of at most 16 MiB.
+
+    Parameters
+    ----------
+    path : path or "-"
+        A Parquet, Feather, JSONL, HDF5 or npy file of any size, another file that fits in
+        memory, or a folder or a pattern of files; ``-`` reads stdin.
+    key, columns, role
+        Where the scores are, as for `read_scores`.
+    labels, labels_column, features, features_columns, weights, weights_column, class_names
+        Where these are, as for `read_scores`.
+    input : {"logits", "probabilities"}, optional
+        The kind, where the file's name for the scores or its first rows do not make it plain.
+    classes : sequence of str, optional
+        The classes of a model: columns of these names are the scores, in this order.
+    rest : bool
+        Whether batches have the other columns of a table too, to be passed on.
+    header : bool, optional
+        Whether the first line of CSV files is a header, as for `read_scores`.
+
+    Returns
+    -------
+    file : ScoreFile
+        Iterate over it for `Batch` objects.  Values come as stored, not checked.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/scores.npy"
+    >>> np.save(path, np.full((5, 4), 0.25))
+    >>> scores = open_scores(path)
+    >>> scores.shape, scores.kind, [len(batch) for batch in scores]
+    ((5, 4), 'probabilities', [5])
+    """
+    spec = ColumnSpec.of(
+        key, columns, labels, labels_column, features, features_columns, weights, weights_column
+    ).named(class_names, classes, rest=rest, header=header)
+    return open_with_spec(path, spec, role=role, input=input)
+
+
+def open_with_spec(
+    path: str | os.PathLike[str],
+    spec: ColumnSpec,
+    *,
+    role: str = "scores",
+    input: Kind | None = None,
+) -> ScoreFile:
+    """Open the scores that a `ColumnSpec` describes; see `open_scores`."""
+    source = open_source(os.fspath(path), spec)
+    sample = source.sample()
+    chosen = choose(sample, spec.key, role, input)
+    values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
+    sound = _sound(values)
+    if not len(sound):
+        sound = _first_sound(source, chosen, values)
+    if len(sound):
+        check_whole_vectors(sound, f"{sample.path} ({chosen})")
+    kind = input or (kind_of(chosen, sound) if len(sound) else "logits")
+    file = ScoreFile(source, sample, chosen, kind, spec)
+    apart = [name for name in ("labels", "weights") if getattr(spec, name) is not None]
+    # Files of labels and weights belong to this file alone; its classes are those of the others.
+    own: dict[str, Any] = dict.fromkeys((*apart, *(f"{name}_column" for name in apart)))
+    others = replace(spec, expected=file.class_names, **own)
+    file.opener = partial(open_with_spec, spec=others, role=role, input=kind)
+    return file
+
+
+def _sound(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the rows without a NaN; the others must not decide what a file holds."""
+    found: npt.NDArray[Any] = values[np.isfinite(values).all(axis=1)]
+    return found
+
+
+def _first_sound(source: Source, key: str, none: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return sound rows of the first piece that has any, where the first rows of a file do not."""
+    for piece in source.pieces(0, [key]):
+        found = _sound(as_matrix(piece.matrices[key], f"{piece.path} ({key})"))
+        if len(found):
+            return found[:SAMPLE_ROWS]
+    return none[:0]
+
+
+def joined(parts: list[Batch]) -> Batch:
+    """Return consecutive batches as one."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def together(name: str) -> Any:
+        columns = [getattr(part, name) for part in parts]
+        return None if columns[0] is None else np.concatenate(columns)
+
+    values, labels, features, weights = map(together, ("values", "labels", "features", "weights"))
+    rest = concat([part.rest for part in parts])
+    return Batch(parts[0].first, values, labels, features, None, weights, rest)

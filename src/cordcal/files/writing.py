@@ -5,45 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._errors import InputError
-from cordcal.files._arrow_encoding import Feather, Parquet
-from cordcal.files._text_encoding import CSV, JSONL
 from cordcal.files.atomic import naming, replacing
-from cordcal.files.encoding import Encoder, Layout, Npy, OutputBlock
+from cordcal.files.encoding import OutputBlock
+from cordcal.files.formats import encoder_for
 from cordcal.files.passthrough import Passthrough
-
-ENCODERS: dict[str, type[Encoder]] = {
-    ".npy": Npy,
-    ".csv": CSV,
-    ".jsonl": JSONL,
-    ".parquet": Parquet,
-    ".feather": Feather,
-    ".arrow": Feather,
-}
-
-
-def encoder_for(
-    path: str | os.PathLike[str],
-    class_names: Sequence[str] | None = None,
-    *,
-    spreadsheet: bool = False,
-    layout: Layout = "list",
-) -> Encoder:
-    """Return the encoder of a path by its suffix; ``-`` is CSV."""
-    suffix = ".csv" if str(path) == "-" else Path(path).suffix.lower()
-    if suffix not in ENCODERS:
-        raise InputError(
-            str(path),
-            f"has the suffix {suffix!r}, which names no format that reports are written in",
-            f"use one of .npz, {', '.join(ENCODERS)}",
-        )
-    return ENCODERS[suffix](class_names, spreadsheet=spreadsheet, layout=layout)
 
 
 def write_probabilities(
@@ -80,9 +50,6 @@ def write_probabilities(
         Columns of the input, which stand first; npz and npy files leave them out.
     """
     block = OutputBlock(reports, decision, {} if extra is None else extra, rest)
-    if Path(path).suffix.lower() == ".npz":
-        _write_npz(path, block, class_names, overwrite=overwrite)
-        return
     encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
     if str(path) == "-":
         piece = encoder.encode(block)
@@ -102,17 +69,3 @@ def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:
         else:
             binary.writelines(pieces)
         sys.stdout.flush()
-
-
-def _write_npz(
-    path: str | os.PathLike[str],
-    block: OutputBlock,
-    class_names: Sequence[str] | None,
-    *,
-    overwrite: bool,
-) -> None:
-    columns = {**block.reports, "decision": block.decision, **block.extra}
-    if class_names is not None:
-        columns["class_names"] = np.array(list(class_names), dtype=np.str_)
-    with replacing(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **columns)  # type: ignore[arg-type]

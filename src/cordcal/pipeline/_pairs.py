@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cordcal._errors import raise_first, row_error
 from cordcal._numeric.arrays import softmax
-from cordcal.files._stream import ScoreFile
+from cordcal.files.scores import ScoreFile
 from cordcal.pipeline._overlap import overlapped
 from cordcal.pipeline._refusals import OnError, Parts, Refusals
 

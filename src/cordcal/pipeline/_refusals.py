@@ -12,8 +12,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.types import Classes
 from cordcal._validation.scores import DROP
-from cordcal.files._stream import Batch, ScoreFile, joined
-from cordcal.files.scores import Scores
+from cordcal.files.scores import Batch, ScoreFile, Scores, joined
 
 OnError = Literal["stop", "skip"]
 Parts = tuple[Batch, ...]

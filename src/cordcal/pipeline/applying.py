@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files._stream import Batch, ScoreFile
 from cordcal.files.encoding import Layout, OutputBlock
+from cordcal.files.formats import encoder_for
 from cordcal.files.memory import empty
 from cordcal.files.output import Record, nothing_left, resumable_output
 from cordcal.files.passthrough import Passthrough, concat
-from cordcal.files.writing import encoder_for, write_probabilities
+from cordcal.files.scores import Batch, ScoreFile
+from cordcal.files.writing import write_probabilities
 from cordcal.pipeline._overlap import overlapped
 from cordcal.pipeline._pairs import Progress, batches_of, read_original
 from cordcal.pipeline._refusals import OnError, Parts, Refusals

@@ -9,7 +9,7 @@ from functools import partial
 
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
-from cordcal.files._stream import ScoreFile
+from cordcal.files.scores import ScoreFile
 from cordcal.pipeline._overlap import overlapped
 from cordcal.pipeline._pairs import Progress, batches_of, construct_from_files, read_original
 from cordcal.pipeline._refusals import OnError, Parts, Refusals

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal.evaluate.audit import AuditStream
-from cordcal.files._stream import ScoreFile
+from cordcal.files.formats import written_suffixes
 from cordcal.files.locks import open_locked
 from cordcal.files.opening import NoRows
 from cordcal.files.output import NothingLeft, file_identity, nothing_left
-from cordcal.files.writing import ENCODERS
+from cordcal.files.scores import ScoreFile
 from cordcal.pipeline._pairs import batches_of, described
 from cordcal.pipeline._refusals import OnError, Refusals
 from cordcal.pipeline.applying import (
@@ -168,11 +168,11 @@ def apply_parts(
 
 def _check_suffixes(names: Sequence[str]) -> None:
     for name in names:
-        if Path(name).suffix.lower() not in ENCODERS:
+        if Path(name).suffix.lower() not in written_suffixes():
             raise InputError(
                 name,
                 "is a part of a format in which no reports are written",
-                f"name an output file with one of the suffixes {', '.join(ENCODERS)}",
+                f"name an output file with one of the suffixes {', '.join(written_suffixes())}",
             )
 
 
