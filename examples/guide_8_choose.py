@@ -37,7 +37,7 @@ print(comparison.recommendation)
 # As a table
 # ----------
 frame = comparison.to_frame()
-columns = ["calibrator", "report", "accuracy", "tpcr", "ece", "nll", "brier"]
+columns = ["calibrator", "output", "accuracy", "tpcr", "ece", "nll", "brier"]
 print(frame[columns].round(4).to_string(index=False))
 
 # %%

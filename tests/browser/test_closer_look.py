@@ -180,11 +180,11 @@ def test_abstention_groups_and_shares_tell_the_results_numbers(page: Any, named:
     found = named[0]
     page.select_option("#picker", str(found.keys().index("blend")))
     detail = page.locator(".detail:visible")
-    for report, each in found["blend"].pictures.selection.reports.items():
+    for report, each in found["blend"].pictures.selection.outputs.items():
         row = detail.locator(".areas tbody tr", has_text=report).first.inner_text()
         assert f"{each.aurc:.4f}" in row
         assert f"{each.low:.4f}–{each.high:.4f}" in row
-    confidence, coverage, accuracy = found["blend"].pictures.selection.reports["original"].at[0]
+    confidence, coverage, accuracy = found["blend"].pictures.selection.outputs["original"].at[0]
     first = detail.locator(".thresholds tbody tr").first.inner_text()
     assert f"{100 * accuracy:.2f} %" in first
     assert f"{100 * coverage:.1f} % kept" in first

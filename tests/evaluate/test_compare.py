@@ -216,7 +216,7 @@ def test_results_are_plain(comparison) -> None:
         )
         assert inside.all(), measure
     assert frame["accuracy_high"].le(1.0).all()
-    assert frame.loc[frame.report == "repaired", "tpcr"].eq(0).all()
+    assert frame.loc[frame.output == "repaired", "tpcr"].eq(0).all()
     assert repr(comparison).startswith(
         "Comparison of 3 calibrators on 750 rows × 4 classes. Recommended: "
     )
@@ -249,7 +249,7 @@ def test_reports_that_do_not_exist_are_refused(comparison, key, report, allowed)
         lambda: comparison.difference((key, report), ("vs", "direct"), "nll"),
         lambda: comparison.difference(("vs", "direct"), (key, report), "nll"),
     ):
-        with refused("report", naming=repr(report)) as caught:
+        with refused("output", naming=repr(report)) as caught:
             ask()
         assert set(caught.value.hint.removeprefix("use ").split(" or ")) == {
             repr(each) for each in allowed
@@ -309,7 +309,7 @@ def test_fingerprint_tells_what_was_measured() -> None:
 def test_tables_for_papers_and_notebooks(comparison) -> None:
     markdown = comparison.to_markdown(["nll"], intervals=False)
     best = comparison.best["nll"]
-    output = OUTPUT_NAMES[best.report]
+    output = OUTPUT_NAMES[best.output]
     assert re.search(rf"\| \**{best.key}\** \| \**{output}\** \| \*\*{best.value:.4f}", markdown)
     assert len(re.findall(r"\n\| \**ts\** \|", markdown)) == 1  # one output: it needs no repair
     values = [float(line.split("|")[3].strip(" *")) for line in markdown.splitlines()[2:-2]]
@@ -362,7 +362,7 @@ def test_lift_is_a_third_report_of_maps_that_change_decisions() -> None:
         assert found[key].lift["accuracy"] == found.uncalibrated["accuracy"]
         assert (key, "lift") in found.preserving()
     frame = found.to_frame()
-    assert list(frame["report"][frame["calibrator"] == "vs"]) == ["direct", "repaired", "lift"]
+    assert list(frame["output"][frame["calibrator"] == "vs"]) == ["direct", "repaired", "lift"]
     fit = np.sort(np.random.default_rng(0).permutation(400)[200:])
     rest = np.sort(np.random.default_rng(0).permutation(400)[:200])
     model = PreservingCalibrator(input="logits").fit(logits[fit], labels[fit])

@@ -85,15 +85,15 @@ def test_abstention_is_the_curve(comparison, reports) -> None:
     both, labels = reports
     selection = comparison["irova"].pictures.selection
     for report, values in (("direct", both.direct), ("repaired", both.repaired)):
-        curve, found = metrics.risk_coverage(values, labels), selection.reports[report]
+        curve, found = metrics.risk_coverage(values, labels), selection.outputs[report]
         assert found.aurc == curve.aurc
         assert found.low < found.aurc < found.high
         assert found.at[3][1:] == curve.at(0.9)
         assert found.risk[-1] == pytest.approx(np.mean(values.argmax(axis=1) != labels))
     estimate, low, high = selection.change["repaired"]
-    assert estimate == selection.reports["repaired"].aurc - selection.reports["direct"].aurc
+    assert estimate == selection.outputs["repaired"].aurc - selection.outputs["direct"].aurc
     assert low < estimate < high
-    assert "repaired" not in comparison["ts"].pictures.selection.reports
+    assert "repaired" not in comparison["ts"].pictures.selection.outputs
 
 
 @pytest.mark.parametrize("digits", [16, 1])

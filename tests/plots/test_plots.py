@@ -67,7 +67,9 @@ def test_a_diagram_of_one_class(rows) -> None:
     report, _, labels = rows
     ax = plots.reliability_diagram(report, labels, of_class=1, histogram=False)
     bins = metrics.class_reliability(report, labels, 1)
-    np.testing.assert_array_equal(line(ax, "report").get_ydata(), bins.accuracy[bins.count > 0])
+    np.testing.assert_array_equal(
+        line(ax, "probabilities").get_ydata(), bins.accuracy[bins.count > 0]
+    )
     assert ax.get_xlabel() == "probability of class 1"
 
 

@@ -103,14 +103,14 @@ class Comparison:
         """Return the keys of the calibrators compared."""
         return [entry.key for entry in self.entries]
 
-    def measures(self, key: str, report: str | None = None) -> Measures:
+    def measures(self, key: str, output: str | None = None) -> Measures:
         """Return the metrics of one output.
 
         Parameters
         ----------
         key : str
             A calibrator's key, or ``"uncalibrated"``.
-        report : {"direct", "repaired", "lift"}, optional
+        output : {"direct", "repaired", "lift"}, optional
             By default the repaired probabilities.  ``"lift"`` exists if the entry's ``lift`` is
             not None; ``"uncalibrated"`` has only ``"original"``.
 
@@ -126,15 +126,15 @@ class Comparison:
             outputs = {"repaired": entry.repaired, "direct": entry.direct}
             if entry.lift is not None:
                 outputs["lift"] = entry.lift
-        if report is None:
+        if output is None:
             return next(iter(outputs.values()))
-        if report not in outputs:
+        if output not in outputs:
             raise InputError(
-                "report",
-                f"is {report!r}, which {key!r} does not have",
+                "output",
+                f"is {output!r}, which {key!r} does not have",
                 f"use {' or '.join(map(repr, outputs))}",
             )
-        return outputs[report]
+        return outputs[output]
 
     def difference(self, first: Output, second: Output, measure: str) -> Interval:
         """Return how two outputs differ by a metric, first minus second, paired by rows.
@@ -155,15 +155,14 @@ class Comparison:
         estimate = self.measures(*first)[measure] - self.measures(*second)[measure]
         return interval_of(estimate, drawn[0] - drawn[1])
 
-    def replicates(self, key: str, report: str, measure: str) -> npt.NDArray[np.float64] | None:
+    def replicates(self, key: str, output: str, measure: str) -> npt.NDArray[np.float64] | None:
         """Return a metric's bootstrap replicates; None if it is not resampled."""
-        if measure not in self.measures(key, report):
+        if measure not in self.measures(key, output):
             known = ", ".join(self.uncalibrated)
             raise InputError("measure", f"is {measure!r}", f"use one of {known}")
-        output = (key, report)
         if key != ORIGINAL[0] and self[key].keeps_decisions:
-            output = (key, "direct")  # nothing was repaired
-        return self.resampled[output].get(measure)
+            output = "direct"  # nothing was repaired
+        return self.resampled[key, output].get(measure)
 
     @property
     def best(self) -> dict[str, Best]:
@@ -175,10 +174,10 @@ class Comparison:
         for measure in self.uncalibrated:
             if measure != "accuracy":
                 choose = min if METRICS[measure].lower_is_better else max
-                key, report = choose(
+                key, output = choose(
                     self.preserving(), key=lambda pair: self.measures(*pair)[measure]
                 )
-                best[measure] = Best(key, report, self.measures(key, report)[measure])
+                best[measure] = Best(key, output, self.measures(key, output)[measure])
         return best
 
     def preserving(self) -> list[Output]:

@@ -25,7 +25,7 @@ def selection_of(rows: Mapping[str, LabelledRows]) -> Selection:
     curves = {name: risk_curve(output) for name, output in rows.items()}
     influence = {name: aurc_influence(output) for name, output in rows.items()}
     share = {name: output.weights / output.weights.sum() for name, output in rows.items()}
-    reports = {
+    outputs = {
         name: _selective(curve, _NORMAL * _standard_error(influence[name], share[name]))
         for name, curve in curves.items()
     }
@@ -34,7 +34,7 @@ def selection_of(rows: Mapping[str, LabelledRows]) -> Selection:
         estimate = curves[name].aurc - curves["direct"].aurc
         margin = _NORMAL * _standard_error(influence[name] - influence["direct"], share[name])
         change[name] = (estimate, estimate - margin, estimate + margin)
-    return Selection(reports, dict(sorted(change.items(), reverse=True)))
+    return Selection(outputs, dict(sorted(change.items(), reverse=True)))
 
 
 def _standard_error(influence: Vector, share: Vector) -> float:

@@ -21,7 +21,7 @@ MAX_BARS = 20
 
 def flows(
     original: object,
-    report: object = None,
+    evaluated: object = None,
     *,
     class_names: Sequence[str] | None = None,
     ax: Axes | None = None,
@@ -33,7 +33,7 @@ def flows(
     original : array_like of shape (n, K) or (n,), or Flows
         The original scores or their predictions; or a result of
         `cordcal.metrics.decision_flows`.
-    report : array_like of shape (n, K)
+    evaluated : array_like of shape (n, K)
         The scores whose predictions are compared with the original ones.
     class_names : sequence of str, optional
         One name per class.
@@ -45,7 +45,7 @@ def flows(
     ax : matplotlib Axes
         A heat map for up to 30 classes, else bars of the most frequent moves.
     """
-    moves = original if isinstance(original, Flows) else decision_flows(original, report)
+    moves = original if isinstance(original, Flows) else decision_flows(original, evaluated)
     names = [str(name) for name in (range(moves.n_classes) if class_names is None else class_names)]
     ax = axes(ax)
     draw = _draw_heat_map if moves.n_classes <= MAX_HEAT_MAP_CLASSES else _draw_bars
@@ -78,12 +78,12 @@ def _draw_bars(ax: Axes, moves: Flows, names: list[str]) -> None:
     ax.set_xlabel("rows")
 
 
-def risk_coverage(reports: object, labels: object = None, *, ax: Axes | None = None) -> Axes:
+def risk_coverage(probabilities: object, labels: object = None, *, ax: Axes | None = None) -> Axes:
     """Draw the error rate among the most confident rows against their share of all rows.
 
     Parameters
     ----------
-    reports : array_like of shape (n, K), mapping, or RiskCoverage
+    probabilities : array_like of shape (n, K), mapping, or RiskCoverage
         Probabilities, several arrays by name, or a result of `cordcal.metrics.risk_coverage`.
     labels : array_like of int
         The true class of each row, 0..K-1.
@@ -95,7 +95,9 @@ def risk_coverage(reports: object, labels: object = None, *, ax: Axes | None = N
     ax : matplotlib Axes
         The axes; the legend shows the area under each curve (AURC).
     """
-    by_name = reports if isinstance(reports, Mapping) else {"report": reports}
+    by_name = (
+        probabilities if isinstance(probabilities, Mapping) else {"probabilities": probabilities}
+    )
     ax = axes(ax)
     for name, colour in colours_of(list(by_name)).items():
         curve = by_name[name]

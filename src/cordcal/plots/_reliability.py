@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 # Heights of the histogram, the gap above it and the text below it, relative to the diagram.
 _HISTOGRAM, _GAP, _TEXT = 0.22, 0.03, 0.1
 # A single array without a name needs no legend.
-_UNNAMED = "report"
+_UNNAMED = "probabilities"
 
 
 def reliability_diagram(
-    reports: object,
+    probabilities: object,
     labels: object = None,
     *,
     bins: int = 15,
@@ -37,7 +37,7 @@ def reliability_diagram(
 
     Parameters
     ----------
-    reports : array_like of shape (n, K), mapping, or Entry
+    probabilities : array_like of shape (n, K), mapping, or Entry
         Probabilities; several arrays by name, such as ``{"original": p, "repaired": q}``; or
         one calibrator of a comparison, such as ``comparison["svs"]``, which needs no labels.
     labels : array_like of int
@@ -69,7 +69,7 @@ def reliability_diagram(
     >>> ax.get_ylabel()
     'accuracy'
     """
-    by_name = _bins_by_name(reports, labels, bins, of_class, sample_weight)
+    by_name = _bins_by_name(probabilities, labels, bins, of_class, sample_weight)
     ax = axes(ax)
     ax.plot([0, 1], [0, 1], ":", color="0.5", linewidth=1)
     for name, colour in colours_of(list(by_name)).items():
@@ -89,23 +89,23 @@ def reliability_diagram(
 
 
 def _bins_by_name(
-    reports: object, labels: object, bins: int, of_class: int | None, weight: object
+    probabilities: object, labels: object, bins: int, of_class: int | None, weight: object
 ) -> Mapping[str, Reliability]:
-    pictures = getattr(reports, "pictures", None)
+    pictures = getattr(probabilities, "pictures", None)
     if pictures is not None:
         stored: Mapping[str, Reliability] = pictures.reliability
         return stored
     if labels is None:
         raise InputError("labels", "is missing", "pass the true class of each row")
-    by_name = reports if isinstance(reports, Mapping) else {_UNNAMED: reports}
+    by_name = probabilities if isinstance(probabilities, Mapping) else {_UNNAMED: probabilities}
     if of_class is None:
         return {
-            name: reliability(probabilities, labels, bins=bins, sample_weight=weight)
-            for name, probabilities in by_name.items()
+            name: reliability(values, labels, bins=bins, sample_weight=weight)
+            for name, values in by_name.items()
         }
     return {
-        name: class_reliability(probabilities, labels, of_class, bins=bins, sample_weight=weight)
-        for name, probabilities in by_name.items()
+        name: class_reliability(values, labels, of_class, bins=bins, sample_weight=weight)
+        for name, values in by_name.items()
     }
 
 

@@ -61,18 +61,18 @@ def reliability(entry: Entry) -> Markup:
     """
     drawing = _diagram(_HEIGHT)
     drawing.reuse("ground")
-    shown = [name for name in reliability_reports(entry) if name != "original"]
+    shown = [name for name in reliability_outputs(entry) if name != "original"]
     _add(drawing, entry, shown)
     names = ", ".join(["original", *shown])
     return drawing.markup(f"Reliability diagram of {entry.name}: {names}")
 
 
-def reliability_of(entry: Entry, report: str) -> Markup:
+def reliability_of(entry: Entry, output: str) -> Markup:
     """Draw a smaller diagram of one output."""
     drawing = _diagram(_HEIGHT - 60)
     drawing.line((0, 0), (1, 1), "diagonal")
-    _add(drawing, entry, [report], with_tips=True)
-    return drawing.markup(f"Reliability diagram of {entry.name}: {report}")
+    _add(drawing, entry, [output], with_tips=True)
+    return drawing.markup(f"Reliability diagram of {entry.name}: {output}")
 
 
 def _diagram(height: int) -> Drawing:
@@ -87,21 +87,21 @@ def _ground(entry: Entry, height: int) -> Drawing:
 
 
 def _add(
-    drawing: Drawing, entry: Entry, reports: Sequence[str], *, with_tips: bool = False
+    drawing: Drawing, entry: Entry, outputs: Sequence[str], *, with_tips: bool = False
 ) -> None:
     """Draw outputs: all bands, then the lines with their marks."""
-    shown = {name: filled(entry.pictures.reliability[name]) for name in reports}
-    for report, bins in shown.items():
+    shown = {name: filled(entry.pictures.reliability[name]) for name in outputs}
+    for output, bins in shown.items():
         low = [(point.confidence, point.accuracy_low) for point in bins]
         high = [(point.confidence, point.accuracy_high) for point in bins]
-        drawing.area(low, high, f"interval {report}")
-    for report, bins in shown.items():
+        drawing.area(low, high, f"interval {output}")
+    for output, bins in shown.items():
         line = [(point.confidence, point.accuracy) for point in bins]
-        drawing.path(line, f"line {report}")
+        drawing.path(line, f"line {output}")
         for point in bins:
-            tip = _bin_tip(report, point) if with_tips else None
+            tip = _bin_tip(output, point) if with_tips else None
             few = " few" if point.count < _FEW else ""
-            drawing.point(point.confidence, point.accuracy, report + few, tip)
+            drawing.point(point.confidence, point.accuracy, output + few, tip)
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ class ReliabilityBin:
     accuracy_high: float
 
 
-def _bin_tip(report: str, point: ReliabilityBin) -> str:
+def _bin_tip(output: str, point: ReliabilityBin) -> str:
     return (
-        f"{report}: confidence {point.confidence:.3f}, accuracy {point.accuracy:.3f} "
+        f"{output}: confidence {point.confidence:.3f}, accuracy {point.accuracy:.3f} "
         f"[{point.accuracy_low:.3f}, {point.accuracy_high:.3f}], {point.count:,} rows"
     )
 
 
-def reliability_reports(entry: Entry) -> list[str]:
+def reliability_outputs(entry: Entry) -> list[str]:
     """Return the outputs of a diagram, without those whose bins equal an earlier one's."""
     seen: list[list[ReliabilityBin]] = []
     names = []
@@ -145,8 +145,8 @@ def histogram(entry: Entry) -> Markup:
     edges, counts = entry.pictures.histogram.edges, entry.pictures.histogram.counts
     most = max(map(max, counts.values()))
     drawing = _low_drawing("x-confidence", Axis("rows", 0.0, 1.06 * most))
-    for report, rows in counts.items():
-        drawing.steps(edges, rows, f"line {report}")
+    for output, rows in counts.items():
+        drawing.steps(edges, rows, f"line {output}")
     drawing.slots("confidence {} to {}", {name: list(map(str, counts[name])) for name in counts})
     return drawing.markup(f"Histogram of confidence for {entry.name}: {', '.join(counts)}")
 
@@ -160,9 +160,9 @@ def risk_coverage(entry: Entry, curves: Mapping[str, Selective]) -> Markup:
     highest = max(max(curve.risk) for curve in curves.values())
     y = Axis("wrong among them (%)", 0.0, 106.0 * highest or 1.0)
     drawing = _low_drawing("x-kept", y)
-    for report, curve in curves.items():
+    for output, curve in curves.items():
         points = [(100 * x, 100 * y) for x, y in zip(curve.coverage, curve.risk, strict=True)]
-        drawing.path(points, f"line {report}")
+        drawing.path(points, f"line {output}")
     texts = {
         name: [f"{100 * _risk_at(curve, tenth / 10):.2f} %" for tenth in range(1, 11)]
         for name, curve in curves.items()
@@ -189,8 +189,8 @@ _SQUARE, _LARGEST, _FIELD = 26, 48, 200
 
 def class_panel(each: ClassRow) -> Markup:
     """Draw the reliability of one class in every output."""
-    gaps = ", ".join(f"{report} {number('classwise_ece', gap)}" for report, gap in each.ece.items())
-    lines = {report: [(bin[0], bin[1]) for bin in bins] for report, bins in each.bins.items()}
+    gaps = ", ".join(f"{output} {number('classwise_ece', gap)}" for output, gap in each.ece.items())
+    lines = {output: [(bin[0], bin[1]) for bin in bins] for output, bins in each.bins.items()}
     description = f"Reliability of the class {each.name}"
     return panel(lines, description, f"{each.name}, {each.rows:,} rows; ECE of the class: {gaps}")
 
@@ -202,7 +202,7 @@ def empty_panel() -> Markup:
 
 def bins_text(each: ClassRow) -> str:
     """Return the bins of a class as the script reads them, probabilities in thousandths."""
-    return " ".join(f"{report};{_bins(bins)}" for report, bins in each.bins.items())
+    return " ".join(f"{output};{_bins(bins)}" for output, bins in each.bins.items())
 
 
 def _bins(bins: Sequence[tuple[float, float, float]]) -> str:
@@ -219,10 +219,10 @@ def classes_text(classes: Sequence[ClassRow], order: Sequence[ClassRow]) -> str:
 
 
 def _class_text(each: ClassRow) -> str:
-    reports = [report for report in each.bins if report != "original"]
-    gaps = [f"{1e5 * each.ece[report]:.0f}" for report in reports]
+    outputs = [output for output in each.bins if output != "original"]
+    gaps = [f"{1e5 * each.ece[output]:.0f}" for output in outputs]
     numbers = ",".join([str(each.left), str(each.joined), *gaps])
-    return " ".join([numbers, *(_bins(each.bins[report]) for report in reports)])
+    return " ".join([numbers, *(_bins(each.bins[output]) for output in outputs)])
 
 
 def heat_map(moves: Sequence[Move], class_names: Sequence[str] | None) -> Markup:
@@ -345,9 +345,9 @@ class _Scatter:
         share = 100 * entry.changes.tpcr
         if share > 0:
             start = self._at(share, entry.direct[self.measure])
-            for report in entry.preserving:
-                end = self._at(0.0, entry.measures(report)[self.measure])
-                self.drawing.line(start, end, f"pair {report}")
+            for output in entry.preserving:
+                end = self._at(0.0, entry.measures(output)[self.measure])
+                self.drawing.line(start, end, f"pair {output}")
 
     def mark(self, row: OutputRow, *, named: bool) -> None:
         """Draw one output, with its name if it is one of the best."""

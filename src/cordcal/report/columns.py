@@ -124,7 +124,7 @@ def columns(data: ReportData, metrics: Sequence[str] | None = None) -> list[Colu
         Column("calibrator", "calibrator", lambda row: row.key, text=True),
         # On a page, one row shows all outputs of a calibrator.
         Column(
-            "report",
+            "output",
             "output",
             lambda row: row.output,
             lambda value: OUTPUT_NAMES[str(value)],

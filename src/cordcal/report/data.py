@@ -75,7 +75,7 @@ class Best:
     """The best output by one metric."""
 
     key: str
-    report: str
+    output: str
     value: float
 
     def to_dict(self) -> Json:
@@ -297,19 +297,19 @@ class Selection:
 
     Attributes
     ----------
-    reports : mapping of str to Selective
+    outputs : mapping of str to Selective
         One per output.
     change : mapping of str to (estimate, low, high)
         How much each repair changes the area of the direct probabilities, paired by rows.
     """
 
-    reports: Mapping[str, Selective]
+    outputs: Mapping[str, Selective]
     change: Mapping[str, tuple[float, float, float]]
 
     def to_dict(self) -> Json:
         """Return the record as plain Python values."""
         return {
-            "reports": {name: output.to_dict() for name, output in self.reports.items()},
+            "outputs": {name: output.to_dict() for name, output in self.outputs.items()},
             "change": {name: list(interval) for name, interval in self.change.items()},
         }
 
@@ -787,7 +787,7 @@ class ReportData:
         fit_seconds: float | None = None,
     ) -> OutputRow:
         best = (
-            metric for metric, best in self.best.items() if (best.key, best.report) == (key, output)
+            metric for metric, best in self.best.items() if (best.key, best.output) == (key, output)
         )
         return OutputRow(
             key,

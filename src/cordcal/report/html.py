@@ -80,7 +80,7 @@ class Pair(NamedTuple):
     """The two diagrams at the top of the page: the original and the recommended output."""
 
     entry: Entry
-    report: str
+    output: str
     before: Measures
     after: Measures
 
@@ -274,13 +274,13 @@ def _tiles(data: ReportData) -> list[Tile]:
 
 def _before_and_after(data: ReportData) -> Pair | None:
     """Return the original and the recommended output; None if there are not two to show."""
-    key, report = data.focus, "repaired"
+    key, output = data.focus, "repaired"
     if data.advice is not None:
-        key, report = data.recommended or ORIGINAL
+        key, output = data.recommended or ORIGINAL
     entry = next((entry for entry in data.calibrators if entry.key == key), None)
-    if entry is None or report not in entry.pictures.reliability:
+    if entry is None or output not in entry.pictures.reliability:
         return None
-    return Pair(entry, report, data.uncalibrated, entry.measures(report))
+    return Pair(entry, output, data.uncalibrated, entry.measures(output))
 
 
 def _settings(data: ReportData, source: str | None, created: datetime) -> dict[str, str]:
