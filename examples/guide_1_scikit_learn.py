@@ -111,9 +111,14 @@ plt.show()
 #    * - array API dispatch
 #      - with ``method="temperature"``
 #      - with every method; only scikit-learn's temperature scaling computes in that library
+#    * - saving and exporting
+#      - pickle, skops, skl2onnx
+#      - these (:func:`~cordcal.onnx.register_converter` for skl2onnx), and :func:`cordcal.save` and
+#        :func:`cordcal.onnx.export` of the calibration without the classifier
 #
 # All else is the same: ``estimator``, ``cv``, ``n_jobs``, weights, metadata routing, and which of
-# ``decision_function`` and ``predict_proba`` is calibrated.
+# ``decision_function`` and ``predict_proba`` is calibrated. scikit-learn's own tests of its class
+# run against this one in cordcal's test suite.
 #
 # Any calibrator
 # --------------

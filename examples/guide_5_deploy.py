@@ -72,9 +72,55 @@ print("direct changes  ", np.count_nonzero(direct.argmax(axis=1) != narrow.argma
 print("repaired changes", np.count_nonzero(repaired.argmax(axis=1) != narrow.argmax(axis=1)))
 
 # %%
+# The network and the calibration in one file
+# -------------------------------------------
+# ``behind`` names the network's own ONNX file. The file that is written takes the network's inputs
+# and returns its outputs, and ``direct``, ``repaired`` and ``label`` as well. Opset and IR version
+# are converted if the network is older; onnxruntime runs the joined graph and compares each
+# row with the library.
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+weights = network.weight.detach().numpy().T.copy()
+graph = helper.make_graph(
+    [helper.make_node("MatMul", ["x", "weights"], ["scores"])],
+    "network",
+    [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])],
+    [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 5])],
+    [numpy_helper.from_array(weights, "weights")],
+)
+opset = [helper.make_opsetid("", 13)]
+proto = helper.make_model(graph, opset_imports=opset, ir_version=7)  # stands in for yours
+
+with tempfile.TemporaryDirectory() as folder:
+    onnx.save(proto, Path(folder) / "net.onnx")
+    written = export(model, Path(folder) / "whole.onnx", behind=Path(folder) / "net.onnx")
+    session = onnxruntime.InferenceSession(Path(folder) / "whole.onnx")
+    outputs = [output.name for output in session.get_outputs()]
+
+print(outputs, f"{written.rows_checked} rows checked")
+
+# %%
+# A whole scikit-learn pipeline
+# -----------------------------
+# With skl2onnx installed, :func:`~cordcal.onnx.register_converter` lets it convert
+# :class:`~cordcal.sklearn.PreservingCalibratedClassifierCV`: estimator, calibration and everything
+# before them in one graph. Without skl2onnx, ``export(classifier, path)`` writes the calibration
+# alone, a graph that takes the estimator's scores, and ``cordcal.save(classifier, path)`` writes it
+# as a model file. The estimator is in neither: keep it in its own format.
+#
+# .. code-block:: python
+#
+#    import skl2onnx
+#    from cordcal.onnx import register_converter
+#
+#    register_converter()
+#    proto = skl2onnx.to_onnx(pipeline, X[:1].astype("float32"), options={"zipmap": False})
+#
 # From the command line
 # ---------------------
 # .. code-block:: console
 #
 #    $ cordcal fit scores.npz --calibrator vs --output model.safetensors
 #    $ cordcal export model.safetensors model.onnx
+#    $ cordcal export model.safetensors whole.onnx --behind net.onnx

@@ -84,3 +84,62 @@ class TestMistakes:
         code, _, errors = call("export", "cord.safetensors", "model.onnx")
         assert code == 2
         assert "model is a CORD; pass a fitted cordcal.PreservingCalibrator" in errors
+
+
+def write_network(path: Path, classes: int) -> None:
+    """Write a linear network with four features."""
+    onnx = pytest.importorskip("onnx")
+    weights = np.random.default_rng(0).normal(size=(4, classes)).astype(np.float32)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "weights"], ["scores"])],
+        "network",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4])],
+        [onnx.helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["N", classes])],
+        [onnx.numpy_helper.from_array(weights, "weights")],
+    )
+    opsets = [onnx.helper.make_opsetid("", 13)]
+    proto = onnx.helper.make_model(graph, opset_imports=opsets)
+    proto.ir_version = onnx.helper.find_min_ir_version_for(opsets)
+    onnx.save(proto, path)
+
+
+@pytest.mark.usefixtures("model")
+class TestBehindANetwork:
+    def test_both_in_one_file(self, call, tmp_path: Path, logits: np.ndarray) -> None:
+        write_network(tmp_path / "net.onnx", logits.shape[1])
+        code, output, _ = call("export", "model.safetensors", "whole.onnx", "--behind", "net.onnx")
+        assert code == 0
+        assert "net.onnx and model.safetensors joined" in output
+        rows = np.random.default_rng(1).normal(size=(100, 4)).astype(np.float32)
+        name, repaired, label = run(tmp_path / "whole.onnx", rows)
+        assert name == "x"
+        session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+        (scores,) = session.run(None, {"x": rows})
+        assert np.array_equal(label, scores.argmax(axis=1))
+        assert np.array_equal(repaired.argmax(axis=1), label)
+
+    def test_examples(self, call, tmp_path: Path, logits: np.ndarray) -> None:
+        write_network(tmp_path / "net.onnx", logits.shape[1])
+        np.savez(tmp_path / "rows.npz", x=np.ones((7, 4), np.float32))
+        command = ("export", "model.safetensors", "whole.onnx", "--behind", "net.onnx", "--json")
+        counts = []
+        for examples in ((), ("--force", "--examples", "rows.npz")):
+            code, output, errors = call(*command, *examples)
+            assert code == 0, errors
+            counts.append(json.loads(output)["rows_checked"])
+        assert counts[0] - counts[1] == 64 - 7
+
+    def test_mistakes(self, call, tmp_path: Path, logits: np.ndarray) -> None:
+        write_network(tmp_path / "net.onnx", logits.shape[1] + 1)
+        command = ("export", "model.safetensors", "whole.onnx", "--behind", "net.onnx")
+        code, _, errors = call(*command)
+        assert code == 2
+        assert "classes" in errors
+        code, _, errors = call(*command, "--examples", "net.onnx")
+        assert code == 2
+        assert "npz" in errors
+        command = ("export", "model.safetensors", "net.onnx", "--behind", "net.onnx", "--force")
+        code, _, errors = call(*command)
+        assert code == 2
+        assert "the same command reads" in errors
+        assert not (tmp_path / "whole.onnx").exists()

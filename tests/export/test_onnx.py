@@ -86,7 +86,8 @@ def test_lifted_reports(mode: str, dtype: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["ts", "vs", "irova"])
 def test_probability_model_behind_logits(key: str, tmp_path: Path) -> None:
     model, path = fitted(key, "probabilities"), tmp_path / "model.onnx"
-    export(model, path)
+    assert export(model, path).input == "probabilities"
+    export(model, path, input="logits")
     rows = np.concatenate([noisy_scores(100, "logits")[0], hard_rows("logits")]).astype(np.float32)
     found = run(path, rows)
     assert np.array_equal(found["label"], rows.argmax(axis=1))

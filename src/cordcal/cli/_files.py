@@ -32,6 +32,8 @@ INPUTS = (
     "groups",
     "gates",
     "baseline",
+    "behind",
+    "examples",
 )
 """Arguments that name files to read."""
 OUTPUTS = ("output", "report", "write_baseline", "junit")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
 import typer
 
+from cordcal._errors import InputError
 from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, show_json
 from cordcal.cli._files import check_output, check_suffix
@@ -21,12 +24,39 @@ def export(
     model: Annotated[str, typer.Argument(help="A model file that cordcal fit wrote.")],
     output: Annotated[str, typer.Argument(help="ONNX file to write.")],
     dtype: Annotated[
-        OutputDtype,
-        typer.Option("--dtype", help="Dtype of the graph's input and of its probabilities."),
-    ] = OutputDtype.float32,
+        OutputDtype | None,
+        typer.Option(
+            "--dtype",
+            help="Dtype of the graph's input and of its probabilities; by default float32, with "
+            "--behind that of the network's scores.",
+        ),
+    ] = None,
     input: Annotated[
         InputKind | None,
         typer.Option("--input", help="Kind of the graph's input; by default that of the model."),
+    ] = None,
+    behind: Annotated[
+        str | None,
+        typer.Option(
+            "--behind",
+            metavar="FILE",
+            help="ONNX file of the network; the graph then contains the network and the model.",
+        ),
+    ] = None,
+    network_output: Annotated[
+        str | None,
+        typer.Option(
+            "--network-output", help="The network's output with the scores, if it has several."
+        ),
+    ] = None,
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            "--examples",
+            metavar="FILE",
+            help="npz file with inputs of the network, by name, to check the graph with; by "
+            "default random ones.",
+        ),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -41,13 +71,35 @@ def export(
     import cordcal
     from cordcal.onnx import export as write
 
-    fitted = cordcal.load(model)
-    kind = input or InputKind(getattr(fitted, "input", None) or InputKind.logits)
-    written = write(fitted, output, dtype=dtype.value, input=kind.value, overwrite=force)
+    written = write(
+        cordcal.load(model),
+        output,
+        dtype=None if dtype is None else dtype.value,
+        input=None if input is None else input.value,
+        behind=behind,
+        network_output=network_output,
+        examples=None if examples is None else _read_examples(examples),
+        overwrite=force,
+    )
     if json:
         show_json(written.to_dict())
         return
+    source = f"{written.input} in" if behind is None else f"{behind} and {model} joined"
     echo(
-        f"{written.path}: {written.bytes:,} bytes, {written.nodes:,} nodes, {written.input} in, "
+        f"{written.path}: {written.bytes:,} bytes, {written.nodes:,} nodes, {source}, "
         f"direct, repaired and label out; {written.rows_checked:,} rows checked in onnxruntime"
     )
+
+
+def _read_examples(path: str) -> dict[str, npt.NDArray[np.generic]]:
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(
+            "--examples",
+            f"cannot be read as an npz file ({error})",
+            "write it with numpy.savez(path, name_of_input=array)",
+        ) from error

@@ -9,13 +9,15 @@ Operations on constants are evaluated immediately, with NumPy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 Shape = tuple[int | None, ...]
+Data = npt.NDArray[np.generic]
+Operand: TypeAlias = "Value | float | np.generic"
 
 # The first opset in which all reductions take their axes as an input; onnxruntime supports it
 # since 1.14.
@@ -39,62 +41,62 @@ class Value:
         self,
         graph: Graph,
         name: str,
-        dtype: Any,
+        dtype: npt.DTypeLike,
         shape: Shape,
-        data: npt.NDArray[Any] | None = None,
+        data: Data | None = None,
     ) -> None:
         self.graph, self.name, self.dtype, self.shape = graph, name, np.dtype(dtype), shape
         self.data = data
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Operand) -> Value:
         return self.graph.binary("Add", self, other)
 
-    def __radd__(self, other: Any) -> Value:
+    def __radd__(self, other: Operand) -> Value:
         return self.graph.binary("Add", other, self)
 
-    def __sub__(self, other: Any) -> Value:
+    def __sub__(self, other: Operand) -> Value:
         return self.graph.binary("Sub", self, other)
 
-    def __rsub__(self, other: Any) -> Value:
+    def __rsub__(self, other: Operand) -> Value:
         return self.graph.binary("Sub", other, self)
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Operand) -> Value:
         return self.graph.binary("Mul", self, other)
 
-    def __rmul__(self, other: Any) -> Value:
+    def __rmul__(self, other: Operand) -> Value:
         return self.graph.binary("Mul", other, self)
 
-    def __truediv__(self, other: Any) -> Value:
+    def __truediv__(self, other: Operand) -> Value:
         return self.graph.binary("Div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Value:
+    def __rtruediv__(self, other: Operand) -> Value:
         return self.graph.binary("Div", other, self)
 
-    def __lt__(self, other: Any) -> Value:
+    def __lt__(self, other: Operand) -> Value:
         return self.graph.binary("Less", self, other, bool)
 
-    def __le__(self, other: Any) -> Value:
+    def __le__(self, other: Operand) -> Value:
         return self.graph.binary("LessOrEqual", self, other, bool)
 
-    def __gt__(self, other: Any) -> Value:
+    def __gt__(self, other: Operand) -> Value:
         return self.graph.binary("Greater", self, other, bool)
 
-    def __ge__(self, other: Any) -> Value:
+    def __ge__(self, other: Operand) -> Value:
         return self.graph.binary("GreaterOrEqual", self, other, bool)
 
-    def __eq__(self, other: Any) -> Value:  # type: ignore[override]
+    def __eq__(self, other: Operand) -> Value:  # type: ignore[override]
         return self.graph.binary("Equal", self, other, bool)
 
-    def __ne__(self, other: Any) -> Value:  # type: ignore[override]
+    def __ne__(self, other: Operand) -> Value:  # type: ignore[override]
         equal: Value = self == other
         return ~equal
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __and__(self, other: Any) -> Value:
+    def __and__(self, other: Operand) -> Value:
         return self.graph.binary("And", self, other, bool)
 
-    def __or__(self, other: Any) -> Value:
+    def __or__(self, other: Operand) -> Value:
         return self.graph.binary("Or", self, other, bool)
 
     def __invert__(self) -> Value:
@@ -130,7 +132,7 @@ class Value:
                 return graph.node("Slice", [self, *bounds], self.dtype, (shape[0], stop))
         raise NotImplementedError(f"index {key!r} of a tensor in a graph")
 
-    def _constant(self) -> npt.NDArray[Any]:
+    def _constant(self) -> Data:
         if self.data is None:
             raise NotImplementedError("only constants of a graph can be transposed")
         return self.data
@@ -144,11 +146,16 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
         self.initializers: dict[tuple[str, Shape, bytes], tuple[str, TensorProto]] = {}
-        self.inputs: list[Any] = []
-        self.outputs: list[Any] = []
+        self.inputs: list[ValueInfoProto] = []
+        self.outputs: list[ValueInfoProto] = []
 
     def node(
-        self, operator: str, inputs: Sequence[Value], dtype: Any, shape: Shape, **attributes: Any
+        self,
+        operator: str,
+        inputs: Sequence[Value],
+        dtype: npt.DTypeLike,
+        shape: Shape,
+        **attributes: int,
     ) -> Value:
         """Append a node and return its first output."""
         return self._append(operator, inputs, [(dtype, shape)], **attributes)[0]
@@ -157,19 +164,22 @@ class Graph:
         self,
         operator: str,
         inputs: Sequence[Value],
-        outputs: Sequence[tuple[Any, Shape]],
-        **attributes: Any,
+        outputs: Sequence[tuple[npt.DTypeLike, Shape]],
+        **attributes: int,
     ) -> list[Value]:
         values = [
             Value(self, f"v{len(self.nodes)}_{index}", dtype, shape)
             for index, (dtype, shape) in enumerate(outputs)
         ]
         names = [value.name for value in inputs]
-        node = helper.make_node(operator, names, [value.name for value in values], **attributes)
+        node = helper.make_node(operator, names, [value.name for value in values])
+        node.attribute.extend(
+            helper.make_attribute(name, number) for name, number in attributes.items()
+        )
         self.nodes.append(node)
         return values
 
-    def constant(self, array: Any) -> Value:
+    def constant(self, array: npt.ArrayLike) -> Value:
         """Return a constant; equal constants are stored once."""
         data = np.array(array, order="C")
         key = data.dtype.str, data.shape, data.tobytes()
@@ -181,18 +191,24 @@ class Graph:
     def axis(self, number: int) -> Value:
         return self.constant(np.array([number], dtype=np.int64))
 
-    def binary(self, operator: str, x: Any, y: Any, dtype: Any = None) -> Value:
+    def binary(
+        self, operator: str, x: Operand, y: Operand, dtype: npt.DTypeLike | None = None
+    ) -> Value:
         """Append an operation of two values, or of a value and a number."""
         like = x if isinstance(x, Value) else y
-        x, y = (
-            operand if isinstance(operand, Value) else self.constant(like.dtype.type(operand))
-            for operand in (x, y)
-        )
+        assert isinstance(like, Value)
+        x, y = (self._value(operand, like) for operand in (x, y))
         if operator in _UFUNCS and x.data is not None and y.data is not None:
             return self.constant(_UFUNCS[operator](x.data, y.data))
         return self.node(operator, [x, y], dtype or like.dtype, _broadcast(x.shape, y.shape))
 
-    def input(self, name: str, dtype: Any, classes: int) -> Value:
+    def _value(self, operand: Operand, like: Value) -> Value:
+        """Return an operand as a value; a number gets the dtype of the other operand."""
+        if isinstance(operand, Value):
+            return operand
+        return self.constant(np.asarray(operand, dtype=like.dtype))
+
+    def input(self, name: str, dtype: npt.DTypeLike, classes: int) -> Value:
         """Declare the graph's input, a batch of rows."""
         self.inputs.append(_value_info(name, dtype, ("batch", classes)))
         return Value(self, name, dtype, (None, classes))
@@ -203,7 +219,9 @@ class Graph:
         shape = tuple("batch" if size is None else size for size in value.shape)
         self.outputs.append(_value_info(name, value.dtype, shape))
 
-    def model(self, name: str, producer: str, version: str, facts: dict[str, str]) -> ModelProto:
+    def model(
+        self, name: str, producer: str, version: str, facts: dict[str, str], opset: int = OPSET
+    ) -> ModelProto:
         """Return the nodes that the outputs depend on, as a model."""
         needed = {output.name for output in self.outputs}
         nodes: list[NodeProto] = []
@@ -213,7 +231,7 @@ class Graph:
                 nodes.insert(0, node)
         constants = [tensor for name, tensor in self.initializers.values() if name in needed]
         graph = helper.make_graph(nodes, name, self.inputs, self.outputs, constants)
-        opsets = [helper.make_opsetid("", OPSET)]
+        opsets = [helper.make_opsetid("", opset)]
         model = helper.make_model(
             graph, opset_imports=opsets, producer_name=producer, producer_version=version
         )
@@ -234,12 +252,11 @@ class Graph:
     def sqrt(self, x: Value) -> Value:
         return self.node("Sqrt", [x], x.dtype, x.shape)
 
-    def astype(self, x: Value, dtype: Any) -> Value:
+    def astype(self, x: Value, dtype: npt.DTypeLike) -> Value:
         return self.node("Cast", [x], dtype, x.shape, to=_element_type(dtype))
 
-    def where(self, condition: Value, x: Value, y: Any) -> Value:
-        if not isinstance(y, Value):
-            y = self.constant(x.dtype.type(y))
+    def where(self, condition: Value, x: Value, y: Operand) -> Value:
+        y = self._value(y, x)
         shape = _broadcast(condition.shape, _broadcast(x.shape, y.shape))
         return self.node("Where", [condition, x, y], x.dtype, shape)
 
@@ -318,9 +335,9 @@ def _broadcast(x: Shape, y: Shape) -> Shape:
     return tuple(b if a == 1 else a for a, b in zip(x, y, strict=True))
 
 
-def _element_type(dtype: Any) -> int:
+def _element_type(dtype: npt.DTypeLike) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _value_info(name: str, dtype: Any, shape: Sequence[int | str]) -> Any:
+def _value_info(name: str, dtype: npt.DTypeLike, shape: Sequence[int | str]) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, _element_type(dtype), shape)

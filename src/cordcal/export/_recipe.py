@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,22 @@ from cordcal._errors import InputError
 from cordcal._numeric.expressions import in_domain, shares, softmax
 from cordcal._numeric.types import Array, Kind, Parameters
 from cordcal.calibrators import Calibrator, available, calibrator_class
-from cordcal.export._repair import lift, repair
+from cordcal.export._repair import Namespace, lift, repair
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.lift_rule import Curve
 
 Rule = Literal["cord", "raise", "cap"]
+Arrays = dict[str, npt.NDArray[np.generic]]
+"""The fitted arrays of a calibrator by name."""
+
+
+class HasCalibrator(Protocol):
+    """A fitted classifier that can return its calibration alone, as scikit-learn's adapter."""
+
+    def to_calibrator(self) -> PreservingCalibrator:
+        """Return the calibration."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,7 @@ class Recipe:
     scalars: tuple[float, ...]
 
     def both(
-        self, scores: Array, decision: Array, parameters: Parameters, dtype: str, *, xp: Any
+        self, scores: Array, decision: Array, parameters: Parameters, dtype: str, *, xp: Namespace
     ) -> tuple[Array, Array]:
         """Return direct and repaired probabilities; the latter do not tie in ``dtype``."""
         original, direct = self.before_repair(scores, parameters, xp=xp)
@@ -47,7 +57,7 @@ class Recipe:
         return direct, lift(direct, decision, curve, self.rule, dtype, xp=xp)
 
     def before_repair(
-        self, scores: Array, parameters: Parameters, *, xp: Any
+        self, scores: Array, parameters: Parameters, *, xp: Namespace
     ) -> tuple[Array, Array]:
         """Return the original and the direct probabilities."""
         if self.input != self.kind:
@@ -58,14 +68,21 @@ class Recipe:
         return original, self.calibrator._direct_proba(scores, self.kind, parameters, xp=xp)
 
 
-def recipe_of(model: Any, input: Kind | None = None) -> tuple[Recipe, dict[str, npt.NDArray[Any]]]:
+def calibration_of(model: PreservingCalibrator | HasCalibrator) -> PreservingCalibrator:
+    """Return a fitted model, or the calibration of a fitted classifier."""
+    if isinstance(model, PreservingCalibrator):
+        return model
+    if hasattr(model, "to_calibrator"):
+        return model.to_calibrator()
+    raise InputError(
+        "model",
+        f"is a {type(model).__name__}",
+        "pass a fitted cordcal.PreservingCalibrator, which holds the calibrator and the repair",
+    )
+
+
+def recipe_of(model: PreservingCalibrator, input: Kind | None = None) -> tuple[Recipe, Arrays]:
     """Return a fitted model's recipe and parameters; refuse models without an expression."""
-    if not isinstance(model, PreservingCalibrator):
-        raise InputError(
-            "model",
-            f"is a {type(model).__name__}",
-            "pass a fitted cordcal.PreservingCalibrator, which holds the calibrator and the repair",
-        )
     if not hasattr(model, "repair_"):
         raise InputError("model", "is not fitted yet", "call fit(scores, labels) first")
     calibrator, kind = model.calibrator_, model._kind()
@@ -89,15 +106,14 @@ def _rule_of(fitted: CORD | Lift) -> tuple[Rule, tuple[float, ...]]:
     return "cord", tuple(np.atleast_1d(fitted.eta_).tolist())
 
 
-def _check_expression(calibrator: Any) -> None:
-    is_cordcal = isinstance(calibrator, Calibrator)
-    if is_cordcal and calibrator.has_expression():
-        return
-    portable = [key for key in available() if calibrator_class(key).has_expression()]
+def _check_expression(calibrator: object) -> None:
     reason = f"has the calibrator {type(calibrator).__name__}, which is not cordcal's"
-    if is_cordcal:
+    if isinstance(calibrator, Calibrator):
+        if calibrator.has_expression():
+            return
         reason = (
             f"has the calibrator {calibrator.key!r}, which cannot be exported: it is not an "
             f"expression of the scores alone"
         )
+    portable = [key for key in available() if calibrator_class(key).has_expression()]
     raise InputError("model", reason, f"use one of {', '.join(portable)}")

@@ -18,6 +18,9 @@ from cordcal.repair.lift_rule import SMALLEST, Curve, Mode
 from cordcal.repair.ranking import RankedRows
 from cordcal.repair.rule import Split
 
+Namespace = Any
+"""The array namespace that an expression runs in: torch's, or a `Graph`, which records it."""
+
 # The smallest normal number per dtype.
 _SMALLEST_NORMAL = {
     "float64": 2.0**-1022,
@@ -28,7 +31,13 @@ _SMALLEST_NORMAL = {
 
 
 def repair(
-    original: Array, direct: Array, decision: Array, etas: Sequence[float], dtype: str, *, xp: Any
+    original: Array,
+    direct: Array,
+    decision: Array,
+    etas: Sequence[float],
+    dtype: str,
+    *,
+    xp: Namespace,
 ) -> Array:
     """Return repaired probabilities in float64; once rounded, the decision is strictly largest.
 
@@ -51,7 +60,9 @@ def repair(
     return strictly_top(repaired, decision, dtype, xp=xp)
 
 
-def lift(direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *, xp: Any) -> Array:
+def lift(
+    direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *, xp: Namespace
+) -> Array:
     """Return a Lift's probabilities in float64; once rounded, the decision is strictly largest."""
 
     def row_sum(rows: Array) -> Array:
@@ -70,7 +81,7 @@ def lift(direct: Array, decision: Array, curve: Curve, mode: Mode, dtype: str, *
 
 
 def capped_rows(
-    direct: Array, decision: Array, part: Split, mass: Array, dtype: str, *, xp: Any
+    direct: Array, decision: Array, part: Split, mass: Array, dtype: str, *, xp: Namespace
 ) -> Array:
     """Return rows whose other classes are safely below the mass; see `lift_rule.cap_row`."""
     # Twice the minimum, because the margin below exceeds the next representable number by one gap.
@@ -84,7 +95,7 @@ def capped_rows(
     return xp.where(rule.chosen_entries(direct, decision, xp=xp), mass[:, None], water_filled)
 
 
-def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Array:
+def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Namespace) -> Array:
     """Raise the decision until rounding to ``dtype`` cannot tie it with a rival."""
     chosen = rule.chosen_entries(repaired, decision, xp=xp)
     zeros = xp.zeros_like(repaired)
@@ -95,7 +106,7 @@ def strictly_top(repaired: Array, decision: Array, dtype: str, *, xp: Any) -> Ar
 
 
 def strictly_ordered(
-    repaired: Array, rows: RankedRows, levels: int, dtype: str, *, xp: Any
+    repaired: Array, rows: RankedRows, levels: int, dtype: str, *, xp: Namespace
 ) -> Array:
     """Raise the preserved ranks until rounding to ``dtype`` cannot tie them.
 
@@ -121,7 +132,7 @@ def strictly_ordered(
     return xp.where(below, repaired, xp.take_along_axis(head, position, axis=1))
 
 
-def safely_above(mass: Array, rival: Array, dtype: str, xp: Any) -> Array:
+def safely_above(mass: Array, rival: Array, dtype: str, xp: Namespace) -> Array:
     """Return ``mass``, or a little more, such that it rounds to a larger number than ``rival``.
 
     Two numbers further apart than the gap of the larger one's binade round apart, and

@@ -6,18 +6,16 @@ import json
 import os
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Kind
+from cordcal._numeric.types import Floats, Kind
 from cordcal._validation.scores import check_kind
 from cordcal._version import __version__
-from cordcal.export._recipe import Recipe, recipe_of
+from cordcal.export._recipe import Arrays, HasCalibrator, Recipe, calibration_of, recipe_of
 from cordcal.files import replacing
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
@@ -25,7 +23,17 @@ from cordcal.repair import Lift
 try:
     import onnx
 
-    from cordcal.export._onnx_graph import Graph
+    from cordcal.export._join import (
+        Inputs,
+        dtype_of,
+        example_inputs,
+        find_output,
+        join,
+        load_network,
+        opset_of,
+        output_names,
+    )
+    from cordcal.export._onnx_graph import OPSET, Graph
 except ImportError as error:
     raise ImportError(
         "cordcal.onnx needs onnx and onnxruntime; install them with: pip install 'cordcal[onnx]'"
@@ -64,17 +72,20 @@ class Export:
     input: str
     rows_checked: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | int]:
         """Return the record as plain Python values."""
         return dict(vars(self))
 
 
 def export(
-    model: Any,
+    model: PreservingCalibrator | HasCalibrator,
     path: str | os.PathLike[str],
     *,
-    dtype: str = "float32",
-    input: Kind = "logits",
+    dtype: str | None = None,
+    input: Kind | None = None,
+    behind: str | os.PathLike[str] | None = None,
+    network_output: str | None = None,
+    examples: Inputs | None = None,
     overwrite: bool = True,
 ) -> Export:
     """Write a fitted model as an ONNX file with outputs ``direct``, ``repaired`` and ``label``.
@@ -87,15 +98,27 @@ def export(
 
     Parameters
     ----------
-    model : PreservingCalibrator
-        The fitted model; its calibrator must be an expression of the scores alone.
+    model : PreservingCalibrator or PreservingCalibratedClassifierCV
+        The fitted model; its calibrator must be an expression of the scores alone.  Of a
+        classifier only the calibration is exported: the graph takes the estimator's scores
+        (see `to_calibrator`), and `register_converter` exports the estimator too.
     path : path
         The file to write; an existing file is replaced once the new one is complete.
-    dtype : {"float32", "float64", "float16"}
-        Dtype of the graph's input and of its probabilities.
-    input : {"logits", "probabilities"}
-        The kind of the graph's input.  With logits, a softmax precedes a model that was fitted
-        on probabilities; a model fitted on logits accepts only logits.
+    dtype : {"float32", "float64", "float16"}, optional
+        Dtype of the graph's input and of its probabilities; by default float32, with
+        ``behind`` that of the network's scores.
+    input : {"logits", "probabilities"}, optional
+        The kind of the graph's input; by default what the model was fitted on.  With logits, a
+        softmax precedes a model that was fitted on probabilities; a model fitted on logits accepts
+        only logits.
+    behind : path, optional
+        An ONNX file of the network whose scores the model calibrates.  The file to write then
+        contains both: it takes the network's inputs and has the network's outputs too.  An older
+        opset is converted.  The joined graph is run as well and compared row by row.
+    network_output : str, optional
+        The network's output with the scores, if it has several outputs.
+    examples : mapping of str to array, optional
+        Inputs of the network to check the joined graph on; by default random ones.
     overwrite : bool
         Whether an existing file may be replaced.
 
@@ -115,10 +138,55 @@ def export(
     >>> written.input, written.bytes < 50_000
     ('logits', True)
     """
-    check_kind(input)
-    recipe, parameters = recipe_of(model, input)
+    if input is not None:
+        check_kind(input)
+    calibrator = calibration_of(model)
+    recipe, parameters = recipe_of(calibrator, input)
+    if behind is None:
+        _refuse_without_network(network_output, examples)
+        dtype = _check_dtype(dtype or "float32")
+        proto = calibration_graph(calibrator, recipe, parameters, dtype, OPSET)
+        with replacing(path, overwrite=overwrite) as temporary:
+            onnx.save(proto, os.fspath(temporary))
+            rows = _check_calibration(proto, calibrator, dtype, recipe.input)
+    else:
+        network = load_network(os.fspath(behind))
+        output = find_output(network, network_output, recipe.classes)
+        if dtype not in (None, dtype_of(output)):
+            raise InputError(
+                "dtype",
+                f"is {dtype!r} but the network's scores are {dtype_of(output)}",
+                "leave it out",
+            )
+        dtype = dtype_of(output)
+        calibration = calibration_graph(calibrator, recipe, parameters, dtype, opset_of(network))
+        proto = join(network, calibration, output.name)
+        with replacing(path, overwrite=overwrite) as temporary:
+            onnx.save(proto, os.fspath(temporary))
+            rows = _check_calibration(calibration, calibrator, dtype, recipe.input)
+            batches = example_inputs(network) if examples is None else [examples]
+            for batch in batches:
+                rows += _check_joined(proto, output.name, calibrator, batch, dtype, recipe.input)
+    size = os.path.getsize(path)
+    return Export(os.fspath(path), size, len(proto.graph.node), recipe.input, rows)
+
+
+def _refuse_without_network(network_output: str | None, examples: Inputs | None) -> None:
+    for name, value in (("network_output", network_output), ("examples", examples)):
+        if value is not None:
+            raise InputError(name, "describes a network, and there is none", "pass behind, too")
+
+
+def _check_dtype(dtype: str) -> str:
     if dtype not in _DTYPES:
         raise InputError("dtype", f"is {dtype!r}", f"pass one of {', '.join(_DTYPES)}")
+    return dtype
+
+
+def calibration_graph(
+    model: PreservingCalibrator, recipe: Recipe, parameters: Arrays, dtype: str, opset: int
+) -> onnx.ModelProto:
+    """Return a model as a graph from scores to probabilities and label."""
     if len(recipe.scalars) > _MAX_RANKS:
         raise InputError(
             "model",
@@ -126,17 +194,13 @@ def export(
             f"fit it with preserve={_MAX_RANKS} or less",
         )
     graph = _graph(recipe, parameters, dtype)
-    key = recipe.calibrator.key
-    proto = graph.model(f"cordcal-{key}", "cordcal", __version__, _metadata(model))
+    name = f"cordcal-{recipe.calibrator.key}"
+    proto = graph.model(name, "cordcal", __version__, _metadata(model), opset)
     onnx.checker.check_model(proto, full_check=True)
-    with replacing(path, overwrite=overwrite) as temporary:
-        onnx.save(proto, os.fspath(temporary))
-        rows = probe_rows(model, dtype, input)
-        _check_file(os.fspath(temporary), model, rows, dtype, input)
-    return Export(os.fspath(path), os.path.getsize(path), len(proto.graph.node), input, len(rows))
+    return proto
 
 
-def _graph(recipe: Recipe, parameters: dict[str, Any], dtype: str) -> Graph:
+def _graph(recipe: Recipe, parameters: Arrays, dtype: str) -> Graph:
     graph = Graph()
     scores = graph.astype(graph.input(recipe.input, dtype, recipe.classes), np.float64)
     # Widening is exact, so this is the argmax of the input in its own dtype.
@@ -159,7 +223,7 @@ def _metadata(model: PreservingCalibrator) -> dict[str, str]:
     return facts
 
 
-def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> npt.NDArray[Any]:
+def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> Floats:
     """Return ordinary and adversarial rows to test a graph on, in its dtype."""
     classes = model.n_classes_
     rng = np.random.default_rng(0)
@@ -188,7 +252,7 @@ def probe_rows(model: PreservingCalibrator, dtype: str, input: Kind) -> npt.NDAr
 
 
 def _expected_outputs(
-    model: PreservingCalibrator, rows: npt.NDArray[Any], dtype: str, input: Kind
+    model: PreservingCalibrator, rows: Floats, dtype: str, input: Kind
 ) -> Outputs:
     """Return the library's outputs on the rows."""
     with warnings.catch_warnings():
@@ -202,18 +266,39 @@ def _expected_outputs(
         return Outputs(direct, repaired, decision)
 
 
-def _check_file(
-    path: str, model: PreservingCalibrator, rows: npt.NDArray[Any], dtype: str, input: Kind
-) -> None:
-    """Run the file on the rows, and raise if its outputs differ from the library's."""
+def _check_calibration(
+    proto: onnx.ModelProto, model: PreservingCalibrator, dtype: str, input: Kind
+) -> int:
+    """Run the calibration's graph on test rows, and raise if it differs from the library."""
+    rows = probe_rows(model, dtype, input)
+    direct, repaired, label = _run(proto, ["direct", "repaired", "label"], {input: rows})
+    outputs = Outputs(direct, repaired, label.astype(np.intp))
+    _check_outputs(outputs, _expected_outputs(model, rows, dtype, input), dtype)
+    return len(rows)
+
+
+def _check_joined(
+    proto: onnx.ModelProto,
+    scores: str,
+    model: PreservingCalibrator,
+    inputs: Inputs,
+    dtype: str,
+    input: Kind,
+) -> int:
+    """Run the joined graph and compare it with the library on the network's own scores."""
+    rows, direct, repaired, label = _run(proto, [scores, *output_names(proto)], inputs)
+    outputs = Outputs(direct, repaired, label.astype(np.intp))
+    _check_outputs(outputs, _expected_outputs(model, rows, dtype, input), dtype)
+    return len(rows)
+
+
+def _run(proto: onnx.ModelProto, outputs: list[str], inputs: Inputs) -> list[Floats]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    direct, repaired, label = session.run(
-        ["direct", "repaired", "label"], {session.get_inputs()[0].name: rows}
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    outputs = Outputs(direct, repaired, label)
-    _check_outputs(outputs, _expected_outputs(model, rows, dtype, input), dtype)
+    return list(session.run(outputs, dict(inputs)))
 
 
 def _check_outputs(outputs: Outputs, expected: Outputs, dtype: str) -> None:

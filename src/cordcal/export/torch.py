@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.types import Kind
 from cordcal._validation.scores import check_kind
-from cordcal.export._recipe import Recipe, recipe_of
+from cordcal.export._recipe import HasCalibrator, Recipe, calibration_of, recipe_of
+from cordcal.preserving import PreservingCalibrator
 
 try:
     import array_api_compat.torch as xp
@@ -40,8 +41,9 @@ class PreservingModule(nn.Module):
 
     Parameters
     ----------
-    model : PreservingCalibrator
-        The fitted model; its calibrator must be an expression of the scores alone.
+    model : PreservingCalibrator or PreservingCalibratedClassifierCV
+        The fitted model; its calibrator must be an expression of the scores alone.  Of a
+        classifier only the calibration is taken, without the estimator.
     input : {"logits", "probabilities"}, optional
         The kind of the module's input; by default that of the model.  With logits, a softmax
         precedes a model that was fitted on probabilities.
@@ -62,11 +64,17 @@ class PreservingModule(nn.Module):
 
     scalars: Tensor
 
-    def __init__(self, model: Any, *, input: Kind | None = None, axis: int = -1) -> None:
+    def __init__(
+        self,
+        model: PreservingCalibrator | HasCalibrator,
+        *,
+        input: Kind | None = None,
+        axis: int = -1,
+    ) -> None:
         super().__init__()
         if input is not None:
             check_kind(input)
-        self._recipe, parameters = recipe_of(model, input)
+        self._recipe, parameters = recipe_of(calibration_of(model), input)
         self.axis = axis
         for name, value in parameters.items():
             self.register_buffer(name.rstrip("_"), torch.tensor(value))
@@ -171,6 +179,6 @@ def _describe_repair(recipe: Recipe) -> str:
     return f"repair=lift, mode={recipe.rule}"
 
 
-def _read_scalars(module: PreservingModule, incompatible: Any = None) -> None:
+def _read_scalars(module: PreservingModule, incompatible: object = None) -> None:
     """Copy the repair's scalars to Python floats, because their values select the formula."""
     module._recipe = replace(module._recipe, scalars=tuple(module.scalars.tolist()))

@@ -39,7 +39,10 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     ----------
     model : CORD, Lift, PreservingCalibrator or a calibrator of cordcal
         What to store; it must be fitted.  The patterns of the columns that ``cordcal fit`` read
-        the scores from (``score_columns_``) are stored with it.
+        the scores from (``score_columns_``) are stored with it.  Of a
+        `cordcal.sklearn.PreservingCalibratedClassifierCV` the calibration is stored
+        (``to_calibrator()``).  The estimator is not in the file: keep it in its own format, and
+        pass its scores to the loaded model.
     path : path
         Where to; conventionally ending in ``.safetensors``.  An existing file is replaced
         when the new one is whole.
@@ -57,6 +60,8 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     >>> load(path).eta_ == cord.eta_
     True
     """
+    if hasattr(model, "to_calibrator"):
+        model = model.to_calibrator()
     kind = _kind_of(model)
     held, body = model._state()
     patterns = getattr(model, "score_columns_", None)
