@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import cordcal
-from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, monitor
+from cordcal.cli import apply, audit, check, compare, demo, export, fit, info, monitor, warmup
 from cordcal.cli._console import VERBOSITY, echo, echo_error
 from cordcal.cli._errors import problem_from_error, problem_from_usage, report_problem
 from cordcal.cli._streams import discard, standard_streams, writing
@@ -67,7 +67,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-for _command in (demo, audit, check, monitor, compare, fit, apply, export, info):
+for _command in (demo, audit, check, monitor, compare, fit, apply, export, info, warmup):
     _command.register(app)
 
 

@@ -47,7 +47,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -57,14 +58,14 @@ if TYPE_CHECKING:
     from cordcal.repair.dispatch import Engine
 
 
-class _Preparation(threading.local):
+class _TimeSpent(threading.local):
     """The time this thread has spent on preparing kernels."""
 
     seconds = 0.0
     nested = False
 
 
-_spent = _Preparation()
+_spent = _TimeSpent()
 
 
 @contextmanager
@@ -157,13 +158,48 @@ def warmup() -> None:
 
     Without it, small work runs on the array engine, which needs no preparation, and large work
     prepares its kernels by itself.  Without numba, or with its compiler disabled, this does
-    nothing.
+    nothing.  ``cordcal warmup`` does the same on the command line, for images of servers.
 
     Examples
     --------
     >>> warmup()
     """
-    for dtype in (np.dtype(np.float64), np.dtype(np.float32)):
-        for job in ("describe", "probes", "repair"):
-            if installed():
-                engine(job, (dtype, dtype, dtype), prepare=True)
+    prepare()
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What `prepare` did: kernels compiled and loaded, the seconds, and the cache's folder.
+
+    ``folder`` is None if no folder could be written.
+    """
+
+    compiled: int
+    loaded: int
+    seconds: float
+    folder: str | None
+
+
+def prepare() -> Preparation | None:
+    """Load or compile the kernels of float64 and float32 rows; return None without numba."""
+    module = _import_engine() if installed() else None
+    if module is None:
+        return None
+    start = time.perf_counter()
+    kernels = {
+        kernel
+        for dtype in (np.dtype(np.float64), np.dtype(np.float32))
+        for job in get_args(Job)
+        if job != "repair_ranked"
+        for kernel in module.kernels_of(job, (dtype, dtype, dtype))
+    }
+    for kernel in kernels:
+        kernel.get()
+    loaded = sum(kernel.cached for kernel in kernels)
+    folders = {kernel.folder for kernel in kernels}
+    return Preparation(
+        compiled=len(kernels) - loaded,
+        loaded=loaded,
+        seconds=time.perf_counter() - start,
+        folder=folders.pop() if len(folders) == 1 else None,
+    )

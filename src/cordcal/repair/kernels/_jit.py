@@ -60,12 +60,15 @@ class Kernel:
         The compiled function, once `get` has prepared it.
     cached : bool
         Whether `get` took it from numba's cache.
+    folder : str or None
+        The folder of the cache; None if it cannot be written.
     """
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
         self.function, self.signature = function, signature
         self.ready: Callable[..., Any] | None = None
         self.cached = False
+        self.folder: str | None = None
 
     def get(self) -> Callable[..., Any]:
         """Return the compiled function, through numba's cache where that can be written."""
@@ -80,7 +83,9 @@ class Kernel:
         if dispatcher is not None:
             self.cached = _in_cache(dispatcher, self.signature)  # clears a damaged cache
             try:
-                return _compile(dispatcher, self.signature)
+                function = _compile(dispatcher, self.signature)
+                self.folder = dispatcher.stats.cache_path
+                return function
             except OSError:
                 pass  # the disk is full, or the folder went away
         return _compile(self._dispatcher(cache=False), self.signature)
