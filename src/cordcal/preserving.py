@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal._numeric.arrays import to_numpy
+from cordcal._numeric.arrays import array_like, dtype_name, to_numpy
 from cordcal._numeric.types import Decisions, Kind, Labels, Vector
 from cordcal._validation import layouts
 from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
@@ -19,11 +19,13 @@ from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_labels, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
+    Name,
     check_class_names,
     check_same_columns,
     column_names,
     in_column_order,
-    integer_column_names,
+    label_names,
+    nondefault_integers,
 )
 from cordcal._validation.scores import (
     CheckedScores,
@@ -48,11 +50,11 @@ class Outputs:
 
     Attributes
     ----------
-    direct : ndarray of shape (n, K)
-        The calibrator's own probabilities.
-    repaired : ndarray of shape (n, K)
+    direct : array of shape (n, K)
+        The calibrator's own probabilities, in its own dtype.
+    repaired : array of shape (n, K)
         The repaired probabilities, whose argmax is the prediction in every row.
-    decision : ndarray of int of shape (n,)
+    decision : array of int of shape (n,)
         The classifier's predictions, as column indices.
     """
 
@@ -93,11 +95,10 @@ class PreservingCalibrator(Estimator):
         The calibrator is already fitted: `fit` only fits the repair.  CORD then needs no
         labels; Lift does, and rows that the calibrator was not fitted on.
     class_names : sequence, optional
-        Names of the columns.  `predict` then returns names, and labels may be names.  The
-        columns of a data frame must have these names; without ``class_names``, the names of the
-        frame passed to `fit`.  If the names are integers other than 0..K-1 in order, numeric
-        labels are names too.  The same holds for a data frame with such column names, which
-        `predict` then returns.
+        One name per column; `predict` then returns names.  By default the columns of the data
+        frame passed to `fit`, if there is one: labels may be among them, and `predict` returns
+        what the labels were, names or column indices.  If the names are integers other than
+        0..K-1 in order, numeric labels are names.  Columns of later frames are matched by name.
 
     Attributes
     ----------
@@ -109,6 +110,8 @@ class PreservingCalibrator(Estimator):
         A record of the fit of the repair.
     n_classes_ : int
         Number of classes.
+    classes_ : ndarray of shape (K,)
+        What `predict` returns for each column: its name, or its index.
 
     Examples
     --------
@@ -130,8 +133,8 @@ class PreservingCalibrator(Estimator):
     repair_: CORD | Lift
     n_classes_: int
     columns_: list[str] | None
-    # Column names of fit's data frame, if they are integers other than 0..K-1 in order.
-    _integer_names: list[int] | None = None
+    # The names that fit's labels used, from class_names or from a data frame.
+    _label_names: list[Name] | None = None
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class PreservingCalibrator(Estimator):
         input: Kind | None = None,
         preserve: int | Literal["ranking"] = 1,
         prefit: bool = False,
-        class_names: Sequence[Any] | None = None,
+        class_names: Sequence[Name] | None = None,
     ) -> None:
         self.calibrator = calibrator
         self.repair = repair
@@ -199,7 +202,7 @@ class PreservingCalibrator(Estimator):
         scores, labels, sample_weight, features = align_rows(
             scores=scores, labels=labels, sample_weight=sample_weight, features=features
         )
-        integer_names = integer_column_names(scores) if self.class_names is None else None
+        names = label_names(scores, self.class_names)
         if layouts.is_dense(axis, scores) or ignore_index is not None:
             scores, labels, sample_weight, features = layouts.rows_to_fit(
                 axis, ignore_index, scores, labels, sample_weight, features
@@ -207,9 +210,10 @@ class PreservingCalibrator(Estimator):
         kind = self._kind()
         array = as_scores(scores)
         columns = self._check_columns(scores, array.shape[1])
-        labels = names_to_indices(
-            labels, array.shape, integer_names if self.class_names is None else self.class_names
-        )
+        indices = names_to_indices(labels, array.shape, names)
+        # Predictions are of the same kind as the labels: names or column indices.
+        by_name = indices is not labels or (names and nondefault_integers(names))
+        labels = indices
         if labels is not None and isinstance(self.calibrator, str | Calibrator | None):
             labels = check_labels(labels, *array.shape)  # a foreign calibrator checks its own
         weight = None if sample_weight is None else check_weights(sample_weight, len(array))
@@ -218,7 +222,12 @@ class PreservingCalibrator(Estimator):
         warn_about(caveats)
         with suppress_repeats(caveats):
             return self._fit_checked(
-                original, labels, weight, features, columns=columns, integer_names=integer_names
+                original,
+                labels,
+                weight,
+                features,
+                columns=columns,
+                label_names=names if by_name else None,
             )
 
     def _fit_checked(
@@ -229,7 +238,7 @@ class PreservingCalibrator(Estimator):
         features: Any = None,
         *,
         columns: list[str] | None = None,
-        integer_names: list[int] | None = None,
+        label_names: list[Name] | None = None,
     ) -> Self:
         """Fit on rows that are already validated."""
         repair, calibrator = self._new_repair(), self._new_calibrator(original.kind)
@@ -254,7 +263,7 @@ class PreservingCalibrator(Estimator):
             repair_=repair,
             n_classes_=original.classes,
             columns_=columns,
-            _integer_names=integer_names,
+            _label_names=label_names,
         )
         return self
 
@@ -273,8 +282,8 @@ class PreservingCalibrator(Estimator):
         scores : array_like of shape (n, K)
             Scores of the same kind as in `fit`.
         dtype : dtype, optional
-            float64 (default), float32 or float16; the prediction is strictly the largest
-            entry of its row in this dtype.
+            float64, float32 or float16, by default that of the scores; the prediction is
+            strictly the largest entry of its row in this dtype.
         features : array_like of shape (n, D), optional
             As for `fit`.
         axis : int, optional
@@ -282,12 +291,13 @@ class PreservingCalibrator(Estimator):
 
         Returns
         -------
-        repaired : ndarray of shape (n, K)
-            Probabilities whose argmax is the original prediction; lazy for dask collections.
+        repaired : array of shape (n, K)
+            Probabilities whose argmax is the original prediction: an array of the library that
+            the scores come from, lazy for dask collections.
         """
         lazy = layouts.lazy_handler(scores)
         if lazy is not None:
-            out_dtype = np.dtype(np.float64 if dtype is None else dtype)
+            out_dtype = _output_dtype(dtype, scores)
             function = functools.partial(self.predict_proba, dtype=out_dtype)
             return self._predict_lazily(
                 lazy, function, scores, out_dtype, features=features, axis=axis
@@ -295,18 +305,21 @@ class PreservingCalibrator(Estimator):
         return self.predict_both(scores, dtype=dtype, features=features, axis=axis).repaired
 
     def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
-        """Return the direct probabilities: the calibrator's own output, in its dtype."""
+        """Return the direct probabilities, the calibrator's own output in its own dtype.
+
+        They are not rounded to the dtype of the scores, which could change their argmax.
+        """
         lazy = layouts.lazy_handler(scores)
         if lazy is not None:
             out_dtype = np.dtype(np.float64)
             return self._predict_lazily(
                 lazy, self.direct_proba, scores, out_dtype, features=features, axis=axis
             )
-        scores, features = align_rows(scores=scores, features=features)
-        if layouts.is_dense(axis, scores):
-            return self.predict_both(scores, features=features, axis=axis).direct
-        original = CheckedScores.from_scores(self._as_fitted(scores), self._kind())
-        return predict_calibrated(self.calibrator_, original, features)
+        aligned, features = align_rows(scores=scores, features=features)
+        if layouts.is_dense(axis, aligned):
+            return self.predict_both(aligned, features=features, axis=axis).direct
+        original = CheckedScores.from_scores(self._as_fitted(aligned), self._kind())
+        return array_like(predict_calibrated(self.calibrator_, original, features), scores)
 
     def predict_both(
         self,
@@ -330,27 +343,36 @@ class PreservingCalibrator(Estimator):
         """
         scores, features = align_rows(scores=scores, features=features)
         if layouts.is_dense(axis, scores):
-            return self._predict_dense(to_numpy(scores), dtype, features, axis)
-        original = CheckedScores.from_scores(self._as_fitted(scores), self._kind())
-        return self._predict_checked(original, features, np.float64 if dtype is None else dtype)
+            outputs = self._predict_dense(to_numpy(scores), dtype, features, axis)
+        else:
+            original = CheckedScores.from_scores(self._as_fitted(scores), self._kind())
+            out_dtype = _output_dtype(dtype, original.raw)
+            outputs = self._predict_checked(original, features, out_dtype)
+        return Outputs(
+            array_like(outputs.direct, scores),
+            array_like(outputs.repaired, scores),
+            array_like(outputs.decision, scores),
+        )
 
     def predict(self, scores: Any, *, axis: int | None = None) -> Any:
         """Return the original predictions: class names if they are known, else indices."""
         lazy = layouts.lazy_handler(scores)
         if lazy is not None:
-            names = self._output_names()
-            out_dtype = np.dtype(np.intp) if names is None else np.asarray(names).dtype
-            return self._predict_lazily(lazy, self.predict, scores, out_dtype, "i", axis=axis)
+            self._check_fitted("repair_")
+            return self._predict_lazily(
+                lazy, self.predict, scores, self.classes_.dtype, "i", axis=axis
+            )
         if layouts.is_dense(axis, scores):
             assert axis is not None
             views = layouts.row_views(axis, [scores])
-            predicted = np.concatenate([self.predict(view) for _, (view,), _ in views])
+            predicted = np.concatenate([to_numpy(self.predict(view)) for _, (view,), _ in views])
             return predicted.reshape(np.delete(np.shape(scores), axis))
         array = self._as_fitted(scores)
         check_scores(array, self._kind())
         decision: Decisions = array.argmax(axis=1)
-        names = self._output_names()
-        return decision if names is None else np.asarray(np.asarray(names)[decision])
+        if self._output_names() is None:
+            return array_like(decision, scores)
+        return self.classes_[decision]
 
     def _predict_checked(
         self, original: CheckedScores, features: Any = None, dtype: npt.DTypeLike = np.float64
@@ -372,7 +394,7 @@ class PreservingCalibrator(Estimator):
         """Predict one view of rows at a time, into arrays with the layout of the scores."""
         assert axis is not None
         direct = np.empty(scores.shape)
-        repaired = np.empty(scores.shape, np.float64 if dtype is None else dtype)
+        repaired = np.empty(scores.shape, _output_dtype(dtype, scores))
         if features is not None:
             features = np.asarray(features)
             features = features.reshape(-1, features.shape[-1])
@@ -409,6 +431,13 @@ class PreservingCalibrator(Estimator):
         """A record of the fit of the repair."""
         self._check_fitted("repair_")
         return self.repair_.construction_
+
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """What `predict` returns for each column: its name, or its index."""
+        self._check_fitted("repair_")
+        names = self._output_names()
+        return np.arange(self.n_classes_) if names is None else np.asarray(names)
 
     def _kind(self) -> Kind:
         """Return what the scores are: ``input``, else the calibrator's, else logits."""
@@ -467,9 +496,9 @@ class PreservingCalibrator(Estimator):
         source = "fit" if self.class_names is None else "class_names"
         return in_column_order(scores, "scores", self.columns_, source)
 
-    def _output_names(self) -> Sequence[Any] | None:
+    def _output_names(self) -> Sequence[Name] | None:
         """Return the class names that `predict` returns, or None if it returns indices."""
-        return self._integer_names if self.class_names is None else self.class_names
+        return self._label_names if self.class_names is None else self.class_names
 
     def _parts(self) -> dict[str, Any]:
         if not hasattr(self, "repair_"):
@@ -555,6 +584,14 @@ def new_repair(
             option=("repair", "cord"),
         )
     return Lift() if choice == "lift" else Lift(**choice.get_params())
+
+
+def _output_dtype(dtype: npt.DTypeLike | None, scores: Any) -> np.dtype[Any]:
+    """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
+    wanted = getattr(scores, "dtype", np.float64) if dtype is None else dtype
+    name = dtype_name(wanted)
+    # NumPy has no bfloat16; scores may be whole numbers.
+    return np.dtype({"bfloat16": "float32"}.get(name, name if "float" in name else "float64"))
 
 
 def _indices_or_none(labels: Any, shape: tuple[int, ...]) -> Labels | None:

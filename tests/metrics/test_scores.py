@@ -65,7 +65,7 @@ def test_other_libraries(metric) -> None:
         ([[0.5, 0.5], [0.5, 0.2]], [0, 0], "probabilities", [1], "0.7"),
         ([[0.5, 0.5]], [2], "labels", [0], "0..1"),
         ([[0.5, 0.5]], [0, 1], "labels", [], "(2,)"),
-        ([[0.5, 0.5]], ["cat"], "labels", [], "dtype"),
+        ([[0.5, 0.5]], ["cat"], "labels", [], "a data frame"),
         ([0.5, 0.5], [0], "probabilities", [], "1 dimension"),
     ],
 )

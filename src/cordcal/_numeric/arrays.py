@@ -100,6 +100,15 @@ def to_numpy(values: Any, name: str = "the array") -> npt.NDArray[Any]:
     return array
 
 
+def array_like(values: npt.NDArray[Any], like: Any) -> Any:
+    """Return a NumPy array as an array of the library, and on the device, of another one.
+
+    Lists and data frames count as NumPy's.
+    """
+    xp = namespace(like)
+    return values if xp is np else xp.asarray(values, device=array_api_compat.device(like))
+
+
 def refuse_masked(values: Any, name: str) -> None:
     """Refuse a masked array with masked entries: their values must not be used.
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import to_numpy
 from cordcal._numeric.types import Classes, Labels, Vector
-from cordcal._validation.names import nondefault_integers
+from cordcal._validation.names import Name, check_class_names, common_pattern, nondefault_integers
 
 
 def check_decisions(decision: Any, rows: int, classes: int, name: str = "decision") -> Classes:
@@ -25,6 +25,8 @@ def check_decisions(decision: Any, rows: int, classes: int, name: str = "decisio
             "pass one class index for each row",
         )
     if array.dtype.kind not in "iu":
+        if array.dtype.kind in "OSU" and array.size:
+            raise _text_error(array, name, classes, "a data frame")
         if array.dtype.kind != "f" or not np.array_equal(array, np.round(array)):
             raise InputError(
                 name, f"has dtype {array.dtype}", f"pass class indices 0..{classes - 1}"
@@ -61,16 +63,20 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
             )
         )
     elif array.dtype.kind not in "iub":
-        raise InputError(
-            "labels",
-            f"has dtype {array.dtype}",
-            f"pass class indices 0..{classes - 1} (the columns of scores), e.g. "
-            f"[class_names.index(label) for label in labels]",
-        )
+        raise _text_error(array, "labels", classes, "class_names= or a data frame")
     hint = f"scores has {classes} columns, so pass the column index of the true class"
     hint += _one_based_hint(array, classes)
     _refuse_outside(array, classes, "labels", hint)
     return np.ascontiguousarray(array, dtype=np.intp)
+
+
+def _text_error(labels: npt.NDArray[Any], name: str, classes: int, namer: str) -> InputError:
+    """Return the error for class names where the names of the columns are unknown."""
+    return InputError(
+        name,
+        f"has words ({str(labels[0])!r}), but the names of the columns are not known",
+        f"name the columns with {namer}, or pass column indices 0..{classes - 1}",
+    )
 
 
 def _one_based_hint(labels: npt.NDArray[Any], classes: int) -> str:
@@ -181,7 +187,7 @@ def as_indices(
     return _look_up_integers(labels, integers, where)
 
 
-def names_to_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Any] | None) -> Any:
+def names_to_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Name] | None) -> Any:
     """Return labels that are class names as column indices; others, and None, unchanged.
 
     Numeric labels are looked up if the names are integers other than 0..K-1 in order.  If the
@@ -214,14 +220,20 @@ def _text_or_numbers(labels: Any) -> npt.NDArray[Any]:
 def _look_up_text(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDArray[np.int64]:
     """Return the column of each label, compared as text."""
     columns = {name: index for index, name in enumerate(names)}
+    if len(columns) < len(names):
+        check_class_names(names, len(names))  # refuses the name that occurs twice
     indices = np.array([columns.get(str(label), -1) for label in labels], dtype=np.int64)
     unknown = np.flatnonzero(indices < 0)
     if unknown.size:
         first = ", ".join(map(repr, names[:3]))
+        pattern = common_pattern(names, [str(labels[unknown[0]])])
+        hint = f"labels must be class names or 0..{len(names) - 1}"
+        if pattern is not None:
+            hint = f"the columns are called {pattern!r}, so rename them to the class names"
         raise InputError(
             where,
             "has a label that is not a class name",
-            f"labels must be class names or 0..{len(names) - 1}",
+            hint,
             rows=unknown,
             detail=f"has the label {str(labels[unknown[0]])!r}, which is not a class name (the "
             f"first are {first})",

@@ -183,9 +183,14 @@ def _without_ignored(
     rows = np.flatnonzero(truth != ignore_index)
     if rows.size:
         if rows.size < truth.size:
-            matrices = [to_numpy(matrix)[rows] for matrix in matrices]
+            matrices = [_take_rows(matrix, rows) for matrix in matrices]
         weights = None if weight is None else to_numpy(weight, "sample_weight")[rows]
         yield (rows + first).tolist(), matrices, truth[rows], weights
+
+
+def _take_rows(matrix: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Return some rows; those of a data frame stay a frame, for the names of its columns."""
+    return matrix.take(rows) if hasattr(matrix, "columns") else to_numpy(matrix)[rows]
 
 
 def rows_to_fit(

@@ -11,8 +11,11 @@ import numpy as np
 
 from cordcal._errors import InputError
 
+# A class name as users write it: text, or a number; tables show it as text.
+Name = Any
 
-def column_names(values: Any) -> list[str] | None:
+
+def column_names(values: object) -> list[str] | None:
     """Return the column names of a data frame or an Arrow table, or None for other values.
 
     Examples
@@ -25,25 +28,29 @@ def column_names(values: Any) -> list[str] | None:
     return None if columns is None else [str(name) for name in columns]
 
 
-def integer_column_names(values: Any) -> list[int] | None:
-    """Return the column names of a data frame if they are integers other than 0..K-1 in order.
+def label_names(scores: object, class_names: Sequence[Name] | None = None) -> list[Name] | None:
+    """Return the names that labels may use: ``class_names``, else the columns of a data frame.
 
-    Numeric labels of such a frame are column names, not positions.
+    None without names, and for the columns 0..K-1 that a frame has by default.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> integer_column_names(pd.DataFrame([[0.4, 0.6]], columns=[1, 2]))
-    [1, 2]
-    >>> integer_column_names(pd.DataFrame([[0.4, 0.6]])) is None
+    >>> label_names(pd.DataFrame([[0.4, 0.6]], columns=["cat", "dog"]))
+    ['cat', 'dog']
+    >>> label_names(pd.DataFrame([[0.4, 0.6]])) is None
     True
     """
-    if hasattr(values, "column_names") or not hasattr(values, "columns"):
+    if class_names is not None:
+        return list(class_names)
+    columns = getattr(scores, "column_names", getattr(scores, "columns", None))
+    if columns is None:
         return None
-    return nondefault_integers(values.columns)
+    names = list(columns)
+    return None if names == list(range(len(names))) else names
 
 
-def nondefault_integers(names: Iterable[Any]) -> list[int] | None:
+def nondefault_integers(names: Iterable[Name]) -> list[int] | None:
     """Return names that are distinct integers other than 0..K-1 in order; else None.
 
     Examples
@@ -63,7 +70,7 @@ def nondefault_integers(names: Iterable[Any]) -> list[int] | None:
     return integers
 
 
-def _is_integer(name: Any) -> bool:
+def _is_integer(name: Name) -> bool:
     if isinstance(name, Integral | np.bool_):
         return True
     return isinstance(name, Real) and math.isfinite(name) and float(name).is_integer()
@@ -225,7 +232,7 @@ def are_default_names(names: Sequence[str]) -> bool:
     return all(name == str(position) for position, name in enumerate(names))
 
 
-def check_class_names(names: Sequence[Any], classes: int) -> tuple[str, ...]:
+def check_class_names(names: Sequence[Name], classes: int) -> tuple[str, ...]:
     """Return the class names as text: one distinct name per column.
 
     Examples

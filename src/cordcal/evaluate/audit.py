@@ -21,7 +21,7 @@ from cordcal._validation.names import (
     check_class_names,
     column_names,
     in_column_order,
-    integer_column_names,
+    label_names,
 )
 from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal.evaluate.audit_result import Audit
@@ -76,11 +76,11 @@ def audit(
     original, direct : array_like of shape (n, K)
         The classifier's and the calibrator's probabilities for the same rows.  Rows of pandas
         objects are matched by index, those of the other arguments as well.
-    labels : array_like of int, optional
-        The true class of each row, as column indices, or as names where ``class_names`` are
-        given; without labels only predictions are compared.
+    labels : array_like, optional
+        The true class of each row, as a column index or as a class name; without labels only
+        predictions are compared.
     class_names : sequence of str, optional
-        Names of the columns, for tables and text.
+        One name per column; by default the columns of a data frame.
     decision : array_like of int, optional
         The classifier's predictions, if they are not the argmax of ``original``.
     sample_weight : array_like, optional
@@ -144,8 +144,7 @@ def audit(
     columns: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     collection = layouts.lazy_handler(original, direct)
     if collection is None:
-        if class_names is None:
-            names = integer_column_names(original) or integer_column_names(direct)
+        names = label_names(original, class_names) or label_names(direct)
         direct = in_column_order(direct, "direct", column_names(original), "original")
         original, direct = (
             as_matrix(original, "original"),

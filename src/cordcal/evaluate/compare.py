@@ -25,9 +25,11 @@ from cordcal._validation.labels import check_labels, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
     check_class_names,
+    check_same_columns,
     column_names,
     in_column_order,
-    integer_column_names,
+    label_names,
+    nondefault_integers,
 )
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
 from cordcal.calibrators import available, calibrator_class
@@ -78,8 +80,8 @@ def compare(
     ----------
     scores : array_like of shape (n, K)
         The classifier's logits or probabilities; ``input`` states which.
-    labels : array_like of int of shape (n,)
-        The true classes, as column indices, or as names where ``class_names`` are given.
+    labels : array_like of shape (n,)
+        The true classes, as column indices or as class names.
     calibrators : "default", "all", str, object, mapping or sequence
         Keys of `cordcal.calibrators`, or objects: calibrators of cordcal, scikit-learn,
         netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
@@ -99,8 +101,8 @@ def compare(
     preserve : int or "ranking"
         How many of the top classes the repair keeps in place.
     class_names : sequence of str, optional
-        One name per column, for tables and reports.  If the names are whole numbers other than
-        0..K-1 in order, numeric labels are read as names.
+        One name per column; by default the columns of a data frame.  Labels may be among
+        them.  If the names are integers other than 0..K-1 in order, numeric labels are names.
     features : array_like of shape (n, D), optional
         Penultimate features of the rows of ``scores``, for ``adats``.
     groups : array_like of shape (n,), optional
@@ -138,8 +140,10 @@ def compare(
     array = as_scores(scores)
     rows, classes = array.shape
     # Labels are looked up among the unconverted names: numbers among numbers.
-    raw_names = integer_column_names(scores) if class_names is None else class_names
+    raw_names = label_names(scores, class_names)
     names = None if raw_names is None else check_class_names(raw_names, classes)
+    if class_names is not None:
+        check_same_columns(column_names(scores), "scores", list(names or ()), "class_names")
     truth = check_labels(names_to_indices(labels, array.shape, raw_names), rows, classes)
     checked = CheckedScores.from_scores(array, input, fitting=True)
     seed = as_seed(seed)
@@ -168,10 +172,9 @@ def compare(
         left_out = left_out_by(selection.by_name, classes, features is not None)
     started = time.perf_counter()
     parts, population = make_splits(checked, truth, features, evaluation, splits, seed, groups)
-    known_names = names or column_names(scores)
-    caveats = find_caveats(checked, truth, names=known_names)
+    caveats = find_caveats(checked, truth, names=names)
     if isinstance(evaluation, tuple) and not caveats:
-        caveats = find_caveats(parts[0].original, parts[0].labels, names=known_names)
+        caveats = find_caveats(parts[0].original, parts[0].labels, names=names)
     warn_about(caveats)
     original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
@@ -209,7 +212,7 @@ def compare(
         preserve=preserve,
         fingerprint=_fingerprint(parts, input, preserve, seed),
         seconds=time.perf_counter() - started,
-        checks=_caveats(parts[0], caveats, known_names),
+        checks=_caveats(parts[0], caveats, names),
         needed=calibration_tests(parts[0].fit_cache, [result.key for result in fitted]),
         resampled=replicates,
     )
@@ -233,7 +236,9 @@ def _match_rows(
 def _order_columns(fit_scores: Any, scores: Any, labels: Any) -> tuple[Any, Any]:
     """Return evaluation rows with a data frame's columns in the order of the scores to fit on."""
     ordered = in_column_order(scores, "evaluation", column_names(fit_scores), "scores")
-    numbered = integer_column_names(fit_scores) is None and to_numpy(labels).dtype.kind in "iufb"
+    names = label_names(fit_scores)
+    by_position = names is None or nondefault_integers(names) is None
+    numbered = by_position and to_numpy(labels).dtype.kind in "iufb"
     if ordered is not scores and numbered:
         raise InputError(
             "evaluation",

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import to_numpy
 from cordcal._validation.estimator import as_seed
-from cordcal._validation.labels import names_to_indices
+from cordcal._validation.labels import check_decisions, names_to_indices
 from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import column_names, in_column_order, integer_column_names
+from cordcal._validation.names import column_names, in_column_order, label_names
 from cordcal.evaluate.baseline import Baseline, KeyedBy, keys_of_scores
 from cordcal.evaluate.certified import (
     CertifiedErrorRate,
@@ -318,9 +318,11 @@ def check(
         probabilities=probabilities, labels=labels, original=original, groups=groups, ids=ids
     )
     matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
-    names = integer_column_names(probabilities) if class_names is None else class_names
+    names = label_names(probabilities, class_names)
     labels = names_to_indices(labels, matrix.values.shape, names)
-    truth = None if labels is None else matrix.check_labels(labels, None)[0]
+    truth = None
+    if labels is not None:
+        truth = check_decisions(labels, matrix.rows, matrix.classes, "labels")
     original = in_column_order(original, "original", column_names(probabilities), "probabilities")
     before = None if original is None else _check_original(original, matrix.rows)
     current = None

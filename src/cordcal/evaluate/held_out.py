@@ -179,6 +179,8 @@ def _predict_fold(
         features=None if features is None else features[others],
     )
     probabilities: Floats = model.predict_proba(
-        scores[rows], features=None if features is None else features[rows]
+        scores[rows],
+        dtype=np.float64,
+        features=None if features is None else features[rows],
     )
     return probabilities

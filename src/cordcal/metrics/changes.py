@@ -12,9 +12,9 @@ from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
 from cordcal._numeric.types import Classes, Vector
-from cordcal._validation.labels import check_decisions, check_weights
+from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
-from cordcal._validation.names import column_names, in_column_order
+from cordcal._validation.names import column_names, in_column_order, label_names
 from cordcal._validation.scores import check_same_shape, nan_error
 from cordcal.metrics.record import fill_docstring
 from cordcal.metrics.rows import ProbabilityMatrix
@@ -101,6 +101,8 @@ class DecisionChangesStream:
         before, after, classes = _read_both(original, evaluated)
         weight = _check_weights(sample_weight, len(before))
         if labels is not None:
+            names = label_names(original) or label_names(evaluated)
+            labels = names_to_indices(labels, (len(before), classes or 0), names)
             if classes is None:  # unknown if both sides are vectors of predictions
                 classes = 1 + int(np.max(arrays.to_numpy(labels), initial=0))
             labels = check_decisions(labels, len(before), classes, "labels")

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from cordcal._errors import InputError, merge_errors, raise_first
 from cordcal._numeric import arrays
 from cordcal._numeric.types import Classes, Labels, Matrix, Vector
-from cordcal._validation.labels import check_decisions, check_weights
+from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
+from cordcal._validation.names import Name, label_names
 from cordcal._validation.scores import are_distributions, as_matrix, probability_errors
 
 # Called per checked block with the block as passed, its entries in float64, labels and weights.
@@ -80,12 +81,14 @@ class ProbabilityMatrix:
 
     `checked_blocks` checks that its rows are probabilities; `blocks` does not, and also serves
     logits.  ``input_dtype`` is the dtype of the caller's array: bfloat16 is stored as float32,
-    which is exact, but its rows may sum to one as loosely as bfloat16 rounds.
+    which is exact, but its rows may sum to one as loosely as bfloat16 rounds.  ``class_names``
+    are the columns of a data frame: labels may be among them.
     """
 
     values: npt.NDArray[Any]
     name: str
     input_dtype: str
+    class_names: list[Name] | None = None
 
     @classmethod
     def from_array(cls, values: Any, name: str) -> ProbabilityMatrix:
@@ -95,7 +98,7 @@ class ProbabilityMatrix:
         array = arrays.to_numpy(matrix)
         if array.dtype.kind != "f":  # JAX's bfloat16 arrives as an extension dtype
             array = array.astype(np.float32)
-        return cls(array, name, input_dtype)
+        return cls(array, name, input_dtype, label_names(values))
 
     @property
     def rows(self) -> int:
@@ -109,7 +112,8 @@ class ProbabilityMatrix:
 
     def check_labels(self, labels: Any, sample_weight: Any) -> tuple[Labels, Vector | None]:
         """Check the labels, and the weights if there are any, against the shape."""
-        checked = check_decisions(labels, self.rows, self.classes, "labels")
+        indices = names_to_indices(labels, self.values.shape, self.class_names)
+        checked = check_decisions(indices, self.rows, self.classes, "labels")
         if sample_weight is None:
             return checked, None
         return checked, check_weights(sample_weight, self.rows, some=False)
