@@ -133,6 +133,14 @@ def test_the_same_rows_in_both_parts_are_found() -> None:
     assert found.recommendation.key is None
 
 
+def test_duplicates_of_either_part_explain_shared_rows() -> None:
+    scores = np.random.default_rng(5).random((3000, 3))
+    fitted, other = scores[:1000], scores[1000:]
+    shared = fitted[:30]  # 3 % of the evaluation rows
+    assert overlap(fitted, np.concatenate([shared, other[:970]])) != []
+    assert overlap(fitted, np.concatenate([shared, other[:900], other[:70]])) == []
+
+
 def test_rows_of_a_coarse_classifier_coincide_without_alarm() -> None:
     rng = np.random.default_rng(4)
     votes = rng.multinomial(10, [0.8, 0.15, 0.05], size=2000) / 10

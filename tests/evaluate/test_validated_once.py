@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cordcal import compare
-from cordcal._validation import labels, probabilities, scores
+from cordcal._validation import labels, scores
 from cordcal._validation.scores import CheckedScores
 
 COUNTED = {
@@ -22,7 +22,7 @@ COUNTED = {
         labels.check_decisions,
         labels.check_labels,
         labels.check_weights,
-        probabilities.check_same_shape,
+        scores.check_same_shape,
     )
 }
 

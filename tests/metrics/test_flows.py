@@ -53,7 +53,7 @@ def test_of_two_classes_the_likelier_is_the_top() -> None:
 
 
 def test_a_class_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match=r"index is 2; pass a class, 0..1"):
+    with refused("index", naming="0..1"):
         class_reliability([[0.5, 0.5]], [0], 2)
 
 

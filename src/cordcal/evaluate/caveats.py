@@ -14,7 +14,7 @@ __all__ = ["Caveat", "audit_caveats", "overlap", "split_caveats"]
 
 # With fewer rows, an interval of the accuracy spans up to twenty points.
 MIN_ROWS_FOR_ADVICE = 100
-# Continuous scores never coincide; coarse ones do, within the calibration rows as across.
+# Continuous scores never coincide; coarse ones do, within each part as across.
 _MAX_SHARED, _TIMES_DUPLICATES = 0.01, 3.0
 
 
@@ -108,12 +108,14 @@ def _absent_classes(
 def overlap(calibration: Floats, evaluation: Floats) -> list[Caveat]:
     """Return a caveat if evaluation rows are also calibration rows.
 
-    Scores of a coarse classifier coincide by chance: the calibration rows then contain about as
-    many duplicates among themselves.
+    Scores of a coarse classifier coincide by chance: both parts then contain about as many
+    duplicates among themselves.
     """
     fitted, tested = _row_keys(calibration), _row_keys(evaluation)
     shared = float(np.isin(tested, fitted).mean())
-    duplicates = 1.0 - len(np.unique(fitted)) / len(fitted)
+    duplicates = float(
+        np.mean([1.0 - len(np.unique(part)) / len(part) for part in (fitted, tested)])
+    )
     if shared <= _MAX_SHARED + _TIMES_DUPLICATES * duplicates:
         return []
     return [

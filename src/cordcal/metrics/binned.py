@@ -330,7 +330,7 @@ ECE = Metric(
 def class_reliability(
     probabilities: Any,
     labels: Any,
-    index: int,
+    index: int | str,
     *,
     bins: int = BINS,
     sample_weight: Any = None,
@@ -346,8 +346,8 @@ def class_reliability(
         The predicted probabilities.
     labels : array_like of int
         The true class of each row, 0..K-1.
-    index : int
-        The class.
+    index : int or str
+        The class: its column, or its name in a data frame.
     bins : int
         Number of bins.
     sample_weight : array_like, optional
@@ -368,11 +368,10 @@ def class_reliability(
         probabilities=probabilities, labels=labels, sample_weight=sample_weight
     )
     matrix = ProbabilityMatrix.from_array(probabilities, "probabilities")
-    if not 0 <= index < matrix.classes:
-        raise ValueError(f"index is {index}; pass a class, 0..{matrix.classes - 1}")
+    column = matrix.column_of(index)
     rows = matrix.reduce(*matrix.check_labels(labels, sample_weight))
     # The bins of rows that all predict this class.
-    prediction = np.full(len(rows), index, dtype=np.intp)
+    prediction = np.full(len(rows), column, dtype=np.intp)
     stream = ReliabilityStream(bins)
     stream.add(replace(rows, confidence=matrix.mass_on(prediction), prediction=prediction))
     return stream.result()

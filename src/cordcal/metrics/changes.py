@@ -264,8 +264,6 @@ def decision_changes(
     >>> changes.tpcr, changes.delta_accuracy
     (0.75, 0.0)
     """
-    # Labels are indices of the original's columns.
-    evaluated = in_column_order(evaluated, "evaluated", column_names(original), "original")
     stream = update_stream(
         DecisionChangesStream(), [original, evaluated], labels, sample_weight, axis, ignore_index
     )
@@ -366,6 +364,7 @@ def decision_flows(original: Any, report: Any) -> Flows:
     (Flows(2 of 3 rows, 1 moves), [[0, 2], [0, 0]])
     """
     original, report = align_rows(original=original, report=report)
+    report = in_column_order(report, "report", column_names(original), "original")
     before, after, classes = _read_both(original, report)
     return flows_between(before, after, classes or int(max(before.max(), after.max())) + 1)
 

@@ -120,8 +120,8 @@ _PROBABILITIES = """\
     probabilities : array_like of shape (n, K)
         The predicted probabilities.  Rows of pandas objects are matched by index with those of
         labels and weights.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
+    labels : array_like
+        The true class of each row: a column index, or the name of a data frame's column.
 """
 _SAMPLE_WEIGHT = """\
     sample_weight : array_like, optional

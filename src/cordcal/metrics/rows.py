@@ -118,6 +118,16 @@ class ProbabilityMatrix:
             return checked, None
         return checked, check_weights(sample_weight, self.rows, some=False)
 
+    def column_of(self, index: int | str) -> int:
+        """Return the column of a class, passed as its index or its name."""
+        names = [str(name) for name in self.class_names or ()]
+        if isinstance(index, str) and index in names:
+            return names.index(index)
+        if isinstance(index, str) or not 0 <= index < self.classes:
+            known = f" or one of {', '.join(names)}" if names else ""
+            raise InputError("index", f"is {index!r}", f"pass 0..{self.classes - 1}{known}")
+        return int(index)
+
     def blocks(self) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Yield the rows in blocks that fit the cache."""
         size = max(1, _BLOCK_ENTRIES // self.classes)

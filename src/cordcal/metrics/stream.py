@@ -30,6 +30,7 @@ from cordcal._numeric.types import Classes, Labels, Matrix, Vector
 from cordcal._validation import layouts
 from cordcal._validation.labels import zero_weight_error
 from cordcal._validation.layouts import align_rows
+from cordcal._validation.names import column_names, in_column_order
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 
 
@@ -287,6 +288,13 @@ def update_stream(
     ignore_index : int, optional
         The label of positions without a true class.
     """
+    names = _ARGUMENT_NAMES[len(scores)]
+    # Columns of data frames are matched by name; labels are indices of the first one's columns.
+    expected = column_names(scores[0])
+    scores = [
+        in_column_order(matrix, name, expected, names[0])
+        for name, matrix in zip(names, scores, strict=True)
+    ]
     handler = layouts.lazy_handler(*scores, labels)
     if handler is not None:
         if axis is not None:
@@ -295,7 +303,7 @@ def update_stream(
             stream, scores, labels, sample_weight, ignore_index
         )
         return updated
-    arguments = dict(zip(_ARGUMENT_NAMES[len(scores)], scores, strict=True))
+    arguments = dict(zip(names, scores, strict=True))
     *rows, labels, sample_weight = align_rows(
         **arguments, labels=labels, sample_weight=sample_weight
     )

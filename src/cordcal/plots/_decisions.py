@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cordcal._validation.names import label_names
 from cordcal.metrics import Flows, RiskCoverage, decision_flows
 from cordcal.metrics import risk_coverage as compute_risk_coverage
 from cordcal.plots._axes import COLOURS, axes, colours_of, legend_above
@@ -36,7 +37,7 @@ def flows(
     evaluated : array_like of shape (n, K)
         The scores whose predictions are compared with the original ones.
     class_names : sequence of str, optional
-        One name per class.
+        One name per class; by default the columns of a data frame.
     ax : matplotlib Axes, optional
         Where to draw; new axes by default.
 
@@ -46,7 +47,8 @@ def flows(
         A heat map for up to 30 classes, else bars of the most frequent moves.
     """
     moves = original if isinstance(original, Flows) else decision_flows(original, evaluated)
-    names = [str(name) for name in (range(moves.n_classes) if class_names is None else class_names)]
+    known = label_names(original, class_names) or range(moves.n_classes)
+    names = [str(name) for name in known]
     ax = axes(ax)
     draw = _draw_heat_map if moves.n_classes <= MAX_HEAT_MAP_CLASSES else _draw_bars
     draw(ax, moves, names)

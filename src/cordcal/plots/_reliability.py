@@ -28,7 +28,7 @@ def reliability_diagram(
     labels: object = None,
     *,
     bins: int = 15,
-    of_class: int | None = None,
+    of_class: int | str | None = None,
     sample_weight: object = None,
     histogram: bool = True,
     ax: Axes | None = None,
@@ -40,13 +40,13 @@ def reliability_diagram(
     probabilities : array_like of shape (n, K), mapping, or Entry
         Probabilities; several arrays by name, such as ``{"original": p, "repaired": q}``; or
         one calibrator of a comparison, such as ``comparison["svs"]``, which needs no labels.
-    labels : array_like of int
-        The true class of each row, 0..K-1.
+    labels : array_like
+        The true class of each row: a column index, or the name of a data frame's column.
     bins : int
         Number of equal-width bins, as in `cordcal.metrics.ece`.
-    of_class : int, optional
-        Draw how often this class is the true class against its probability; by default the
-        diagram is of the predicted class.
+    of_class : int or str, optional
+        Draw how often this class (a column index or name) is the true class against its
+        probability; by default the diagram is of the predicted class.
     sample_weight : array_like, optional
         Weights of the rows.
     histogram : bool
@@ -89,7 +89,7 @@ def reliability_diagram(
 
 
 def _bins_by_name(
-    probabilities: object, labels: object, bins: int, of_class: int | None, weight: object
+    probabilities: object, labels: object, bins: int, of_class: int | str | None, weight: object
 ) -> Mapping[str, Reliability]:
     pictures = getattr(probabilities, "pictures", None)
     if pictures is not None:
