@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",  # the built pages ask no other host for anything
@@ -66,6 +67,10 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
 }
 
+# Copied code runs: without prompts and without output.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
 html_theme = "pydata_sphinx_theme"
 html_title = f"cordcal {release}"
 html_static_path = ["_static"]
@@ -93,6 +98,8 @@ html_sidebars = {
     "choose": [],
     "files": [],
     "check": [],
+    "monitor": [],
+    "performance": [],
     "maps": [],
     "calarena": [],
     "compare": [],

@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(
     path
     for path in DOCS.rglob("*.md")
-    if "_build" not in path.parts and ">>>" in path.read_text("utf-8")
+    if "_build" not in path.parts and "\n>>> " in path.read_text("utf-8")
 )
 GUIDES = sorted((ROOT / "examples").glob("guide_*.py"))
 # What a guide cannot do without.

@@ -7,7 +7,7 @@ import re
 import numpy as np
 from scipy.special import softmax
 
-from documents import ROOT, run_examples
+from documents import ROOT, blocks, run_examples
 
 README = ROOT / "README.md"
 
@@ -43,3 +43,10 @@ def test_pictures_and_files_it_names_exist() -> None:
     local = [target for target in targets if not target.startswith("https://")]
     for named in (*local, *scripts):
         assert (ROOT / named).exists(), named
+
+
+def test_the_lines_of_the_home_page_run() -> None:
+    (lines,) = blocks(ROOT / "docs" / "index.md", "python")
+    names = your_data()
+    exec(compile(lines, "docs/index.md", "exec"), names)
+    assert names["proba"].shape == names["new_logits"].shape
