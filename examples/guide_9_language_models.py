@@ -169,6 +169,8 @@ print(json.loads(first)["repaired"])
 # tokens               lines that have ``num_tokens``, or log-probabilities token by token
 # ===================  ===================================================================
 #
+# The model file stores it for ``apply``; ``check`` and ``audit`` need the same option.
+#
 # vLLM
 # ----
 # Replies of its server are those of the chat API and are read as they are. Offline, write one line

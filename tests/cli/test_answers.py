@@ -200,6 +200,32 @@ def test_a_model_of_letters_is_for_any_options_but_one_of_words_is_not(call, fol
     assert "has the options red, green but the model no, yes" in errors
 
 
+def test_a_model_is_applied_to_the_scores_that_it_was_fitted_on(call, folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(200, 2)) - 4.0
+    lines = [
+        {"id": row, "options": ["a", "a long option"], "logprobs": logprobs, "answer": row % 2}
+        for row, logprobs in enumerate(scores.tolist())
+    ]
+    (folder / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    how = ("--calibrator", "vs", "--output", "m.st", "--normalize", "characters")
+    code, _, errors = call("fit", "x.jsonl", *ANSWERS, *how)
+    assert code == 0, errors
+    assert call("apply", "m.st", "x.jsonl", *ANSWERS, "--output", "out.jsonl")[0] == 0
+    written = [
+        json.loads(line)["repaired"] for line in (folder / "out.jsonl").read_text().splitlines()
+    ]
+    kept = [list(vector.values()).index(max(vector.values())) for vector in written]
+    assert kept == (scores / [1, 13]).argmax(axis=1).tolist()
+    assert kept != scores.argmax(axis=1).tolist()
+    check = ("check", "out.jsonl", *ANSWERS, "--original", "x.jsonl", "--max", "tpcr=0")
+    assert call(*check, "--normalize", "characters")[0] == 0
+    assert call(*check)[0] == 1
+    code, _, errors = call("apply", "m.st", "x.jsonl", *ANSWERS, "--normalize", "none")
+    assert code == 2
+    assert "--normalize is none, but the model was fitted with characters" in errors
+
+
 def spoil(path: Path, *spoilt: tuple[int, str]) -> None:
     """Replace some lines of a file."""
     lines = path.read_text().splitlines()

@@ -240,6 +240,7 @@ def apply_to_answers(
         raise InputError(
             "--output", f"is {output}", "answers are written as JSON lines: name a .jsonl file"
         )
+    inputs = replace(inputs, normalize=_normalize_as_fitted(model, inputs.normalize))
     read = read_answer_file(path, inputs, label_use="ignored", on_error=on_error)
     _check_names(model, read)
     answers, skipped = _drop_longer_questions(read, model.n_classes_, on_error)
@@ -263,6 +264,16 @@ def apply_to_answers(
     echo_info(
         f"{'stdout' if output == '-' else output}: {applied.rows:,} questions; "
         + describe_changes(applied.changed, applied.rows, "answers")
+    )
+
+
+def _normalize_as_fitted(model: PreservingCalibrator, normalize: str | None) -> str:
+    """Return how log-likelihoods were normalized for the fit; refuse another way."""
+    fitted: str = getattr(model, "normalize_", "none")
+    if normalize is None or normalize == fitted:
+        return fitted
+    raise InputError(
+        "--normalize", f"is {normalize}, but the model was fitted with {fitted}", "leave it out"
     )
 
 

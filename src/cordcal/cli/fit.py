@@ -143,6 +143,8 @@ def fit(
             model, measures = _calibrator(calibration, labels, calibrator, repair_choice, depth)
     if inputs.columns is not None and "*" in inputs.columns:
         model.score_columns_ = as_patterns(inputs.columns)
+    if inputs.normalize is not None:
+        model.normalize_ = inputs.normalize
     cordcal.save(model, output, overwrite=force)
     construction = model.construction_
     if json:

@@ -39,7 +39,8 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     ----------
     model : CORD, Lift, PreservingCalibrator or a calibrator of cordcal
         What to store; it must be fitted.  The patterns of the columns that ``cordcal fit`` read
-        the scores from (``score_columns_``) are stored with it.  Of a
+        the scores from (``score_columns_``), and how it normalized log-likelihoods of answers
+        (``normalize_``), are stored with it.  Of a
         `cordcal.sklearn.PreservingCalibratedClassifierCV` the calibration is stored
         (``to_calibrator()``).  The estimator is not in the file: keep it in its own format, and
         pass its scores to the loaded model.
@@ -66,6 +67,8 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     held, body = model._state()
     patterns = getattr(model, "score_columns_", None)
     further = {} if patterns is None else {"columns": json.dumps(list(patterns))}
+    if hasattr(model, "normalize_"):
+        further["normalize"] = model.normalize_
     write_state(path, kind, held, body, overwrite=overwrite, **further)
 
 
@@ -167,6 +170,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise InputError(name, f"cannot be made a working model ({error!r})", _ANEW) from error
     if "columns" in metadata:
         model.score_columns_ = _patterns(metadata["columns"], name)
+    if "normalize" in metadata:
+        model.normalize_ = metadata["normalize"]
     return model
 
 

@@ -195,7 +195,7 @@ def _own_options(listed: ListedScores, line: Json, row: int, read: ReadOptions) 
 def _assign_scores(
     listed: ListedScores, options: tuple[str, ...], row: int, read: ReadOptions
 ) -> Question:
-    if listed.kind != "likelihoods" and read.normalize != "none":
+    if listed.kind != "likelihoods" and read.normalize != "none" and read.key is None:
         raise InputError(
             "normalize",
             f"is {read.normalize!r}, but {read.path} does not have one log-likelihood per option",

@@ -224,7 +224,8 @@ def read_answers(
     normalize : {"none", "characters", "bytes", "tokens"}
         Divide the log-likelihood of each option by its length.  The scores that are calibrated
         and the prediction that is kept are those after the division: ``"none"`` is ``acc`` of
-        lm-evaluation-harness, ``"characters"`` is ``acc_norm``.
+        lm-evaluation-harness, ``"characters"`` is ``acc_norm``.  Probabilities under ``key`` are
+        never divided.
     on_error : {"stop", "skip"}
         What to do with invalid lines: stop with the number of the first, or skip them.
 
