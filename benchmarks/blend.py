@@ -62,7 +62,7 @@ def measured(path: str, size: str, seed: int) -> dict[str, object] | None:
     blend = Blend(input=kind)
     blend._fit_from(fit_cache)
     reports = {}
-    for key in blend._keys(original.classes):
+    for key in blend._keys(original.classes, count):
         found, _ = fit_cache.candidate(key)
         if found is not None:
             reports[key] = found.model._predict_checked(evaluated)
@@ -183,7 +183,7 @@ def times() -> None:
             member.predict_proba(logits)
             alone += time.perf_counter() - start
         single = time.perf_counter()
-        for key in model.calibrator_._keys(classes):
+        for key in model.calibrator_._keys(classes, rows):
             make(key).fit(logits, labels)
         single = time.perf_counter() - single
         print(

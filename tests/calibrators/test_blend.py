@@ -22,6 +22,7 @@ from cordcal.calibrators import (
     register,
     unregister,
 )
+from cordcal.calibrators._base import Size
 from cordcal.calibrators.blend import _MEMBERS, Blend, _prior, _rating, best_shares
 from cordcal.calibrators.crossfit import FitCache, Folds, cross_fit, cross_fit_any
 from cordcal.calibrators.temperature import TemperatureScaling
@@ -315,10 +316,20 @@ def test_a_seed_decides_everything() -> None:
 
 def test_members_follow_the_number_of_classes() -> None:
     blend = Blend()
-    assert {"sms", "dir-odir"} <= set(blend._keys(100))
-    assert "sms" in blend._keys(200)
-    assert "dir-odir" not in blend._keys(101)
-    assert "sms" not in blend._keys(1000)
+    assert {"sms", "dir-odir"} <= set(blend._keys(100, 1000))
+    assert "sms" in blend._keys(200, 1000)
+    assert "dir-odir" not in blend._keys(101, 1000)
+    assert "sms" not in blend._keys(1000, 1000)
+
+
+def test_fewer_rows_than_classes_have_fewer_members() -> None:
+    assert Blend()._keys(100, 100) == Blend()._keys(100, 5000)
+    assert Blend()._keys(100, 99) == ("ts", "ets", "mono", "irova", "irm")
+    scores, labels = rows(30, 20)
+    # Weights count rows: with weight 2 there are enough.
+    once, twice = (Blend().fit(scores, labels, sample_weight=np.full(30, w)) for w in (0.5, 2.0))
+    assert "sms" not in {*once.members_, *once.notes_}
+    assert "sms" in {*twice.members_, *twice.notes_}
 
 
 def test_a_share_below_half_a_percent_is_dropped() -> None:
@@ -410,6 +421,7 @@ class Failing(TemperatureScaling):
 
 class Wandering(TemperatureScaling):
     key, title, short = "wandering", "Does not converge", "Wandering"
+    size = Size(fixed=20)  # one of the simplest would be used all the same
 
     def _fit(self, scores, labels, weight) -> None:
         super()._fit(scores, labels, weight)
@@ -432,6 +444,27 @@ def test_members_that_fail_are_left_out_with_a_note(failing) -> None:
     assert blend.notes_ == {"failing": "it wants all rows", "wandering": "wandering: no optimum"}
     with refused("members", naming="failing: it wants all rows"):
         Blend(("failing",)).fit(scores, labels)
+
+
+@pytest.mark.parametrize("errors", [0, 1])
+def test_few_errors_do_not_leave_isotonic_curves_alone(errors: int) -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(10, size=1030)
+    scores = 2.0 * rng.normal(size=(1030, 10))
+    scores[np.arange(1030), labels] += 8.0
+    fit, test = np.arange(30), np.arange(30, 1030)
+    right = scores.argmax(axis=1) == labels
+    labels[fit] = scores[fit].argmax(axis=1)
+    if errors:
+        labels[0] = (labels[0] + 1) % 10
+    blend = Blend().fit(scores[fit], labels[fit])
+    assert blend.weights_[list(blend.members_).index("ts")] > 0.2
+    direct = blend.predict_proba(scores[test])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without errors there is no optimal temperature
+        ts = make("ts").fit(scores[fit], labels[fit]).predict_proba(scores[test])
+    assert right[test].mean() < 0.99
+    assert cordcal.metrics.nll(direct, labels[test]) < 1.1 * cordcal.metrics.nll(ts, labels[test])
 
 
 def test_members_without_an_optimum_serve_where_there_are_no_others(failing) -> None:

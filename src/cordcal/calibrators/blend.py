@@ -49,6 +49,9 @@ _MIN_SHARE = 0.005
 # The default members: every family, the dense maps last.  One-vs-rest curves (platt, beta, cir)
 # and temperatures by class or entropy (ts-class, hts) were tried and add nothing.
 _MEMBERS = ("ts", "ets", "mono", "vs", "svs", "irova", "irova-ts", "irm", "sms", "dir-odir")
+# With fewer rows than classes: affine maps of every class take most of the time there, and change
+# the loss by less than half a percent where all classes occur.
+_MEMBERS_OF_FEW_ROWS = ("ts", "ets", "mono", "irova", "irm")
 # The largest K of the maps with K² parameters.  Six fits take seconds for sms; for Dirichlet
 # calibration, whose loss is stiffer, they take a minute at 5,000 × 100.
 _MAX_CLASSES = {"sms": 200, "dir-odir": 100}
@@ -74,6 +77,7 @@ class Blend(Calibrator):
     members : sequence of str, optional
         Keys of calibrators.  By default ``ts ets mono vs svs irova irova-ts irm``, with ``sms`` up
         to 200 classes and ``dir-odir`` up to 100: beyond that their K² parameters cost too much.
+        With fewer rows than classes ``ts ets mono irova irm``.
     folds : int
         Number of folds.  Every class is divided evenly, and rows with equal scores are held out
         together.
@@ -181,7 +185,9 @@ class Blend(Calibrator):
         candidates: dict[str, Candidate] = {}
         doubtful: dict[str, Candidate] = {}
         self.notes_ = {} if fit_cache.folds.note is None else {"folds": fit_cache.folds.note}
-        keys = self._keys(self.n_classes_)
+        weight = fit_cache.weight
+        rows = float(len(fit_cache.labels) if weight is None else weight.sum())
+        keys = self._keys(self.n_classes_, rows)
         fit_cache.fit_all(keys)
         for key in keys:
             candidate, note = fit_cache.candidate(key)
@@ -189,16 +195,25 @@ class Blend(Calibrator):
                 self.notes_[key] = note
             if candidate is not None:
                 (candidates if note is None else doubtful)[key] = candidate
-        # If no member reached an optimum, as when every prediction is right, use those that ended.
-        self._mix(candidates or doubtful, fit_cache)
+        # Without errors, in all rows or in those of a fold, a temperature has no optimum; what it
+        # returns is still better than what isotonic curves know from the few rows of such cases.
+        wrong = fit_cache.original.decision != fit_cache.labels
+        errors = np.count_nonzero(wrong if weight is None else weight * wrong)
+        for key, candidate in doubtful.items():
+            is_simple = candidate.model.size.at(self.n_classes_) <= _MAX_SIMPLE_SIZE
+            if errors == 0 or is_simple or not candidates:
+                candidates[key] = candidate
+                self.notes_.pop(key)
+        self._mix({key: candidates[key] for key in keys if key in candidates}, fit_cache)
         # Fits that the cache had already count, too: a blend needs all of them.
         durations = [candidate.seconds for candidate in (candidates | doubtful).values()]
         self.seconds_ = max(watch.seconds(), sum(durations))
 
-    def _keys(self, classes: int) -> tuple[str, ...]:
+    def _keys(self, classes: int, rows: float) -> tuple[str, ...]:
         """Return the members' keys, validated."""
         if self.members is None:
-            return tuple(key for key in _MEMBERS if classes <= _MAX_CLASSES.get(key, classes))
+            members = _MEMBERS if rows >= classes else _MEMBERS_OF_FEW_ROWS
+            return tuple(key for key in members if classes <= _MAX_CLASSES.get(key, classes))
         if isinstance(self.members, str) or not self.members:
             raise InputError(
                 "members", f"is {self.members!r}", 'pass a sequence of keys, such as ("ts", "svs")'

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._numeric.parallel import default_threads, run_tasks
 from cordcal._numeric.types import Matrix, Vector
 from cordcal.metrics import METRICS
 from cordcal.metrics.rows import LabelledRows
@@ -87,17 +89,23 @@ def resampled(
     for start in range(0, resamples, size):
         drawn = _draw_counts(rng, population, min(size, resamples - start))
         split_counts = [_fill_empty(drawn[rows]) for rows in splits]
-        for name, metrics in prepared.items():
-            parts = [
-                metric.values(counts) for metric, counts in zip(metrics, split_counts, strict=True)
-            ]
-            for key in parts[0]:
-                mean = np.mean([part[key] for part in parts], axis=0)
+        tasks = [partial(_mean_values, metrics, split_counts) for metrics in prepared.values()]
+        means = run_tasks(tasks, default_threads(), lambda done: None)
+        for name, values in zip(prepared, means, strict=True):
+            for key, mean in values.items():
                 blocks[name].setdefault(key, []).append(mean)
     return {
         name: {key: np.concatenate(parts) for key, parts in values.items()}
         for name, values in blocks.items()
     }
+
+
+def _mean_values(
+    metrics: Sequence[_ResampledMetrics], split_counts: Sequence[Matrix]
+) -> dict[str, Vector]:
+    """Return every metric on each resample, averaged over splits."""
+    parts = [metric.values(counts) for metric, counts in zip(metrics, split_counts, strict=True)]
+    return {key: np.mean([part[key] for part in parts], axis=0) for key in parts[0]}
 
 
 def _draw_counts(rng: np.random.Generator, population: int, resamples: int) -> Matrix:
