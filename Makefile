@@ -20,7 +20,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
 
 study: $(VENV)/.installed
-	@$(PIP) --editable . --editable study
+	@$(PIP) --editable . --editable ./study
 	@$(BIN)/cordcal study --help
 
 test: $(VENV)/.test-installed
@@ -75,10 +75,10 @@ release-check: lint types test-all test-min test-install docs bench $(VENV)/.rel
 	@$(BIN)/python -c "import cordcal, pathlib, sys; head = f'## {cordcal.__version__} ('; \
 	  line = next(l for l in pathlib.Path('CHANGELOG.md').open(encoding='utf-8') if l.startswith(head)); \
 	  sys.exit('CHANGELOG.md: date the entry of this version' if 'unreleased' in line else 0)"
-	rm -rf dist .venv-plain && $(BIN)/python -m build
+	rm -rf dist .venv-plain && $(BIN)/python -m build && $(BIN)/python -m build ./study --outdir dist
 	$(PYTHON) -m venv .venv-plain
 	.venv-plain/bin/python $(INSTALL) constraints.txt dist/*.whl
-	cd .venv-plain && bin/cordcal demo >demo.txt && tail -n 1 demo.txt
+	cd .venv-plain && bin/cordcal demo >demo.txt && tail -n 1 demo.txt && bin/cordcal study --help >study.txt
 	rm -rf .venv-plain
 	@ls -l dist
 
@@ -94,7 +94,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.test-installed: $(VENV)/.installed study/pyproject.toml
 	@echo "Installing the test dependencies (some minutes the first time) ..."
-	@$(PIP) --editable ".[all]" --editable study --group test --group lint
+	@$(PIP) --editable ".[all]" --editable ./study --group test --group lint
 	@touch $@
 
 $(VENV)/.docs-installed: $(VENV)/.test-installed
@@ -113,7 +113,7 @@ $(VENV)/.bench-installed: $(VENV)/.test-installed
 	@echo "Installing the lowest supported versions in .venv-min ..."
 	@$(PYTHON) -m venv .venv-min
 	@.venv-min/bin/python $(INSTALL) constraints-min.txt --editable ".[figures,parquet,hdf5]" \
-	  --editable study pytest pytest-xdist hypothesis array-api-strict pandas skops
+	  --editable ./study pytest pytest-xdist hypothesis array-api-strict pandas skops
 	@touch $@
 
 clean:

@@ -21,6 +21,7 @@ def test_constraints_are_the_lowest_versions() -> None:
     study = tomllib.loads((ROOT / "study" / "pyproject.toml").read_text("utf-8"))["project"]
     own = f"cordcal[figures,hdf5,parquet]=={cordcal.__version__}"
     assert own in study["dependencies"]
+    assert study["version"] == cordcal.__version__
     claimed = [
         *project["dependencies"],
         *(text for text in study["dependencies"] if text != own),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cordcal_study.plan import Plan
 from cordcal_study.specs import EXPERIMENTS, FRACTIONS
 from cordcal_study.toml_lines import find_lines, line_of
 
+ROOT = Path(__file__).parents[2]
 MINIMAL = """\
 title = "t"
 
@@ -174,11 +176,30 @@ def test_lines_of_nested_tables() -> None:
     assert line_of(lines, ("set", 1, "missing")) == 5
 
 
+PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "study" / "README.md"]
+SHOWN = [
+    pytest.param(block, id=f"{page.stem} {number}")
+    for page in PAGES
+    for number, block in enumerate(
+        re.findall(r"^```toml\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    )
+    if "[[set]]" in block
+]
+
+
+@pytest.mark.parametrize("block", SHOWN)
+def test_study_files_on_pages_are_valid(block: str, tmp_path: Path) -> None:
+    assert len(SHOWN) >= 3
+    block = block.replace('"mine"', '"irova"').replace("[calibrator.mine]\n", "")
+    block = re.sub(r"^(class|strength) = .*\n", "", block, flags=re.M)  # nothing to import here
+    assert read_study(written(tmp_path, block), check_files=False).sets
+
+
 def test_the_projects_own_study_is_whole() -> None:
     data = os.environ.get("CORDCAL_TEST_DATA")
     if not data:
         pytest.skip("CORDCAL_TEST_DATA names no folder of real outputs")
-    study = read_study(Path(__file__).parents[2] / "docs" / "results" / "study.toml", data=data)
+    study = read_study(ROOT / "docs" / "results" / "study.toml", data=data)
     compared = [spec for spec in study.sets if spec.benchmark]
     # Every classifier is compared once, with its source and family.
     assert len({(spec.file, spec.scale) for spec in compared}) == len(compared) == 32

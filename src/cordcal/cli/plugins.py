@@ -50,9 +50,9 @@ class CommandGroup(TyperGroup):
             return _load(entry)
         if cmd_name in _PACKAGES:
             package = _PACKAGES[cmd_name]
-            return _unavailable(
-                cmd_name, f"is a command of {package}, which is not installed", package
-            )
+            reason = f"is a command of {package}, which is not installed"
+            hint = f"run pip install {package}, or make {cmd_name} in a checkout of cordcal"
+            return _unavailable(cmd_name, reason, hint)
         return None
 
 
@@ -64,16 +64,16 @@ def _load(entry: EntryPoint) -> TyperCommand:
         command: Any = typer.main.get_command(application)
     except Exception as error:  # code of others may raise anything; other commands must still run
         reason = f"cannot be loaded from {package} ({type(error).__name__}: {error})"
-        return _unavailable(entry.name, reason, package)
+        return _unavailable(entry.name, reason, f"run pip install --upgrade {package}")
     command.name = entry.name
     return command  # type: ignore[no-any-return]
 
 
-def _unavailable(name: str, reason: str, package: str) -> TyperCommand:
+def _unavailable(name: str, reason: str, hint: str) -> TyperCommand:
     """Return a command that refuses to run, whatever its arguments."""
 
     def refuse() -> None:
-        raise InputError(f"cordcal {name}", reason, f"run pip install --upgrade {package}")
+        raise InputError(f"cordcal {name}", reason, hint)
 
     return TyperCommand(
         name,
