@@ -23,7 +23,7 @@ import numpy as np
 
 from cordcal import CORD, calibrators, metrics
 from cordcal._numeric.arrays import softmax
-from cordcal_study.variants import MinimalRepair, RankingProjection
+from cordcal_study.repairs import MinimalRepair, RankingProjection
 from repair import make_pair, medians
 
 KEPT = (1, 2, 5, "ranking")

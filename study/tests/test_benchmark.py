@@ -30,12 +30,12 @@ from cordcal_study.benchmark.trials import (
     left_out,
     schedule,
 )
+from cordcal_study.cells import Plan
 from cordcal_study.chapters import Table
 from cordcal_study.data import Rows, SetData, load_set
 from cordcal_study.experiments import BENCHMARK_EXPERIMENTS
 from cordcal_study.experiments.benchmark import results_of
 from cordcal_study.figures import save_figure
-from cordcal_study.plan import Plan
 from cordcal_study.specs import Benchmark, Claim, SetSpec, Study
 from cordcal_study.tidy import Result
 from errors import refused

@@ -14,10 +14,15 @@ from cordcal.repair import CORD
 from cordcal_study import cells
 from cordcal_study.cells import UNCALIBRATED, Cell, Fit, Request, Task, compute, stored
 from cordcal_study.data import CLEAN, load_set
-from cordcal_study.repairs import make_repair, weighted
+from cordcal_study.repairs import (
+    MinimalRepair,
+    RankingProjection,
+    VariantCORD,
+    make_repair,
+    weighted,
+)
 from cordcal_study.specs import SetSpec, Shifted
 from cordcal_study.tidy import tidy_rows
-from cordcal_study.variants import MinimalRepair, RankingProjection, VariantCORD
 from errors import refused
 
 ROWS, CLASSES = 301, 4

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordcal_study.cells import Cell, Fit, Request
+from cordcal_study.cells import Cell, Fit, Plan, Request
 from cordcal_study.chapters import Chapter, Part, Table
 from cordcal_study.data import Rows, SetData
-from cordcal_study.experiments import CELL_EXPERIMENTS, ablations, paired, rivals
-from cordcal_study.plan import Plan
+from cordcal_study.experiments import CELL_EXPERIMENTS, ablations, rivals
 from cordcal_study.specs import SetSpec, Shifted, Study
 from cordcal_study.tidy import tidy_rows
 
@@ -172,7 +171,7 @@ def test_paired_effects_and_their_dependence_on_tpcr() -> None:
         "–",
         "10.000",
     ]
-    assert set(paired.REDUCTIONS) == {"ece", "nll", "brier"}
+    assert set(effects.REDUCTIONS) == {"ece", "nll", "brier"}
 
 
 def test_kinds_of_shift_are_averaged_only_where_each_has_every_severity() -> None:

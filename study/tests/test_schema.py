@@ -12,10 +12,10 @@ import pytest
 
 from cordcal.calibrators.registry import of_role
 from cordcal_study import read_study, run_study
+from cordcal_study.cells import Plan
 from cordcal_study.data import load_set
-from cordcal_study.plan import Plan
+from cordcal_study.schema import find_lines, line_of
 from cordcal_study.specs import EXPERIMENTS, FRACTIONS
-from cordcal_study.toml_lines import find_lines, line_of
 
 ROOT = Path(__file__).parents[2]
 MINIMAL = """\

@@ -16,7 +16,7 @@ import cordcal
 import reference
 from cordcal import InputError
 from cordcal.repair import CORD
-from cordcal_study.variants import MinimalRepair, RankingProjection, VariantCORD
+from cordcal_study.repairs import MinimalRepair, RankingProjection, VariantCORD
 from errors import refused
 
 CASE = with_zeros(random_pair(40, 6, noise=2.0))
@@ -190,7 +190,7 @@ def test_an_interrupted_fit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
     variant = VariantCORD().fit(P, Q)
     before = dict(vars(variant))
-    monkeypatch.setattr("cordcal_study.variants.CalibrationRows.construct", interrupt)
+    monkeypatch.setattr("cordcal_study.repairs.CalibrationRows.construct", interrupt)
     with pytest.raises(KeyboardInterrupt):
         variant.fit(Q, P)
     with pytest.raises(InputError):

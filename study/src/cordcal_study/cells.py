@@ -3,7 +3,7 @@
 A cell is stored under a hash of everything that it depends on: the digest of its data, the split,
 the calibrator with its parameters, and the version. It contains the fitted calibrator (small, and
 its outputs are the same to the bit) and the metrics by evaluation and repair; a study that
-requests more repairs adds to it.
+requests more repairs adds to it. A `Plan` lists the cells that a study needs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from cordcal._version import __version__
 from cordcal.calibrators import Calibrator, calibrator_class, make
 from cordcal.calibrators.adapters import Imported, adapted
 from cordcal.calibrators.registry import takes_features
+from cordcal.evaluate.compare import left_out_by
 from cordcal.files import replacing
 from cordcal.files.models import load, save
 from cordcal.metrics import METRICS
-from cordcal_study.data import Rows, SetData, SetFacts, cached_set
+from cordcal_study.data import CLEAN, Rows, SetData, SetFacts, cached_set
 from cordcal_study.repairs import DIRECT, Measured, make_repair, measure
-from cordcal_study.specs import SetSpec
+from cordcal_study.specs import SetSpec, Study
 
 UNCALIBRATED = "uncalibrated"
 """The key of the original probabilities, without a calibrator."""
@@ -272,3 +273,73 @@ def _outputs(
 def _features(calibrator: Any, rows: Rows) -> dict[str, Any]:
     """Return the features for the one calibrator that reads them."""
     return {"features": rows.features} if takes_features(calibrator) else {}
+
+
+SetKey = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A study and the facts about its sets, from which experiments list the cells they need."""
+
+    study: Study
+    sets: Mapping[SetKey, SetFacts]
+
+    def facts(self, spec: SetSpec) -> SetFacts:
+        """Return what is known of a set."""
+        return self.sets[spec.group, spec.name]
+
+    def splits(self, spec: SetSpec) -> tuple[int | None, ...]:
+        """Return the seeds of a set's splits, or None alone where the split is given."""
+        if spec.paired:
+            return (None,)
+        return self.study.seeds if spec.seeds is None else spec.seeds
+
+    def bases(self, spec: SetSpec) -> list[str]:
+        """Return the bases that run on a set."""
+        keys = self.study.calibrators if spec.calibrators is None else spec.calibrators
+        return [key for key in keys if key not in self.left_out(spec)]
+
+    def rivals(self, spec: SetSpec) -> list[str]:
+        """Return the calibrators that keep predictions by construction and run on a set."""
+        return [key for key in self.study.rivals if key not in self.left_out(spec)]
+
+    def left_out(self, spec: SetSpec) -> dict[str, str]:
+        """Return what does not run on a set, and why."""
+        facts = self.facts(spec)
+        named = spec.calibrators or ()
+        every = dict.fromkeys((*self.study.calibrators, *self.study.rivals))
+        keys = [key for key in every if key not in self.study.own]
+        reasons = left_out_by(keys, facts.classes, facts.features)
+        reasons = {key: why for key, why in reasons.items() if key not in named}
+        if spec.calibrators is not None:
+            for key in self.study.calibrators:
+                if key not in named:
+                    reasons.setdefault(key, "the study file does not name it for this set")
+        return reasons
+
+    def requests(
+        self,
+        keys: Mapping[SetKey, Sequence[str]],
+        repairs: tuple[str, ...],
+        *,
+        fractions: Sequence[float] = (1.0,),
+        evaluations: Mapping[SetKey, Sequence[str]] | None = None,
+    ) -> Iterator[Request]:
+        """Yield the requests for these calibrators of each set, on every split."""
+        for spec in self.study.sets:
+            place = (spec.group, spec.name)
+            names = (CLEAN,) if evaluations is None else evaluations.get(place, ())
+            for seed in self.splits(spec):
+                for key in keys.get(place, ()):
+                    for fraction in fractions:
+                        for name in names:
+                            yield Request(Fit(*place, key, seed, fraction), name, repairs)
+
+    def all_bases(self) -> dict[SetKey, list[str]]:
+        """Return the bases of every set."""
+        return {(spec.group, spec.name): self.bases(spec) for spec in self.study.sets}
+
+    def uncalibrated(self) -> Iterator[Request]:
+        """Yield the requests for the original probabilities."""
+        yield from self.requests(dict.fromkeys(self.sets, (UNCALIBRATED,)), (DIRECT,))

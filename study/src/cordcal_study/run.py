@@ -13,12 +13,11 @@ from cordcal import InputError, __version__
 from cordcal.calibrators.registry import is_network
 from cordcal_study.benchmark.calarena import csv_files
 from cordcal_study.benchmark.trials import Trial, TrialResult, left_out, schedule
-from cordcal_study.cells import Cell, Fit, Task, merge
+from cordcal_study.cells import Cell, Fit, Plan, Task, merge
 from cordcal_study.chapters import Chapter
 from cordcal_study.data import SetFacts, load_set
 from cordcal_study.experiments import BENCHMARK_EXPERIMENTS, CELL_EXPERIMENTS, main, runtime
 from cordcal_study.experiments.benchmark import results_of
-from cordcal_study.plan import Plan
 from cordcal_study.runner import Advance, Job, run_jobs
 from cordcal_study.schema import read_study
 from cordcal_study.specs import SetSpec, Study

@@ -1,1 +1,1 @@
-"""The benchmark: every calibrator on every set, on the same rows, and what that says of each."""
+"""The benchmark: every calibrator on every set, on the same rows, and their comparison."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from cordcal.calibrators.registry import short_name
 from cordcal_study.benchmark.trials import ALL, ORIGINAL, Output, Trial, TrialResult
-from cordcal_study.plan import Plan
+from cordcal_study.cells import Plan
 from cordcal_study.repairs import CORDS, LIFT
 
 _MEASURES = {

@@ -31,9 +31,8 @@ from cordcal.files import replacing
 from cordcal.repair import CORD, Lift
 from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
-from cordcal_study.cells import UNCALIBRATED
+from cordcal_study.cells import UNCALIBRATED, Plan
 from cordcal_study.data import Rows, SetFacts, cached_set
-from cordcal_study.plan import Plan
 from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT, Measured, measure_plainly
 from cordcal_study.specs import Benchmark, SetSpec
 

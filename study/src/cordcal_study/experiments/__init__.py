@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from cordcal_study.cells import Request
+from cordcal_study.cells import Plan, Request
 from cordcal_study.chapters import COMPARED, Chapter
 from cordcal_study.experiments import (
     ablations,
     answers,
     benchmark,
     curves,
-    floor,
+    effects,
     main,
-    paired,
-    ranking,
     rivals,
 )
-from cordcal_study.plan import Plan
 from cordcal_study.tidy import Result, Row
 
 
@@ -33,12 +30,14 @@ class Experiment(NamedTuple):
 # Runtime is not among them: it reads no cells, and runs alone.
 CELL_EXPERIMENTS = {
     "main": Experiment(main.requests, main.chapter, None),
-    "paired": Experiment(paired.requests, paired.chapter),
-    "floor": Experiment(floor.requests, floor.chapter, floor.MEASURES),
+    "paired": Experiment(effects.paired_requests, effects.paired_chapter),
+    "floor": Experiment(effects.floor_requests, effects.floor_chapter, effects.FLOOR_MEASURES),
     "minimal": Experiment(ablations.minimal_requests, ablations.minimal_chapter),
     "targets": Experiment(ablations.target_requests, ablations.target_chapter),
     "lambda": Experiment(ablations.lambda_requests, ablations.lambda_chapter),
-    "ranking": Experiment(ranking.requests, ranking.chapter, ranking.MEASURES),
+    "ranking": Experiment(
+        ablations.ranking_requests, ablations.ranking_chapter, ablations.RANKING_MEASURES
+    ),
     "size": Experiment(curves.size_requests, curves.size_chapter),
     "shift": Experiment(curves.shift_requests, curves.shift_chapter),
     "rivals": Experiment(rivals.requests, rivals.chapter, rivals.MEASURES),

@@ -8,9 +8,8 @@ from typing import Any
 
 from cordcal.calibrators import calibrator_class
 from cordcal_study.benchmark.trials import ALL
-from cordcal_study.cells import UNCALIBRATED
+from cordcal_study.cells import UNCALIBRATED, Plan
 from cordcal_study.chapters import MAIN, Chapter, Entry, Table, number, shown_as, table_name, text
-from cordcal_study.plan import Plan
 from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT
 from cordcal_study.tidy import Result, means
 

@@ -25,6 +25,7 @@ from cordcal_study.benchmark.ranking import (
     win_rates,
 )
 from cordcal_study.benchmark.trials import ORIGINAL, Output, Trial, TrialResult
+from cordcal_study.cells import Plan
 from cordcal_study.chapters import (
     Chapter,
     Entry,
@@ -37,7 +38,6 @@ from cordcal_study.chapters import (
     table_name,
     text,
 )
-from cordcal_study.plan import Plan
 from cordcal_study.repairs import CAPPED, CORDS, DIRECT, LIFT
 from cordcal_study.specs import Benchmark
 from cordcal_study.tidy import Result, means

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cordcal_study.cells import Request
+from cordcal_study.cells import Plan, Request, SetKey
 from cordcal_study.chapters import (
     MAIN,
     Chapter,
@@ -16,8 +16,7 @@ from cordcal_study.chapters import (
     text,
 )
 from cordcal_study.data import CLEAN
-from cordcal_study.experiments.paired import REDUCTIONS
-from cordcal_study.plan import Plan, SetKey
+from cordcal_study.experiments.effects import REDUCTIONS
 from cordcal_study.repairs import CORDS, DIRECT
 from cordcal_study.tidy import Row, mean_interval, means, reductions
 

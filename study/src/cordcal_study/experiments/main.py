@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cordcal.metrics import METRICS
-from cordcal_study.cells import UNCALIBRATED, Request
+from cordcal_study.cells import UNCALIBRATED, Plan, Request
 from cordcal_study.chapters import (
     MAIN,
     Chapter,
@@ -20,7 +20,6 @@ from cordcal_study.chapters import (
     table_name,
     text,
 )
-from cordcal_study.plan import Plan
 from cordcal_study.repairs import CORDS, DIRECT
 from cordcal_study.tidy import (
     Bin,

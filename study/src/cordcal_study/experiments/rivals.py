@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cordcal_study.cells import UNCALIBRATED, Request
+from cordcal_study.cells import UNCALIBRATED, Plan, Request
 from cordcal_study.chapters import (
     Chapter,
     Entry,
@@ -18,7 +18,6 @@ from cordcal_study.chapters import (
     text,
 )
 from cordcal_study.experiments.main import bases_of
-from cordcal_study.plan import Plan
 from cordcal_study.repairs import CORDS, DIRECT
 from cordcal_study.tidy import Row, means, over_splits
 
