@@ -134,18 +134,21 @@ def task(spec: SetSpec, keys: tuple[str, ...], **other: object) -> TrialTask:
 
 def test_a_trial_agrees_with_the_library(spec: SetSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[object] = []
-    fit_calibrator = crossfit.fit_calibrator
+    on_all_rows, on_folds = crossfit.FitCache._fit, crossfit.cross_fit
     monkeypatch.setattr(
-        crossfit,
-        "fit_calibrator",
-        lambda model, *rest: fits.append(model) or fit_calibrator(model, *rest),
+        crossfit.FitCache,
+        "_fit",
+        lambda self, model: fits.append(model) or on_all_rows(self, model),
+    )
+    monkeypatch.setattr(
+        crossfit, "cross_fit", lambda model, *rows: fits.append(model) or on_folds(model, *rows)
     )
     one = task(spec, ("ts", "vs", "irova", "blend"))
     monkeypatch.setattr("cordcal.calibrators.blend._MEMBERS", ("ts", "vs", "irova"))
     assert one.stored() is None
     result = one.compute()
-    # One fit on all rows and five folds of three calibrators: lift and blend share them.
-    assert len(fits) == 3 * 6
+    # Three calibrators, each on all rows and on the folds: lift and blend share these fits.
+    assert len(fits) == 3 * 2
     assert one.stored() == result
     fit, evaluation = load_set(spec).drawn(1, 200, 150)
     assert (len(fit), len(evaluation)) == (200, 150)

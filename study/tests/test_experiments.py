@@ -157,10 +157,10 @@ def test_paired_effects_and_their_dependence_on_tpcr() -> None:
         gain = {"vs": 0.001, "ms": 0.1}[fit.calibrator]
         return 1.0 - (gain if repair == "cord" else 0.0)
 
-    effects, by_unit, by_tpcr = chapter_of("paired", plan_of(), value).tables
-    assert effects.rows[0][1][0].text == "4 (2)"
+    by_group, by_unit, by_tpcr = chapter_of("paired", plan_of(), value).tables
+    assert by_group.rows[0][1][0].text == "4 (2)"
     assert [row[1][0].text for row in by_unit.rows] == ["net 0", "net 1", "mean, t interval"]
-    shown = column(effects, "ΔECE (pp)")[0][0]
+    shown = column(by_group, "ΔECE (pp)")[0][0]
     assert shown.text.startswith("5.050 [")
     assert (shown.mark, shown.strong) == ("better", True)
     assert [part.text for (part,) in column(by_tpcr, "Conditions")] == ["0", "2", "0", "0", "2"]
