@@ -11,7 +11,7 @@ import pytest
 from cordcal_study.cells import Cell, Fit, Plan, Request
 from cordcal_study.chapters import Chapter, Part, Table
 from cordcal_study.data import Rows, SetData
-from cordcal_study.experiments import CELL_EXPERIMENTS, ablations, rivals
+from cordcal_study.experiments import CELL_EXPERIMENTS, ablations, effects, rivals
 from cordcal_study.specs import SetSpec, Shifted, Study
 from cordcal_study.tidy import tidy_rows
 
