@@ -17,8 +17,8 @@ from cordcal.evaluate.pictures import pictures_of
 from cordcal.files import open_scores
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.summary import measure_probabilities
-from cordcal.pipeline._pairs import construct_from_files
 from cordcal.pipeline.auditing import audit_files
+from cordcal.pipeline.constructing import construct_from_files
 from cordcal.preserving import Outputs
 from errors import refused
 

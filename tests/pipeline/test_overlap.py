@@ -13,8 +13,8 @@ import pytest
 import cordcal
 from cordcal._validation.warn import collect_warnings, warn
 from cordcal.files import open_scores
-from cordcal.pipeline._overlap import overlapped
 from cordcal.pipeline.applying import RepairedRows, apply_model
+from cordcal.pipeline.loop import map_overlapped
 
 
 def odd(item: int) -> int:
@@ -25,7 +25,7 @@ def odd(item: int) -> int:
 def test_each_warning_comes_once_and_in_the_callers_thread() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert list(overlapped(range(50), odd, workers=4)) == list(range(50))
+        assert list(map_overlapped(range(50), odd, workers=4)) == list(range(50))
     assert [str(each.message) for each in caught] == ["row 0 is odd"]
     assert caught[0].filename == __file__
 
@@ -33,19 +33,19 @@ def test_each_warning_comes_once_and_in_the_callers_thread() -> None:
 def test_filters_of_the_user_hold() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        results = overlapped(range(50), odd, workers=4)
+        results = map_overlapped(range(50), odd, workers=4)
         with pytest.raises(UserWarning, match="is odd"):
             next(results)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", message="row .* is odd")
-        assert len(list(overlapped(range(50), odd, workers=4))) == 50
+        assert len(list(map_overlapped(range(50), odd, workers=4))) == 50
     assert caught == []
 
 
 def test_what_the_reader_warns_of() -> None:
     with pytest.warns(UserWarning, match="is odd"):
-        assert list(overlapped(map(odd, range(5)), abs)) == list(range(5))
+        assert list(map_overlapped(map(odd, range(5)), abs)) == list(range(5))
 
 
 def test_filters_and_hooks_of_the_process_are_not_touched() -> None:
@@ -58,7 +58,7 @@ def test_filters_and_hooks_of_the_process_are_not_touched() -> None:
         return odd(item)
 
     def consume() -> None:
-        list(overlapped(range(2), work, workers=2))
+        list(map_overlapped(range(2), work, workers=2))
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

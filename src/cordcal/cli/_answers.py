@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cordcal import PreservingCalibrator
     from cordcal.files import ScoreFile, Scores
     from cordcal.llm import Answers
-    from cordcal.pipeline._refusals import OnError
+    from cordcal.pipeline.loop import OnError
 
     Rows = npt.NDArray[np.intp]
     LabelUse = Literal["optional", "required", "ignored"]
@@ -234,7 +234,7 @@ def apply_to_answers(
     import numpy as np
 
     from cordcal.llm import write_answers
-    from cordcal.pipeline.applying import CalibratedRows, report_at_once
+    from cordcal.pipeline.applying import CalibratedRows, apply_in_memory
 
     if output != "-" and Path(output).suffix.lower() not in (".jsonl", ".ndjson"):
         raise InputError(
@@ -247,7 +247,7 @@ def apply_to_answers(
     scores = replace(answers_to_scores(answers), values=_widen(answers, model.n_classes_))
     rows = replace(scores, labels=None, class_names=None)
     repairer = CalibratedRows(model, in_memory_file(rows, answers.rows), **options)
-    block, applied = report_at_once(repairer, output, on_error=on_error)
+    block, applied = apply_in_memory(repairer, output, on_error=on_error)
     extra = _extra_fields(block.extra)
     if "row" in extra:
         answers = answers.select(np.flatnonzero(np.isin(answers.rows, extra["row"])))

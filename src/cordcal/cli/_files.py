@@ -177,6 +177,9 @@ def check_output(path: str | os.PathLike[str], *, force: bool) -> None:
     """Refuse an output file that cannot be written, before any work is done."""
     if str(path) == "-":
         return
+    from cordcal.files.opening import check_local
+
+    check_local(path)
     target = Path(path)
     if target.is_dir():
         raise InputError(str(target), "is a folder", "name a file in it")

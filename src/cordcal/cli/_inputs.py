@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cordcal._numeric.types import Classes, Kind
     from cordcal.files import ScoreFile, Scores
     from cordcal.files.columns import ColumnSpec
-    from cordcal.pipeline._refusals import OnError
+    from cordcal.pipeline.loop import OnError
 
 
 def read_scores(
@@ -57,9 +57,9 @@ def read_calibration_rows(
         return read_answer_scores(path, inputs, label_use="required", on_error=on_error)
     if on_error == "stop":
         return read_scores(path, inputs, **options), None
-    from cordcal.pipeline._refusals import read_sound
+    from cordcal.pipeline.loop import read_valid_rows
 
-    scores, rows, skipped = read_sound(open_scores(path, inputs, **options))
+    scores, rows, skipped = read_valid_rows(open_scores(path, inputs, **options))
     echo_skipped(skipped)
     return scores, rows
 

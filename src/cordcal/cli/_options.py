@@ -16,7 +16,7 @@ import typer
 from cordcal._errors import InputError
 
 if TYPE_CHECKING:
-    from cordcal.pipeline._refusals import OnError
+    from cordcal.pipeline.loop import OnError
 
 
 class InputKind(StrEnum):

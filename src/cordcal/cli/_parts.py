@@ -13,7 +13,7 @@ from cordcal.cli._console import counted_progress
 
 if TYPE_CHECKING:
     from cordcal.files import ScoreFile
-    from cordcal.pipeline.applying import Applied, Repairer
+    from cordcal.pipeline.applying import Applied, ModelApplication
     from cordcal.pipeline.auditing import AuditedFiles
 
 
@@ -28,7 +28,7 @@ def is_parts_output(output: str, scores: str | None) -> bool:
 
 
 def apply_in_parts(
-    rows: Repairer,
+    rows: ModelApplication,
     output: str,
     options: dict[str, Any],
     writing: dict[str, Any],
@@ -95,7 +95,7 @@ def _part_inputs(files: Sequence[ScoreFile]) -> list[tuple[Any, ...]]:
 @contextmanager
 def _runner(title: str, scheduler: str | None) -> Iterator[Any]:
     """Yield a function that runs the work, locally or on a cluster, and shows progress."""
-    from cordcal.pipeline.parts import here
+    from cordcal.pipeline.parts import run_locally
 
     with counted_progress(title) as advance:
 
@@ -108,7 +108,7 @@ def _runner(title: str, scheduler: str | None) -> Iterator[Any]:
             return run_and_count
 
         if scheduler is None:
-            yield with_progress(here)
+            yield with_progress(run_locally)
             return
         with _cluster(scheduler) as run:
             yield with_progress(run)

@@ -110,7 +110,11 @@ def apply(
 ) -> None:
     """Write repaired probabilities, whose argmax is the classifier's prediction in every row."""
     in_parts = scheduler is not None or is_parts_output(output, scores or original)
-    if not in_parts:
+    if in_parts:
+        from cordcal.files.opening import check_local
+
+        check_local(output)
+    else:
         _check_output(output, force=force)
     if json and output == "-":
         raise InputError("--json", "goes to stdout, as --output - does", "name an output file")

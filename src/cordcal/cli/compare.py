@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cordcal._numeric.types import Classes
     from cordcal.evaluate.comparison import Comparison
     from cordcal.files import Scores
-    from cordcal.pipeline._refusals import OnError
+    from cordcal.pipeline.loop import OnError
     from cordcal.report.data import SuggestedCommand
 
 TITLE = "Which calibrator to use, and how it changes predictions"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cordcal._numeric.types import Labels
     from cordcal.evaluate.held_out import HeldOutMeasures
     from cordcal.files import ScoreFile, Scores
-    from cordcal.pipeline._refusals import OnError
+    from cordcal.pipeline.loop import OnError
     from cordcal.preserving import PreservingCalibrator
     from cordcal.repair import CORD
 
@@ -267,7 +267,7 @@ def _repair(
     original: ScoreFile, direct: ScoreFile, preserve: int | Literal["ranking"], on_error: OnError
 ) -> CORD:
     import cordcal
-    from cordcal.pipeline._pairs import construct_from_files
+    from cordcal.pipeline.constructing import construct_from_files
 
     cord = cordcal.CORD(preserve)
     with row_progress("fitting") as progress:

@@ -26,6 +26,7 @@ from cordcal.files._model_schema import (
     check_preserved,
 )
 from cordcal.files.atomic import replacing
+from cordcal.files.opening import check_local
 
 FORMAT = "cordcal model"
 VERSION = 1
@@ -227,6 +228,7 @@ def _opened(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], 
     from safetensors import SafetensorError, safe_open
 
     name = Path(path).name
+    check_local(path)
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder; name the model file in it")
     if not Path(path).is_file():

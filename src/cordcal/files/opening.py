@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import sys
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ LIMIT = "CORDCAL_READ_LIMIT"
 _DEFAULT_LIMIT = 4 * 2**30
 
 
+# A scheme of two letters or more (C:/ is a drive); pathlib makes one slash of two.
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
 class NoRows(InputError):
     """A file that is empty, which is fine for one of several parts."""
 
@@ -28,8 +33,19 @@ def no_rows(path: str) -> NoRows:
     return NoRows(path, "has no rows", "pass at least one")
 
 
+def check_local(path: str | os.PathLike[str]) -> None:
+    """Refuse an address such as ``s3://bucket/scores.parquet``: nothing opens a connection."""
+    if _REMOTE.match(os.fspath(path)) and not os.path.exists(path):
+        raise InputError(
+            os.fspath(path),
+            "is a remote address, and cordcal opens no connections",
+            "copy the files to this machine, or mount the storage, and pass the local path",
+        )
+
+
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file; devices and pipes may have no end, or wait for ever."""
+    check_local(path)
     status = os.stat(path)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise InputError(os.fspath(path), "is no regular file", "pass a file, or - to read stdin")

@@ -18,7 +18,7 @@ from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec
 from cordcal.files.contents import Contents, Lazy
-from cordcal.files.opening import NoRows, no_rows
+from cordcal.files.opening import NoRows, check_local, no_rows
 from cordcal.files.passthrough import PartColumns
 from cordcal.files.sources import Source, Span
 
@@ -39,6 +39,7 @@ def parts_of(path: str) -> list[str] | None:
     """
     if path == "-" or Path(path).is_file():
         return None
+    check_local(path)
     if Path(path).is_dir():
         there = [each for each in Path(path).rglob("*") if _is_part(each, path)]
         for each in there:

@@ -600,7 +600,7 @@ class ScoreFile:
             self._apart("weights"),
         )
 
-    def go_into(self, suffix: str) -> None:
+    def unify_parts(self, suffix: str) -> None:
         """Settle the passthrough columns of several parts for one file with such a suffix."""
         parts = self._source.part_columns(self.key) if self.with_rest else []
         if len(parts) > 1:
@@ -675,7 +675,7 @@ class ScoreFile:
                 batch.rows(max(start - batch.first, 0), min(stop - batch.first, len(batch)))
                 for batch in held
             ]
-            yield joined(parts)
+            yield concat_batches(parts)
             held = [batch for batch in held if batch.first + len(batch) > stop]
 
     def vectors_apart(self) -> list[dict[str, npt.NDArray[Any]]]:
@@ -874,7 +874,7 @@ def _first_sound(source: Source, key: str, none: npt.NDArray[Any]) -> npt.NDArra
     return none[:0]
 
 
-def joined(parts: list[Batch]) -> Batch:
+def concat_batches(parts: list[Batch]) -> Batch:
     """Return consecutive batches as one."""
     if len(parts) == 1:
         return parts[0]

@@ -7,11 +7,11 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,21 @@ from cordcal.files.output import Record, nothing_left, resumable_output
 from cordcal.files.passthrough import Passthrough, concat
 from cordcal.files.scores import Batch, ScoreFile
 from cordcal.files.writing import write_probabilities
-from cordcal.pipeline._overlap import overlapped
-from cordcal.pipeline._pairs import Progress, batches_of, read_original
-from cordcal.pipeline._refusals import OnError, Parts, Refusals
+from cordcal.pipeline.loop import (
+    OnError,
+    Progress,
+    RowErrors,
+    Rows,
+    map_overlapped,
+    original_and_prediction,
+    read_batches,
+)
+
+if TYPE_CHECKING:
+    from cordcal.preserving import PreservingCalibrator
+    from cordcal.repair import CORD, Lift
+
+Encoded = TypeVar("Encoded")
 
 # 1 MB of float64: the temporaries of a block stay in the cache.
 _BLOCK_ENTRIES = 2**17
@@ -41,11 +53,11 @@ class Applied:
     rows, classes : int
         Rows written, and classes.
     changed : int
-        Rows whose direct report decides otherwise; the repaired one never does.
+        Rows in which the calibrator predicts another class; the repaired probabilities never do.
     skipped : dict of str to int
-        How many rows were left out, by reason.
+        How many rows were skipped, by reason.
     resumed : int
-        Rows that an earlier run had written already.
+        Rows that an earlier run had written.
     """
 
     rows: int
@@ -59,206 +71,233 @@ class Applied:
         return asdict(self)
 
 
-class Repairer(ABC):
-    """A model and the files it is applied to, row block by row block."""
+class ModelApplication(ABC):
+    """A model and the files it is applied to, some rows at a time.
+
+    Attributes
+    ----------
+    model : PreservingCalibrator, CORD or Lift
+        The fitted model.
+    files : dict of str to ScoreFile
+        The input files by the names of the arguments in errors.
+    classes : int
+        The number of classes.
+    output_dtype : dtype
+        The dtype of the repaired probabilities.
+    """
+
+    model: PreservingCalibrator | CORD | Lift
+    files: dict[str, ScoreFile]
+    classes: int
+    output_dtype: np.dtype[Any]
 
     def __init__(self, dtype: npt.DTypeLike | None, with_direct: bool, explain: bool) -> None:
         self.dtype, self.with_direct, self.explain = dtype, with_direct, explain
 
     @property
     def layout(self) -> Layout:
-        """How the input has its scores: one column a class, or one array."""
+        """How the input has its scores: one column per class, or one array."""
         return "wide" if next(iter(self.files.values())).columns else "list"
 
-    def rest(self, parts: Parts) -> Passthrough | None:
-        """Return the columns of the input that are passed on, those of the first file first."""
-        first, *others = (batch.rest for batch in parts)
+    def passthrough(self, rows: Rows) -> Passthrough | None:
+        """Return the columns of the input that are passed through, the first file's first."""
+        first, *others = (batch.rest for batch in rows)
         if first is None:
             return None
         # The files may be one, of which each reads some columns.
         taken = {column for file in self.files.values() for column in file.consumed}
-        found = first.without(taken)
+        columns = first.without(taken)
         for other in others:
-            found = found if other is None else found.merge(other.without(taken))
-        return found
-
-    model: Any
-    files: dict[str, ScoreFile]
-    """The input files by the argument's name that errors call them."""
-    classes: int
-    dtypes: dict[str, np.dtype[Any]]
-    """The dtype of each report."""
-
-    def batches(self, start: int, progress: Progress | None = None) -> Iterator[Parts]:
-        """Yield the same rows of every file."""
-        return batches_of(list(self.files.values()), start, progress)
+            columns = columns if other is None else columns.merge(other.without(taken))
+        return columns
 
     @abstractmethod
-    def reports(self, parts: Parts) -> tuple[OutputBlock, npt.NDArray[Any]]:
-        """Return the output's rows, and the direct report."""
+    def apply(self, rows: Rows) -> tuple[OutputBlock, npt.NDArray[Any]]:
+        """Return the rows of the output, and the direct probabilities."""
 
 
-class CalibratedRows(Repairer):
+class CalibratedRows(ModelApplication):
     """A calibrator with its repair, and a file of scores."""
 
-    def __init__(self, model: Any, scores: ScoreFile, **options: Any) -> None:
+    model: PreservingCalibrator
+
+    def __init__(self, model: PreservingCalibrator, scores: ScoreFile, **options: Any) -> None:
         super().__init__(**options)
-        # A label in a column that is passed on may be of a class that the model does not know.
+        # A label in a column that is passed through may be of a class the model does not know.
         self.files = {"scores": scores.without_labels()}
         self.model, self.classes = model, scores.classes
-        self.dtypes = {"repaired": _output_dtype(self.dtype, scores.dtype)}
+        # Half precision would be too coarse for probabilities.
+        default = np.result_type(scores.dtype, np.float32)
+        self.output_dtype = default if self.dtype is None else np.dtype(self.dtype)
 
-    def reports(self, parts: Parts) -> tuple[OutputBlock, npt.NDArray[Any]]:
-        """Return the output's rows, and the direct report."""
+    def apply(self, rows: Rows) -> tuple[OutputBlock, npt.NDArray[Any]]:
+        """Return the rows of the output, and the direct probabilities."""
         from cordcal._validation.scores import original_probabilities
         from cordcal.calibrators.registry import takes_features
 
-        (batch,) = parts
-        given = batch.values
+        (batch,) = rows
         features = batch.features if takes_features(self.model.calibrator_) else None
-        found = self.model.predict_both(given, dtype=self.dtypes["repaired"], features=features)
+        outputs = self.model.predict_both(batch.values, dtype=self.output_dtype, features=features)
         extra = {}
         if self.explain:
-            original = original_probabilities(given, self.model.calibrator_.input)
-            explanation = self.model.repair_.explain(
-                original, found.direct, decision=found.decision
+            original = original_probabilities(batch.values, self.model.calibrator_.input)
+            extra = _explanation_columns(
+                self.model.repair_.explain(original, outputs.direct, decision=outputs.decision)
             )
-            extra = _columns(explanation)
-        reports = {"repaired": found.repaired}
+        reports = {"repaired": outputs.repaired}
         if self.with_direct:
-            reports["direct"] = found.direct
-        return OutputBlock(reports, found.decision, extra), found.direct
+            reports["direct"] = outputs.direct
+        return OutputBlock(reports, outputs.decision, extra), outputs.direct
 
 
-class RepairedRows(Repairer):
-    """A repair alone, and the files of the original and the direct reports."""
+class RepairedRows(ModelApplication):
+    """A repair alone, and the files of the original and the direct probabilities."""
 
-    def __init__(self, cord: Any, original: ScoreFile, direct: ScoreFile, **options: Any) -> None:
+    model: CORD | Lift
+
+    def __init__(
+        self, repair: CORD | Lift, original: ScoreFile, direct: ScoreFile, **options: Any
+    ) -> None:
         super().__init__(**options)
-        files = {"original": original, "direct": direct}
-        self.model = cord
-        self.files = {name: file.without_labels() for name, file in files.items()}
+        self.model = repair
+        self.files = {"original": original.without_labels(), "direct": direct.without_labels()}
         self.classes = direct.classes
-        wanted = direct.dtype if self.dtype is None else np.dtype(self.dtype)
-        self.dtypes = {"repaired": wanted}
+        self.output_dtype = direct.dtype if self.dtype is None else np.dtype(self.dtype)
 
-    def reports(self, parts: Parts) -> tuple[OutputBlock, npt.NDArray[Any]]:
-        """Return the output's rows, and the direct report."""
-        first, second = parts
-        original, decision = read_original(first.values, self.files["original"].kind)
-        pair = original, second.values
-        repaired = self.model.transform(*pair, decision=decision, dtype=self.dtypes["repaired"])
-        extra = _columns(self.model.explain(*pair, decision=decision)) if self.explain else {}
+    def apply(self, rows: Rows) -> tuple[OutputBlock, npt.NDArray[Any]]:
+        """Return the rows of the output, and the direct probabilities."""
+        first, second = rows
+        kind = self.files["original"].kind
+        original, prediction = original_and_prediction(first.values, kind)
+        repaired = self.model.transform(
+            original, second.values, decision=prediction, dtype=self.output_dtype
+        )
+        extra = {}
+        if self.explain:
+            explanation = self.model.explain(original, second.values, decision=prediction)
+            extra = _explanation_columns(explanation)
         reports = {"repaired": repaired}
         if self.with_direct:
             reports["direct"] = second.values
-        return OutputBlock(reports, decision, extra), second.values
+        return OutputBlock(reports, prediction, extra), second.values
 
 
-def _output_dtype(wanted: npt.DTypeLike | None, given: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype to write: the scores' own, but float32 where that is half precision."""
-    return np.result_type(given, np.float32) if wanted is None else np.dtype(wanted)
-
-
-def _columns(explanation: Any) -> dict[str, Any]:
-    """Return an explanation as columns; the decision has its own already."""
+def _explanation_columns(explanation: Any) -> dict[str, npt.NDArray[Any]]:
+    """Return an explanation as columns; the prediction has its own already."""
     return {name: column for name, column in explanation.to_dict().items() if name != "decision"}
 
 
 @dataclass(frozen=True, eq=False)
-class _Worked:
-    """A batch's rows on their way to the output."""
+class _AppliedBatch(Generic[Encoded]):
+    """The output of one batch.
 
-    encoded: Any
+    ``position`` is the number of input rows that are done with it.
+    """
+
+    encoded: Encoded
+    rows: int
     position: int
     changed: int
     skipped: Counter[str]
 
 
-class _Worker:
-    """Repairs and encodes one batch; called by several threads."""
+def _applied_batches(
+    application: ModelApplication,
+    encode: Callable[[OutputBlock], Encoded],
+    *,
+    start: int = 0,
+    on_error: OnError,
+    progress: Progress | None,
+) -> Iterator[_AppliedBatch[Encoded]]:
+    """Read, apply, check and encode all batches from a row on."""
 
-    def __init__(
-        self, repairer: Repairer, encode: Callable[[OutputBlock], Any], on_error: OnError
-    ) -> None:
-        self.repairer, self.encode, self.on_error = repairer, encode, on_error
-
-    def __call__(self, hand: list[Parts]) -> _Worked:
-        """Take a batch out of the hand that holds it, so that it is gone before it is encoded."""
-        batches = hand.pop()
-        rest = self.repairer.rest(batches)
+    def work(box: list[Rows]) -> _AppliedBatch[Encoded]:
+        batches = box.pop()  # nobody else refers to it, so it is gone before it is encoded
+        passthrough = application.passthrough(batches)
         batches = tuple(replace(batch, rest=None) for batch in batches)
-        rows, classes = batches[0].values.shape
-        pieces = -(-rows * classes // _BLOCK_ENTRIES)
-        edges = np.linspace(0, rows, pieces + 1).astype(int).tolist()
-        refusals = Refusals(self.repairer.files, self.on_error)
-        gathered = _Gathered(rows, with_rows=self.on_error == "skip")
-        for start, stop in pairwise(edges):
-            parts = tuple(batch.rows(start, stop) for batch in batches)
-            found = refusals.around(parts, self.repairer.reports)
-            if found is not None:
-                gathered.add(found[0][0], *found[1])
-            del found
-        first = batches[0].first
-        position = first + rows
-        del batches, parts
-        block = gathered.block(self.repairer)
-        if rest is not None:
-            kept = rest if len(block) == rows else rest.take(block.extra["row"] - first)
-            self._check_names(block, kept.names)
-            block = replace(block, rest=kept)
-        return _Worked(self.encode(block), position, gathered.changed, refusals.counts)
+        first, rows = batches[0].first, len(batches[0])
+        errors = RowErrors(application.files, on_error)
+        collected = _CollectedRows(rows, with_numbers=on_error == "skip")
+        for start, stop in pairwise(_block_edges(*batches[0].values.shape)):
+            accepted = errors.apply(
+                tuple(batch.rows(start, stop) for batch in batches), application.apply
+            )
+            if accepted is not None:
+                collected.add(accepted[0][0], *accepted[1])
+            del accepted
+        del batches
+        block = collected.block(application)
+        if passthrough is not None:
+            if len(block) != rows:
+                passthrough = passthrough.take(block.extra["row"] - first)
+            _check_names(application, block, passthrough.names)
+            block = replace(block, rest=passthrough)
+        return _AppliedBatch(
+            encode(block), len(block), first + rows, collected.changed, errors.counts
+        )
 
-    def _check_names(self, block: OutputBlock, passed: tuple[str, ...]) -> None:
-        """Refuse a column that would stand in the output beside one of ours of its name."""
-        own = {"decision", "decision_name", *block.reports, *block.extra}
-        groups = tuple(f"{report}:" for report in block.reports)
-        for name in passed:
-            if name in own or name.startswith(groups):
-                path = next(iter(self.repairer.files.values())).path
-                raise InputError(
-                    path,
-                    f"has a column {name!r}, as the output would",
-                    "rename it, or leave the other columns out with {option}",
-                    option=("rest", "False"),
-                )
+    batches = read_batches(list(application.files.values()), start, progress)
+    # Boxes, so that the worker can drop the last reference to a batch.
+    boxes = map(lambda rows: [rows], batches)  # noqa: C417 - a comprehension holds the last one
+    return map_overlapped(boxes, work)
 
 
-class _Gathered:
-    """The rows of a batch put together again, in arrays of the batch's size."""
+def _block_edges(rows: int, classes: int) -> list[int]:
+    """Cut a batch into blocks whose temporary arrays stay in the cache."""
+    blocks = -(-rows * classes // _BLOCK_ENTRIES)
+    edges: list[int] = np.linspace(0, rows, blocks + 1).astype(int).tolist()
+    return edges
 
-    def __init__(self, rows: int, *, with_rows: bool) -> None:
-        self.capacity, self.with_rows = rows, with_rows
+
+def _check_names(application: ModelApplication, block: OutputBlock, passed: Sequence[str]) -> None:
+    """Refuse a passthrough column with the name of one of ours."""
+    own = {"decision", "decision_name", *block.reports, *block.extra}
+    groups = tuple(f"{report}:" for report in block.reports)
+    for name in passed:
+        if name in own or name.startswith(groups):
+            raise InputError(
+                next(iter(application.files.values())).path,
+                f"has a column {name!r}, as the output would",
+                "rename it, or omit the other columns with {option}",
+                option=("rest", "False"),
+            )
+
+
+class _CollectedRows:
+    """The rows of a batch, collected in arrays of the batch's size."""
+
+    def __init__(self, rows: int, *, with_numbers: bool) -> None:
+        self.capacity, self.with_numbers = rows, with_numbers
         self.filled = self.changed = 0
         self.columns: dict[str, npt.NDArray[Any]] = {}
         self.reports: tuple[str, ...] = ()
 
     def add(self, batch: Batch, block: OutputBlock, direct: npt.NDArray[Any]) -> None:
-        _check_kept(block)
+        _check_predictions(block)
         columns = {**block.reports, "decision": block.decision, **block.extra}
-        if self.with_rows:
+        if self.with_numbers:
             columns["row"] = batch.numbers
         self.reports = tuple(block.reports)
-        at = slice(self.filled, self.filled + len(block))
+        rows = slice(self.filled, self.filled + len(block))
         for name, column in columns.items():
             if name not in self.columns:
                 self.columns[name] = empty((self.capacity, *column.shape[1:]), column.dtype)
-            self.columns[name][at] = column
-        self.filled = at.stop
+            self.columns[name][rows] = column
+        self.filled = rows.stop
         self.changed += int(np.count_nonzero(direct.argmax(axis=1) != block.decision))
 
-    def block(self, repairer: Repairer) -> OutputBlock:
-        found = {name: column[: self.filled] for name, column in self.columns.items()}
-        if not found:  # every row was refused
-            empty = np.empty((0, repairer.classes), repairer.dtypes["repaired"])
+    def block(self, application: ModelApplication) -> OutputBlock:
+        columns = {name: column[: self.filled] for name, column in self.columns.items()}
+        if not columns:  # every row was refused
             none = np.empty(0, dtype=np.intp)
-            return OutputBlock({"repaired": empty}, none, {"row": none})
-        reports = {name: found.pop(name) for name in self.reports}
-        return OutputBlock(reports, found.pop("decision"), found)
+            reports = {"repaired": np.empty((0, application.classes), application.output_dtype)}
+            return OutputBlock(reports, none, {"row": none})
+        reports = {name: columns.pop(name) for name in self.reports}
+        return OutputBlock(reports, columns.pop("decision"), columns)
 
 
-def _check_kept(block: OutputBlock) -> None:
-    """Refuse to write what is no report, or keeps another decision: nothing is said unlooked."""
+def _check_predictions(block: OutputBlock) -> None:
+    """Refuse to write rows that are not probabilities, or have another prediction on top."""
     repaired = block.reports["repaired"]
     # One sum finds NaN and infinity without an array of flags.
     if (
@@ -267,16 +306,16 @@ def _check_kept(block: OutputBlock) -> None:
     ):
         raise InputError(
             "model",
-            "gives repaired reports that do not keep the decisions",
+            "gives repaired probabilities that do not keep the predictions",
             "fit it again; if that does not help, this is a bug of cordcal",
         )
 
 
 def apply_model(
-    repairer: Repairer,
+    application: ModelApplication,
     output: str | os.PathLike[str],
     *,
-    class_names: Any = None,
+    class_names: Sequence[str] | None = None,
     on_error: OnError = "stop",
     resume: bool = False,
     overwrite: bool = True,
@@ -284,106 +323,97 @@ def apply_model(
     layout: Layout | None = None,
     progress: Progress | None = None,
 ) -> Applied:
-    """Write the repaired reports of a file of any size.
+    """Write the repaired probabilities of a file of any size.
 
     Reading, repairing and writing overlap; memory holds a few batches of 16 MiB.
 
     Parameters
     ----------
-    repairer : CalibratedRows or RepairedRows
+    application : CalibratedRows or RepairedRows
         The model and its input.
     output : path
-        A Parquet, Feather, JSONL, CSV, npy or npz file, by its suffix; ``-`` is stdout.
+        A file whose suffix selects the format; ``-`` is stdout.
     class_names : sequence of str, optional
-        One name a column.
+        One name per column.
     on_error : {"stop", "skip"}
-        What to do with a row that is refused: stop with its file and number, or leave it
-        out, count it, and add a column ``row`` with the numbers of those that are kept.
+        What to do with an invalid row: stop with its file and number, or skip it, count it,
+        and add a column ``row`` with the numbers of the others.
     resume : bool
-        Go on where a killed run of the same job stopped; the file will be the same, byte
-        for byte.
+        Continue a killed run of the same job; the file will be the same, byte for byte.
     overwrite : bool
         Whether a file of that name may be replaced.
     spreadsheet : bool
-        In CSV, begin words that a spreadsheet would take for formulas with an apostrophe.
+        In CSV, begin text that a spreadsheet would take for formulas with an apostrophe.
     layout : {"wide", "list"}, optional
-        Reports as one column a class, or as one column of lists; by default as the input has
-        its scores.  CSV has no lists, npy and npz files no columns.
+        Probabilities as one column per class, or as one column of lists; by default as the
+        input has its scores.  CSV has no lists, npy and npz files no columns.
     progress : callable, optional
-        Told how many rows were read, of how many.
+        Called with the number of rows read, and of all rows.
 
     Returns
     -------
     applied : Applied
         Counts of what was done.
     """
-    if on_error == "skip" and Path(output).suffix.lower() == ".npy":
+    suffix = Path(output).suffix.lower() or ".csv"
+    if on_error == "skip" and suffix == ".npy":
         raise InputError(
             str(output),
-            "is a npy file, which cannot say which rows were left out",
+            "is a npy file, which cannot say which rows were skipped",
             "write a Parquet, Feather, JSONL or CSV file where rows are skipped",
         )
-    for source in repairer.files.values():
-        source.go_into(Path(output).suffix.lower() or ".csv")
-    if str(output) == "-" or Path(output).suffix.lower() == ".npz":
-        return _apply_at_once(
-            repairer,
+    for source in application.files.values():
+        source.unify_parts(suffix)
+    writing: dict[str, Any] = {"class_names": class_names, "spreadsheet": spreadsheet}
+    if str(output) == "-" or suffix == ".npz":
+        block, applied = apply_in_memory(application, output, on_error=on_error, progress=progress)
+        write_probabilities(
             output,
-            on_error,
-            progress,
-            class_names=class_names,
+            block.reports,
+            block.decision,
+            extra=block.extra,
+            rest=block.rest,
             overwrite=overwrite,
-            spreadsheet=spreadsheet,
+            **writing,
         )
-    chosen = layout or repairer.layout
-    encoder = encoder_for(output, class_names, spreadsheet=spreadsheet, layout=chosen)
-    work = _Worker(repairer, encoder.encode, on_error)
-    job = _job(repairer, class_names, on_error, spreadsheet, chosen)
+        return applied
+    chosen = layout or application.layout
+    encoder = encoder_for(output, layout=chosen, **writing)
+    job = _describe_job(application, class_names, on_error, spreadsheet, chosen)
     with resumable_output(output, encoder, job, resume=resume, overwrite=overwrite) as file:
         resumed = file.rows
-        for done in overlapped(_hands(repairer.batches(file.position, progress)), work):
+        for batch in _applied_batches(
+            application,
+            encoder.encode,
+            start=file.position,
+            on_error=on_error,
+            progress=progress,
+        ):
             file.append(
-                done.encoded, position=done.position, changed=done.changed, skipped=done.skipped
+                batch.encoded,
+                position=batch.position,
+                changed=batch.changed,
+                skipped=batch.skipped,
             )
-            del done
-    return _summary(file.records, repairer.classes, resumed)
+            del batch
+    return _sum_counts(file.records, application.classes, resumed)
 
 
-def _hands(batches: Iterator[Parts]) -> Iterator[list[Parts]]:
-    """Wrap each batch so that whoever takes it is the only one who holds it."""
-    return map(lambda parts: [parts], batches)  # noqa: C417 - a comprehension holds the last one
-
-
-def _apply_at_once(
-    repairer: Repairer,
-    output: str | os.PathLike[str],
-    on_error: OnError,
-    progress: Progress | None,
-    **options: Any,
-) -> Applied:
-    """Write what cannot grow: a npz archive, or lines to stdout."""
-    block, done = report_at_once(repairer, output, on_error=on_error, progress=progress)
-    write_probabilities(
-        output, block.reports, block.decision, extra=block.extra, rest=block.rest, **options
-    )
-    return done
-
-
-def report_at_once(
-    repairer: Repairer,
+def apply_in_memory(
+    application: ModelApplication,
     output: str | os.PathLike[str],
     *,
     on_error: OnError = "stop",
     progress: Progress | None = None,
 ) -> tuple[OutputBlock, Applied]:
-    """Return the reports of all rows in memory, and what was done.
+    """Return the repaired probabilities of all rows, and what was done.
 
     Parameters
     ----------
-    repairer : CalibratedRows or RepairedRows
+    application : CalibratedRows or RepairedRows
         The model and its input.
     output : path
-        What errors call that which nothing is left for.
+        The output, for the error that no row is left for it.
     on_error, progress
         As for `apply_model`.
 
@@ -394,59 +424,64 @@ def report_at_once(
     applied : Applied
         Counts of what was done.
     """
-    work = _Worker(repairer, lambda block: block, on_error)
-    done = list(overlapped(_hands(repairer.batches(0, progress)), work))
-    blocks = [each.encoded for each in done if len(each.encoded)]
+    batches = list(
+        _applied_batches(application, lambda block: block, on_error=on_error, progress=progress)
+    )
+    blocks = [batch.encoded for batch in batches if batch.rows]
     if not blocks:
-        raise nothing_left(output, (each.skipped for each in done))
+        raise nothing_left(output, (batch.skipped for batch in batches))
 
-    def together(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
-        parts = list(columns)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    def concat_columns(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+        listed = list(columns)
+        return {name: np.concatenate([each[name] for each in listed]) for name in listed[0]}
 
     whole = OutputBlock(
-        together(block.reports for block in blocks),
+        concat_columns(block.reports for block in blocks),
         np.concatenate([block.decision for block in blocks]),
-        together(block.extra for block in blocks),
+        concat_columns(block.extra for block in blocks),
         concat([block.rest for block in blocks]),
     )
     records = [
-        {"rows": len(each.encoded), "changed": each.changed, "skipped": each.skipped}
-        for each in done
+        {"rows": batch.rows, "changed": batch.changed, "skipped": batch.skipped}
+        for batch in batches
     ]
-    return whole, _summary(records, repairer.classes, 0)
+    return whole, _sum_counts(records, application.classes, 0)
 
 
-def _summary(records: list[Record], classes: int, there: int) -> Applied:
+def _sum_counts(records: list[Record], classes: int, resumed: int) -> Applied:
     skipped: Counter[str] = Counter()
     for record in records:
         skipped.update(record["skipped"])
     rows, changed = (sum(record[name] for record in records) for name in ("rows", "changed"))
-    return Applied(rows, classes, changed, dict(sorted(skipped.items())), there)
+    return Applied(rows, classes, changed, dict(sorted(skipped.items())), resumed)
 
 
-def described_model(model: Any) -> dict[str, Any]:
-    """Return what tells a model from every other one, and the version that applies it."""
+def describe_model(model: PreservingCalibrator | CORD | Lift) -> dict[str, str]:
+    """Return what distinguishes a model from every other one, and the version that applies it."""
     from cordcal._version import __version__
 
-    held, meta = model._state()
+    arrays, meta = model._state()
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
-    for name, array in sorted(held.items()):
+    for name, array in sorted(arrays.items()):
         digest.update(name.encode() + array.tobytes())
     return {"version of cordcal": __version__, "model": digest.hexdigest()}
 
 
-def _job(
-    repairer: Repairer, class_names: Any, on_error: OnError, spreadsheet: bool, layout: Layout
-) -> dict[str, Any]:
+def _describe_job(
+    application: ModelApplication,
+    class_names: Sequence[str] | None,
+    on_error: OnError,
+    spreadsheet: bool,
+    layout: Layout,
+) -> Record:
     """Return all that the output depends on."""
     return {
-        **described_model(repairer.model),
-        "input": {name: _identity(file) for name, file in repairer.files.items()},
+        **describe_model(application.model),
+        "input": {name: _describe_input(file) for name, file in application.files.items()},
         "set of options": [
-            str(repairer.dtypes["repaired"]),
-            repairer.with_direct,
-            repairer.explain,
+            str(application.output_dtype),
+            application.with_direct,
+            application.explain,
             on_error,
             spreadsheet,
             layout,
@@ -455,11 +490,11 @@ def _job(
     }
 
 
-def _identity(file: ScoreFile) -> Mapping[str, Any]:
+def _describe_input(file: ScoreFile) -> Record:
     return {
         "key": file.key,
         "kind": file.kind,
         "columns": file.consumed,
-        "rest": file.with_rest,
+        "passthrough": file.with_rest,
         "files": file.identity,
     }

@@ -1,4 +1,4 @@
-"""Audit the reports of two files of any size."""
+"""Audit the probabilities of two files of any size."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from cordcal._numeric.types import Kind
 from cordcal.evaluate.audit import AuditStream, seen_before
 from cordcal.evaluate.audit_result import Audit
 from cordcal.files.scores import ScoreFile
-from cordcal.pipeline._overlap import overlapped
-from cordcal.pipeline._pairs import Progress, batches_of, construct_from_files, read_original
-from cordcal.pipeline._refusals import OnError, Parts, Refusals
+from cordcal.pipeline.constructing import construct_from_files
+from cordcal.pipeline.loop import (
+    OnError,
+    Progress,
+    Rows,
+    original_and_prediction,
+    process_batches,
+)
 from cordcal.repair import CORD, Lift
 from cordcal.report.data import Pictures
 
@@ -30,7 +36,7 @@ class AuditedFiles:
     fingerprint : str
         Recognises the rows.
     skipped : Counter
-        How many rows were left out, by reason.
+        How many rows were skipped, by reason.
     """
 
     audit: Audit
@@ -51,7 +57,7 @@ def audit_files(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AuditedFiles:
-    """Audit two files without holding their reports in memory.
+    """Audit two files without holding them in memory.
 
     The numbers are those of `audit` on the same rows.  Without a repair the files are read
     twice: one is fitted first.
@@ -64,27 +70,23 @@ def audit_files(
     class_names, cord, level, resamples, seed
         As for `audit`.
     on_error : {"stop", "skip"}
-        What to do with a row that is no report.
+        What to do with an invalid row.
     progress : callable, optional
-        Told how many rows of the files were read, of how many, each time they are.
+        Called with the number of rows read, and of all rows, each time they are read.
 
     Returns
     -------
     audited : AuditedFiles
         What `audit` returns, what a report draws, and what was left out.
     """
-    repair = CORD() if cord is None else cord
-    if cord is None:
+    repair = cord
+    if repair is None:
+        repair = CORD()
         construct_from_files(repair, original, direct, on_error=on_error, progress=progress)
     files = {"original": original, "direct": direct}
-
-    def work(parts: Parts) -> tuple[AuditStream | None, Counter[str]]:
-        refusals = Refusals(files, on_error)
-        found = refusals.around(parts, partial(looked_at, repair, original.kind))
-        return None if found is None else found[1], refusals.counts
-
+    audit_batch = partial(audit_rows, repair, original.kind)
     total, skipped = AuditStream(repair, recognise=True), Counter[str]()
-    for stream, counts in overlapped(batches_of([original, direct], 0, progress), work):
+    for stream, counts in process_batches(files, audit_batch, on_error=on_error, progress=progress):
         skipped += counts
         if stream is not None:
             total.merge(stream)
@@ -93,7 +95,7 @@ def audit_files(
         again = CORD(cord.preserve)
         construct_from_files(again, original, direct, on_error=on_error, progress=progress)
         noticed = seen_before(cord, again)
-    return audited_files(
+    return finish_audit(
         total,
         skipped,
         class_names=class_names,
@@ -105,22 +107,22 @@ def audit_files(
     )
 
 
-def looked_at(repair: CORD | Lift, kind: str, parts: Parts, *, shift: int = 0) -> AuditStream:
+def audit_rows(repair: CORD | Lift, kind: Kind, rows: Rows, *, shift: int = 0) -> AuditStream:
     """Return the audit of some rows, whose numbers count from row ``shift`` of the whole."""
-    first, second = parts
-    report, decision = read_original(first.values, kind)
+    first, second = rows
+    probabilities, prediction = original_and_prediction(first.values, kind)
     labels = second.labels if first.labels is None else first.labels
     return AuditStream(repair, recognise=True).update(
-        report,
+        probabilities,
         second.values,
         labels,
-        decision=decision,
+        decision=prediction,
         sample_weight=first.weights,
         rows=first.numbers + shift,
     )
 
 
-def audited_files(
+def finish_audit(
     total: AuditStream,
     skipped: Counter[str],
     *,

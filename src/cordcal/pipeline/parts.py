@@ -25,16 +25,16 @@ from cordcal.files.locks import open_locked
 from cordcal.files.opening import NoRows
 from cordcal.files.output import NothingLeft, file_identity, nothing_left
 from cordcal.files.scores import ScoreFile
-from cordcal.pipeline._pairs import batches_of, described
-from cordcal.pipeline._refusals import OnError, Refusals
 from cordcal.pipeline.applying import (
     Applied,
     CalibratedRows,
     RepairedRows,
     apply_model,
-    described_model,
+    describe_model,
 )
-from cordcal.pipeline.auditing import AuditedFiles, audited_files, looked_at
+from cordcal.pipeline.auditing import AuditedFiles, audit_rows, finish_audit
+from cordcal.pipeline.constructing import describe_rows
+from cordcal.pipeline.loop import OnError, process_batches
 from cordcal.repair import CORD, Lift
 
 Item = TypeVar("Item")
@@ -49,7 +49,7 @@ Identity = list[list[int | str]]
 _JOURNAL = ".cordcal.journal"
 
 
-def here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """Do the work in this process, one item after the other."""
     return map(function, items)
 
@@ -116,7 +116,7 @@ def apply_parts(
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    run: Run = here,
+    run: Run = run_locally,
 ) -> Applied:
     """Write the repaired reports of each part to a file of its name in a folder.
 
@@ -144,7 +144,7 @@ def apply_parts(
     _check_suffixes(names)
     reading = [getattr(reader, "keywords", None) for reader in work.readers]
     options = repr((work.options, work.writing, reading))
-    job = {**described_model(work.model), "options": options}
+    job = {**describe_model(work.model), "options": options}
     parts = {name: [*map(file_identity, paths)] for name, paths in zip(names, inputs, strict=True)}
     with _journal(target, job, parts, resume=work.resume, overwrite=overwrite) as journal:
         left = [at for at, name in enumerate(names) if name not in journal.done]
@@ -313,7 +313,7 @@ class AuditPart:
 
 
 @dataclass(frozen=True)
-class _Described:
+class _PartState:
     """What an audit needs of a part before the repair is known: its rows and its state."""
 
     rows: int
@@ -322,30 +322,29 @@ class _Described:
 
 
 @dataclass(frozen=True)
-class _Describe:
+class _DescribePart:
     readers: tuple[Open, Open]
     on_error: OnError
     with_state: bool
 
-    def __call__(self, part: AuditPart) -> _Described:
+    def __call__(self, part: AuditPart) -> _PartState:
         files = _opened(self.readers, part)
         if files is None:
-            return _Described(0, None, None)
+            return _PartState(0, None, None)
         original, direct = files["original"], files["direct"]
         names = original.class_names or direct.class_names
         if not self.with_state:
-            return _Described(original.rows, None, names)
+            return _PartState(original.rows, None, names)
         state = CORD()._new_state(direct.classes, None)
-        describe = partial(described, state, original.kind)
-        for parts in batches_of([original, direct]):
-            found = Refusals(files, self.on_error).around(parts, describe)
-            if found is not None:
-                state.append(found[1])
-        return _Described(original.rows, state if state.classes else None, names)
+        describe = partial(describe_rows, state, original.kind)
+        for block, _ in process_batches(files, describe, on_error=self.on_error):
+            if block is not None:
+                state.append(block)
+        return _PartState(original.rows, state if state.classes else None, names)
 
 
 @dataclass(frozen=True)
-class _Look:
+class _AuditPart:
     readers: tuple[Open, Open]
     repair: CORD | Lift
     on_error: OnError
@@ -356,13 +355,11 @@ class _Look:
         files = _opened(self.readers, part)
         if files is None:
             return None, skipped
-        look = partial(looked_at, self.repair, files["original"].kind, shift=first_row)
-        for parts in batches_of(list(files.values())):
-            refusals = Refusals(files, self.on_error)
-            found = refusals.around(parts, look)
-            skipped += refusals.counts
-            if found is not None:
-                total.merge(found[1])
+        audit_batch = partial(audit_rows, self.repair, files["original"].kind, shift=first_row)
+        for stream, counts in process_batches(files, audit_batch, on_error=self.on_error):
+            skipped += counts
+            if stream is not None:
+                total.merge(stream)
         return total, skipped
 
 
@@ -388,7 +385,7 @@ def audit_parts(
     *,
     cord: CORD | Lift | None = None,
     on_error: OnError = "stop",
-    run: Run = here,
+    run: Run = run_locally,
 ) -> AuditedFiles:
     """Audit the reports of parts: the numbers are those of all rows in one file.
 
@@ -401,7 +398,7 @@ def audit_parts(
     cord : CORD or Lift, optional
         A fitted repair; by default one is fitted on all parts.
     on_error : {"stop", "skip"}
-        What to do with a row that is no report.
+        What to do with an invalid row.
     run : callable
         Where the work is done; by default here.
 
@@ -410,7 +407,7 @@ def audit_parts(
     audited : AuditedFiles
         As of `audit_files`.
     """
-    found = list(run(_Describe(readers, on_error, cord is None), inputs))
+    found = list(run(_DescribePart(readers, on_error, cord is None), inputs))
     if not any(each.rows for each in found):
         raise InputError("the parts", "have no rows", "pass at least one")
     repair = cord
@@ -420,10 +417,10 @@ def audit_parts(
     firsts = [sum(each.rows for each in found[:at]) for at in range(len(found))]
     total, skipped = AuditStream(repair, recognise=True), Counter[str]()
     for stream, counts in run(
-        _Look(readers, repair, on_error), list(zip(inputs, firsts, strict=True))
+        _AuditPart(readers, repair, on_error), list(zip(inputs, firsts, strict=True))
     ):
         skipped += counts
         if stream is not None:
             total.merge(stream)
     names = next((each.class_names for each in found if each.rows), None)
-    return audited_files(total, skipped, class_names=names, fitted_here=cord is None)
+    return finish_audit(total, skipped, class_names=names, fitted_here=cord is None)

@@ -1,0 +1,256 @@
+"""The loop of all work over files: read batches, compute on threads, hand results on in order.
+
+Rows that a computation refuses are named by file and row, or skipped and counted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._errors import InputError, raise_first, row_error
+from cordcal._numeric.arrays import softmax
+from cordcal._numeric.types import Classes, Kind
+from cordcal._validation.scores import DROP
+from cordcal._validation.warn import collect_warnings, warn
+from cordcal.files.scores import Batch, ScoreFile, Scores, concat_batches
+
+OnError = Literal["stop", "skip"]
+Rows = tuple[Batch, ...]
+"""The same rows of one or more files."""
+Progress = Callable[[int, int], None]
+"""Called with the number of rows done and the number of all rows."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_NUMBER = re.compile(r"\d[\d.,e+-]*")
+
+
+def process_batches(
+    files: Mapping[str, ScoreFile],
+    function: Callable[[Rows], Result],
+    *,
+    on_error: OnError,
+    progress: Progress | None = None,
+) -> Iterator[tuple[Result | None, Counter[str]]]:
+    """Yield a function's result for each batch, None if no row is left, and what was skipped.
+
+    Parameters
+    ----------
+    files : mapping of str to ScoreFile
+        Files of the same rows, by the names of the arguments in the function's errors.
+    function : callable
+        Called with the same rows of every file, on several threads at a time.
+    on_error : {"stop", "skip"}
+        What to do with rows that the function refuses.
+    progress : callable, optional
+        Called with the number of rows read, and of all rows.
+    """
+
+    def work(rows: Rows) -> tuple[Result | None, Counter[str]]:
+        errors = RowErrors(files, on_error)
+        accepted = errors.apply(rows, function)
+        return None if accepted is None else accepted[1], errors.counts
+
+    return map_overlapped(read_batches(list(files.values()), 0, progress), work)
+
+
+def read_batches(
+    files: Sequence[ScoreFile], start: int = 0, progress: Progress | None = None
+) -> Iterator[Rows]:
+    """Yield the same rows of every file from a row on, along the first one's batches."""
+    one, *others = files
+    spans = [(max(begin, start), stop) for begin, stop in one.spans if stop > start]
+    batches = [one.batches(start), *(other.along(spans) for other in others)]
+    for begin, _ in spans:
+        if progress is not None:
+            progress(begin, one.shape[0])
+        yield tuple(map(next, batches))
+
+
+def original_and_prediction(
+    values: npt.NDArray[Any], kind: Kind
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """Return the classifier's probabilities, and the predictions that its scores show."""
+    prediction = values.argmax(axis=1)
+    if kind == "probabilities":
+        return values, prediction
+    top = values.max(axis=1)  # NaN is the largest of any row it is in
+    hint = "drop or fix such rows"
+    raise_first(
+        row_error(np.isnan(top), "original", "contains NaN", hint),
+        row_error(np.isinf(top), "original", "contains an infinite value", hint),
+    )
+    return softmax(values), prediction
+
+
+class RowErrors:
+    """What to do with rows that a function refuses, and how many there were of each kind.
+
+    Parameters
+    ----------
+    files : mapping of str to ScoreFile
+        The files by the names of the arguments in the function's errors: ``"scores"``, or
+        ``"original"`` and ``"direct"``.
+    on_error : {"stop", "skip"}
+        Raise an error that names file and row, or skip the row.
+    """
+
+    def __init__(self, files: Mapping[str, ScoreFile], on_error: OnError) -> None:
+        self.files, self.on_error = files, on_error
+        self.counts: Counter[str] = Counter()
+
+    def apply(self, rows: Rows, function: Callable[[Rows], Result]) -> tuple[Rows, Result] | None:
+        """Return the rows that a function accepts and its result; None if it accepts none.
+
+        All rows that are refused for one reason are left out together, so the function runs
+        once for each reason and once for the other rows, however many rows are bad.
+        """
+        while len(rows[0]):
+            try:
+                return rows, function(rows)
+            except InputError as error:
+                accepted = self._accepted(error, rows[0])
+            rows = tuple(batch.where(accepted) for batch in rows)
+        return None
+
+    def _accepted(self, error: InputError, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Flag the rows that are not refused, or raise with the names of file and row."""
+        file = self.files.get(error.argument)
+        if file is None or not error.rows.size:
+            names = " and ".join(each.name for each in self.files.values())
+            raise error.with_argument(f"{names}: {error.argument}") from error
+        if self.on_error == "stop":
+            named = error.select_rows(batch.numbers).with_argument(file.name)
+            if named.hint == DROP:
+                named = named.with_option_hint("on_error", "skip")
+            raise named from error
+        self.counts[error.reason] += error.rows.size
+        accepted = np.ones(len(batch), dtype=bool)
+        accepted[error.rows] = False
+        return accepted
+
+
+def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
+    """Read the rows that are probabilities or logits, and count the others by what is wrong.
+
+    Parameters
+    ----------
+    file : ScoreFile
+        The scores, with labels and features if it has them.
+
+    Returns
+    -------
+    scores : Scores
+        The valid rows, in their order.
+    rows : ndarray of int
+        Their numbers in the file.
+    skipped : Counter
+        How many rows were skipped, by reason.
+    """
+    from cordcal._validation.scores import original_probabilities
+
+    def check(rows: Rows) -> None:
+        original_probabilities(rows[0].values, file.kind)
+
+    errors = RowErrors({"scores": file}, "skip")
+    accepted = (errors.apply((batch,), check) for batch in file)
+    batches = [each[0][0] for each in accepted if each is not None]
+    if not batches:
+        raise InputError(file.name, "has no row that can be read", "fix the rows, or pass others")
+    whole = concat_batches(batches)
+    scores = Scores(
+        file.path,
+        file.key,
+        whole.values,
+        file.kind,
+        whole.labels,
+        file.class_names,
+        whole.features,
+        whole.weights,
+        file.columns,
+    )
+    return scores, np.concatenate([batch.numbers for batch in batches]), errors.counts
+
+
+def map_overlapped(
+    items: Iterable[Item], work: Callable[[Item], Result], workers: int | None = None
+) -> Iterator[Result]:
+    """Yield ``work(item)`` for every item, in order, while other items are read and worked on.
+
+    One thread reads one item ahead, ``workers`` threads work, and the caller consumes: at most
+    ``workers`` items are worked on or wait.  Errors anywhere are raised here, in the order of
+    the items, and so are the package's warnings: a file of a thousand batches would otherwise
+    give the same one a thousand times.
+
+    Parameters
+    ----------
+    items : iterable
+        Read by one thread, so it may block on a file.
+    work : callable
+        Run by several threads at a time.
+    workers : int, optional
+        By default one per core.
+
+    Examples
+    --------
+    >>> list(map_overlapped(range(5), lambda x: x * x))
+    [0, 1, 4, 9, 16]
+    """
+    threads = workers or _count_cores()
+    iterator, end = iter(items), object()
+    read, run, once = _collecting(next), _collecting(work), _WarnOnce()
+    pending: deque[Future[tuple[Result, list[str]]]] = deque()
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(threads) as pool:
+        upcoming: Future[tuple[Any, list[str]]] = reader.submit(read, iterator, end)
+        try:
+            while (item := once.result_of(upcoming)) is not end:
+                upcoming = reader.submit(read, iterator, end)
+                pending.append(pool.submit(run, item))
+                # Only the worker refers to it now: a batch must not outlive its result.
+                del item
+                if len(pending) >= threads:
+                    yield once.result_of(pending.popleft())
+            while pending:
+                yield once.result_of(pending.popleft())
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _count_cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _collecting(work: Callable[..., Result]) -> Callable[..., tuple[Result, list[str]]]:
+    def run(*arguments: object) -> tuple[Result, list[str]]:
+        with collect_warnings() as messages:
+            return work(*arguments), messages
+
+    return run
+
+
+class _WarnOnce:
+    """Issues the warnings of all items in this thread, those that differ only in numbers once."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def result_of(self, future: Future[tuple[Result, list[str]]]) -> Result:
+        # Returned immediately, so that nothing here outlives its use by the caller.
+        result, messages = future.result()
+        for message in messages:
+            words = _NUMBER.sub("", message)
+            if words not in self._seen:
+                self._seen.add(words)
+                warn(message)
+        return result
