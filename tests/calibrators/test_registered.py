@@ -137,3 +137,49 @@ class TestInvalidClasses:
     def test_a_built_in_key_stays(self) -> None:
         with refused("key", naming="'ts'"):
             calibrators.unregister("ts")
+
+
+@pytest.mark.parametrize(
+    ("alias", "key"),
+    [
+        ("temperature", "ts"),
+        ("vector", "vs"),
+        ("matrix", "ms"),
+        ("dirichlet", "dir-odir"),
+        ("isotonic", "irova"),
+        ("sigmoid", "platt"),
+    ],
+)
+def test_aliases_name_the_calibrator_and_results_show_its_key(alias: str, key: str) -> None:
+    assert type(cordcal.calibrators.make(alias)) is cordcal.calibrators.calibrator_class(key)
+    assert alias not in cordcal.calibrators.available()
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=200)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(200, 3))
+    assert cordcal.compare(logits, labels, [alias]).keys() == [key]
+    with refused("calibrators", naming=f"{key!r} twice"):
+        cordcal.compare(logits, labels, [alias, key])
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("TemperatureScaling", "ts"),
+        ("temp", "ts"),
+        ("vector_scaling", "vs"),
+        ("Isotonic", "irova"),
+        ("isotonic regression", "irova"),
+        ("platt-scaling", "platt"),
+        ("irovaa", "irova"),
+        ("VennAbers", "venn-abers"),
+    ],
+)
+def test_a_near_miss_is_answered_with_the_key_meant(text: str, key: str) -> None:
+    with refused("calibrator", naming=f"did you mean {key!r}?"):
+        cordcal.calibrators.make(text)
+
+
+@pytest.mark.parametrize("text", ["bbq", "t", "", "logistic"])
+def test_what_resembles_nothing_gets_the_list(text: str) -> None:
+    with refused("calibrator", naming="choose one of ts,"):
+        cordcal.calibrators.make(text)

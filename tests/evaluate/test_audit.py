@@ -309,3 +309,21 @@ def test_a_lift_is_audited_like_any_repair() -> None:
 def test_what_rounds_to_zero_has_no_minus() -> None:
     assert metrics.METRICS["nll"].write(-1e-9, signed=True) == "+0.0000"
     assert metrics.METRICS["nll"].write(-1e-9) == "0.0000"
+
+
+def test_logits_are_audited_by_their_own_argmax() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(3, size=400)
+    logits = 3.0 * np.eye(3)[labels] + 2.0 * rng.normal(size=(400, 3))
+    logits[0] = [40.0, 40.0 + 1e-14 * 2**3, 0.0]  # tied once it is a softmax
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    direct = cordcal.PreservingCalibrator("vs").fit(logits, labels).direct_proba(logits)
+    given = cordcal.audit(logits, direct, labels, input="logits")
+    expected = cordcal.audit(p, direct, labels, decision=logits.argmax(axis=1))
+    assert given.changes == expected.changes
+    assert given.eta == pytest.approx(expected.eta, rel=1e-9)
+    with refused("original", naming='input="probabilities"'):
+        cordcal.audit(p, direct, input="logits")
+    with refused("input", naming="logits"):
+        cordcal.audit(p, direct, input="scores")

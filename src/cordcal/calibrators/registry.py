@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -45,6 +46,18 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "adats": ("adaptive", "AdaptiveTemperature"),
     "blend": ("blend", "Blend"),
 }
+
+# What scikit-learn and papers call some of them; everything else shows the key.
+_ALIASES = {
+    "temperature": "ts",
+    "vector": "vs",
+    "matrix": "ms",
+    "dirichlet": "dir-odir",
+    "isotonic": "irova",
+    "sigmoid": "platt",
+}
+# Words that say no more than that it is a calibrator: "vector scaling" is "vector".
+_FILLERS = re.compile("scaling|calibration|calibrator|regression|[^a-z0-9]")
 
 # Classes added by `register`.
 _REGISTERED: dict[str, type[Calibrator]] = {}
@@ -141,16 +154,51 @@ def registered() -> tuple[type[Calibrator], ...]:
     return tuple(_REGISTERED.values())
 
 
+def canonical_key(key: str) -> str:
+    """Return the key of a calibrator, for a key or an alias such as ``"temperature"``.
+
+    Examples
+    --------
+    >>> canonical_key("isotonic"), canonical_key("ts")
+    ('irova', 'ts')
+    """
+    keys = available()
+    name = key if key in keys else _ALIASES.get(key, key)
+    if name not in keys:
+        similar = _most_similar(str(key))
+        hint = f"did you mean {similar!r}? There are" if similar else "choose one of"
+        raise InputError("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
+    return name
+
+
+def _most_similar(text: str) -> str | None:
+    """Return the key that a misspelt one most likely means; None if none is similar.
+
+    Examples
+    --------
+    >>> [_most_similar(text) for text in ("TemperatureScaling", "isotonic_reg", "Vector", "xyz")]
+    ['ts', 'irova', 'vs', None]
+    """
+    names = {_FILLERS.sub("", cls.lower()): key for key, (_, cls) in _CLASSES.items()}
+    names |= {_FILLERS.sub("", key): key for key in available()} | _ALIASES
+    wanted = _FILLERS.sub("", text.lower())
+    if wanted in names:
+        return names[wanted]
+    for name, key in names.items():  # a part of a name, or more than a name
+        if min(len(name), len(wanted)) > 2 and (name.startswith(wanted) or wanted.startswith(name)):
+            return key
+    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.76)
+    return names[close[0]] if close else None
+
+
 def calibrator_class(key: str) -> type[Calibrator]:
-    """Return the class of a key."""
+    """Return the class of a key or an alias."""
     for classes in (_REGISTERED, _LOADED):
         if key in classes:
             return classes[key]
-    keys = available()
-    if key not in keys:
-        similar = difflib.get_close_matches(str(key).lower(), keys, n=1)
-        hint = f"did you mean {similar[0]!r}? There are" if similar else "choose one of"
-        raise InputError("calibrator", f"{key!r} is not known", f"{hint} {', '.join(keys)}")
+    key = canonical_key(key)
+    if key in _REGISTERED:
+        return _REGISTERED[key]
     module, name = _CLASSES[key]
     calibrator: type[Calibrator] = getattr(import_module(f"cordcal.calibrators.{module}"), name)
     _LOADED[key] = calibrator
@@ -206,7 +254,8 @@ def make(key: str, **params: Any) -> Calibrator:
     Parameters
     ----------
     key : str
-        One of `available`.
+        One of `available`, or an alias: ``"temperature"``, ``"vector"``, ``"matrix"``,
+        ``"dirichlet"``, ``"isotonic"`` or ``"sigmoid"``.
     **params
         Constructor parameters, such as ``input="probabilities"``.
 

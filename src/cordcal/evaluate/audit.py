@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Classes, Vector
+from cordcal._numeric.types import Array, Classes, Kind, Vector
 from cordcal._validation import layouts
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
@@ -23,7 +23,7 @@ from cordcal._validation.names import (
     in_column_order,
     label_names,
 )
-from cordcal._validation.scores import as_matrix, check_same_shape
+from cordcal._validation.scores import CheckedScores, as_matrix, check_kind, check_same_shape
 from cordcal.evaluate.audit_result import Audit
 from cordcal.evaluate.caveats import Caveat, audit_caveats
 from cordcal.evaluate.constraint_cost import cost_without_labels, lower_end
@@ -35,6 +35,7 @@ from cordcal.metrics.proper import NLL_FLOOR
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.stream import require_rows
 from cordcal.metrics.summary import MeasuredProbabilities, MetricsStream
+from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted
 from cordcal.report.data import ChangedRow, GroupChanges, MeasureComparison, Pictures
@@ -56,10 +57,11 @@ def audit(
     direct: Any,
     labels: Any = None,
     *,
+    input: Kind = "probabilities",
     class_names: Sequence[str] | None = None,
     decision: Any = None,
     sample_weight: Any = None,
-    repair: CORD | Lift | None = None,
+    repair: CORD | Lift | PreservingCalibrator | None = None,
     axis: int | None = None,
     level: float = 0.95,
     resamples: int = 1000,
@@ -73,12 +75,16 @@ def audit(
 
     Parameters
     ----------
-    original, direct : array_like of shape (n, K)
-        The classifier's and the calibrator's probabilities for the same rows.  Rows of pandas
-        objects are matched by index, those of the other arguments as well.
+    original : array_like of shape (n, K)
+        The classifier's probabilities or logits; see ``input``.  Rows of pandas objects are
+        matched by index, those of the other arguments as well.
+    direct : array_like of shape (n, K)
+        The calibrator's probabilities of the same rows.
     labels : array_like, optional
         The true class of each row, as a column index or as a class name; without labels only
         predictions are compared.
+    input : {"probabilities", "logits"}
+        What ``original`` is.  Predictions are then the argmax of the logits, as passed.
     class_names : sequence of str, optional
         One name per column; by default the columns of a data frame.
     decision : array_like of int, optional
@@ -128,8 +134,11 @@ def audit(
         raise InputError("level", f"is {level}", "pass a number between 0 and 1, such as 0.95")
     if resamples < 1:
         raise InputError("resamples", f"is {resamples}", "pass at least 1")
+    check_kind(input)
     seed = as_seed(seed)
-    fitted = None if repair is None else _fitted_repair(repair, decision)
+    fitted = None
+    if repair is not None:
+        fitted = _fitted_repair(repair, has_decisions=decision is not None or input == "logits")
     original, direct, labels, decision, sample_weight = align_rows(
         original=original,
         direct=direct,
@@ -143,6 +152,10 @@ def audit(
     names: Sequence[Any] | None = class_names
     columns: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
     collection = layouts.lazy_handler(original, direct)
+    if collection is not None and input == "logits":
+        raise InputError(
+            "input", "is 'logits', which dask collections do not support", "pass probabilities"
+        )
     if collection is None:
         names = label_names(original, class_names) or label_names(direct)
         direct = in_column_order(direct, "direct", column_names(original), "original")
@@ -151,6 +164,10 @@ def audit(
             as_matrix(direct, "direct"),
         )
         check_same_shape(original, "original", direct, "direct")
+        if input == "logits":
+            scores = _check_logits(original)
+            original, direct = scores.probabilities, arrays.to_numpy(direct)
+            columns["decision"] = scores.decision if decision is None else decision
         names_or_numbers(names, direct.shape[1])
         labels = names_to_indices(labels, direct.shape, names)
     model = CORD().fit(original, direct, **columns) if fitted is None else fitted
@@ -163,7 +180,7 @@ def audit(
         # A repair fitted with weights is recognised only with the same weights.
         for weight in [None] if sample_weight is None else [None, sample_weight]:
             refitted = CORD(fitted.preserve)
-            refitted.fit(original, direct, decision=decision, sample_weight=weight)
+            refitted.fit(original, direct, decision=columns["decision"], sample_weight=weight)
             messages = messages or seen_before(fitted, refitted)
     return stream.result(
         class_names=None if names is None else [str(name) for name in names],
@@ -175,11 +192,20 @@ def audit(
     )
 
 
-def _fitted_repair(model: Any, decision: Any) -> CORD | Lift:
+def _check_logits(original: Array) -> CheckedScores:
+    try:
+        return CheckedScores.from_scores(arrays.to_numpy(original), "logits")
+    except InputError as error:
+        raise error.with_argument("original") from None
+
+
+def _fitted_repair(
+    model: CORD | Lift | PreservingCalibrator, *, has_decisions: bool
+) -> CORD | Lift:
     """Return a fitted repair, or that of a `PreservingCalibrator`; require its decisions."""
-    repair: CORD | Lift = getattr(model, "repair_", model)
+    repair = cast(CORD | Lift, getattr(model, "repair_", model))
     check_fitted(repair)
-    if decision is None and repair.construction_.decision_given:
+    if not has_decisions and repair.construction_.decision_given:
         raise InputError(
             "decision",
             "is missing: repair was fitted with explicit decisions (a PreservingCalibrator keeps "

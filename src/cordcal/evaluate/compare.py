@@ -36,7 +36,7 @@ from cordcal.calibrators import available, calibrator_class
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
-from cordcal.calibrators.registry import is_network, takes_features
+from cordcal.calibrators.registry import canonical_key, is_network, takes_features
 from cordcal.evaluate.caveats import Caveat, overlap, split_caveats
 from cordcal.evaluate.comparison import Comparison, interval_of
 from cordcal.evaluate.constraint_cost import measure_constraint_cost, share_at_end
@@ -271,7 +271,7 @@ def choose_calibrators(calibrators: Any, input: Kind) -> _Selection:
         if name in by_name:
             raise InputError("calibrators", f"names {name!r} twice", "name each once")
         if isinstance(calibrator, str):
-            calibrator_class(calibrator)  # an unknown key fails before anything is fitted
+            calibrator = canonical_key(calibrator)
         elif not isinstance(calibrator, PrecomputedProbabilities):
             calibrator = adapted(calibrator, input, f"calibrators[{name!r}]")
         by_name[name] = calibrator
@@ -306,7 +306,7 @@ def _is_pair(item: Any) -> bool:
 
 def _default_name(calibrator: Any) -> str:
     if isinstance(calibrator, str):
-        return calibrator
+        return canonical_key(calibrator)  # an unknown key fails before anything is fitted
     class_name = type(calibrator).__name__
     return str(getattr(calibrator, "key", getattr(calibrator, "__name__", class_name)))
 
