@@ -1,4 +1,4 @@
-"""Answers of language models in the command: JSONL in, the same JSONL out with vectors beside."""
+"""Answers of language models in the command: JSONL in, the same JSONL out with probabilities."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("missing", ["even", "other"])
-def test_the_same_lines_come_back_with_a_vector_that_keeps_the_answer(
+def test_lines_are_written_back_with_probabilities_that_keep_the_answer(
     call, folder: Path, missing: str
 ) -> None:
     how = ("--answers", "--missing", missing)
@@ -55,22 +55,22 @@ def test_the_same_lines_come_back_with_a_vector_that_keeps_the_answer(
         "apply", "model.safetensors", "new.jsonl", *how, "--output", "out.jsonl", "--with-direct"
     )
     assert code == 0, errors
-    given, found = (
+    inputs, outputs = (
         [json.loads(line) for line in (folder / name).read_text().splitlines()]
         for name in ("new.jsonl", "out.jsonl")
     )
-    for before, after in zip(given, found, strict=True):
-        beside = {name: after.pop(name) for name in ("repaired", "direct")}
+    for before, after in zip(inputs, outputs, strict=True):
+        added = {name: after.pop(name) for name in ("repaired", "direct")}
         assert after == before
-        for report in beside.values():  # masked: only the question's own options, and all mass
+        for vector in added.values():  # only the question's own options, and all probability
             other = ["other"] if missing == "other" else []
-            assert list(report) == [*before["options"], *other]
-            assert sum(report.values()) == pytest.approx(1.0, abs=1e-6)
+            assert list(vector) == [*before["options"], *other]
+            assert sum(vector.values()) == pytest.approx(1.0, abs=1e-6)
     code, out, errors = call("check", "out.jsonl", *how, "--original", "new.jsonl", "--max=tpcr=0")
     assert (code, out) == (0, "✓ tpcr is 0, within 0\n"), errors
 
 
-def test_check_and_audit_read_the_vectors_beside(call, folder: Path) -> None:
+def test_check_and_audit_read_the_added_probabilities(call, folder: Path) -> None:
     call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "svs")
     output = ("--output", "out.jsonl", "--with-direct")
     call("apply", "model.safetensors", "new.jsonl", *ANSWERS, *output)
@@ -87,15 +87,15 @@ def test_check_and_audit_read_the_vectors_beside(call, folder: Path) -> None:
     assert "repaired" in json.loads(out.splitlines()[0])
 
 
-def test_an_audit_takes_the_repaired_vectors_where_there_are_no_direct_ones(
+def test_an_audit_reads_repaired_probabilities_if_there_are_no_direct_ones(
     call, folder: Path
 ) -> None:
     call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "svs")
     call("apply", "model.safetensors", "new.jsonl", *ANSWERS, "--output", "out.jsonl")
     pair = ("--original", "new.jsonl", "--direct", "out.jsonl")
-    found = json.loads(call("audit", *ANSWERS, *pair, "--json")[1])
-    assert not found["identical"]
-    assert found["changes"]["n_changed"] == 0
+    result = json.loads(call("audit", *ANSWERS, *pair, "--json")[1])
+    assert not result["identical"]
+    assert result["changes"]["n_changed"] == 0
 
 
 def test_compare_reads_answers(call, folder: Path) -> None:
@@ -172,7 +172,7 @@ def test_one_sentence(call, folder: Path, arguments: tuple[str, ...], message: s
     assert message in errors
 
 
-def test_variants_as_they_are_named(call, folder: Path) -> None:
+def test_spellings_of_a_token(call, folder: Path) -> None:
     merged = "with several spellings of an option added up"
     fit = ("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--force")
     assert merged in call(*fit, "--variants", "spaces")[2]
@@ -215,9 +215,9 @@ def test_a_model_is_applied_to_the_scores_that_it_was_fitted_on(call, folder: Pa
     written = [
         json.loads(line)["repaired"] for line in (folder / "out.jsonl").read_text().splitlines()
     ]
-    kept = [list(vector.values()).index(max(vector.values())) for vector in written]
-    assert kept == (scores / [1, 13]).argmax(axis=1).tolist()
-    assert kept != scores.argmax(axis=1).tolist()
+    predictions = [list(vector.values()).index(max(vector.values())) for vector in written]
+    assert predictions == (scores / [1, 13]).argmax(axis=1).tolist()
+    assert predictions != scores.argmax(axis=1).tolist()
     check = ("check", "out.jsonl", *ANSWERS, "--original", "x.jsonl", "--max", "tpcr=0")
     assert call(*check, "--normalize", "characters")[0] == 0
     assert call(*check)[0] == 1
@@ -238,7 +238,7 @@ SPOILT = ((0, '{"id": "cut sh'), (5, '{"id": "no reply"}'))
 LONG = (7, json.dumps({"options": list(LETTERS), "logprobs": [-1.0] * 5, "answer": 0}))
 
 
-def test_bad_lines_are_left_out_and_counted(call, folder: Path) -> None:
+def test_invalid_lines_are_skipped_and_counted(call, folder: Path) -> None:
     call("fit", "new.jsonl", *ANSWERS, "--calibrator", "svs", "--output", "m.safetensors")
     spoil(folder / "new.jsonl", *SPOILT, LONG)
     apply = ("apply", "m.safetensors", "new.jsonl", *ANSWERS, "--output", "out.jsonl", "--force")
@@ -254,18 +254,18 @@ def test_bad_lines_are_left_out_and_counted(call, folder: Path) -> None:
         "out.jsonl: 297 questions; ",
     ):
         assert line in errors
-    given, found = (
+    inputs, outputs = (
         [json.loads(line) for line in (folder / name).read_text().splitlines()[1:]]
         for name in ("new.jsonl", "out.jsonl")
     )
-    assert [line["row"] for line in found] == [at for at in range(2, 300) if at not in (5, 7)]
-    assert all(line["id"] == given[line["row"] - 1]["id"] for line in found)
+    assert [line["row"] for line in outputs] == [at for at in range(2, 300) if at not in (5, 7)]
+    assert all(line["id"] == inputs[line["row"] - 1]["id"] for line in outputs)
     code, out, _ = call(*apply, "--on-error", "skip", "--json")
-    told = json.loads(out)
-    assert (told["rows"], sum(told["skipped"].values())) == (297, 3)
+    result = json.loads(out)
+    assert (result["rows"], sum(result["skipped"].values())) == (297, 3)
 
 
-def test_fits_and_comparisons_leave_bad_lines_out(call, folder: Path) -> None:
+def test_fit_and_compare_skip_invalid_lines(call, folder: Path) -> None:
     spoil(folder / "cal.jsonl", *SPOILT, (9, '{"logprobs": [-1.0, -2.0, -0.5]}'))
     for command in (
         ("fit", "cal.jsonl", "--calibrator", "ts"),
@@ -278,7 +278,7 @@ def test_fits_and_comparisons_leave_bad_lines_out(call, folder: Path) -> None:
     assert call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts", "--force")[0] == 2
 
 
-def test_an_audit_leaves_a_bad_line_out_of_both_files(call, folder: Path) -> None:
+def test_an_audit_skips_an_invalid_line_in_both_files(call, folder: Path) -> None:
     call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "svs")
     call(
         *("apply", "model.safetensors", "new.jsonl", *ANSWERS, "--with-direct"),
@@ -374,8 +374,8 @@ def test_labels_are_joined_by_id_in_any_order(call, folder: Path, suffix: str) -
     rewrite(folder / "cal.jsonl", without("options"))
     code, expected, errors = call("fit", "cal.jsonl", *how)
     assert code == 0, errors
-    held = [json.loads(text)["construction"]["n"] for text in (joined, expected)]
-    assert held == [300, 300]
+    counts = [json.loads(text)["construction"]["n"] for text in (joined, expected)]
+    assert counts == [300, 300]
     assert call(*fit)[0] == 0  # custom_id is found without --join
 
     code, _, errors = call("fit", "batch.jsonl", *how)
@@ -417,12 +417,12 @@ def test_groups_may_be_a_field_of_the_lines(call, folder: Path) -> None:
     assert "new.jsonl has no field 'topic'" in errors
 
 
-def test_the_story_of_each_repair_stands_in_one_field(call, folder: Path) -> None:
+def test_the_explanation_of_a_repair_is_one_field(call, folder: Path) -> None:
     call("fit", "cal.jsonl", *ANSWERS, "--calibrator", "ts")
     code, out, errors = call("apply", "model.safetensors", "new.jsonl", *ANSWERS, "--explain")
     assert code == 0, errors
     for line in map(json.loads, out.splitlines()):
-        told = line["explanation"]
+        explanation = line["explanation"]
         assert "row" not in line
-        assert told["lower"] <= told["repaired_mass"] <= 1.0
-        assert max(line["repaired"].values()) == pytest.approx(told["repaired_mass"])
+        assert explanation["lower"] <= explanation["repaired_mass"] <= 1.0
+        assert max(line["repaired"].values()) == pytest.approx(explanation["repaired_mass"])

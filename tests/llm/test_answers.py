@@ -1,4 +1,4 @@
-"""Answers of language models: every layout people have, and what an incomplete list leaves open."""
+"""Answers of language models: every layout, options that are not listed, and labels by id."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_answer_may_come_after_other_tokens(tmp_path: Path) -> None:
 TOP = {"A": math.log(0.7), "B": math.log(0.15), "Hmm": math.log(0.05)}
 
 
-def test_what_is_not_listed_is_spread_within_its_bound(tmp_path: Path) -> None:
+def test_unlisted_probability_is_split_among_missing_options(tmp_path: Path) -> None:
     answers = read_answers(written(tmp_path, chat(TOP)), options=["A", "B", "C", "D"])
     # 0.1 is unseen; C and D share it, and neither can be likelier than the least listed token.
     np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.15, 0.05, 0.05]], rtol=1e-12)
@@ -113,13 +113,13 @@ def test_what_is_not_listed_is_spread_within_its_bound(tmp_path: Path) -> None:
     assert record.mean_other_tokens == pytest.approx(0.05)
 
 
-def test_what_is_not_listed_may_have_a_column(tmp_path: Path) -> None:
+def test_unlisted_probability_may_be_a_column(tmp_path: Path) -> None:
     answers = read_answers(written(tmp_path, chat(TOP)), options=["A", "B"], missing="other")
     np.testing.assert_allclose(np.exp(answers.scores), [[0.7, 0.15, 0.15]], rtol=1e-9)
     assert answers.class_names == ("A", "B", "other")
 
 
-def test_what_is_not_listed_may_be_refused(tmp_path: Path) -> None:
+def test_a_missing_option_may_be_refused(tmp_path: Path) -> None:
     path = written(tmp_path, chat(FULL), chat(TOP))
     with refused(rows=[1], naming="'C'"):
         read_answers(path, options=LETTERS, missing="refuse")
@@ -137,14 +137,14 @@ def test_questions_of_different_length_are_masked(tmp_path: Path) -> None:
     assert answers.labels.tolist() == [1, 2]
 
 
-def test_sums_and_ties_are_told(tmp_path: Path) -> None:
+def test_sums_and_ties_are_counted(tmp_path: Path) -> None:
     path = written(tmp_path, {"probabilities": [0.5, 0.5, 0.2]}, {"probabilities": [1.0, 0.0, 0.0]})
     record = read_answers(path).summary
     assert (record.n_rescaled, record.n_tied) == (1, 1)
     assert np.isfinite(read_answers(path).scores).all()  # a stated zero is not impossible
 
 
-def test_an_answer_is_never_changed_and_the_file_comes_back(tmp_path: Path) -> None:
+def test_an_answer_is_never_changed_and_the_lines_are_written_back(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     lines = []
     for at in range(200):
@@ -221,7 +221,7 @@ def test_mistakes_name_the_line_and_the_remedy(tmp_path: Path, line: dict, words
         read_answers(written(tmp_path, line), options=options)
 
 
-def test_a_file_that_is_no_jsonl(tmp_path: Path) -> None:
+def test_a_file_that_is_not_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"logprobs": [-1, -2]}\n\n[1, 2]\n')
     with refused(rows=[1], naming="x.jsonl"):
@@ -239,21 +239,21 @@ def test_more_options_than_letters(tmp_path: Path) -> None:
     write_answers(tmp_path / "out.jsonl", answers, {"repaired": np.exp(answers.scores)})
 
 
-def test_what_lies_on_masked_options_is_shared_among_a_questions_own(tmp_path: Path) -> None:
+def test_probability_of_other_columns_is_shared_among_a_questions_options(tmp_path: Path) -> None:
     lines = [{"options": LETTERS[:count], "logprobs": [-1.0] * count} for count in (2, 3)]
     answers = read_answers(written(tmp_path, *lines))
     third = np.nextafter(0.3, 1.0)
-    report = np.array([[0.3, third, 1.0 - 0.3 - third], [0.2, 0.3, 0.5]])
-    write_answers(tmp_path / "out.jsonl", answers, {"repaired": report})
-    found = [
+    probabilities = np.array([[0.3, third, 1.0 - 0.3 - third], [0.2, 0.3, 0.5]])
+    write_answers(tmp_path / "out.jsonl", answers, {"repaired": probabilities})
+    lines_written = [
         json.loads(line)["repaired"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
     ]
-    assert sum(found[0].values()) == pytest.approx(1.0, abs=1e-12)
-    assert found[0]["B"] > found[0]["A"]  # the decision, by one rounding
-    assert found[1] == {"A": 0.2, "B": 0.3, "C": 0.5}
+    assert sum(lines_written[0].values()) == pytest.approx(1.0, abs=1e-12)
+    assert lines_written[0]["B"] > lines_written[0]["A"]  # the prediction, by one rounding
+    assert lines_written[1] == {"A": 0.2, "B": 0.3, "C": 0.5}
 
 
-def test_lines_that_cannot_be_used_are_left_out_and_told(tmp_path: Path) -> None:
+def test_invalid_lines_are_skipped_with_their_reasons(tmp_path: Path) -> None:
     good = {"logprobs": FULL, "answer": "B"}
     path = written(tmp_path, good, {"text": "hello"}, {**good, "answer": "Z"}, {"logprobs": FULL})
     path.write_text("no JSON\n\n" + path.read_text())
@@ -279,7 +279,7 @@ def test_lines_that_cannot_be_used_are_left_out_and_told(tmp_path: Path) -> None
         read_answers(path, on_error="ignore")  # type: ignore[arg-type]
 
 
-def test_questions_are_picked_with_their_columns(tmp_path: Path) -> None:
+def test_questions_are_selected_with_their_columns(tmp_path: Path) -> None:
     lines = [
         {"options": LETTERS[:count], "logprobs": dict.fromkeys(LETTERS[:count], -1.5)}
         for count in (2, 3, 2)
@@ -291,7 +291,7 @@ def test_questions_are_picked_with_their_columns(tmp_path: Path) -> None:
     assert two.rows.tolist() == [0, 2]
 
 
-def test_line_ends_within_texts_and_a_mark_at_the_head(tmp_path: Path) -> None:
+def test_line_ends_within_texts_and_a_byte_order_mark(tmp_path: Path) -> None:
     answers = read_answers(written(tmp_path, {"q": "a\u2028b\x85c", "logprobs": FULL}))
     out = tmp_path / "out.jsonl"
     write_answers(out, answers, {"repaired": np.exp(answers.scores)}, extra={"row": answers.rows})

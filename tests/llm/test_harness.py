@@ -115,8 +115,8 @@ def test_older_releases_wrote_numbers(tmp_path: Path) -> None:
 def test_samples_without_requests_take_the_documents_options(tmp_path: Path) -> None:
     def without_requests(line: dict) -> dict:
         count = len(line["doc"]["choices"])
-        kept = {name: line[name] for name in ("doc", "target", "acc")}
-        return {**kept, "filtered_resps": line["filtered_resps"][:count]}
+        fields = {name: line[name] for name in ("doc", "target", "acc")}
+        return {**fields, "filtered_resps": line["filtered_resps"][:count]}
 
     new = read_answers(samples("cordcal_choices"))
     bare = rewritten(tmp_path, without_requests)

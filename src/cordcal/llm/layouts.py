@@ -267,12 +267,13 @@ def option_index(
         number = None
     if number_first and number is not None:
         return number
-    for names in (options, [form(option) for option in options]):
-        wanted = answer if names is options else form(answer)
-        if wanted in names:
-            return list(names).index(wanted)
-    letters = [form(letter) for letter in letters_for(options)]
-    return letters.index(form(answer)) if form(answer) in letters else number
+    if answer in options:
+        return options.index(answer)
+    for names in (options, letters_for(options)):
+        forms = [form(name) for name in names]
+        if form(answer) in forms:
+            return forms.index(form(answer))
+    return number
 
 
 # Scores ------------------------------------------------------------------------------------------
