@@ -12,7 +12,19 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric.arrays import array_like, dtype_name, to_numpy
-from cordcal._numeric.types import Decisions, Kind, Labels, Vector
+from cordcal._numeric.types import (
+    Array,
+    ArrayLike,
+    Arrays,
+    Decisions,
+    Floats,
+    Kind,
+    Labels,
+    Meta,
+    NumPyArray,
+    NumPyDType,
+    Vector,
+)
 from cordcal._validation import layouts
 from cordcal._validation.caveats import find_caveats, suppress_repeats, warn_about
 from cordcal._validation.estimator import Estimator
@@ -39,7 +51,6 @@ from cordcal.calibrators.blend import masses_held_out
 from cordcal.calibrators.crossfit import fit_calibrator, predict_calibrated
 from cordcal.repair import CORD, Construction, Lift, LiftConstruction, RankingConstruction
 
-Arrays = dict[str, npt.NDArray[Any]]
 # A model file stores the calibrator's arrays under names that start with this.
 _CALIBRATOR_PREFIX = "calibrator."
 
@@ -58,11 +69,11 @@ class Outputs:
         The classifier's predictions, as column indices.
     """
 
-    direct: npt.NDArray[Any]
-    repaired: npt.NDArray[Any]
+    direct: Floats
+    repaired: Floats
     decision: Decisions
 
-    def to_dict(self) -> dict[str, npt.NDArray[Any]]:
+    def to_dict(self) -> Arrays:
         """Return the arrays by name."""
         return {"direct": self.direct, "repaired": self.repaired, "decision": self.decision}
 
@@ -155,11 +166,11 @@ class PreservingCalibrator(Estimator):
 
     def fit(
         self,
-        scores: Any,
-        labels: Any = None,
+        scores: ArrayLike,
+        labels: ArrayLike | None = None,
         *,
-        sample_weight: Any = None,
-        features: Any = None,
+        sample_weight: ArrayLike | None = None,
+        features: ArrayLike | None = None,
         axis: int | None = None,
         ignore_index: int | None = None,
     ) -> Self:
@@ -233,9 +244,9 @@ class PreservingCalibrator(Estimator):
     def _fit_checked(
         self,
         original: CheckedScores,
-        labels: Any,
+        labels: ArrayLike,
         weight: Vector | None,
-        features: Any = None,
+        features: ArrayLike | None = None,
         *,
         columns: list[str] | None = None,
         label_names: list[Name] | None = None,
@@ -269,12 +280,12 @@ class PreservingCalibrator(Estimator):
 
     def predict_proba(
         self,
-        scores: Any,
+        scores: ArrayLike,
         *,
         dtype: npt.DTypeLike | None = None,
-        features: Any = None,
+        features: ArrayLike | None = None,
         axis: int | None = None,
-    ) -> Any:
+    ) -> Array:
         """Return the repaired probabilities.
 
         Parameters
@@ -304,7 +315,9 @@ class PreservingCalibrator(Estimator):
             )
         return self.predict_both(scores, dtype=dtype, features=features, axis=axis).repaired
 
-    def direct_proba(self, scores: Any, *, features: Any = None, axis: int | None = None) -> Any:
+    def direct_proba(
+        self, scores: ArrayLike, *, features: ArrayLike | None = None, axis: int | None = None
+    ) -> Array:
         """Return the direct probabilities, the calibrator's own output in its own dtype.
 
         They are not rounded to the dtype of the scores, which could change their argmax.
@@ -323,10 +336,10 @@ class PreservingCalibrator(Estimator):
 
     def predict_both(
         self,
-        scores: Any,
+        scores: ArrayLike,
         *,
         dtype: npt.DTypeLike | None = None,
-        features: Any = None,
+        features: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Outputs:
         """Return the direct and the repaired probabilities in one pass.
@@ -354,7 +367,7 @@ class PreservingCalibrator(Estimator):
             array_like(outputs.decision, scores),
         )
 
-    def predict(self, scores: Any, *, axis: int | None = None) -> Any:
+    def predict(self, scores: ArrayLike, *, axis: int | None = None) -> Array:
         """Return the original predictions: class names if they are known, else indices."""
         lazy = layouts.lazy_handler(scores)
         if lazy is not None:
@@ -375,7 +388,10 @@ class PreservingCalibrator(Estimator):
         return self.classes_[decision]
 
     def _predict_checked(
-        self, original: CheckedScores, features: Any = None, dtype: npt.DTypeLike = np.float64
+        self,
+        original: CheckedScores,
+        features: ArrayLike | None = None,
+        dtype: npt.DTypeLike = np.float64,
     ) -> Outputs:
         """Return both sets of probabilities of rows that are already validated."""
         direct = predict_calibrated(self.calibrator_, original, features)
@@ -386,9 +402,9 @@ class PreservingCalibrator(Estimator):
 
     def _predict_dense(
         self,
-        scores: npt.NDArray[Any],
+        scores: Floats,
         dtype: npt.DTypeLike | None,
-        features: Any,
+        features: ArrayLike | None,
         axis: int | None,
     ) -> Outputs:
         """Predict one view of rows at a time, into arrays with the layout of the scores."""
@@ -412,12 +428,12 @@ class PreservingCalibrator(Estimator):
     def _predict_lazily(
         self,
         lazy: layouts.LazyHandler,
-        function: Callable[..., Any],
-        scores: Any,
-        dtype: np.dtype[Any],
+        function: Callable[..., Array],
+        scores: ArrayLike,
+        dtype: NumPyDType,
         shape: str = "ij",
-        **unsupported: Any,
-    ) -> Any:
+        **unsupported: object,
+    ) -> Array:
         """Return a lazy collection of ``function`` applied to every block of scores."""
         if any(value is not None for value in unsupported.values()):
             raise InputError(
@@ -433,7 +449,7 @@ class PreservingCalibrator(Estimator):
         return self.repair_.construction_
 
     @property
-    def classes_(self) -> npt.NDArray[Any]:
+    def classes_(self) -> NumPyArray:
         """What `predict` returns for each column: its name, or its index."""
         self._check_fitted("repair_")
         names = self._output_names()
@@ -478,7 +494,7 @@ class PreservingCalibrator(Estimator):
 
         return clone(calibrator, safe=False)
 
-    def _check_columns(self, scores: Any, classes: int) -> list[str] | None:
+    def _check_columns(self, scores: ArrayLike, classes: int) -> list[str] | None:
         """Return the names of the columns: ``class_names``, else those of a data frame."""
         if self.class_names is None:
             return column_names(scores)
@@ -486,12 +502,12 @@ class PreservingCalibrator(Estimator):
         check_same_columns(column_names(scores), "scores", names, "class_names")
         return names
 
-    def _as_fitted(self, scores: Any) -> npt.NDArray[Any]:
+    def _as_fitted(self, scores: ArrayLike) -> Floats:
         """Return scores as an array, with the columns of fit."""
         self._check_fitted("repair_")
         return as_scores(self._reorder_columns(scores), self.n_classes_)
 
-    def _reorder_columns(self, scores: Any) -> Any:
+    def _reorder_columns(self, scores: ArrayLike) -> ArrayLike:
         """Return a data frame with its columns in the order of fit; other scores unchanged."""
         source = "fit" if self.class_names is None else "class_names"
         return in_column_order(scores, "scores", self.columns_, source)
@@ -505,7 +521,7 @@ class PreservingCalibrator(Estimator):
             return {}
         return {"calibrator": self.calibrator_, "repair": self.repair_}
 
-    def _state(self) -> tuple[Arrays, dict[str, Any]]:
+    def _state(self) -> tuple[Arrays, Meta]:
         """Return the arrays and the JSON metadata of a model file."""
         self._check_fitted("repair_")
         if not isinstance(self.calibrator_, Calibrator):
@@ -528,7 +544,7 @@ class PreservingCalibrator(Estimator):
         }
 
     @classmethod
-    def _from_state(cls, arrays: Arrays, meta: dict[str, Any]) -> Self:
+    def _from_state(cls, arrays: Arrays, meta: Meta) -> Self:
         """Rebuild a fitted model from the result of `_state`."""
         calibrator_arrays = {
             name.removeprefix(_CALIBRATOR_PREFIX): value
@@ -586,7 +602,7 @@ def new_repair(
     return Lift() if choice == "lift" else Lift(**choice.get_params())
 
 
-def _output_dtype(dtype: npt.DTypeLike | None, scores: Any) -> np.dtype[Any]:
+def _output_dtype(dtype: npt.DTypeLike | None, scores: ArrayLike) -> NumPyDType:
     """Return the dtype of the repaired probabilities: the one asked for, or that of the scores."""
     wanted = getattr(scores, "dtype", np.float64) if dtype is None else dtype
     name = dtype_name(wanted)
@@ -594,7 +610,7 @@ def _output_dtype(dtype: npt.DTypeLike | None, scores: Any) -> np.dtype[Any]:
     return np.dtype({"bfloat16": "float32"}.get(name, name if "float" in name else "float64"))
 
 
-def _indices_or_none(labels: Any, shape: tuple[int, ...]) -> Labels | None:
+def _indices_or_none(labels: ArrayLike, shape: tuple[int, ...]) -> Labels | None:
     """Return labels that are column indices; a foreign calibrator may take other ones."""
     try:
         return None if labels is None else check_labels(labels, *shape)

@@ -15,13 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Array, Matrix, Vector
+from cordcal._numeric.types import (
+    Array,
+    ArrayLike,
+    DType,
+    Matrix,
+    Namespace,
+    NumPyArray,
+    NumPyDType,
+    Vector,
+)
 
 # Unit roundoff of each supported dtype: half the gap between 1 and the next number.
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-def namespace(*arrays: Array) -> Any:
+def namespace(*arrays: Array) -> Namespace:
     """Return the common array namespace; NumPy for lists and data frames."""
     others = [array for array in arrays if not isinstance(array, (np.ndarray, np.generic))]
     if not others:
@@ -38,17 +47,17 @@ def namespace(*arrays: Array) -> Any:
         ) from error
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Whether a value is a positive integer, of Python or of NumPy."""
     return isinstance(value, int | np.integer) and value is not True and bool(value >= 1)
 
 
-def is_dask(*values: Any) -> bool:
+def is_dask(*values: ArrayLike) -> bool:
     """Whether any of the values is a dask collection, without importing dask."""
     return any(type(value).__module__.split(".")[0] == "dask" for value in values)
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: DType) -> str:
     """Return the name of a dtype of any library: ``float32`` for NumPy, torch and JAX."""
     if isinstance(dtype, np.dtype):
         return _numpy_name(dtype)
@@ -61,12 +70,12 @@ def dtype_name(dtype: Any) -> str:
 
 
 @functools.cache
-def _numpy_name(dtype: np.dtype[Any]) -> str:
+def _numpy_name(dtype: NumPyDType) -> str:
     # Cached, because NumPy takes ten microseconds to build the name.
     return str(dtype.name)
 
 
-def wide_dtype(xp: Any, like: Array | None = None) -> Any:
+def wide_dtype(xp: Namespace, like: Array | None = None) -> DType:
     """Return float64, or float32 if the library or the device has nothing wider."""
     if xp is np:
         return np.float64
@@ -79,7 +88,7 @@ def wide_dtype(xp: Any, like: Array | None = None) -> Any:
         return xp.asarray(0.0, dtype=xp.float64).dtype
 
 
-def to_numpy(values: Any, name: str = "the array") -> npt.NDArray[Any]:
+def to_numpy(values: ArrayLike, name: str = "the array") -> NumPyArray:
     """Return any array as a NumPy array on the CPU; ``name`` is the argument's name in errors."""
     if type(values) is np.ndarray:
         return values
@@ -100,7 +109,7 @@ def to_numpy(values: Any, name: str = "the array") -> npt.NDArray[Any]:
     return array
 
 
-def array_like(values: npt.NDArray[Any], like: Any) -> Any:
+def array_like(values: NumPyArray, like: ArrayLike) -> Array:
     """Return a NumPy array as an array of the library, and on the device, of another one.
 
     Lists and data frames count as NumPy's.
@@ -109,7 +118,7 @@ def array_like(values: npt.NDArray[Any], like: Any) -> Any:
     return values if xp is np else xp.asarray(values, device=array_api_compat.device(like))
 
 
-def refuse_masked(values: Any, name: str) -> None:
+def refuse_masked(values: ArrayLike, name: str) -> None:
     """Refuse a masked array with masked entries: their values must not be used.
 
     Examples
@@ -145,7 +154,7 @@ def refuse_masked(values: Any, name: str) -> None:
         )
 
 
-def first_argmax(array: Array, *, xp: Any = None) -> Array:
+def first_argmax(array: Array, *, xp: Namespace | None = None) -> Array:
     """Return the argmax per row, the smallest index on ties (the paper's rule).
 
     Examples
@@ -265,7 +274,7 @@ def lane_sum(array: Array, lanes: Vector | None = None) -> Array:
     return lanes[:, 0]
 
 
-def _lane_sum_of_many(array: npt.NDArray[Any], memory: Vector | None) -> npt.NDArray[Any]:
+def _lane_sum_of_many(array: NumPyArray, memory: Vector | None) -> NumPyArray:
     """Add whole columns, each a vector over all rows."""
     columns = np.ascontiguousarray(array.T)
     shape = (_SUM_LANES, len(array))
@@ -279,7 +288,7 @@ def _lane_sum_of_many(array: npt.NDArray[Any], memory: Vector | None) -> npt.NDA
     return sums if memory is None else sums.copy()
 
 
-def _lane_sum_of_few(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _lane_sum_of_few(array: NumPyArray) -> NumPyArray:
     """Add all chunks of eight columns in one reduction, which NumPy runs from first to last."""
     rows, columns = array.shape
     full = columns - columns % _SUM_LANES
@@ -288,14 +297,14 @@ def _lane_sum_of_few(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return _fold(np.ascontiguousarray(lanes.T))
 
 
-def _fold(lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _fold(lanes: NumPyArray) -> NumPyArray:
     """Add the lanes by halving."""
     for half in (4, 2, 1):
         lanes[:half] += lanes[half : 2 * half]
     return np.asarray(lanes[0])
 
 
-def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def softmax(scores: NumPyArray) -> npt.NDArray[np.float64]:
     """Return row-wise softmax in float64.
 
     Examples
@@ -311,7 +320,7 @@ def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return z
 
 
-def row_digests(scores: npt.NDArray[Any], seed: int = 0) -> npt.NDArray[np.uint64]:
+def row_digests(scores: NumPyArray, seed: int = 0) -> npt.NDArray[np.uint64]:
     """Return a pseudo-random number per row that depends only on its scores and the seed.
 
     Equal numbers have equal digests, whatever their dtype, and −0 is 0.

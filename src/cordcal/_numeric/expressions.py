@@ -8,62 +8,60 @@ overwrite: write ``x * y`` if ``x`` is needed again, else ``times(x, y, xp)``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cordcal._numeric.types import Array, Domain, Kind
+from cordcal._numeric.types import Array, Domain, Kind, Namespace
 
 # Shifted logits are clipped here: at every temperature up to e^16 their probability is 0
 # anyway, and products with them stay finite.
 LOWEST_SHIFTED = -1e15
 
 
-def times(x: Array, y: Any, xp: Any) -> Array:
+def times(x: Array, y: float | Array, xp: Namespace) -> Array:
     """Return ``x * y``."""
     return np.multiply(x, y, out=x) if xp is np else x * y
 
 
-def plus(x: Array, y: Any, xp: Any) -> Array:
+def plus(x: Array, y: float | Array, xp: Namespace) -> Array:
     """Return ``x + y``."""
     return np.add(x, y, out=x) if xp is np else x + y
 
 
-def minus(x: Array, y: Any, xp: Any) -> Array:
+def minus(x: Array, y: float | Array, xp: Namespace) -> Array:
     """Return ``x - y``."""
     return np.subtract(x, y, out=x) if xp is np else x - y
 
 
-def over(x: Array, y: Any, xp: Any) -> Array:
+def over(x: Array, y: float | Array, xp: Namespace) -> Array:
     """Return ``x / y``."""
     return np.divide(x, y, out=x) if xp is np else x / y
 
 
-def exp(x: Array, xp: Any) -> Array:
+def exp(x: Array, xp: Namespace) -> Array:
     """Return e to the power of each entry."""
     return np.exp(x, out=x) if xp is np else xp.exp(x)
 
 
-def log(x: Array, xp: Any) -> Array:
+def log(x: Array, xp: Namespace) -> Array:
     """Return the logarithm of each entry."""
     return np.log(x, out=x) if xp is np else xp.log(x)
 
 
-def maximum(x: Array, bound: Any, xp: Any) -> Array:
+def maximum(x: Array, bound: float | Array, xp: Namespace) -> Array:
     """Return the larger of each entry and a number or array."""
     if xp is np:
         return np.maximum(x, bound, out=x)
     return xp.where(x < bound, xp.zeros_like(x) + bound, x)
 
 
-def minimum(x: Array, bound: Any, xp: Any) -> Array:
+def minimum(x: Array, bound: float | Array, xp: Namespace) -> Array:
     """Return the smaller of each entry and a number or array."""
     if xp is np:
         return np.minimum(x, bound, out=x)
     return xp.where(x > bound, xp.zeros_like(x) + bound, x)
 
 
-def softplus(x: Array, xp: Any) -> Array:
+def softplus(x: Array, xp: Namespace) -> Array:
     """Return log(1 + e^x), without overflow or overwriting ``x``.
 
     Examples
@@ -75,7 +73,7 @@ def softplus(x: Array, xp: Any) -> Array:
     return 0.5 * (x + size) + xp.log(1.0 + xp.exp(0.0 - size))
 
 
-def largest(x: Array, count: int, xp: Any) -> Array:
+def largest(x: Array, count: int, xp: Namespace) -> Array:
     """Return the largest entries per row in decreasing order, without overwriting ``x``.
 
     Examples
@@ -89,22 +87,22 @@ def largest(x: Array, count: int, xp: Any) -> Array:
     return xp.sort(x, axis=1, descending=True)[:, :count]
 
 
-def chosen(matrix: Array, decision: Array, xp: Any) -> Array:
+def chosen(matrix: Array, decision: Array, xp: Namespace) -> Array:
     """Return a mask of the decision's entry in each row of the matrix."""
     return decision[:, None] == xp.arange(matrix.shape[1], device=matrix.device)[None, :]
 
 
-def shares(masses: Array, xp: Any) -> Array:
+def shares(masses: Array, xp: Namespace) -> Array:
     """Return each row divided by its sum, so that it sums to one."""
     return over(masses, xp.sum(masses, axis=1, keepdims=True), xp)
 
 
-def subtract_max(scores: Array, xp: Any) -> Array:
+def subtract_max(scores: Array, xp: Namespace) -> Array:
     """Subtract the maximum of each row."""
     return minus(scores, xp.max(scores, axis=1, keepdims=True), xp)
 
 
-def softmax(scores: Array, xp: Any) -> Array:
+def softmax(scores: Array, xp: Namespace) -> Array:
     """Return row-wise softmax.
 
     Examples
@@ -115,7 +113,9 @@ def softmax(scores: Array, xp: Any) -> Array:
     return shares(exp(subtract_max(scores, xp), xp), xp)
 
 
-def in_domain(scores: Array, kind: Kind, domain: Domain, log_floor: Any, xp: Any) -> Array:
+def in_domain(
+    scores: Array, kind: Kind, domain: Domain, log_floor: float | Array, xp: Namespace
+) -> Array:
     """Convert scores to a calibrator's domain.
 
     Parameters

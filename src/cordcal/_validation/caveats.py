@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.arrays import stacklevel_outside_package
-from cordcal._numeric.types import Classes, Labels, Matrix, Vector
+from cordcal._numeric.types import Classes, Floats, Labels, Matrix, Vector
 from cordcal._validation.scores import CheckedScores
 
 Flags = npt.NDArray[np.bool_]
@@ -160,7 +159,7 @@ def label_caveat(
     *,
     names: Sequence[str] | None = None,
     weight: Vector | None = None,
-    scores: npt.NDArray[Any] | None = None,
+    scores: Floats | None = None,
 ) -> Caveat | None:
     """Return the caveat that labels do not match the rows or the columns, or None.
 
@@ -244,9 +243,7 @@ class _Rows:
     right: Flags
     is_majority: Flags
 
-    def best_remedy(
-        self, names: Sequence[str] | None, scores: npt.NDArray[Any] | None
-    ) -> _Remedy | None:
+    def best_remedy(self, names: Sequence[str] | None, scores: Floats | None) -> _Remedy | None:
         """Return the change that makes most rows right, if one clearly helps."""
         candidates = [*self._likely_orders(names), *self._shifts()]
         if scores is not None:
@@ -292,7 +289,7 @@ class _Rows:
         )
 
     def _without_column(
-        self, scores: npt.NDArray[Any], names: Sequence[str] | None
+        self, scores: Floats, names: Sequence[str] | None
     ) -> Iterator[_Remedy | None]:
         """Leave out the column predicted in most rows, if it may not be a class."""
         counts = np.bincount(self.decision, minlength=self.classes)
@@ -455,7 +452,7 @@ def _softmax_twice(original: CheckedScores, labels: Labels, weight: Vector | Non
     )
 
 
-def _sample_then_all(rows: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+def _sample_then_all(rows: Floats) -> Iterator[Floats]:
     """Yield a few evenly spaced rows, then all rows."""
     yield rows[:: max(1, len(rows) // _SAMPLE_ROWS)]
     yield rows

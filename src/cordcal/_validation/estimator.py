@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from html import escape
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
@@ -156,7 +156,7 @@ def _diagram(estimator: Estimator, inner: dict[str, Any], record: object = None)
     return f'<div style="{_BOX_STYLE}">{"".join(lines)}</div>'
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     shape = getattr(value, "shape", None)
     if shape is not None and getattr(value, "size", 0) > _MAX_SHOWN:
         return f"array of shape {tuple(shape)}"
@@ -165,7 +165,7 @@ def _describe(value: Any) -> str:
     return str(value)
 
 
-def as_seed(seed: Any) -> int:
+def as_seed(seed: SupportsIndex | np.random.Generator | np.random.RandomState) -> int:
     """Return a seed as an integer, which can be stored and reused.
 
     Examples

@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric.arrays import to_numpy
-from cordcal._numeric.types import Classes, Labels, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Labels, NumPyArray, Vector
 from cordcal._validation.names import Name, check_class_names, common_pattern, nondefault_integers
 
 
-def check_decisions(decision: Any, rows: int, classes: int, name: str = "decision") -> Classes:
+def check_decisions(
+    decision: ArrayLike | None, rows: int, classes: int, name: str = "decision"
+) -> Classes:
     """Return class indices (predictions, labels) as an integer vector of length ``rows``."""
     array = np.atleast_1d(to_numpy(decision, name))
     if array.ndim != 1 or array.shape[0] != rows:
@@ -37,7 +39,7 @@ def check_decisions(decision: Any, rows: int, classes: int, name: str = "decisio
     return np.ascontiguousarray(array, dtype=np.intp)
 
 
-def check_labels(labels: Any, rows: int, classes: int) -> Labels:
+def check_labels(labels: ArrayLike, rows: int, classes: int) -> Labels:
     """Return the labels as an integer vector of length ``rows``.
 
     Examples
@@ -70,7 +72,7 @@ def check_labels(labels: Any, rows: int, classes: int) -> Labels:
     return np.ascontiguousarray(array, dtype=np.intp)
 
 
-def _text_error(labels: npt.NDArray[Any], name: str, classes: int, namer: str) -> InputError:
+def _text_error(labels: NumPyArray, name: str, classes: int, namer: str) -> InputError:
     """Return the error for class names where the names of the columns are unknown."""
     return InputError(
         name,
@@ -79,13 +81,13 @@ def _text_error(labels: npt.NDArray[Any], name: str, classes: int, namer: str) -
     )
 
 
-def _one_based_hint(labels: npt.NDArray[Any], classes: int) -> str:
+def _one_based_hint(labels: NumPyArray, classes: int) -> str:
     """Return an addition to a hint if the labels are 1..K."""
     one_based = labels.size and labels.min() >= 1 and labels.max() == classes
     return "; these count from 1, so subtract 1" if one_based else ""
 
 
-def _refuse_outside(array: npt.NDArray[Any], classes: int, name: str, hint: str) -> None:
+def _refuse_outside(array: NumPyArray, classes: int, name: str, hint: str) -> None:
     allowed = f"0..{classes - 1}"
     raise_first(
         row_error(
@@ -110,7 +112,7 @@ def check_two_classes(labels: Labels, weight: Vector | None) -> None:
         )
 
 
-def check_weights(sample_weight: Any, rows: int, *, some: bool = True) -> Vector:
+def check_weights(sample_weight: ArrayLike | None, rows: int, *, some: bool = True) -> Vector:
     """Return the sample weights as a float64 vector of length ``rows``.
 
     With ``some`` at least one must be positive; one batch of many may have only zeros.
@@ -145,7 +147,7 @@ Names = tuple[str, ...]
 
 
 def as_indices(
-    labels: npt.NDArray[Any], shape: tuple[int, ...], names: Names | None, where: str
+    labels: NumPyArray, shape: tuple[int, ...], names: Names | None, where: str
 ) -> npt.NDArray[np.int64]:
     """Return labels as column indices; text is looked up in the class names.
 
@@ -187,7 +189,9 @@ def as_indices(
     return _look_up_integers(labels, integers, where)
 
 
-def names_to_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Name] | None) -> Any:
+def names_to_indices(
+    labels: ArrayLike, shape: tuple[int, ...], names: Sequence[Name] | None
+) -> Any:
     """Return labels that are class names as column indices; others, and None, unchanged.
 
     Numeric labels are looked up if the names are integers other than 0..K-1 in order.  If the
@@ -209,7 +213,7 @@ def names_to_indices(labels: Any, shape: tuple[int, ...], names: Sequence[Name] 
     return labels if integers is None else _look_up_integers(array, integers, "labels")
 
 
-def _text_or_numbers(labels: Any) -> npt.NDArray[Any]:
+def _text_or_numbers(labels: ArrayLike) -> NumPyArray:
     """Return labels as an array; unlike with `to_numpy`, text of digits stays text."""
     array = to_numpy(labels, "labels")
     raw = np.asarray(labels) if hasattr(labels, "to_numpy") else array
@@ -217,7 +221,7 @@ def _text_or_numbers(labels: Any) -> npt.NDArray[Any]:
     return raw if is_text else array
 
 
-def _look_up_text(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDArray[np.int64]:
+def _look_up_text(labels: NumPyArray, names: Names, where: str) -> npt.NDArray[np.int64]:
     """Return the column of each label, compared as text."""
     columns = {name: index for index, name in enumerate(names)}
     if len(columns) < len(names):
@@ -241,9 +245,7 @@ def _look_up_text(labels: npt.NDArray[Any], names: Names, where: str) -> npt.NDA
     return indices
 
 
-def _look_up_integers(
-    labels: npt.NDArray[Any], names: list[int], where: str
-) -> npt.NDArray[np.int64]:
+def _look_up_integers(labels: NumPyArray, names: list[int], where: str) -> npt.NDArray[np.int64]:
     """Return the column of each label, compared as numbers."""
     columns = {name: index for index, name in enumerate(names)}
     values, inverse = np.unique(labels, return_inverse=True)
@@ -265,7 +267,7 @@ def _look_up_integers(
     return indices
 
 
-def _check_indices(labels: npt.NDArray[Any], classes: int, where: str) -> npt.NDArray[np.int64]:
+def _check_indices(labels: NumPyArray, classes: int, where: str) -> npt.NDArray[np.int64]:
     # NaN fails every comparison, so test what is valid and negate.
     valid = (labels >= 0) & (labels < classes) & (labels == np.floor(labels))
     invalid = np.flatnonzero(~valid)

@@ -25,15 +25,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import refuse_masked, to_numpy
+from cordcal._numeric.types import ArrayLike, Classes, DType, Floats
 
-View = npt.NDArray[Any]
+View = Floats
 
 
-def check_axis(axis: Any, dimensions: int, name: str) -> int:
+def check_axis(axis: object, dimensions: int, name: str) -> int:
     """Return the axis of the classes as a non-negative number."""
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
         raise InputError(
@@ -48,7 +48,7 @@ def check_axis(axis: Any, dimensions: int, name: str) -> int:
     return int(axis) % dimensions
 
 
-def is_dense(axis: Any, *matrices: Any) -> bool:
+def is_dense(axis: object, *matrices: ArrayLike) -> bool:
     """Whether the arrays need `row_views`; those of shape (n, K) with classes last do not."""
     if axis is None:
         return False
@@ -57,7 +57,7 @@ def is_dense(axis: Any, *matrices: Any) -> bool:
 
 
 def row_views(
-    axis: int, matrices: Sequence[Any], vectors: Sequence[Any] = ()
+    axis: int, matrices: Sequence[ArrayLike], vectors: Sequence[ArrayLike | None] = ()
 ) -> Iterator[tuple[int, list[View], list[Any]]]:
     """Yield (first row, (rows, K) views of the matrices, slices of the vectors).
 
@@ -96,7 +96,7 @@ def row_views(
 
 
 def flatten_rows(
-    axis: int | None, matrices: Sequence[Any], vectors: Sequence[Any] = ()
+    axis: int | None, matrices: Sequence[ArrayLike], vectors: Sequence[ArrayLike | None] = ()
 ) -> tuple[list[Any], list[Any]]:
     """Return dense arrays as (rows, K) matrices, and labels or weights as vectors.
 
@@ -129,7 +129,7 @@ def _is_viewable(array: View, depth: int) -> bool:
     return True
 
 
-def _check_shape(vector: Any, shape: tuple[int, ...]) -> View:
+def _check_shape(vector: ArrayLike, shape: tuple[int, ...]) -> View:
     array = to_numpy(vector)
     if array.shape != shape:
         raise InputError(
@@ -143,9 +143,9 @@ def _check_shape(vector: Any, shape: tuple[int, ...]) -> View:
 def labelled_blocks(
     axis: int | None,
     ignore_index: int | None,
-    matrices: Sequence[Any],
-    labels: Any,
-    sample_weight: Any,
+    matrices: Sequence[ArrayLike],
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None,
 ) -> Iterator[tuple[Sequence[int], list[Any], Any, Any]]:
     """Yield blocks of (row numbers, matrices, labels, weights), without ignored rows.
 
@@ -169,7 +169,11 @@ def labelled_blocks(
 
 
 def _without_ignored(
-    first: int, matrices: list[Any], labels: Any, weight: Any, ignore_index: int | None
+    first: int,
+    matrices: list[Any],
+    labels: ArrayLike,
+    weight: ArrayLike | None,
+    ignore_index: int | None,
 ) -> Iterator[tuple[Sequence[int], list[Any], Any, Any]]:
     """Yield the rows of a block whose label is not ``ignore_index``, if there are any."""
     if ignore_index is None:
@@ -188,7 +192,7 @@ def _without_ignored(
         yield (rows + first).tolist(), matrices, truth[rows], weights
 
 
-def _take_rows(matrix: Any, rows: npt.NDArray[np.intp]) -> Any:
+def _take_rows(matrix: ArrayLike, rows: Classes) -> ArrayLike:
     """Return some rows; those of a data frame stay a frame, for the names of its columns."""
     return matrix.take(rows) if hasattr(matrix, "columns") else to_numpy(matrix)[rows]
 
@@ -196,10 +200,10 @@ def _take_rows(matrix: Any, rows: npt.NDArray[np.intp]) -> Any:
 def rows_to_fit(
     axis: int | None,
     ignore_index: int | None,
-    scores: Any,
-    labels: Any,
-    sample_weight: Any,
-    features: Any,
+    scores: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None,
+    features: ArrayLike | None,
 ) -> tuple[Any, Any, Any, Any]:
     """Return scores, labels, weights and features as rows, without ignored ones.
 
@@ -231,33 +235,50 @@ class LazyHandler(Protocol):
     """Operations on the lazy collections of a framework; each returns what its caller returns."""
 
     def construct(
-        self, repair: Any, original: Any, direct: Any, decision: Any, sample_weight: Any
+        self,
+        repair: Any,
+        original: ArrayLike,
+        direct: ArrayLike,
+        decision: ArrayLike | None,
+        sample_weight: ArrayLike | None,
     ) -> Any:
         """Fit the shared scalar without moving rows between workers; see `CORD.fit`."""
 
     def described(self, describe: Any, **columns: Any) -> tuple[int, list[Any]]:
         """Return the number of classes, and the result of ``describe`` per block of rows."""
 
-    def transform(self, repair: Any, original: Any, direct: Any, decision: Any, dtype: Any) -> Any:
+    def transform(
+        self,
+        repair: Any,
+        original: ArrayLike,
+        direct: ArrayLike,
+        decision: ArrayLike | None,
+        dtype: DType,
+    ) -> Any:
         """Repair lazily; see `CORD.transform`."""
 
-    def apply(self, function: Any, scores: Any, dtype: Any, *, shape: str = "ij") -> Any:
+    def apply(self, function: Any, scores: ArrayLike, dtype: DType, *, shape: str = "ij") -> Any:
         """Apply a function to every block of scores, lazily; see `PreservingCalibrator`."""
 
     def update_stream(
-        self, stream: Any, reports: Any, labels: Any, sample_weight: Any, ignore_index: Any
+        self,
+        stream: Any,
+        reports: ArrayLike,
+        labels: ArrayLike,
+        sample_weight: ArrayLike | None,
+        ignore_index: Any,
     ) -> Any:
         """Return the stream of a metric after all blocks of rows."""
 
     def audited(
         self,
         cord: Any,
-        original: Any,
-        direct: Any,
-        labels: Any,
+        original: ArrayLike,
+        direct: ArrayLike,
+        labels: ArrayLike,
         *,
-        decision: Any,
-        sample_weight: Any,
+        decision: ArrayLike | None,
+        sample_weight: ArrayLike | None,
     ) -> Any:
         """Return the stream of an audit after all blocks of rows."""
 
@@ -270,7 +291,7 @@ def register_lazy(framework: str, handler: LazyHandler) -> None:
     _HANDLERS[framework] = handler
 
 
-def lazy_handler(*values: Any) -> LazyHandler | None:
+def lazy_handler(*values: ArrayLike) -> LazyHandler | None:
     """Return the handler of the first lazy collection among the values, or None.
 
     Examples

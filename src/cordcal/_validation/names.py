@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cordcal._errors import InputError
+from cordcal._numeric.types import ArrayLike
 
 # A class name as users write it: text, or a number; tables show it as text.
 Name = Any
@@ -94,7 +95,7 @@ def check_same_columns(
     )
 
 
-def in_column_order(values: Any, where: str, expected: list[str] | None, source: str) -> Any:
+def in_column_order(values: ArrayLike, where: str, expected: list[str] | None, source: str) -> Any:
     """Return a data frame with its columns in the expected order; other values unchanged.
 
     Parameters

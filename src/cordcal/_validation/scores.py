@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,20 @@ from cordcal._numeric.arrays import (
     to_numpy,
 )
 from cordcal._numeric.expressions import in_domain
-from cordcal._numeric.types import Array, Classes, Decisions, Domain, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import (
+    Array,
+    ArrayLike,
+    Classes,
+    Decisions,
+    Domain,
+    DType,
+    Floats,
+    Kind,
+    Labels,
+    Matrix,
+    NumPyDType,
+    Vector,
+)
 from cordcal._validation.warn import warn
 
 DROP = "drop or fix such rows before calling"
@@ -33,7 +45,7 @@ _FLOAT_DTYPES = frozenset(map(np.dtype, ("float64", "float32", "float16")))
 _SUM_TOLERANCE = 1e-3 + 2.0**-20
 
 
-def as_matrix(values: Any, name: str, *, allow_row: bool = False) -> Array:
+def as_matrix(values: ArrayLike, name: str, *, allow_row: bool = False) -> Array:
     """Return ``values`` as a floating-point (n, K) array; arrays are not copied.
 
     Parameters
@@ -63,7 +75,7 @@ def as_matrix(values: Any, name: str, *, allow_row: bool = False) -> Array:
     return array
 
 
-def _to_floats(values: Any, name: str) -> Array:
+def _to_floats(values: ArrayLike, name: str) -> Array:
     """Return an array of a supported dtype, in the library of the values."""
     array = _numpy_matrix(values, name) if namespace(values) is np else values
     if dtype_name(array.dtype) not in UNIT_ROUNDOFF:
@@ -73,7 +85,7 @@ def _to_floats(values: Any, name: str) -> Array:
     return array
 
 
-def _numpy_matrix(values: Any, name: str) -> Array:
+def _numpy_matrix(values: ArrayLike, name: str) -> Array:
     array = to_numpy(values, name)
     if array.dtype.kind == "b":
         raise InputError(
@@ -85,7 +97,7 @@ def _numpy_matrix(values: Any, name: str) -> Array:
     return array
 
 
-def _round_to_float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _round_to_float64(array: Floats) -> npt.NDArray[np.float64]:
     """Round to float64 with the same argmax, also where rounding ties the largest entries."""
     rounded = array.astype(np.float64)
     if array.ndim == 2 and array.size:
@@ -105,13 +117,13 @@ def check_same_shape(first: Array, first_name: str, second: Array, second_name: 
         )
 
 
-def sum_tolerance(dtype: Any) -> float:
+def sum_tolerance(dtype: DType) -> float:
     """Return the deviation from one up to which a row sum is accepted (and normalised)."""
     # 8u is the error of a half-precision softmax.
     return max(_SUM_TOLERANCE, 8.0 * UNIT_ROUNDOFF[dtype_name(dtype)])
 
 
-def sum_warning_level(dtype: Any, classes: int) -> float:
+def sum_warning_level(dtype: DType, classes: int) -> float:
     """Return the deviation of a row sum from one that rounding cannot explain."""
     # K roundings of random sign add up to about u·√K; 32 allows for the softmax's own error.
     # float64 probabilities are often widened from float32, or come from exp of large
@@ -120,7 +132,7 @@ def sum_warning_level(dtype: Any, classes: int) -> float:
     return 32.0 * unit * float(np.sqrt(classes))
 
 
-def check_probabilities(probabilities: Array, sums: Array, name: str, dtype: Any) -> float:
+def check_probabilities(probabilities: Array, sums: Array, name: str, dtype: DType) -> float:
     """Refuse rows that are not distributions; return the largest deviation of a row sum from one.
 
     Parameters
@@ -141,7 +153,7 @@ def check_probabilities(probabilities: Array, sums: Array, name: str, dtype: Any
     return deviation
 
 
-def are_distributions(smallest: Array, deviation: float, dtype: Any) -> bool:
+def are_distributions(smallest: Array, deviation: float, dtype: DType) -> bool:
     """Whether all rows are distributions.
 
     ``smallest`` is their smallest entry, ``deviation`` the largest distance of a row sum from
@@ -151,7 +163,7 @@ def are_distributions(smallest: Array, deviation: float, dtype: Any) -> bool:
 
 
 def probability_errors(
-    probabilities: Array, sums: Array, name: str, dtype: Any
+    probabilities: Array, sums: Array, name: str, dtype: DType
 ) -> list[InputError]:
     """Return one error per reason why rows are not distributions, each with all its rows.
 
@@ -194,7 +206,7 @@ def nan_error(matrix: Array, name: str) -> InputError | None:
     return row_error(to_numpy(xp.any(xp.isnan(matrix), axis=1)), name, "contains NaN", DROP)
 
 
-def warn_about_sums(deviation: float, name: str, dtype: Any, classes: int) -> None:
+def warn_about_sums(deviation: float, name: str, dtype: DType, classes: int) -> None:
     """Warn if row sums deviate from one by more than rounding explains."""
     if deviation > sum_warning_level(dtype, classes):
         warn(
@@ -240,13 +252,13 @@ def rescale_large_weights(weight: Vector) -> Vector:
     return weight if bounded == largest else weight / largest * bounded
 
 
-def check_kind(kind: Any) -> None:
+def check_kind(kind: object) -> None:
     """Raise unless the kind is "logits" or "probabilities"."""
     if kind not in ("logits", "probabilities"):
         raise InputError("input", f"is {kind!r}", 'write input="logits" or input="probabilities"')
 
 
-def as_scores(scores: Any, classes: int | None = None) -> npt.NDArray[Any]:
+def as_scores(scores: ArrayLike, classes: int | None = None) -> Floats:
     """Return the scores as a floating-point (n, K) NumPy array, without changing their dtype.
 
     ``classes`` is the number of columns seen in fit; another number of columns is refused.
@@ -261,7 +273,7 @@ def as_scores(scores: Any, classes: int | None = None) -> npt.NDArray[Any]:
     return array
 
 
-def check_labels_unmasked(scores: npt.NDArray[Any], labels: Labels, kind: Kind) -> None:
+def check_labels_unmasked(scores: Floats, labels: Labels, kind: Kind) -> None:
     """Refuse a label whose class is masked in its row: every calibrator has infinite loss there."""
     if kind == "logits":
         raise_first(
@@ -278,7 +290,7 @@ def check_labels_unmasked(scores: npt.NDArray[Any], labels: Labels, kind: Kind) 
 
 
 def read_scores(
-    scores: npt.NDArray[Any],
+    scores: Floats,
     kind: Kind,
     domain: Domain,
     *,
@@ -313,19 +325,19 @@ def read_scores(
     return out
 
 
-def original_probabilities(scores: npt.NDArray[Any], kind: Kind) -> Matrix:
+def original_probabilities(scores: Floats, kind: Kind) -> Matrix:
     """Return p⁰, the classifier's own probabilities, in float64."""
     return read_scores(scores, kind, "probabilities", masked=True, owner="PreservingCalibrator")
 
 
-def check_scores(scores: npt.NDArray[Any], kind: Kind) -> None:
+def check_scores(scores: Floats, kind: Kind) -> None:
     """Validate like `original_probabilities`, without returning anything."""
     for _ in _checked_blocks(scores, kind, masked=True, owner="PreservingCalibrator"):
         pass
 
 
 def _checked_blocks(
-    scores: npt.NDArray[Any],
+    scores: Floats,
     kind: Kind,
     out: Matrix | None = None,
     *,
@@ -371,10 +383,10 @@ def _row_sums(block: Matrix) -> Matrix:
 
 
 def _is_valid(
-    low: npt.NDArray[Any],
-    high: npt.NDArray[Any],
+    low: Floats,
+    high: Floats,
     total: Matrix | None,
-    dtype: np.dtype[Any],
+    dtype: NumPyDType,
     *,
     masked: bool,
 ) -> bool:
@@ -387,7 +399,7 @@ def _is_valid(
 
 
 def score_errors(
-    scores: npt.NDArray[Any],
+    scores: Floats,
     kind: Kind,
     *,
     masked: bool = True,
@@ -412,7 +424,7 @@ def score_errors(
 
 
 def _block_errors(
-    block: npt.NDArray[Any], kind: Kind, masked: bool, owner: str
+    block: Floats, kind: Kind, masked: bool, owner: str
 ) -> Iterator[InputError | None]:
     low, high = block.min(axis=1), block.max(axis=1)
     usable = np.isfinite(high)
@@ -465,7 +477,7 @@ def masked_class_error(flags: npt.NDArray[np.bool_], owner: str) -> InputError |
     )
 
 
-def _look_like_probabilities(block: npt.NDArray[Any], *, strict: bool) -> bool:
+def _look_like_probabilities(block: Floats, *, strict: bool) -> bool:
     """Whether every row is a probability vector, which rows of logits are only by chance.
 
     With ``strict`` one-hot rows and rows with rounded sums count as well.
@@ -497,13 +509,13 @@ class CheckedScores:
         The argmax of ``raw``, the smallest index on ties.
     """
 
-    raw: npt.NDArray[Any]
+    raw: Floats
     kind: Kind
     probabilities: Matrix
     decision: Decisions
 
     @classmethod
-    def from_scores(cls, scores: Any, kind: Kind, *, fitting: bool = False) -> CheckedScores:
+    def from_scores(cls, scores: ArrayLike, kind: Kind, *, fitting: bool = False) -> CheckedScores:
         """Validate scores of a known kind; see `read_scores` for ``fitting``."""
         raw = as_scores(scores)
         probabilities = read_scores(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.exact import ordinary_weights, weight_unit
-from cordcal._numeric.types import Classes, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Matrix, Vector
 from cordcal._validation.layouts import align_rows
 from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
@@ -226,11 +226,11 @@ def clopper_pearson(
 
 @fill_docstring
 def ece(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
     bins: int = BINS,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:
@@ -266,11 +266,11 @@ def ece(
 
 @fill_docstring
 def reliability(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
     bins: int = BINS,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> Reliability:
@@ -328,12 +328,12 @@ ECE = Metric(
 
 
 def class_reliability(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     index: int | str,
     *,
     bins: int = BINS,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Reliability:
     """Return the bins of a reliability diagram of one class.
 
@@ -431,7 +431,7 @@ class ClasswiseECEStream(WeightedSums, BlockStream):
         # holds the sum over all bins until `by_class` subtracts the others.
         self._by_class: npt.NDArray[np.float64] | None = None
 
-    def visit(self, block: npt.NDArray[Any], wide: Matrix, labels: Classes, weight: Vector) -> None:
+    def visit(self, block: Floats, wide: Matrix, labels: Classes, weight: Vector) -> None:
         """Add a checked block, in its own dtype and in float64."""
         classes = block.shape[1]
         weight = self._in_unit(weight, len(weight))
@@ -487,11 +487,11 @@ class ClasswiseECEStream(WeightedSums, BlockStream):
 
 @fill_docstring
 def classwise_ece(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
     bins: int = BINS,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:

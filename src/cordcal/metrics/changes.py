@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError, raise_first, renumber_rows
 from cordcal._numeric import arrays
 from cordcal._numeric.exact import ExactSum, total_weight
-from cordcal._numeric.types import Classes, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Vector
 from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order, label_names
@@ -77,7 +77,12 @@ class DecisionChangesStream:
         self._kinds: list[tuple[int, ExactSum]] | None = [(0, ExactSum())] * 3
 
     def update(
-        self, original: Any, evaluated: Any, labels: Any = None, *, sample_weight: Any = None
+        self,
+        original: ArrayLike,
+        evaluated: ArrayLike,
+        labels: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Add a block of rows; the arguments are those of `decision_changes`.
 
@@ -177,7 +182,7 @@ def _add_counts(
     return [(n + m, a + b) for (n, a), (m, b) in zip(first, second, strict=True)]
 
 
-def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
+def read_decisions(values: ArrayLike, name: str) -> tuple[Classes, int | None]:
     """Return predictions and the number of classes, from class indices or from scores.
 
     The prediction of scores, probabilities or logits, is their argmax, the smallest index on
@@ -205,7 +210,7 @@ def read_decisions(values: Any, name: str) -> tuple[Classes, int | None]:
     return prediction, scores.classes
 
 
-def _read_both(original: Any, evaluated: Any) -> tuple[Classes, Classes, int | None]:
+def _read_both(original: ArrayLike, evaluated: ArrayLike) -> tuple[Classes, Classes, int | None]:
     """Return the predictions of both sides and the number of classes, if known."""
     before, classes = read_decisions(original, "original")
     after, other_classes = read_decisions(evaluated, "evaluated")
@@ -222,17 +227,17 @@ def _read_both(original: Any, evaluated: Any) -> tuple[Classes, Classes, int | N
     return before, after, classes
 
 
-def _check_weights(sample_weight: Any, rows: int) -> Vector | None:
+def _check_weights(sample_weight: ArrayLike | None, rows: int) -> Vector | None:
     return None if sample_weight is None else check_weights(sample_weight, rows, some=False)
 
 
 @fill_docstring
 def decision_changes(
-    original: Any,
-    evaluated: Any,
-    labels: Any = None,
+    original: ArrayLike,
+    evaluated: ArrayLike,
+    labels: ArrayLike | None = None,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> DecisionChanges:
@@ -272,7 +277,11 @@ def decision_changes(
 
 @fill_docstring
 def tpcr(
-    original: Any, evaluated: Any, *, sample_weight: Any = None, axis: int | None = None
+    original: ArrayLike,
+    evaluated: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    axis: int | None = None,
 ) -> float:
     """Return the share of predictions changed (top-1 prediction change rate, TPCR).
 
@@ -342,7 +351,7 @@ class Flows:
         return f"Flows({int(self.count.sum()):,} of {self.n:,} rows, {len(self.count):,} moves)"
 
 
-def decision_flows(original: Any, report: Any) -> Flows:
+def decision_flows(original: ArrayLike, report: ArrayLike) -> Flows:
     """Count the rows whose prediction changes, by original and new class.
 
     Parameters
@@ -423,7 +432,9 @@ class TopkChangesStream:
         # Of rows whose set changed, and whose order changed.
         self._changed = [(0, ExactSum())] * 2
 
-    def update(self, original: Any, evaluated: Any, *, sample_weight: Any = None) -> Self:
+    def update(
+        self, original: ArrayLike, evaluated: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Add a block of rows; the arguments are those of `topk_changes`.
 
         Parameters
@@ -488,7 +499,7 @@ class TopkChangesStream:
         )
 
 
-def _top_classes(scores: npt.NDArray[Any], k: int, name: str, first_row: int) -> Classes:
+def _top_classes(scores: Floats, k: int, name: str, first_row: int) -> Classes:
     """Return the k best classes per row, best first, the smallest index on ties."""
     rows, classes = scores.shape
     # NaN sorts last, so it is among the best.
@@ -510,7 +521,12 @@ def _top_classes(scores: npt.NDArray[Any], k: int, name: str, first_row: int) ->
 
 @fill_docstring
 def topk_changes(
-    original: Any, evaluated: Any, k: int, *, sample_weight: Any = None, axis: int | None = None
+    original: ArrayLike,
+    evaluated: ArrayLike,
+    k: int,
+    *,
+    sample_weight: ArrayLike | None = None,
+    axis: int | None = None,
 ) -> TopkChanges:
     """Count the rows whose top k classes change, as a set and in their order.
 
@@ -549,7 +565,12 @@ class MeanRetentionStream:
         self._direct, self._repaired = WeightedMean(), WeightedMean()
 
     def update(
-        self, original: Any, direct: Any, repaired: Any, *, sample_weight: Any = None
+        self,
+        original: ArrayLike,
+        direct: ArrayLike,
+        repaired: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Add a block of rows; the arguments are those of `mean_retention`.
 
@@ -595,7 +616,12 @@ class MeanRetentionStream:
 
 @fill_docstring
 def mean_retention(
-    original: Any, direct: Any, repaired: Any, *, sample_weight: Any = None, axis: int | None = None
+    original: ArrayLike,
+    direct: ArrayLike,
+    repaired: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    axis: int | None = None,
 ) -> float:
     """Return how much the repair changes the mean probability of the predicted classes.
 

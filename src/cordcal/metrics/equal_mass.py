@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._numeric.exact import scale_to_safe_exponent
-from cordcal._numeric.types import Classes, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
 from cordcal.metrics.binned import BINS, check_bins
 from cordcal.metrics.record import Metric, Resampler, fill_docstring
 from cordcal.metrics.rows import LabelledRows
@@ -187,11 +187,11 @@ class EqualMassECEStream(WeightedSums, RowStream):
 
 @fill_docstring
 def ece_equal_mass(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
     bins: int = BINS,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:

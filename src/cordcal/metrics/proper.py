@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cordcal._numeric.types import Vector
+from cordcal._numeric.types import ArrayLike, Vector
 from cordcal.metrics.record import Metric, fill_docstring
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import MeanStream, update_stream
@@ -46,10 +44,10 @@ class BrierStream(MeanStream):
 
 @fill_docstring
 def accuracy(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:
@@ -81,10 +79,10 @@ def accuracy(
 
 @fill_docstring
 def nll(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:
@@ -114,10 +112,10 @@ def nll(
 
 @fill_docstring
 def brier(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cordcal._numeric.types import Vector
+from cordcal._numeric.types import ArrayLike, Vector
 from cordcal.metrics.record import fill_docstring
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import RowCollector, update_stream
@@ -126,10 +126,10 @@ def aurc_influence(rows: LabelledRows) -> Vector:
 
 @fill_docstring
 def risk_coverage(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> RiskCoverage:

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, merge_errors, raise_first
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Classes, Labels, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Flags, Floats, Labels, Matrix, Vector
 from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
 from cordcal._validation.names import Name, label_names
 from cordcal._validation.scores import are_distributions, as_matrix, probability_errors
 
 # Called per checked block with the block as passed, its entries in float64, labels and weights.
-BlockVisitor = Callable[[npt.NDArray[Any], Matrix, Classes, Vector], None]
+BlockVisitor = Callable[[Floats, Matrix, Classes, Vector], None]
 
 # 4 MB of float64 per block: fits the last-level cache, with enough rows to make calls cheap.
 _BLOCK_ENTRIES = 2**19
@@ -53,7 +52,7 @@ class LabelledRows:
     def __len__(self) -> int:
         return int(self.labels.shape[0])
 
-    def take(self, index: npt.NDArray[Any]) -> LabelledRows:
+    def take(self, index: Classes | Flags) -> LabelledRows:
         """Return some of the rows, by their numbers or by a mask."""
         return LabelledRows(
             self.confidence[index],
@@ -85,13 +84,13 @@ class ProbabilityMatrix:
     are the columns of a data frame: labels may be among them.
     """
 
-    values: npt.NDArray[Any]
+    values: Floats
     name: str
     input_dtype: str
     class_names: list[Name] | None = None
 
     @classmethod
-    def from_array(cls, values: Any, name: str) -> ProbabilityMatrix:
+    def from_array(cls, values: ArrayLike, name: str) -> ProbabilityMatrix:
         """Convert an array of any library; its entries are checked as the blocks are read."""
         matrix = as_matrix(values, name)
         input_dtype = arrays.dtype_name(matrix.dtype)
@@ -110,7 +109,9 @@ class ProbabilityMatrix:
         """The number of classes."""
         return int(self.values.shape[1])
 
-    def check_labels(self, labels: Any, sample_weight: Any) -> tuple[Labels, Vector | None]:
+    def check_labels(
+        self, labels: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Labels, Vector | None]:
         """Check the labels, and the weights if there are any, against the shape."""
         indices = names_to_indices(labels, self.values.shape, self.class_names)
         checked = check_decisions(indices, self.rows, self.classes, "labels")
@@ -128,14 +129,14 @@ class ProbabilityMatrix:
             raise InputError("index", f"is {index!r}", f"pass 0..{self.classes - 1}{known}")
         return int(index)
 
-    def blocks(self) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yield the rows in blocks that fit the cache."""
         size = max(1, _BLOCK_ENTRIES // self.classes)
         for start in range(0, self.rows, size):
             block = slice(start, min(start + size, self.rows))
             yield block, self.values[block]
 
-    def checked_blocks(self) -> Iterator[tuple[slice, npt.NDArray[Any], Matrix]]:
+    def checked_blocks(self) -> Iterator[tuple[slice, Floats, Matrix]]:
         """Yield the blocks, checked as probabilities, as they are and in float64.
 
         Both arrays are read-only by convention and valid until the next block.
@@ -144,7 +145,7 @@ class ProbabilityMatrix:
         buffer = np.empty((0, self.classes))
         for at, block in self.blocks():
             if block.dtype == np.float64:
-                wide = block
+                wide = np.asarray(block, dtype=np.float64)
             else:
                 if len(buffer) < len(block):
                     buffer = np.empty(block.shape)
@@ -157,7 +158,7 @@ class ProbabilityMatrix:
                 raise_first(*self._errors())
             yield at, block, wide
 
-    def _surely_distributions(self, block: npt.NDArray[Any]) -> bool:
+    def _surely_distributions(self, block: Floats) -> bool:
         """Whether sums in float32, which take half the time, suffice to accept a block."""
         if block.dtype != np.float32:
             return False

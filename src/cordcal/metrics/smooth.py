@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import row_blocks
-from cordcal._numeric.types import Classes, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
 from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import (
@@ -303,11 +303,11 @@ class SmoothECEStream(WeightedSums, RowStream):
 
 @fill_docstring
 def smooth_ece(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
     normalization: Normalization = "count",
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> float:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
@@ -26,7 +25,7 @@ from cordcal._numeric.exact import (
     weight_unit,
     weighted,
 )
-from cordcal._numeric.types import Classes, Labels, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Labels, Matrix, Vector
 from cordcal._validation import layouts
 from cordcal._validation.labels import zero_weight_error
 from cordcal._validation.layouts import align_rows
@@ -37,7 +36,9 @@ from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 class Stream(ABC):
     """A metric in progress: add blocks of rows, merge streams, read the result."""
 
-    def update(self, probabilities: Any, labels: Any, *, sample_weight: Any = None) -> Self:
+    def update(
+        self, probabilities: ArrayLike, labels: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Add a block of rows.
 
         Parameters
@@ -100,7 +101,7 @@ class BlockStream(Stream):
         probabilities.reduce(labels, weight, visit=self.visit)
 
     @abstractmethod
-    def visit(self, block: npt.NDArray[Any], wide: Matrix, labels: Classes, weight: Vector) -> None:
+    def visit(self, block: Floats, wide: Matrix, labels: Classes, weight: Vector) -> None:
         """Add a checked block, in its own dtype and in float64."""
 
 
@@ -268,8 +269,8 @@ _ARGUMENT_NAMES = {
 def update_stream(
     stream: AnyStream,
     scores: Sequence[Any],
-    labels: Any = None,
-    sample_weight: Any = None,
+    labels: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> AnyStream:

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy.typing as npt
-
-from cordcal._numeric.types import Classes, Labels, Matrix, Vector
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Labels, Matrix, Vector
 from cordcal.metrics.binned import (
     CLASSWISE_ECE,
     ClassBins,
@@ -85,9 +83,7 @@ class MetricsStream(Stream):
         """Add a block of rows whose labels and weights are already checked."""
         self._rows.add(probabilities.reduce(labels, weight, visit=self._visit))
 
-    def _visit(
-        self, block: npt.NDArray[Any], wide: Matrix, labels: Classes, weight: Vector
-    ) -> None:
+    def _visit(self, block: Floats, wide: Matrix, labels: Classes, weight: Vector) -> None:
         for stream in self._block_streams.values():
             stream.visit(block, wide, labels, weight)
 
@@ -123,10 +119,10 @@ def measure_probabilities(
 
 @fill_docstring
 def measure_all(
-    probabilities: Any,
-    labels: Any,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     axis: int | None = None,
     ignore_index: int | None = None,
 ) -> MetricValues:

@@ -13,16 +13,15 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Protocol
 
 import array_api_compat
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum
-from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._numeric.types import Array, Decisions, DType, Floats, Vector
 from cordcal._validation.scores import check_probabilities, sum_warning_level, warn_about_pair
 from cordcal._validation.warn import warn
 from cordcal.repair import kernels, numpy_engine, ranking, rule
@@ -49,7 +48,7 @@ RANKED_WORK = 8
 PROBE_WORK = 10
 
 
-def row_work(direct: npt.NDArray[Any], *, ranked: bool = False) -> int:
+def row_work(direct: Floats, *, ranked: bool = False) -> int:
     """Return the work of one pass over all rows."""
     work = direct.size + ROW_WORK * len(direct)
     return RANKED_WORK * work if ranked else work
@@ -65,8 +64,8 @@ class Engine(Protocol):
 
     def describe(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions | None,
         weight: Vector | None,
         threads: int,
@@ -96,22 +95,22 @@ class Engine(Protocol):
 
     def repair(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions | None,
         eta: float,
-        out: npt.NDArray[Any],
+        out: Floats,
         threads: int,
     ) -> None:
         """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
 
     def repair_ranked(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions | None,
         etas: Vector,
-        out: npt.NDArray[Any],
+        out: Floats,
         threads: int,
     ) -> None:
         """Write the rows repaired by the nested rule to ``out``."""
@@ -134,7 +133,7 @@ class _WorkDone:
 _work_done = _WorkDone()
 
 
-def engine_for(job: Job, work: int, *arrays: npt.NDArray[Any]) -> Engine:
+def engine_for(job: Job, work: int, *arrays: Floats) -> Engine:
     """Return the engine for this much work on these arrays (both inputs, then the output).
 
     Kernels that this process has loaded are used.  Other kernels are loaded or compiled once its
@@ -257,7 +256,7 @@ def numpy_state(state: RowState) -> RowState:
 
 
 def repair_foreign(
-    original: Array, direct: Array, decision: Decisions | None, eta: float, dtype: Any
+    original: Array, direct: Array, decision: Decisions | None, eta: float, dtype: DType
 ) -> Array:
     """Return the repaired rows in ``dtype``, the decision strictly the largest entry."""
     xp = arrays.namespace(direct)
@@ -279,7 +278,7 @@ def rank_foreign(
 
 
 def repair_ranked_foreign(
-    original: Array, direct: Array, decision: Decisions | None, etas: list[float], dtype: Any
+    original: Array, direct: Array, decision: Decisions | None, etas: list[float], dtype: DType
 ) -> Array:
     """Return the rows repaired by the nested rule in ``dtype``, the first ranks in order."""
     xp = arrays.namespace(direct)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import lane_sum, row_blocks
-from cordcal._numeric.types import Array, Decisions, Vector
+from cordcal._numeric.types import Array, ArrayLike, Arrays, Decisions, DType, Floats, Meta, Vector
 from cordcal._validation import layouts
 from cordcal._validation.labels import check_decisions, check_weights
 from cordcal._validation.layouts import align_rows
@@ -86,12 +86,12 @@ class Lift(FittedRepair):
 
     def fit(
         self,
-        original: Any,
-        direct: Any,
-        labels: Any,
+        original: ArrayLike,
+        direct: ArrayLike,
+        labels: ArrayLike,
         *,
-        decision: Any = None,
-        sample_weight: Any = None,
+        decision: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         axis: int | None = None,
     ) -> Self:
         """Learn the three parameters on calibration rows.
@@ -159,8 +159,8 @@ class Lift(FittedRepair):
 
     def _fit(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         labels: Decisions,
         decision: Decisions,
         weight: Vector | None,
@@ -221,10 +221,10 @@ class Lift(FittedRepair):
 
     def _repair_rows(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions | None,
-        out: npt.NDArray[Any],
+        out: Floats,
     ) -> None:
         for block in numpy_engine.described_blocks(original, direct, decision):
             state, target = block.state, out[block.rows]
@@ -240,13 +240,15 @@ class Lift(FittedRepair):
                 numpy_engine.write_rows(block, inside, inside_rest, target)
 
     def _repair_foreign(
-        self, original: Any, direct: Any, decision: Decisions | None, dtype: Any
+        self, original: ArrayLike, direct: ArrayLike, decision: Decisions | None, dtype: DType
     ) -> Any:
         state, part, wide = dispatch.describe_foreign(original, direct, decision)
         mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
         return lift_rule.keep_decision(wide, state, part, mass, rest, dtype, self.mode)
 
-    def _explain(self, original: Any, direct: Any, decision: Decisions | None) -> Explanation:
+    def _explain(
+        self, original: ArrayLike, direct: ArrayLike, decision: Decisions | None
+    ) -> Explanation:
         states = list(dispatch.row_states(original, direct, decision))
         column = {
             field.name: np.concatenate([getattr(state, field.name) for state in states])
@@ -267,13 +269,13 @@ class Lift(FittedRepair):
             np.where(low, -1, np.where(high, 1, 0)).astype(np.int8),
         )
 
-    def _state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    def _state(self) -> tuple[Arrays, Meta]:
         """Return the content of a model file: the three parameters and the construction."""
         check_fitted(self)
         return {"curve": np.array(self.curve_)}, {"construction": self.construction_.to_dict()}
 
     @classmethod
-    def _from_state(cls, tensors: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Self:
+    def _from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
         """Rebuild a fitted repair from the content of a model file."""
         lift = cls(meta["construction"]["mode"])
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
@@ -291,7 +293,7 @@ class Lift(FittedRepair):
         return f"Lift({mode + ', ' if mode else ''}{parameters})"
 
 
-def check_mode(mode: Any) -> None:
+def check_mode(mode: object) -> None:
     """Raise an error unless the mode is one of the two."""
     if mode not in ("raise", "cap"):
         raise InputError("mode", f"is {mode!r}", 'write mode="raise" or mode="cap"')
@@ -311,7 +313,12 @@ class _LabelledRows:
 
 
 def _described(
-    axis: int | None, original: Any, direct: Any, labels: Any, decision: Any, weight: Any
+    axis: int | None,
+    original: ArrayLike,
+    direct: ArrayLike,
+    labels: ArrayLike,
+    decision: ArrayLike | None,
+    weight: ArrayLike | None,
 ) -> Iterator[_LabelledRows]:
     """Check and describe the rows; dense arrays in several views."""
     if not layouts.is_dense(axis, original, direct):
@@ -325,14 +332,23 @@ def _described(
 
 
 def _described_block(
-    *, original: Any, direct: Any, labels: Any, decision: Any = None, sample_weight: Any = None
+    *,
+    original: ArrayLike,
+    direct: ArrayLike,
+    labels: ArrayLike,
+    decision: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> list[_LabelledRows]:
     """Check and describe one block of a lazy collection."""
     return list(_checked(original, direct, labels, decision, sample_weight))
 
 
 def _checked(
-    original: Any, direct: Any, labels: Any, decision: Any, weight: Any
+    original: ArrayLike,
+    direct: ArrayLike,
+    labels: ArrayLike,
+    decision: ArrayLike | None,
+    weight: ArrayLike | None,
 ) -> Iterator[_LabelledRows]:
     p, q = check_pair(original, direct)
     rows, classes = q.shape
@@ -375,7 +391,7 @@ def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:
 
 def _at_bounds(
     curve: Curve, mode: Mode, rows: _LabelledRows, classes: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+) -> tuple[Floats, Floats]:
     mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
     _, _, low, high = rule.clip_to_interval(mass, rest, _lower(mode, rows.lower, classes))
     return low, high
@@ -395,8 +411,13 @@ def decision_masses(direct: Vector, decision: Decisions) -> Masses:
 
 
 def lift_confidences(
-    confidence: Any, decision: Any, rest: Any, mode: Mode = "raise", *, dtype: Any = None
-) -> npt.NDArray[Any]:
+    confidence: ArrayLike,
+    decision: ArrayLike | None,
+    rest: ArrayLike,
+    mode: Mode = "raise",
+    *,
+    dtype: DType | None = None,
+) -> Floats:
     """Turn confidences in predictions into probabilities whose argmax is the prediction.
 
     This extends any scalar calibrator (of the largest probability, of "the prediction is
@@ -460,8 +481,8 @@ def lift_confidences(
 
 
 def _lift_block(
-    mass: Vector, decision: Decisions, rest: Vector, dtype: Any, mode: Mode
-) -> npt.NDArray[Any]:
+    mass: Vector, decision: Decisions, rest: Vector, dtype: DType, mode: Mode
+) -> Floats:
     """Lift some rows, as distributions with half of their mass on the decision."""
     chosen = rule.chosen_entries(rest, decision, xp=np)
     others = np.where(chosen, 0.0, rest)
@@ -476,7 +497,7 @@ def _lift_block(
     return np.asarray(lift_rule.keep_decision(half, state, part, mass, 1.0 - mass, dtype, mode))
 
 
-def _checked_confidence(confidence: Any, rows: int) -> Vector:
+def _checked_confidence(confidence: ArrayLike, rows: int) -> Vector:
     array = np.atleast_1d(arrays.to_numpy(confidence, "confidence")).astype(np.float64)
     if array.shape != (rows,):
         raise InputError(
@@ -497,7 +518,7 @@ def _checked_confidence(confidence: Any, rows: int) -> Vector:
     return array
 
 
-def _checked_rest(rest: npt.NDArray[Any], first: int) -> Vector:
+def _checked_rest(rest: Floats, first: int) -> Vector:
     bad = ~((rest >= 0.0) & np.isfinite(rest)).all(axis=1)
     if bad.any():
         raise InputError(
@@ -509,7 +530,7 @@ def _checked_rest(rest: npt.NDArray[Any], first: int) -> Vector:
     return rest.astype(np.float64)
 
 
-def _warn_if_infeasible(mass: Vector, classes: int, dtype: Any) -> None:
+def _warn_if_infeasible(mass: Vector, classes: int, dtype: DType) -> None:
     least = lift_rule.min_mass(classes, dtype)
     infeasible = int(np.count_nonzero(mass < least))
     if infeasible:

@@ -7,10 +7,10 @@ reaches s (``cap``).  ``mass`` and ``rest`` are s and 1 − s, carried separatel
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, namespace
-from cordcal._numeric.types import Array
+from cordcal._numeric.types import Array, DType, Namespace
 from cordcal.repair.rule import (
     RowState,
     Split,
@@ -44,7 +44,9 @@ IDENTITY = Curve(1.0, 1.0, 0.0)
 """The curve that returns the direct mass unchanged."""
 
 
-def confidence(curve: Curve, mass: Array, rest: Array, *, xp: Any = None) -> tuple[Array, Array]:
+def confidence(
+    curve: Curve, mass: Array, rest: Array, *, xp: Namespace | None = None
+) -> tuple[Array, Array]:
     """Return s and 1 − s for masses b and their complements, before clipping."""
     xp = namespace(mass) if xp is None else xp
     z = curve.alpha * xp.log(mass) - curve.beta * xp.log(rest) + curve.gamma
@@ -56,7 +58,7 @@ def confidence(curve: Curve, mass: Array, rest: Array, *, xp: Any = None) -> tup
     return xp.where(negative, smaller, larger), xp.where(negative, larger, smaller)
 
 
-def min_mass(classes: int, dtype: Any) -> float:
+def min_mass(classes: int, dtype: DType) -> float:
     """Return the smallest confidence at which K − 1 classes just below it can hold 1 − s.
 
     With u the unit roundoff, s and K − 1 times the number below it add up to one from
@@ -66,7 +68,7 @@ def min_mass(classes: int, dtype: Any) -> float:
     return (1.0 + 6.0 * UNIT_ROUNDOFF[name]) / classes + 2.0 * SMALLEST[name]
 
 
-def water_fill(others: Array, cap: Array, total: Array, *, xp: Any = None) -> Array:
+def water_fill(others: Array, cap: Array, total: Array, *, xp: Namespace | None = None) -> Array:
     """Return ``min(c·others, cap)`` per row, with c such that the row sums to ``total``.
 
     With the j largest entries at the cap, the others give c_j = (total − j·cap)/tail_j.
@@ -90,7 +92,7 @@ def water_fill(others: Array, cap: Array, total: Array, *, xp: Any = None) -> Ar
 
 
 def keep_decision(
-    direct: Array, state: RowState, part: Split, mass: Array, rest: Array, dtype: Any, mode: Mode
+    direct: Array, state: RowState, part: Split, mass: Array, rest: Array, dtype: DType, mode: Mode
 ) -> Array:
     """Return rows in ``dtype`` with s on the decision, which is strictly the largest entry."""
     xp = namespace(direct)
@@ -103,7 +105,7 @@ def keep_decision(
     return xp.where(low[:, None], capped, raised)
 
 
-def cap_row(direct: Array, decision: Array, part: Split, mass: Array, dtype: Any) -> Array:
+def cap_row(direct: Array, decision: Array, part: Split, mass: Array, dtype: DType) -> Array:
     """Return rows in ``dtype`` with s on the decision and every other class below it.
 
     Where the other classes cannot hold 1 − s below s, s is raised just enough.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -65,8 +65,8 @@ class CheckedBlock:
     """
 
     rows: slice
-    original: npt.NDArray[Any]
-    direct: npt.NDArray[Any]
+    original: Floats
+    direct: Floats
     decision: Decisions | None
     wide_original: Vector
     wide_direct: Vector
@@ -110,7 +110,7 @@ def deviation(totals: Vector) -> float:
     return float(np.abs(totals - 1.0).max())
 
 
-def pair_errors(original: npt.NDArray[Any], direct: npt.NDArray[Any]) -> list[InputError]:
+def pair_errors(original: Floats, direct: Floats) -> list[InputError]:
     """Return one error per kind of bad row, with all such rows, for callers that skip them."""
     return merge_errors(
         error.offset_rows(at.start)
@@ -263,8 +263,8 @@ MeanTarget = Literal["direct", "reference", "projected"]
 
 
 def describe(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+    original: Floats,
+    direct: Floats,
     decision: Decisions | None,
     weight: Vector | None,
     threads: int = 1,
@@ -380,11 +380,11 @@ def at_bound(rest: Vector, slope: Vector) -> npt.NDArray[np.int8]:
 
 
 def repair(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+    original: Floats,
+    direct: Floats,
     decision: Decisions | None,
     eta: float,
-    out: npt.NDArray[Any],
+    out: Floats,
     threads: int = 1,
     *,
     reference_weight: float = 0.5,
@@ -442,11 +442,11 @@ def rank_block(block: CheckedBlock, levels: int) -> RankedRows:
 
 
 def repair_ranked(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+    original: Floats,
+    direct: Floats,
     decision: Decisions | None,
     etas: Vector,
-    out: npt.NDArray[Any],
+    out: Floats,
     threads: int = 1,
     *,
     first: int = 0,

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from cordcal._numeric.arrays import dtype_name, first_argmax, lane_sum, namespace
-from cordcal._numeric.types import Array
+from cordcal._numeric.types import Array, DType, Namespace
 from cordcal.repair import rule
 from cordcal.repair.rule import TIED, RowSum
 
@@ -78,7 +77,7 @@ class Level:
     weight: Array
 
 
-def kept_order(original: Array, decision: Array | None, *, xp: Any = None) -> Array:
+def kept_order(original: Array, decision: Array | None, *, xp: Namespace | None = None) -> Array:
     """Return the classes of each row from first to last, ties to the smallest index.
 
     With ``decision``, that class comes first and the others follow in original order.
@@ -100,7 +99,7 @@ def rank_rows(
     order: Array,
     levels: int,
     *,
-    xp: Any = None,
+    xp: Namespace | None = None,
     row_sum: RowSum = lane_sum,
 ) -> RankedRows:
     """Arrange wide copies of both probabilities in the original order."""
@@ -138,7 +137,7 @@ def rank_rows(
     )
 
 
-def _inner_copy(values: Array, xp: Any, row_sum: RowSum) -> tuple[Array, Array, Array]:
+def _inner_copy(values: Array, xp: Namespace, row_sum: RowSum) -> tuple[Array, Array, Array]:
     """Return stabilised rows, which of them have no zero entry, and the sums as supplied."""
     inner = xp.all(values != 0, axis=1)
     total = row_sum(values)
@@ -147,7 +146,7 @@ def _inner_copy(values: Array, xp: Any, row_sum: RowSum) -> tuple[Array, Array, 
     return xp.where(inner[:, None], values, mixed), inner, total
 
 
-def _suffix_sums(entries: Array, last: Array, xp: Any) -> Array:
+def _suffix_sums(entries: Array, last: Array, xp: Namespace) -> Array:
     """Return, for each preserved rank, the sum of all later ranks, added from the last one."""
     sums = [last]
     for level in range(entries.shape[1] - 1, 0, -1):
@@ -156,7 +155,7 @@ def _suffix_sums(entries: Array, last: Array, xp: Any) -> Array:
 
 
 def level_state(
-    rows: RankedRows, level: int, inside: tuple[Array, Array] | None, *, xp: Any = None
+    rows: RankedRows, level: int, inside: tuple[Array, Array] | None, *, xp: Namespace | None = None
 ) -> Level:
     """Compute interval and reference of one level, counted from 0.
 
@@ -193,7 +192,7 @@ def level_state(
 
 
 def respond_levels(
-    rows: RankedRows, etas: Sequence[float], *, xp: Any = None
+    rows: RankedRows, etas: Sequence[float], *, xp: Namespace | None = None
 ) -> Iterator[tuple[int, Level, tuple[Array, Array, Array]]]:
     """Yield each level, from the last to the first, with its response (see `rule.response`)."""
     inside = None
@@ -207,7 +206,12 @@ def respond_levels(
 
 
 def repair_rows(
-    direct: Array, rows: RankedRows, etas: Sequence[float], level: float, *, xp: Any = None
+    direct: Array,
+    rows: RankedRows,
+    etas: Sequence[float],
+    level: float,
+    *,
+    xp: Namespace | None = None,
 ) -> Array:
     """Return the repaired rows in the wide dtype, before they are rounded.
 
@@ -227,7 +231,9 @@ def repair_rows(
     return repaired
 
 
-def rebuild(rows: RankedRows, masses: list[Array], rests: list[Array], *, xp: Any = None) -> Array:
+def rebuild(
+    rows: RankedRows, masses: list[Array], rests: list[Array], *, xp: Namespace | None = None
+) -> Array:
     """Multiply the levels; return the rows by class, in the wide dtype."""
     xp = namespace(rows.entry) if xp is None else xp
     levels = len(masses)
@@ -274,6 +280,6 @@ def raise_order(rounded: Array, rows: RankedRows, levels: int) -> Array:
     return xp.where(below, rounded, xp.take_along_axis(head, position, axis=1))
 
 
-def strict_dtype(dtype: Any) -> bool:
+def strict_dtype(dtype: DType) -> bool:
     """Whether a dtype has enough numbers for a strict order of all ranks."""
     return dtype_name(dtype) in ("float64", "float32")

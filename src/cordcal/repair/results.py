@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cordcal._numeric.types import Floats, Meta
 from cordcal.repair.lift_rule import Curve, Mode
 
 
@@ -58,12 +58,12 @@ class Construction:
     passes: int = field(compare=False)
     effective_n: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Meta:
         """Return the record as plain Python values."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Construction:
+    def from_dict(cls, values: Meta) -> Construction:
         """Rebuild a record from the values of `to_dict`, also after a JSON round trip."""
         low, high = values["attainable"]
         return cls(**{**values, "attainable": (low, high)})
@@ -125,12 +125,12 @@ class RankingConstruction:
         """Whether the caller passed ``decision=``."""
         return self.levels[0].decision_given
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Meta:
         """Return the records as plain Python values."""
         return {"levels": [level.to_dict() for level in self.levels]}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RankingConstruction:
+    def from_dict(cls, values: Meta) -> RankingConstruction:
         """Rebuild the records from the values of `to_dict`."""
         return cls(tuple(Construction.from_dict(level) for level in values["levels"]))
 
@@ -184,7 +184,7 @@ class Explanation:
     def __len__(self) -> int:
         return int(self.decision.shape[0])
 
-    def to_dict(self) -> dict[str, npt.NDArray[Any]]:
+    def to_dict(self) -> dict[str, Floats]:
         """Return the vectors by name, for a data frame; ``lower_2`` is that of rank 2."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.decision.ndim == 1:
@@ -257,12 +257,12 @@ class LiftConstruction:
         """The three parameters."""
         return Curve(self.alpha, self.beta, self.gamma)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Meta:
         """Return the record as plain Python values."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> LiftConstruction:
+    def from_dict(cls, values: Meta) -> LiftConstruction:
         """Rebuild a record from the values of `to_dict`."""
         return cls(**values)
 

@@ -23,7 +23,7 @@ import array_api_compat
 import numpy as np
 
 from cordcal._numeric.arrays import lane_sum, namespace
-from cordcal._numeric.types import Array
+from cordcal._numeric.types import Array, Namespace
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
@@ -86,7 +86,7 @@ class RowState:
     changed: Array
 
 
-def tiny_tail(values: Array, *, xp: Any = None) -> tuple[float, float]:
+def tiny_tail(values: Array, *, xp: Namespace | None = None) -> tuple[float, float]:
     """Return the size below which a tail of this dtype is scaled up, and the factor."""
     xp = namespace(values) if xp is None else xp
     if values.dtype == xp.float32:
@@ -94,14 +94,14 @@ def tiny_tail(values: Array, *, xp: Any = None) -> tuple[float, float]:
     return TINY_TAIL, TINY_TAIL_SCALE
 
 
-def tail_scale(rest: Array, *, xp: Any) -> Array:
+def tail_scale(rest: Array, *, xp: Namespace) -> Array:
     """Return one per row, or the factor that scales up a tiny tail."""
     tiny, factor = tiny_tail(rest, xp=xp)
     one = xp.ones_like(rest)
     return xp.where(rest < tiny, one * factor, one)
 
 
-def stabilisation(total: Array, classes: int, *, xp: Any) -> tuple[Array, float]:
+def stabilisation(total: Array, classes: int, *, xp: Namespace) -> tuple[Array, float]:
     """Return scale and offset that move rows with these sums into the interior.
 
     The order-preserving stabilisation of Appendix A, on the normalised row.
@@ -109,13 +109,13 @@ def stabilisation(total: Array, classes: int, *, xp: Any) -> tuple[Array, float]
     return xp.ones_like(total) * (1.0 - DELTA) / total, DELTA / classes
 
 
-def chosen_entries(values: Array, decision: Array, *, xp: Any) -> Array:
+def chosen_entries(values: Array, decision: Array, *, xp: Namespace) -> Array:
     """Return a mask of the entries at the decisions."""
     columns = xp.arange(values.shape[1], device=values.device)
     return columns[None, :] == decision[:, None]
 
 
-def take_out(values: Array, decision: Array, *, xp: Any) -> tuple[Array, Array]:
+def take_out(values: Array, decision: Array, *, xp: Namespace) -> tuple[Array, Array]:
     """Return each row's entry at its decision, and the row with zero in its place."""
     chosen = chosen_entries(values, decision, xp=xp)
     tail = xp.where(chosen, xp.zeros_like(values), values)
@@ -123,7 +123,9 @@ def take_out(values: Array, decision: Array, *, xp: Any) -> tuple[Array, Array]:
     return xp.sum(xp.where(chosen, values, xp.zeros_like(values)), axis=1), tail
 
 
-def split(values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = lane_sum) -> Split:
+def split(
+    values: Array, decision: Array, *, xp: Namespace | None = None, row_sum: RowSum = lane_sum
+) -> Split:
     """Split each row between its decision and the other classes."""
     xp = namespace(values) if xp is None else xp
     entry, tail = take_out(values, decision, xp=xp)
@@ -132,7 +134,7 @@ def split(values: Array, decision: Array, *, xp: Any = None, row_sum: RowSum = l
 
 
 def stabilised(
-    entry: Array, tail: Array, rest: Array, top: Array, boundary: Array, *, xp: Any
+    entry: Array, tail: Array, rest: Array, top: Array, boundary: Array, *, xp: Namespace
 ) -> Split:
     """Return split rows from the entry, and the tail with its sum and its largest entry."""
     mass, total, classes = entry, entry + rest, tail.shape[1]
@@ -152,7 +154,7 @@ def row_state(
     moved: Array,
     *,
     reference_weight: float = 0.5,
-    xp: Any = None,
+    xp: Namespace | None = None,
     row_sum: RowSum = lane_sum,
 ) -> tuple[RowState, Split]:
     """Compute each row's interval and local reference (Eqs. 4 and 5).
@@ -190,7 +192,7 @@ def split_state(
     moved: Array,
     reference_weight: float = 0.5,
     *,
-    xp: Any,
+    xp: Namespace,
 ) -> RowState:
     """Compute interval and reference of direct rows that are split already.
 
@@ -237,7 +239,7 @@ def inside_interval(mass: Array, rest: Array, lower: Array) -> Array:
 
 
 def clip_to_interval(
-    mass: Array, rest: Array, lower: Array, *, xp: Any = None
+    mass: Array, rest: Array, lower: Array, *, xp: Namespace | None = None
 ) -> tuple[Array, Array, Array, Array]:
     """Clip masses to their interval (Eq. 4).
 
@@ -253,7 +255,12 @@ def clip_to_interval(
 
 
 def response(
-    eta: float, reference: Array, reference_rest: Array, lower: Array, *, xp: Any = None
+    eta: float,
+    reference: Array,
+    reference_rest: Array,
+    lower: Array,
+    *,
+    xp: Namespace | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return the repaired mass s, its complement 1 − s, and the derivative ds/dη.
 
@@ -267,7 +274,7 @@ def response(
 
 
 def interior(
-    eta: float, reference: Array, reference_rest: Array, *, xp: Any = None
+    eta: float, reference: Array, reference_rest: Array, *, xp: Namespace | None = None
 ) -> tuple[Array, Array, Array]:
     """Return H(g, η) before clipping, its complement, and the radius of the closed form.
 
@@ -299,7 +306,9 @@ def interior(
     return mass, rest, radius
 
 
-def repaired_mass(eta: float, state: RowState, *, xp: Any = None) -> tuple[Array, Array]:
+def repaired_mass(
+    eta: float, state: RowState, *, xp: Namespace | None = None
+) -> tuple[Array, Array]:
     """Return the repaired mass s and its complement 1 − s of each row."""
     mass, rest, _ = interior(eta, state.reference, state.reference_rest, xp=xp)
     mass, rest, _, _ = clip_to_interval(mass, rest, state.lower, xp=xp)
@@ -345,7 +354,13 @@ def gap(mass: Array, rest: Array, reference: Array, reference_rest: Array) -> Ar
 
 
 def rebuild(
-    direct: Array, decision: Array, part: Split, mass: Array, rest: Array, *, xp: Any = None
+    direct: Array,
+    decision: Array,
+    part: Split,
+    mass: Array,
+    rest: Array,
+    *,
+    xp: Namespace | None = None,
 ) -> Array:
     """Put the mass on the decision, and the rest on the other classes in direct ratios (Eq. 2)."""
     xp = namespace(direct) if xp is None else xp
@@ -371,7 +386,13 @@ def sums_to_one(total: Array, level: float) -> Array:
 
 
 def repair_rows(
-    direct: Array, state: RowState, part: Split, eta: float, level: float, *, xp: Any = None
+    direct: Array,
+    state: RowState,
+    part: Split,
+    eta: float,
+    level: float,
+    *,
+    xp: Namespace | None = None,
 ) -> Array:
     """Return the repaired rows in the wide dtype, before they are rounded.
 

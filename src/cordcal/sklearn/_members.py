@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import array_api_compat
 import numpy as np
@@ -22,7 +22,7 @@ from sklearn.utils.validation import _check_method_params
 from cordcal._errors import InputError, raise_first, row_error
 from cordcal._numeric import arrays
 from cordcal._numeric.arrays import softmax
-from cordcal._numeric.types import Array, Decisions, Kind, Labels, Matrix, Vector
+from cordcal._numeric.types import Array, Decisions, Floats, Kind, Labels, Matrix, Vector
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, score_errors, sum_tolerance
 from cordcal.calibrators import Calibrator
 from cordcal.calibrators.crossfit import predict_calibrated
@@ -103,7 +103,7 @@ class Outputs:
 
     def checked(self) -> CheckedScores:
         """Return them as validated scores, whose prediction is the estimator's own."""
-        raw = to_numpy(self.scores)
+        raw = cast("Floats", to_numpy(self.scores))
         raise_first(*score_errors(raw, "logits"))  # sums of probabilities are checked later
         original = softmax(raw) if self.kind == "logits" else normalised(raw)
         return CheckedScores(raw, self.kind, original, self.decision)

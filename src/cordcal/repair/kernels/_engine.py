@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from cordcal._numeric import arrays
 from cordcal._numeric.arrays import UNIT_ROUNDOFF
 from cordcal._numeric.exact import ExactSum
 from cordcal._numeric.parallel import run_blocks
-from cordcal._numeric.types import Decisions, Vector
+from cordcal._numeric.types import Decisions, Floats, NumPyArray, NumPyDType, Vector
 from cordcal._validation.scores import sum_tolerance, sum_warning_level, warn_about_pair
 from cordcal.repair import numpy_engine
 from cordcal.repair.kernels import Job, _passes, _ranked, _sums
@@ -36,13 +35,13 @@ _NO_DESCRIPTION = (np.empty(0), np.empty(0), np.empty(0), np.empty((0, 0)))
 
 
 @functools.cache
-def _kernel_dtype(original: np.dtype[Any], direct: np.dtype[Any]) -> np.dtype[Any]:
+def _kernel_dtype(original: NumPyDType, direct: NumPyDType) -> NumPyDType:
     """Return the dtype both inputs are read in: widening is exact and keeps every tie."""
     return np.result_type(original, direct, np.float32).newbyteorder("=")
 
 
 @functools.cache
-def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vector:
+def _limits(original: NumPyDType, direct: NumPyDType, classes: int) -> Vector:
     """Return which deviations of both inputs' row sums are tolerated, and which need no warning.
 
     The array engine adds in another order: it decides about rows within rounding of a
@@ -56,7 +55,7 @@ def _limits(original: np.dtype[Any], direct: np.dtype[Any], classes: int) -> Vec
 
 
 @functools.cache
-def kernels_of(job: Job, dtypes: tuple[np.dtype[Any], ...]) -> tuple[Kernel, ...]:
+def kernels_of(job: Job, dtypes: tuple[NumPyDType, ...]) -> tuple[Kernel, ...]:
     """Return the kernels of a job for these dtypes: those of both inputs, and the output's."""
     if job == "probes":
         return (_passes.probe(), _passes.search(), _sums.add_levels(), _sums.add_bins())
@@ -73,8 +72,8 @@ class _Inputs:
 
     def __init__(
         self,
-        original: npt.NDArray[Any],
-        direct: npt.NDArray[Any],
+        original: Floats,
+        direct: Floats,
         decision: Decisions | None,
     ) -> None:
         self.original, self.direct = original, direct
@@ -88,7 +87,7 @@ class _Inputs:
         )
         self.most = rows if self.as_is else max(1, _COPY_ENTRIES // classes)
 
-    def block(self, at: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Decisions]:
+    def block(self, at: slice) -> tuple[Floats, Floats, Decisions]:
         p, q = self.original[at], self.direct[at]
         if not self.as_is:
             p, q = (np.ascontiguousarray(x, dtype=self.dtype) for x in (p, q))
@@ -97,8 +96,8 @@ class _Inputs:
 
 
 def describe(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+    original: Floats,
+    direct: Floats,
     decision: Decisions | None,
     weight: Vector | None,
     threads: int,
@@ -191,22 +190,22 @@ def search(
 
 
 def repair(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+    original: Floats,
+    direct: Floats,
     decision: Decisions | None,
     eta: float,
-    out: npt.NDArray[Any],
+    out: Floats,
     threads: int,
 ) -> None:
     """Write the repaired rows to ``out``; see `numpy_engine.repair`."""
     inputs = _Inputs(original, direct, decision)
     kernel = _passes.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
 
-    def run(at: slice, target: npt.NDArray[Any], worst: Vector) -> int:
+    def run(at: slice, target: NumPyArray, worst: Vector) -> int:
         block, changed = inputs.block(at), np.zeros(1, dtype=np.int64)
         return int(kernel(*block, eta, inputs.limits, target, *_NO_DESCRIPTION, worst, changed))
 
-    def take_over(at: slice, target: npt.NDArray[Any]) -> None:
+    def take_over(at: slice, target: Floats) -> None:
         keep = None if decision is None else decision[at]
         numpy_engine.repair(original[at], direct[at], keep, eta, target, first=at.start)
 
@@ -214,11 +213,11 @@ def repair(
 
 
 def repair_ranked(
-    original: npt.NDArray[Any],
-    direct: npt.NDArray[Any],
+    original: Floats,
+    direct: Floats,
     decision: Decisions | None,
     etas: Vector,
-    out: npt.NDArray[Any],
+    out: Floats,
     threads: int,
 ) -> None:
     """Write the rows repaired by the nested rule to ``out``."""
@@ -227,12 +226,12 @@ def repair_ranked(
     sort = len(etas) > _ranked.PICKED_LEVELS
     bits = _ranked.class_bits(direct.shape[1])
 
-    def run(at: slice, target: npt.NDArray[Any], worst: Vector) -> int:
+    def run(at: slice, target: NumPyArray, worst: Vector) -> int:
         p, q, keep = inputs.block(at)
         keys = _ranked.sort_keys(p) if sort else _NO_KEYS
         return int(kernel(p, q, keep, keys, bits, etas, inputs.limits, target, worst))
 
-    def take_over(at: slice, target: npt.NDArray[Any]) -> None:
+    def take_over(at: slice, target: Floats) -> None:
         keep = None if decision is None else decision[at]
         numpy_engine.repair_ranked(original[at], direct[at], keep, etas, target, first=at.start)
 
@@ -243,11 +242,11 @@ def repair_ranked(
 
 def _repair_blocks(
     inputs: _Inputs,
-    out: npt.NDArray[Any],
+    out: Floats,
     threads: int,
     most: int,
-    run: Callable[[slice, npt.NDArray[Any], Vector], int],
-    take_over: Callable[[slice, npt.NDArray[Any]], None],
+    run: Callable[[slice, NumPyArray, Vector], int],
+    take_over: Callable[[slice, Floats], None],
 ) -> None:
     """Run a repair kernel over all rows.
 
