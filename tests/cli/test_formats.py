@@ -55,7 +55,7 @@ def test_fit_and_apply(
     model = ("--calibrator", "irova", "--output", "model.safetensors")
     code, printed, errors = call("fit", f"cal.{suffix}", *where, *model)
     assert code == 0, errors
-    assert printed.endswith("model: model.safetensors\n")
+    assert printed.splitlines()[-1].split() == ["Model", "model.safetensors"]
     out = f"out.{suffix}"
     rows = ("model.safetensors", f"new.{suffix}")
     code, _, errors = call("apply", *rows, "--output", out, "--with-direct")
