@@ -66,10 +66,11 @@ def test_parts_and_the_next_step_keep_the_answer(call, tmp_path: Path, scores: n
     code, _, errors = call(*apply, "--header")
     assert code == 0, errors
     assert f"{2 * ROWS} rows" in errors
-    code, printed, errors = call(*COMMANDS["compare"], "--header")
+    code, printed, errors = call(*COMMANDS["compare"], "--header", "--json")
     assert code == 0, errors
-    assert "cordcal fit s.csv --labels y.npy --header --calibrator" in printed
-    assert "read_scores('s.csv', labels='y.npy', header=True)" in printed
+    step = json.loads(printed)["next_step"]
+    assert step["shell"][0].startswith("cordcal fit s.csv --labels y.npy --header --calibrator")
+    assert "read_scores('s.csv', labels='y.npy', header=True)" in step["python"][1]
 
 
 def test_answers_have_no_header(call, tmp_path: Path) -> None:
