@@ -14,7 +14,7 @@ MIN_TESTS := tests/_validation tests/_numeric tests/repair tests/properties test
   tests/calibrators tests/evaluate tests/files tests/llm tests/pipeline tests/cli tests/report \
   tests/sklearn tests/test_preserving.py tests/test_import.py study/tests
 
-.PHONY: demo study test test-all attack test-min test-install lint types bench docs release-check clean
+.PHONY: demo study test test-all test-external attack test-min test-install lint types bench docs release-check clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/cordcal demo
@@ -33,6 +33,16 @@ test-all: $(VENV)/.test-installed
 SECONDS ?= 60
 attack: $(VENV)/.test-installed
 	PYTHONPATH=tests $(BIN)/python -m attacks --seconds $(SECONDS)
+
+# Other projects' tests with our numbers, from their source distributions on the package index, or
+# from checkouts in the folder SOURCES. Those that are not found there are skipped with the reason.
+SOURCES ?=
+test-external: $(VENV)/.bench-installed
+	@folder="$(SOURCES)"; [ -n "$$folder" ] || { folder=$$(mktemp -d); \
+	  for name in probmetrics torchmetrics; do $(BIN)/python -m pip --disable-pip-version-check download \
+	    --quiet --constraint constraints.txt --no-binary :all: --no-deps --dest $$folder $$name || true; done; }; \
+	  CORDCAL_EXTERNAL_SOURCES=$$folder $(PYTEST) -n 2 --dist worksteal -rs tests/external; status=$$?; \
+	  [ -n "$(SOURCES)" ] || rm -rf $$folder; exit $$status
 
 # The lowest supported versions; no torch, Dask or ONNX, and no real outputs: `test` has those.
 test-min: .venv-min/.installed
