@@ -538,7 +538,7 @@ class CheckedScores:
         """Which rows have a logit of −inf."""
         return np.asarray(np.isneginf(self.raw.min(axis=1)))
 
-    def take(self, rows: Classes) -> CheckedScores:
+    def take(self, rows: Classes | slice) -> CheckedScores:
         """Return the selected rows."""
         return CheckedScores(
             self.raw[rows], self.kind, self.probabilities[rows], self.decision[rows]

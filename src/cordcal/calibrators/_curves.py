@@ -25,9 +25,21 @@ def interpolate_each(x: Array, params: Parameters, xp: Any) -> Array:
     if xp is not np:
         return _interpolate_by_search(x, params, start[:-1], start[1:], xp)
     columns = x.T.copy(order="C")
-    for column, first, end in zip(columns, start[:-1], start[1:], strict=True):
-        column[:] = np.interp(column, params["knot_x_"][first:end], params["knot_y_"][first:end])
+    bounds = start.tolist()
+    for column, first, end in zip(columns, bounds[:-1], bounds[1:], strict=True):
+        _interpolate_column(column, params["knot_x_"][first:end], params["knot_y_"][first:end])
     return columns.T
+
+
+def _interpolate_column(x: Vector, knot_x: Vector, knot_y: Vector) -> None:
+    """Evaluate a curve in place; with many classes most entries lie on its first flat piece."""
+    if x.size < _MANY_ROWS or knot_x.size < 3 or knot_y[1] != knot_y[0]:
+        x[:] = np.interp(x, knot_x, knot_y)
+        return
+    above = np.flatnonzero(x > knot_x[1])
+    values = np.interp(x[above], knot_x, knot_y)
+    x.fill(knot_y[0])
+    x[above] = values
 
 
 def search_strides(
@@ -60,6 +72,9 @@ def _interpolate_by_search(x: Array, params: Parameters, first: Any, end: Any, x
     slope = (knot_y[right] - y0) / xp.where(run > 0.0, run, xp.ones_like(run))
     return slope * maximum(x - x0, 0.0, xp) + y0
 
+
+# With fewer rows a second look at them costs more than it saves.
+_MANY_ROWS = 256
 
 # Float64 resolution near one, rounded to a power of ten; closer abscissas count as equal.
 _RESOLUTION = 1e-15

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
+from cordcal._numeric.arrays import row_blocks
+from cordcal._numeric.types import Array, Domain, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.labels import check_labels
 from cordcal._validation.scores import LOG_FLOOR, CheckedScores, rescale_large_weights
 from cordcal._validation.warn import warn
@@ -52,6 +53,8 @@ _MEMBERS = ("ts", "ets", "mono", "vs", "svs", "irova", "irova-ts", "irm", "sms",
 # With fewer rows than classes: affine maps of every class take most of the time there, and change
 # the loss by less than half a percent where all classes occur.
 _MEMBERS_OF_FEW_ROWS = ("ts", "ets", "mono", "irova", "irm")
+# Rows to predict at a time: enough for the maps that treat each class by itself.
+_MIN_BLOCK_ROWS = 1024
 # The largest K of the maps with K² parameters.  Six fits take seconds for sms; for Dirichlet
 # calibration, whose loss is stiffer, they take a minute at 5,000 × 100.
 _MAX_CLASSES = {"sms": 200, "dir-odir": 100}
@@ -274,11 +277,21 @@ class Blend(Calibrator):
         return self._predict_checked(CheckedScores.from_scores(scores, self.input))
 
     def _predict_checked(self, original: CheckedScores) -> Matrix:
+        """Map blocks of rows, each converted once to every domain that members work on."""
+        members = list(self.members_.values())
+        for member in members:
+            member._check_masked(original)
         direct = np.zeros(original.raw.shape)
-        for share, member in zip(self.weights_, self.members_.values(), strict=True):
-            part = member._predict_checked(original)
-            part *= share
-            direct += part
+        for rows in row_blocks(original.rows, original.classes, least=_MIN_BLOCK_ROWS):
+            block = original.take(rows)
+            domains: dict[tuple[Domain, float], Matrix] = {}
+            for share, member in zip(self.weights_.tolist(), members, strict=True):
+                domain = member.works_on, member.log_floor_
+                if domain not in domains:
+                    domains[domain] = block.in_domain(*domain)
+                part = member._predict_in_domain(domains[domain].copy())
+                part *= share
+                direct[rows] += part
         return direct
 
     def _accepts_masked(self) -> bool:
