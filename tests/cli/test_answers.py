@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 LETTERS = "ABCDE"
+HARNESS = Path(__file__).parents[1] / "data" / "harness"
 ANSWERS = ("--answers",)
 
 
@@ -224,6 +225,17 @@ def test_a_model_is_applied_to_the_scores_that_it_was_fitted_on(call, folder: Pa
     code, _, errors = call("apply", "m.st", "x.jsonl", *ANSWERS, "--normalize", "none")
     assert code == 2
     assert "--normalize is none, but the model was fitted with characters" in errors
+
+
+def test_the_note_on_acc_norm_is_for_scores_that_could_be_normalized(call, folder: Path) -> None:
+    (samples,) = HARNESS.glob("samples_cordcal_choices_*")
+    fit = ("fit", samples, *ANSWERS, "--calibrator", "ts", "--force")
+    note = "those of acc_norm (8.33%) are kept with --normalize characters"
+    assert note in call(*fit)[2]
+    for choice in ("none", "characters"):
+        assert note not in call(*fit, "--normalize", choice)[2]
+    call("apply", "model.safetensors", samples, *ANSWERS, "--output", "out.jsonl")
+    assert note not in call("check", "out.jsonl", *ANSWERS, "--max", "nll=9")[2]
 
 
 def spoil(path: Path, *spoilt: tuple[int, str]) -> None:

@@ -56,6 +56,7 @@ def read_answer_file(
     for option in inputs.used():
         if option in _NOT_WITH_ANSWERS:
             raise InputError(option, "does not go with --answers", _NOT_WITH_ANSWERS[option])
+    key = inputs.key or _detect_field(path, role)
     # read_answers refuses other values of these.
     choices: dict[str, Any] = {
         "missing": inputs.missing or "even",
@@ -69,13 +70,13 @@ def read_answer_file(
         join=None if inputs.labels is None else inputs.join,
         labels_column=inputs.labels_column,
         label_use=label_use,
-        key=inputs.key or _detect_field(path, role),
+        key=key,
         on_error=on_error,
         **choices,
     )
     echo_info(f"{answers.path}: {answers.summary}")
     metrics = answers.summary.metrics
-    if "acc_norm" in metrics and inputs.normalize is None:
+    if "acc_norm" in metrics and inputs.normalize is None and key is None:
         echo_info(
             f"{answers.path}: keeps the predictions with the largest log-likelihood (acc); those "
             f"of acc_norm ({metrics['acc_norm']:.2%}) are kept with --normalize characters"
