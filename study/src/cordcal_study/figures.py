@@ -92,7 +92,7 @@ def _tradeoff(canvas: Any, data: Mapping[str, Any]) -> None:
             axis.set_yscale("log")
         axis.margins(x=0.12)
         axis.set_title(panel["title"], fontsize=9)
-        axis.set_xlabel("TPCR (%)", fontsize=8)
+        axis.set_xlabel("predictions changed (%)", fontsize=8)
         axis.set_ylabel(panel["measure"], fontsize=8)
     # Names at the points would cover each other: every calibrator has a marker instead.
     for name, marker in markers.items():
@@ -152,7 +152,7 @@ def _curves(canvas: Any, data: Mapping[str, Any]) -> None:
                     alpha=0.2,
                     linewidth=0,
                 )
-        if set(panel["lines"]) == {"reduction"} and "TPCR" not in panel["y"]:
+        if panel["y"].startswith("Δ"):
             axis.axhline(0.0, color="black", linewidth=0.6)
         axis.set_title(panel["title"], fontsize=9)
         axis.set_xlabel(data["label"], fontsize=8)
@@ -192,10 +192,16 @@ def _ranks(canvas: Any, data: Mapping[str, Any]) -> None:
 
 
 def _legend(canvas: Any, axis: Any) -> None:
+    """Put the legend below the panels, in as many columns as fit."""
     handles, names = axis.get_legend_handles_labels()
-    canvas.legend(
-        handles, names, loc="outside lower center", ncols=len(names), fontsize=8, frameon=False
-    )
+    renderer = canvas.canvas.get_renderer()
+    for columns in range(len(names), 0, -1):
+        legend = canvas.legend(
+            handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+        )
+        if columns == 1 or legend.get_window_extent(renderer).width <= canvas.bbox.width:
+            return
+        legend.remove()
 
 
 _DRAWN: dict[FigureKind, Callable[[Any, Mapping[str, Any]], None]] = {

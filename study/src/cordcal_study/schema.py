@@ -295,7 +295,9 @@ def _first_problem(
     ]
     if problem["type"] == "extra_forbidden":
         known = list(fields[0])
-        return f"{where}: unknown field {name!r}; {_near(name, known)}write {', '.join(known)}"
+        return (
+            f"{where}: unknown field {name!r}; {_near(name, known)}write one of {', '.join(known)}"
+        )
     if problem["type"] == "missing":
         kind = next(part for part in reversed(above) if part in _TABLES)
         return (
@@ -405,7 +407,7 @@ class _Reader:
                 self.fail(
                     place,
                     f"unknown name {name!r} in {place[-1]}; {_near(name, known)}"
-                    f"write {', '.join(known)}",
+                    f"write one of {', '.join(known)}",
                 )
         return None if names is None else tuple(dict.fromkeys(names))
 

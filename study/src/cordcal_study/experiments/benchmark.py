@@ -104,11 +104,12 @@ def _rules(plan: Plan, benchmark: Benchmark, losses: Losses) -> Iterator[str]:
     limits = "; ".join(
         f"{table_name(key)} up to {limit} classes" for key, limit in benchmark.max_classes.items()
     )
+    sets, sources = len(set(losses.sets)), len(set(losses.sources))
     yield (
-        f"Every calibrator runs on {len(set(losses.sets))} sets from {len(set(losses.sources))} "
-        f"sources, and is measured as it is, repaired by CORD, and repaired by lift. Calibration "
-        f"rows: {sizes} (all: half of a set or a given calibration file, at most "
-        f"{benchmark.max_rows:,}), random splits with {len(benchmark.seeds)} seeds, and at most "
+        f"Every calibrator runs on {_count(sets, 'set')} from {_count(sources, 'source')}, and is "
+        f"measured as it is, repaired by CORD, and repaired by lift. Calibration rows: {sizes} "
+        f"(all: half of a set or a given calibration file, at most {benchmark.max_rows:,}), random "
+        f"splits with {_count(len(benchmark.seeds), 'seed')}, and at most "
         f"{benchmark.max_evaluation_rows:,} evaluation rows, drawn at random. Calibrators that "
         f"keep predictions by construction need no repair. Out-of-fold fits (five folds) are made "
         f"once and shared by lift and blend."
@@ -124,6 +125,10 @@ def _rules(plan: Plan, benchmark: Benchmark, losses: Losses) -> Iterator[str]:
         "probabilities at 1e-12. Isotonic calibrators give exact zeros, which CORD and lift "
         "replace, so compare the direct outputs of isotonic calibrators by Brier."
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _leaders(losses: Mapping[str, Losses], unchanged: set[Output]) -> Iterator[str]:
@@ -296,8 +301,8 @@ def _ranks(measure: str, losses: Losses, unchanged: set[Output]) -> Figure:
         sources = len(set(common.sources))
         panels.append(
             {
-                "title": f"{title}: {len(order)} outputs, {len(set(common.sets))} sets, "
-                f"{sources} sources",
+                "title": f"{title}: {len(order)} outputs, {_count(len(set(common.sets)), 'set')}, "
+                f"{_count(sources, 'source')}",
                 "names": [_output_name(common.outputs[place]) for place in order],
                 "keeps": [common.outputs[place] in unchanged for place in order],
                 "mean": mean_ranks.mean[order].tolist(),
