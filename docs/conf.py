@@ -81,7 +81,7 @@ html_theme_options = {
     "show_prev_next": True,
     "show_toc_level": 2,
     "navbar_align": "left",
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 7,
     "navbar_end": ["theme-switcher"],
     "navbar_persistent": ["search-button"],
     "footer_start": ["copyright"],
