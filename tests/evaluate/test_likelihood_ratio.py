@@ -58,7 +58,9 @@ def test_one_verdict_for_several_tests() -> None:
     assert describe_need([]) == ""
     assert describe_need([test("ts", 0.3), test("vs", 1e-5)]).startswith("Yes: a scale and a bias")
     # Two tests share the level of 5 %.
-    assert describe_need([test("ts", 0.03), test("vs", 0.5)]).startswith("There is no sign")
+    assert describe_need([test("ts", 0.03), test("vs", 0.5)]).startswith(
+        "There is no clear sign of it: neither one temperature nor"
+    )
     assert describe_need([test("ts", 0.03)]).startswith("Yes: ")
 
 

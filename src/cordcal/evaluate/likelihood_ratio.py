@@ -118,9 +118,12 @@ def describe_need(tests: Collection[LikelihoodRatio]) -> str:
             f"Yes: {_MODELS[smallest.key]} already fits clearly better than the classifier's own "
             f"probabilities ({_format_p_value(smallest)})."
         )
+    models = [_MODELS[test.key] for test in tests]
+    fits = (
+        f"{models[0]} does not fit" if len(tests) == 1 else f"neither {' nor '.join(models)} fits"
+    )
     return (
-        f"There is no sign of it: {' and '.join(_MODELS[test.key] for test in tests)} "
-        f"{'fits' if len(tests) == 1 else 'fit'} no better than chance allows "
+        f"There is no clear sign of it: {fits} clearly better "
         f"({', '.join(map(_format_p_value, tests))}). This does not prove that none is needed."
     )
 

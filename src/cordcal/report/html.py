@@ -253,14 +253,17 @@ def _tiles(data: ReportData) -> list[Tile]:
         ]
         after, suffix = entry.repaired, ", repaired"
     else:
-        tiles = [Tile("Predictions changed", f"0 of {data.n_evaluation:,}", "")]
+        tiles = []
+        if data.recommended is not None:
+            tiles.append(Tile("Predictions changed", f"0 of {data.n_evaluation:,}", ""))
         after, suffix = before, ""
         key, output = data.recommended or ORIGINAL
         if (key, output) != ORIGINAL:
             after, suffix = data.entry(key).measures(output), f", {option_name(key, output)}"
     if not before:
         return tiles
-    tiles.append(Tile("Accuracy", number("accuracy", before["accuracy"]), "unchanged"))
+    kept = "" if data.advice is not None and data.recommended is None else "unchanged"
+    tiles.append(Tile("Accuracy", number("accuracy", before["accuracy"]), kept))
     return tiles + [
         Tile(
             f"{METRICS[measure].short}{suffix}",

@@ -226,7 +226,7 @@ def describe_option(data: ReportData) -> str:
     ``blend + lift (the default)``, ``ts (changes no prediction, needs no repair)``
     """
     if data.recommended is None:
-        return "nothing yet"
+        return "nothing yet; first check what is marked with ! above"
     if data.recommended == ORIGINAL:
         return "the classifier's own probabilities"
     key, output = data.recommended
@@ -244,8 +244,8 @@ def _advice_lines(data: ReportData) -> Iterator[tuple[str, str]]:
     advice = data.advice
     if advice is None:
         return
-    yield "", advice.reason
     if data.recommended is not None:
+        yield "", advice.reason
         before = data.uncalibrated
         row = next(row for row in data.rows() if row.recommended)
         yield "Predictions changed", f"0 of {data.n_evaluation:,}"
@@ -352,7 +352,9 @@ def comparison_table(
 
     shown = [column for column in columns(data) if column.on_console]
     rows = sorted_rows(data) if all_rows else short_rows(data)
-    caption = "→ recommended; green: best among those that change no prediction"
+    caption = "green: best among those that change no prediction"
+    if data.recommended is not None:
+        caption = f"→ recommended; {caption}"
     others = len(data.rows()) - len(rows)
     if others:
         caption += f"; {hint} the other {others} {'row' if others == 1 else 'rows'}"
