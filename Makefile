@@ -55,7 +55,7 @@ test-install:
 	.venv-plain/bin/python $(INSTALL) constraints.txt .
 	cd .venv-plain && bin/cordcal demo >demo.txt && tail -n 1 demo.txt
 	.venv-plain/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes numba llvmlite
-	cd .venv-plain && bin/cordcal demo >without.txt && grep '^Recommended: ' demo.txt >advice.txt && \
+	cd .venv-plain && bin/cordcal demo >without.txt && grep '^Recommended ' demo.txt >advice.txt && \
 	  grep -Fxf advice.txt without.txt
 	rm -rf .venv-plain build
 

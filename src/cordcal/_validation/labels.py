@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -191,7 +190,7 @@ def as_indices(
 
 def names_to_indices(
     labels: ArrayLike, shape: tuple[int, ...], names: Sequence[Name] | None
-) -> Any:
+) -> ArrayLike:
     """Return labels that are class names as column indices; others, and None, unchanged.
 
     Numeric labels are looked up if the names are integers other than 0..K-1 in order.  If the
@@ -283,6 +282,6 @@ def _check_indices(labels: NumPyArray, classes: int, where: str) -> npt.NDArray[
     return labels.astype(np.int64)
 
 
-def _parse_integers(names: Names) -> list[Any]:
+def _parse_integers(names: Names) -> list[Name]:
     """Return names of digits as integers, as a label column with such names is read."""
     return [int(name) if re.fullmatch("-?[0-9]+", name) else name for name in names]

@@ -5,19 +5,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, Classes, Kind, Vector
+from cordcal._numeric.types import (
+    Array,
+    ArrayLike,
+    Classes,
+    Kind,
+    NumPyArray,
+    NumPyDType,
+    Vector,
+)
 from cordcal._validation import layouts
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import check_decisions, check_weights, names_to_indices
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import (
+    Name,
     check_class_names,
     column_names,
     in_column_order,
@@ -53,14 +62,14 @@ _OUTPUTS = ("original", "direct", "repaired")
 
 
 def audit(
-    original: Any,
-    direct: Any,
-    labels: Any = None,
+    original: ArrayLike,
+    direct: ArrayLike,
+    labels: ArrayLike = None,
     *,
     input: Kind = "probabilities",
     class_names: Sequence[str] | None = None,
-    decision: Any = None,
-    sample_weight: Any = None,
+    decision: ArrayLike = None,
+    sample_weight: ArrayLike = None,
     repair: CORD | Lift | PreservingCalibrator | None = None,
     axis: int | None = None,
     level: float = 0.95,
@@ -149,8 +158,8 @@ def audit(
     (original, direct), (labels, decision, sample_weight) = layouts.flatten_rows(
         axis, (original, direct), (labels, decision, sample_weight)
     )
-    names: Sequence[Any] | None = class_names
-    columns: dict[str, Any] = {"decision": decision, "sample_weight": sample_weight}
+    names: Sequence[Name] | None = class_names
+    columns: dict[str, ArrayLike] = {"decision": decision, "sample_weight": sample_weight}
     collection = layouts.lazy_handler(original, direct)
     if collection is not None and input == "logits":
         raise InputError(
@@ -229,7 +238,7 @@ def seen_before(repair: CORD, refitted: CORD) -> list[str]:
     ]
 
 
-def names_or_numbers(class_names: Sequence[Any] | None, classes: int) -> list[str]:
+def names_or_numbers(class_names: Sequence[Name] | None, classes: int) -> list[str]:
     """Return one name per class: ``class_names``, or the column numbers."""
     if class_names is None:
         return [str(index) for index in range(classes)]
@@ -255,8 +264,8 @@ class AuditStream:
         self.repair = repair
         self.fingerprint = Fingerprint(0, 0) if recognise else None
         self.identical = True
-        self.dtypes: dict[str, np.dtype[Any]] = {}
-        self._columns: dict[str, list[npt.NDArray[Any]]] = {}
+        self.dtypes: dict[str, NumPyDType] = {}
+        self._columns: dict[str, list[NumPyArray]] = {}
         self._measured = {name: MetricsStream() for name in _OUTPUTS}
         self._results: dict[str, MeasuredProbabilities] = {}
         # The order of the first K - 1 classes is the whole order.
@@ -270,12 +279,12 @@ class AuditStream:
 
     def update(
         self,
-        original: Any,
-        direct: Any,
-        labels: Any = None,
+        original: ArrayLike,
+        direct: ArrayLike,
+        labels: ArrayLike = None,
         *,
-        decision: Any = None,
-        sample_weight: Any = None,
+        decision: ArrayLike = None,
+        sample_weight: ArrayLike = None,
         rows: npt.NDArray[np.intp] | None = None,
     ) -> Self:
         """Add a block of rows; the arguments are those of `audit`.
@@ -363,7 +372,7 @@ class AuditStream:
 
     def _concatenate(
         self, class_names: Sequence[str] | None
-    ) -> tuple[dict[str, npt.NDArray[Any]], ChangedRows]:
+    ) -> tuple[dict[str, NumPyArray], ChangedRows]:
         """Return the columns of all rows so far, and their decisions before and after."""
         columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
         names = names_or_numbers(class_names, self.repair.n_classes_)
@@ -462,7 +471,7 @@ def _compare_metric(
 
 
 def _underflow(
-    dtypes: dict[str, np.dtype[Any]], measured: dict[str, MeasuredProbabilities]
+    dtypes: dict[str, NumPyDType], measured: dict[str, MeasuredProbabilities]
 ) -> list[str]:
     """Return a warning if zeros may be probabilities that the dtype cannot represent."""
     zeros = {}

@@ -14,11 +14,10 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal._numeric.arrays import first_argmax, to_numpy
-from cordcal._numeric.types import Classes, Kind, Labels
+from cordcal._numeric.types import ArrayLike, Classes, Kind, Labels, NumPyArray
 from cordcal._validation.caveats import find_caveats, warn_about
 from cordcal._validation.estimator import as_seed
 from cordcal._validation.labels import check_labels, names_to_indices
@@ -32,7 +31,7 @@ from cordcal._validation.names import (
     nondefault_integers,
 )
 from cordcal._validation.scores import CheckedScores, as_scores, check_kind
-from cordcal.calibrators import available, calibrator_class
+from cordcal.calibrators import Calibrator, Size, available, calibrator_class
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
@@ -55,20 +54,26 @@ from cordcal.repair.kernels import Stopwatch
 from cordcal.repair.lift import Masses
 from cordcal.report.data import ConstraintCost, Entry, Interval, Pictures
 
+AnyCalibrator = Any
+"""A key, or an object of any library that `compare` can fit."""
+
+EvaluationRows = tuple[ArrayLike, ArrayLike]
+"""Scores and labels of the rows to evaluate on."""
+
 
 def compare(
-    scores: Any,
-    labels: Any,
-    calibrators: Any = "default",
+    scores: ArrayLike,
+    labels: ArrayLike,
+    calibrators: AnyCalibrator = "default",
     *,
     input: Kind = "logits",
-    evaluation: float | tuple[Any, Any] = 0.5,
+    evaluation: float | EvaluationRows = 0.5,
     splits: int = 1,
     seed: int | np.random.Generator = 0,
     preserve: int | Literal["ranking"] = 1,
     class_names: Sequence[str] | None = None,
-    features: Any = None,
-    groups: Any = None,
+    features: ArrayLike = None,
+    groups: ArrayLike = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Fit calibrators on one part of the rows and compare their probabilities on the other.
@@ -219,8 +224,12 @@ def compare(
 
 
 def _match_rows(
-    scores: Any, labels: Any, features: Any, evaluation: float | tuple[Any, Any], groups: Any
-) -> tuple[Any, Any, Any, float | tuple[Any, Any], Any]:
+    scores: ArrayLike,
+    labels: ArrayLike,
+    features: ArrayLike,
+    evaluation: float | EvaluationRows,
+    groups: ArrayLike,
+) -> tuple[ArrayLike, ArrayLike, ArrayLike, float | EvaluationRows, ArrayLike]:
     """Match by index the arguments that belong to the scores, and those of evaluation rows."""
     if not isinstance(evaluation, tuple):
         scores, labels, features, groups = align_rows(
@@ -233,7 +242,7 @@ def _match_rows(
     return scores, labels, features, (test, truth), groups
 
 
-def _order_columns(fit_scores: Any, scores: Any, labels: Any) -> tuple[Any, Any]:
+def _order_columns(fit_scores: ArrayLike, scores: ArrayLike, labels: ArrayLike) -> EvaluationRows:
     """Return evaluation rows with a data frame's columns in the order of the scores to fit on."""
     ordered = in_column_order(scores, "evaluation", column_names(fit_scores), "scores")
     names = label_names(fit_scores)
@@ -252,7 +261,7 @@ def _order_columns(fit_scores: Any, scores: Any, labels: Any) -> tuple[Any, Any]
 class _Selection:
     """The calibrators to run by name, and whether the caller named them."""
 
-    by_name: dict[str, Any]
+    by_name: dict[str, AnyCalibrator]
     explicit: bool
 
     @property
@@ -261,12 +270,12 @@ class _Selection:
         return any(isinstance(item, PrecomputedProbabilities) for item in self.by_name.values())
 
 
-def choose_calibrators(calibrators: Any, input: Kind) -> _Selection:
+def choose_calibrators(calibrators: AnyCalibrator, input: Kind) -> _Selection:
     """Return the calibrators to compare, by name."""
     if isinstance(calibrators, str) and calibrators in ("default", "all"):
         keys = [key for key in available() if calibrators == "all" or not is_network(key)]
         return _Selection({key: key for key in keys}, explicit=False)
-    by_name: dict[str, Any] = {}
+    by_name: dict[str, AnyCalibrator] = {}
     for name, calibrator in _named(calibrators):
         if name in by_name:
             raise InputError("calibrators", f"names {name!r} twice", "name each once")
@@ -278,7 +287,7 @@ def choose_calibrators(calibrators: Any, input: Kind) -> _Selection:
     return _Selection(by_name, explicit=True)
 
 
-def _named(calibrators: Any) -> list[tuple[str, Any]]:
+def _named(calibrators: AnyCalibrator) -> list[tuple[str, AnyCalibrator]]:
     """Return pairs of name and calibrator; an object without a name gets its class's name."""
     if isinstance(calibrators, Mapping):
         pairs = [(str(name), calibrator) for name, calibrator in calibrators.items()]
@@ -300,11 +309,11 @@ def _named(calibrators: Any) -> list[tuple[str, Any]]:
     return named
 
 
-def _is_pair(item: Any) -> bool:
+def _is_pair(item: object) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
 
 
-def _default_name(calibrator: Any) -> str:
+def _default_name(calibrator: AnyCalibrator) -> str:
     if isinstance(calibrator, str):
         return canonical_key(calibrator)  # an unknown key fails before anything is fitted
     class_name = type(calibrator).__name__
@@ -317,7 +326,7 @@ def left_out_by(keys: Iterable[str], classes: int, has_features: bool) -> dict[s
     return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
-def check_evaluation(evaluation: Any) -> None:
+def check_evaluation(evaluation: object) -> None:
     """Require a share of the rows, or a pair of scores and labels."""
     hint = "pass a share between 0 and 1, or a tuple of scores and labels"
     if isinstance(evaluation, tuple):
@@ -349,10 +358,10 @@ class Split:
 
     fit: CheckedScores
     fit_labels: Labels
-    fit_features: npt.NDArray[Any] | None
+    fit_features: NumPyArray | None
     original: CheckedScores
     labels: Labels
-    features: npt.NDArray[Any] | None
+    features: NumPyArray | None
     rows: Classes
     groups: Groups | None
 
@@ -366,11 +375,11 @@ class Split:
 def make_splits(
     scores: CheckedScores,
     labels: Labels,
-    features: Any,
-    evaluation: float | tuple[Any, Any],
+    features: ArrayLike,
+    evaluation: float | EvaluationRows,
     splits: int,
     seed: int,
-    groups: Any,
+    groups: ArrayLike,
 ) -> tuple[list[Split], int]:
     """Return the splits, and how many rows a resample draws from."""
     if splits < 1:
@@ -441,7 +450,7 @@ class FittedCalibrator:
     apply_seconds: float
     notes: tuple[str, ...]
     pictures: Pictures
-    size: Any
+    size: Size | None
     price: ConstraintCost | None
     at_bound: float
     shares: dict[str, float]
@@ -458,7 +467,7 @@ class FittedCalibrator:
 
 def fit_and_measure(
     name: str,
-    candidate: Any,
+    candidate: AnyCalibrator,
     parts: list[Split],
     input: Kind,
     preserve: int | Literal["ranking"],
@@ -546,7 +555,7 @@ def fit_and_measure(
 
 
 def _fit_model(
-    candidate: Any,
+    candidate: AnyCalibrator,
     split: Split,
     input: Kind,
     preserve: int | Literal["ranking"],
@@ -560,7 +569,7 @@ def _fit_model(
         features = split.fit_features if with_features else None
         model._fit_checked(split.fit, split.fit_labels, None, features)
         return model, watch.seconds(), messages
-    fitted: Any
+    fitted: Calibrator
     if candidate == Blend.key:
         fitted = Blend(input=input)
         fitted._fit_from(split.fit_cache)
@@ -575,12 +584,12 @@ def _fit_model(
 
 
 def _apply_lift(
-    candidate: Any,
+    candidate: AnyCalibrator,
     model: PreservingCalibrator,
     split: Split,
-    direct: npt.NDArray[Any],
+    direct: NumPyArray,
     with_features: bool,
-) -> npt.NDArray[Any] | None:
+) -> NumPyArray | None:
     """Return the probabilities repaired by Lift; None if rows cannot be held out."""
     features = split.fit_features if with_features else None
     masses: Masses | None
@@ -640,7 +649,7 @@ def _blend_shares(model: PreservingCalibrator) -> dict[str, float]:
     return dict(sorted(members, key=lambda member: -member[1]))
 
 
-def measure_on(probabilities: npt.NDArray[Any], split: Split, name: str) -> MeasuredProbabilities:
+def measure_on(probabilities: NumPyArray, split: Split, name: str) -> MeasuredProbabilities:
     """Compute every metric of some probabilities on the evaluation rows of a split."""
     return measure_probabilities(
         ProbabilityMatrix.from_array(probabilities, name), split.labels, None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class LikelihoodRatio:
         """Whether the test rejects the classifier's own probabilities."""
         return self.p_value < LEVEL
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the record as plain Python values."""
         return {**asdict(self), "needed": self.needed}
 
