@@ -331,7 +331,7 @@ class PreservingCalibrator(Estimator):
         aligned, features = align_rows(scores=scores, features=features)
         if layouts.is_dense(axis, aligned):
             return self.predict_both(aligned, features=features, axis=axis).direct
-        original = CheckedScores.from_scores(self._as_fitted(aligned), self._kind())
+        original = self._checked(aligned)
         return array_like(predict_calibrated(self.calibrator_, original, features), scores)
 
     def predict_both(
@@ -358,7 +358,7 @@ class PreservingCalibrator(Estimator):
         if layouts.is_dense(axis, scores):
             outputs = self._predict_dense(to_numpy(scores), dtype, features, axis)
         else:
-            original = CheckedScores.from_scores(self._as_fitted(scores), self._kind())
+            original = self._checked(scores)
             out_dtype = _output_dtype(dtype, original.raw)
             outputs = self._predict_checked(original, features, out_dtype)
         return Outputs(
@@ -501,6 +501,12 @@ class PreservingCalibrator(Estimator):
         names = list(check_class_names(self.class_names, classes))
         check_same_columns(column_names(scores), "scores", names, "class_names")
         return names
+
+    def _checked(self, scores: ArrayLike) -> CheckedScores:
+        """Return validated scores, with the columns of fit."""
+        self._check_fitted("repair_")
+        columns = self._reorder_columns(scores)
+        return CheckedScores.from_scores(columns, self._kind(), classes=self.n_classes_)
 
     def _as_fitted(self, scores: ArrayLike) -> Floats:
         """Return scores as an array, with the columns of fit."""

@@ -59,7 +59,7 @@ def test_it_is_measured_compared_and_written(registered, rows) -> None:
     assert result.best["true_mass"].value == max(
         result.measures(*pair)["true_mass"] for pair in result.preserving()
     )
-    page = report.render(result.to_dict(), title="t")
+    page = report.render(result, title="t")
     assert "The mean probability of the true class." in page
     assert page.count("true mass") > 3
     console = Console(width=200)

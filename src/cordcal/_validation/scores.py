@@ -117,12 +117,15 @@ def check_same_shape(first: Array, first_name: str, second: Array, second_name: 
         )
 
 
+# Typed, because some libraries' dtypes warn when they are compared with NumPy's.
+@functools.lru_cache(maxsize=None, typed=True)
 def sum_tolerance(dtype: DType) -> float:
     """Return the deviation from one up to which a row sum is accepted (and normalised)."""
     # 8u is the error of a half-precision softmax.
     return max(_SUM_TOLERANCE, 8.0 * UNIT_ROUNDOFF[dtype_name(dtype)])
 
 
+@functools.lru_cache(maxsize=None, typed=True)
 def sum_warning_level(dtype: DType, classes: int) -> float:
     """Return the deviation of a row sum from one that rounding cannot explain."""
     # K roundings of random sign add up to about u·√K; 32 allows for the softmax's own error.
@@ -515,9 +518,16 @@ class CheckedScores:
     decision: Decisions
 
     @classmethod
-    def from_scores(cls, scores: ArrayLike, kind: Kind, *, fitting: bool = False) -> CheckedScores:
-        """Validate scores of a known kind; see `read_scores` for ``fitting``."""
-        raw = as_scores(scores)
+    def from_scores(
+        cls,
+        scores: ArrayLike,
+        kind: Kind,
+        *,
+        classes: int | None = None,
+        fitting: bool = False,
+    ) -> CheckedScores:
+        """Validate scores of a known kind; see `as_scores` and `read_scores`."""
+        raw = as_scores(scores, classes)
         probabilities = read_scores(
             raw, kind, "probabilities", masked=True, owner="PreservingCalibrator", fitting=fitting
         )

@@ -410,7 +410,7 @@ class Calibrator(Estimator, ABC):
         self._check_masked(original)
 
     def _check_masked(self, original: CheckedScores) -> None:
-        if original.kind == "logits" and not self.takes_masked:
+        if original.kind == "logits" and not self.takes_masked and original.masked.any():
             raise_first(masked_class_error(original.masked, self.key))
 
     def _to_domain(self, scores: npt.NDArray[Any], *, fitting: bool = False) -> Matrix:

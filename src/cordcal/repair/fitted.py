@@ -39,6 +39,8 @@ def check_pair(
 
 def output_dtype(direct: Array, dtype: DType) -> DType:
     """Return the output dtype as a dtype of the library of ``direct``."""
+    if isinstance(direct, np.ndarray) and isinstance(dtype, np.dtype) and dtype in _OUTPUT_DTYPES:
+        return dtype
     name = arrays.dtype_name(dtype)
     xp = arrays.namespace(direct)
     supported = [str(output) for output in _OUTPUT_DTYPES]

@@ -180,8 +180,8 @@ def _original_masses(original: Matrix, decision: Decisions, moved: Flags) -> tup
 
 def decision_masses(rows: Floats, decision: Decisions) -> tuple[Vector, Vector]:
     """Return the stabilised masses on the decisions, and their complements."""
-    with scratch(_column_entries(*rows.shape)) as memory:
-        mass, rest = rule.normalised(_split_columns(rows, decision, memory).stabilised())
+    columns = _split_columns(rows, decision, np.empty(_column_entries(*rows.shape)))
+    mass, rest = rule.normalised(columns.stabilised())
     return mass, rest
 
 
