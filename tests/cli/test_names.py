@@ -408,8 +408,8 @@ def test_other_columns_of_parts_are_matched_by_name(call, parts: Path) -> None:
 def passthrough_of(path: Path) -> dict[str, list[Any]]:
     """Return the columns of an output that are not probabilities."""
     columns: dict[str, list[Any]] = {}
-    for batch in open_scores(path, role="repaired", rest=True):
-        for name, column in batch.rest.columns.items():
+    for batch in open_scores(path, role="repaired", passthrough=True):
+        for name, column in batch.passthrough.columns.items():
             columns.setdefault(name, []).extend(column.to_json())
     return columns
 

@@ -196,7 +196,7 @@ def test_stray_quotes_swallow_nothing(
         for at in range(40)
     ]
     path = write(tmp_path, "\n".join([head, *lines]) + "\n")
-    for read in (read_scores, lambda path: list(open_scores(path, rest=True)), inspect):
+    for read in (read_scores, lambda path: list(open_scores(path, passthrough=True)), inspect):
         with pytest.raises(cordcal.InputError) as error:
             read(path)
         assert f"line {places[0] + 2} " in error.value.reason
@@ -222,8 +222,8 @@ def test_quoted_cells(tmp_path: Path, cell: str, head: str) -> None:
     row = ",".join(fields[name] for name in head.split(","))
     path = write(tmp_path, "\n".join([head] + [row] * 4) + "\n")
     assert shape_of(path) == (4, 2)
-    (batch,) = open_scores(path, rest=True)
-    assert batch.rest.columns["text"].to_text() == [cell.replace('""', '"')] * 4
+    (batch,) = open_scores(path, passthrough=True)
+    assert batch.passthrough.columns["text"].to_text() == [cell.replace('""', '"')] * 4
 
 
 def test_a_quote_within_a_cell_is_a_character(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def write_part(path: Path, part: Any, start: int, *, reverse: bool) -> list[dict
 
 
 def apply_parts(model: Any, folder: Path, output: Path) -> None:
-    file = open_scores(folder, classes=NAMES, rest=True)
+    file = open_scores(folder, classes=NAMES, passthrough=True)
     apply_model(CalibratedRows(model, file, **PLAIN), output, class_names=NAMES)
 
 

@@ -74,8 +74,10 @@ def write(path: Path, logits: np.ndarray, layout: str) -> Path:
     return path
 
 
-def apply(model: object, path: Path, output: Path, rest: bool = True, **options: object) -> object:
-    file = open_scores(path, classes=NAMES, rest=rest)
+def apply(
+    model: object, path: Path, output: Path, passthrough: bool = True, **options: object
+) -> object:
+    file = open_scores(path, classes=NAMES, passthrough=passthrough)
     return apply_model(CalibratedRows(model, file, **PLAIN), output, class_names=NAMES, **options)
 
 
@@ -111,7 +113,7 @@ def test_the_other_columns_can_be_left_out(
     tmp_path: Path, model: cordcal.PreservingCalibrator, logits: np.ndarray
 ) -> None:
     path = write(tmp_path / "s.parquet", logits, "list")
-    apply(model, path, tmp_path / "o.parquet", rest=False)
+    apply(model, path, tmp_path / "o.parquet", passthrough=False)
     found = parquet.read_schema(tmp_path / "o.parquet").names
     assert found == ["decision", "decision_name", "repaired"]
 
@@ -204,7 +206,7 @@ def test_to_feather(
     back = cordcal.files.read_scores(tmp_path / f"o.{target}", role="repaired")
     assert back.class_names == NAMES
     np.testing.assert_array_equal(back.values, model.predict_proba(logits))
-    again = apply(model, tmp_path / "s.parquet", tmp_path / "again.feather", rest=False)
+    again = apply(model, tmp_path / "s.parquet", tmp_path / "again.feather", passthrough=False)
     assert again.rows == ROWS
 
 
@@ -275,7 +277,7 @@ def test_two_reports_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "s.parquet"
     parquet.write_table(arrow.table(columns), path, row_group_size=130)
     cord = cordcal.CORD().fit(original, direct)
-    files = [open_scores(path, role=role, rest=True) for role in ("original", "direct")]
+    files = [open_scores(path, role=role, passthrough=True) for role in ("original", "direct")]
     apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
     found = parquet.read_table(tmp_path / "o.parquet")
     assert found.column_names == ["id", "decision", "repaired"]
@@ -291,7 +293,7 @@ def test_columns_of_both_files(tmp_path: Path) -> None:
         )
     cord = cordcal.CORD().fit(original, direct)
     files = [
-        open_scores(tmp_path / f"{role}.parquet", role=role, rest=True)
+        open_scores(tmp_path / f"{role}.parquet", role=role, passthrough=True)
         for role in ("original", "direct")
     ]
     apply_model(RepairedRows(cord, *files, **PLAIN), tmp_path / "o.parquet")
@@ -324,7 +326,7 @@ def test_resumed_with_other_columns(
         with pytest.raises(KeyboardInterrupt):
             apply(model, path, output)
     with refused(naming="another input"):
-        apply(model, path, output, rest=False, resume=True)
+        apply(model, path, output, passthrough=False, resume=True)
     assert apply(model, path, output, resume=True).resumed > 0
     assert output.read_bytes() == whole
 
@@ -332,6 +334,6 @@ def test_resumed_with_other_columns(
 def test_wide_columns_bound_a_batch(tmp_path: Path, logits: np.ndarray) -> None:
     table = arrow.table({"logits": as_lists(logits), "image": [b"x" * 1000] * ROWS})
     parquet.write_table(table, tmp_path / "s.parquet")
-    few = [len(batch) for batch in open_scores(tmp_path / "s.parquet", rest=True)]
+    few = [len(batch) for batch in open_scores(tmp_path / "s.parquet", passthrough=True)]
     assert max(few) <= 4
     assert max(len(batch) for batch in open_scores(tmp_path / "s.parquet")) > 100

@@ -33,7 +33,7 @@ _OPTION_NAMES = {
     "features": "the key features",
 }
 # Arguments of the library that are flags without a value here.
-_SWITCHES = {"overwrite": "--force", "resume": "--resume", "rest": "--drop-rest"}
+_SWITCHES = {"overwrite": "--force", "resume": "--resume", "passthrough": "--drop-rest"}
 _SYSTEM_REASONS = {
     errno.ENOENT: "does not exist",
     errno.EACCES: "cannot be read or written: permission denied",

@@ -92,7 +92,7 @@ def read_groups(
     if inputs.answers is not None and path is None and column is not None:
         groups = read_answer_groups(scores, column)
     else:
-        from cordcal.files.scores import read_vector
+        from cordcal.files.selection import read_vector
 
         groups = read_vector(path or scores, column, header=inputs.header)
     if rows is None or len(groups) <= rows[-1]:  # refused later, by the function that uses them
@@ -149,7 +149,7 @@ def _column_spec(
 
     options = inputs.column_arguments()
     names, header = options.pop("class_names"), options.pop("header")
-    spec = ColumnSpec.of(**options).named(names, classes, rest=passthrough, header=header)
+    spec = ColumnSpec.of(**options).named(names, classes, passthrough=passthrough, header=header)
     if pattern is not None and inputs.columns is None:
         spec = replace(spec, pattern=tuple(pattern))
     return replace(spec, expected=expected, classes_in=classes_in)

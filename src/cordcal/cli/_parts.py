@@ -69,7 +69,7 @@ def audit_in_parts(
     paths = _part_inputs([original, direct])
     inputs = [
         AuditPart(first, second, vectors)
-        for (first, second), vectors in zip(paths, original.vectors_apart(), strict=True)
+        for (first, second), vectors in zip(paths, original.separate_vectors(), strict=True)
     ]
     readers = original.opener, direct.opener
     with _runner("auditing", scheduler) as run:

@@ -202,7 +202,7 @@ class ParquetSource(Source):
             raise no_rows(path)
         self.grouping = group_fields(self.schema, spec, path)
         self._sample = self._contents(self.first)
-        self.row_bytes = _row_bytes(self._sample, self.first if spec.rest else None)
+        self.row_bytes = _row_bytes(self._sample, self.first if spec.passthrough else None)
         self.groups: list[list[Span]] = []
         rows = 0
         for size in sizes:
@@ -343,7 +343,7 @@ class FeatherSource(Source):
             first.validate(full=True)
             self.first = first.slice(0, SAMPLE_ROWS)
         self.grouping = group_fields(self.schema, spec, self.path)
-        size = _row_bytes(self.sample(), self.first if spec.rest else None)
+        size = _row_bytes(self.sample(), self.first if spec.passthrough else None)
         self.groups: list[list[Span]] = []
         for rows in sizes:
             done = self.groups[-1][-1][1] if any(self.groups) else 0
@@ -461,7 +461,7 @@ class _TableEncoder(Encoder, ABC):
         return table
 
     def _table(self, arrow: Any, block: OutputBlock) -> Any:
-        passed = {} if block.rest is None else block.rest.columns
+        passed = {} if block.passthrough is None else block.passthrough.columns
         columns = {name: column.to_arrow(name) for name, column in passed.items()}
         own: dict[str, Any] = {"decision": arrow.array(block.decision)}
         if self.names is not None:

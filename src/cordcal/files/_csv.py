@@ -478,7 +478,7 @@ class CsvEncoder(Encoder):
             for report, values in block.reports.items()
             for heading in self.headings(report, values.shape[1])
         ]
-        passed = () if block.rest is None else block.rest.names
+        passed = () if block.passthrough is None else block.passthrough.names
         return _lines([[*passed, "decision", *header, *block.extra]])
 
     def _words(self, words: list[str]) -> list[str]:
@@ -490,7 +490,7 @@ class CsvEncoder(Encoder):
         if self.names is not None:
             names = self._words(self.names)
             kept = [names[index] for index in kept]
-        passed = [] if block.rest is None else block.rest.columns.values()
+        passed = [] if block.passthrough is None else block.passthrough.columns.values()
         before = [self._words(column.to_text()) for column in passed]
         rows = [report.astype(np.str_) for report in block.reports.values()]
         more = [np.asarray(column).astype(np.str_) for column in block.extra.values()]
@@ -520,6 +520,6 @@ def _lines(rows: Any) -> bytes:
             "output",
             "would have a NUL character in its text, which a CSV file cannot hold",
             "write a Parquet, Feather or JSONL file, or leave out the other columns with {option}",
-            option=("rest", "False"),
+            option=("passthrough", "False"),
         )
     return text.encode()

@@ -190,7 +190,7 @@ class LineSource(Source):
         with file.open() as opened:
             for start, line in _filled_lines(opened, self.path):
                 starts.append(start)
-                if spec.rest:
+                if spec.passthrough:
                     self.keys |= dict.fromkeys(parse_lines(self.path, [line], rows)[0])
                 rows += 1
         self._types = _JsonTypes(file, tuple(self.keys))
@@ -300,7 +300,7 @@ class JsonlEncoder(Encoder):
 
     def encode(self, block: OutputBlock) -> Piece:
         """Return the lines, with the shortest digits that read back as the same numbers."""
-        passed = {} if block.rest is None else block.rest.columns
+        passed = {} if block.passthrough is None else block.passthrough.columns
         columns = [
             [(key, _json(value)) for value in column.to_json()] for key, column in passed.items()
         ]

@@ -21,7 +21,8 @@ from cordcal.files._hdf5 import MAGIC
 from cordcal.files.contents import Contents
 from cordcal.files.formats import open_contents
 from cordcal.files.opening import open_regular
-from cordcal.files.scores import Scores, check_values
+from cordcal.files.scores import Scores
+from cordcal.files.selection import check_values
 
 _PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 

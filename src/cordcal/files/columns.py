@@ -13,8 +13,8 @@ from cordcal._validation.names import are_default_names
 
 LABEL_NAMES = ("labels", "label", "y", "y_true", "targets", "target", "true_label")
 FEATURE_NAMES = ("features", "embeddings")
-# Columns of a table that stand beside the scores rather than among them.
-_BESIDE = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}
+# Columns of a table that are not scores.
+_NOT_SCORES = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}
 _GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)", re.DOTALL)
 # What a matrix of loose columns is called.
 SCORES = "scores"
@@ -25,7 +25,7 @@ Sort = Literal["list", "float", "integer", "other"]
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """What a reader was told of where things are; what it was not told it finds by name.
+    """Where a reader should look; what is not specified is found by name.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class ColumnSpec:
         Who has these classes, for messages: a model or another file.
     order : mapping of str to tuple of str
         The names of each matrix's columns in the first of several parts, whose order is used.
-    rest : bool
+    passthrough : bool
         Whether the other columns of a table are wanted too.
     words : bool
         Whether a table may hold words alone, as a file of labels or groups does.
@@ -73,7 +73,7 @@ class ColumnSpec:
     expected: tuple[str, ...] | None = None
     classes_in: str = "the model"
     order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rest: bool = False
+    passthrough: bool = False
     words: bool = False
     header: bool | None = None
 
@@ -89,7 +89,7 @@ class ColumnSpec:
         weights: str | None,
         weights_column: str | None,
     ) -> ColumnSpec:
-        """Return what a public function was told; columns may come in one string."""
+        """Return the arguments of a public function; columns may come in one string."""
         patterns, codes = as_patterns(columns), as_patterns(features_columns)
         return cls(key, patterns, labels, labels_column, features, codes, weights, weights_column)
 
@@ -98,16 +98,18 @@ class ColumnSpec:
         names: Sequence[str] | None,
         classes: Sequence[str] | None,
         *,
-        rest: bool = False,
+        passthrough: bool = False,
         header: bool | None = None,
     ) -> ColumnSpec:
         """Return the spec with the names of the columns, and of a model's classes."""
         own, others = (None if each is None else tuple(each) for each in (names, classes))
-        return replace(self, class_names=own, classes=others, rest=rest, header=header)
+        return replace(
+            self, class_names=own, classes=others, passthrough=passthrough, header=header
+        )
 
     @property
-    def beside(self) -> set[str]:
-        """The columns of the scores' own file that are told to be something else."""
+    def claimed_columns(self) -> set[str]:
+        """The columns of the scores' own file that hold labels or weights."""
         return {
             column
             for file, column in (
@@ -134,8 +136,8 @@ def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """Return names and patterns of columns; a string has commas between them."""
     if columns is None:
         return None
-    given = columns.split(",") if isinstance(columns, str) else columns
-    return tuple(each.strip() for each in given)
+    patterns = columns.split(",") if isinstance(columns, str) else columns
+    return tuple(each.strip() for each in patterns)
 
 
 def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> dict[str, str]:
@@ -149,16 +151,16 @@ def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> 
     >>> matching(("score_*",), ["id", "score_cat", "score_dog"], "s.csv")
     {'score_cat': 'cat', 'score_dog': 'dog'}
     """
-    found: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for pattern in patterns:
         if pattern in headings:
-            found[pattern] = pattern
+            classes[pattern] = pattern
             continue
         fitting = [each for each in headings if fnmatchcase(each, pattern)]
         if not fitting:
             raise InputError(where, f"has no column {pattern!r}", f"it has {list_names(headings)}")
-        found |= {each: _starred(each, pattern) for each in fitting}
-    return found
+        classes |= {each: _starred(each, pattern) for each in fitting}
+    return classes
 
 
 def have_match(patterns: tuple[str, ...], headings: Sequence[str]) -> bool:
@@ -188,7 +190,7 @@ def list_names(names: Sequence[str], most: int = 12) -> str:
 
 def is_other_column(heading: str) -> bool:
     """Whether a heading is that of labels or identifiers rather than of scores."""
-    return heading.lower() in _BESIDE
+    return heading.lower() in _NOT_SCORES
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ def grouped(
     sorts : mapping of str to str
         What each column holds.
     spec : ColumnSpec
-        What the reader was told.
+        Where the reader should look.
     where : str
         The file, for messages.
     named : bool
@@ -251,10 +253,10 @@ def grouped(
     groups: dict[str, dict[str, str]] = {} if scores is None else {SCORES: scores}
     features = spec.own_features
     if features is not None:
-        found = matching(features, list(sorts), where)
-        if not (len(found) == 1 and next(iter(found)) in lists):
-            groups[FEATURE_NAMES[0]] = _numeric(found, sorts, where, "features")
-    taken = {heading for group in groups.values() for heading in group} | spec.beside
+        columns = matching(features, list(sorts), where)
+        if not (len(columns) == 1 and next(iter(columns)) in lists):
+            groups[FEATURE_NAMES[0]] = _numeric(columns, sorts, where, "features")
+    taken = {heading for group in groups.values() for heading in group} | spec.claimed_columns
     if scores is None:
         groups |= _by_heading(sorts, taken, alone=not lists)
     ordered = groups
@@ -309,16 +311,16 @@ def _told_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dic
 
 
 def _numeric(
-    found: dict[str, str], sorts: Mapping[str, Sort], where: str, what: str
+    columns: dict[str, str], sorts: Mapping[str, Sort], where: str, what: str
 ) -> dict[str, str]:
-    for heading in found:
+    for heading in columns:
         if sorts[heading] not in ("float", "integer"):
             raise InputError(
                 where,
                 f"has no numbers in the column {heading!r}",
                 f"name columns of numbers for the {what}",
             )
-    return found
+    return columns
 
 
 def _model_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
@@ -328,8 +330,8 @@ def _model_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> di
         return None
     missing = [name for name in classes if sorts.get(name) not in ("float", "integer")]
     if not missing:
-        wanted = set(classes)
-        return {name: name for name in sorts if name in wanted}
+        names = set(classes)
+        return {name: name for name in sorts if name in names}
     if len(missing) < len(classes) and any(not name.isdecimal() for name in classes):
         raise InputError(
             where,
@@ -352,7 +354,7 @@ def _by_heading(
         grouped = _GROUP.fullmatch(heading)
         if grouped is not None:
             groups.setdefault(grouped[1], {})[heading] = grouped[2]
-        elif heading.lower() not in _BESIDE:
+        elif heading.lower() not in _NOT_SCORES:
             loose.append(heading)
     # Scores are not counts: among floating numbers an integer is an identifier or an age.
     floating = [heading for heading in loose if sorts[heading] == "float"]

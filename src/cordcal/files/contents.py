@@ -130,26 +130,26 @@ class Contents:
         class_names: tuple[str, ...] | None = None,
     ) -> Contents:
         """Make a record of arrays that are in memory."""
-        beside = {} if vectors is None else vectors
-        shapes = {key: array.shape for key, array in (*matrices.items(), *beside.items())}
-        return cls(path, format, matrices, beside, class_names, shapes)
+        others = {} if vectors is None else vectors
+        shapes = {key: array.shape for key, array in (*matrices.items(), *others.items())}
+        return cls(path, format, matrices, others, class_names, shapes)
 
 
 def array_contents(
     name: str,
     format: Format,
-    held: Mapping[str, npt.NDArray[Any]],
+    arrays: Mapping[str, npt.NDArray[Any]],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Contents:
     """Name what lies in a file whose arrays are read when they are asked for."""
     named = next((key for key in CLASS_NAMES if key in shapes), None)
-    names = None if named is None else tuple(map(str, held[named].reshape(-1)))
+    names = None if named is None else tuple(map(str, arrays[named].reshape(-1)))
     keys = [key for key in shapes if key != named]
     matrices, vectors = (
-        Chosen(held, [key for key in keys if len(shapes[key]) == size]) for size in (2, 1)
+        Chosen(arrays, [key for key in keys if len(shapes[key]) == size]) for size in (2, 1)
     )
-    found = {key: shapes[key] for key in (*matrices, *vectors)}
-    return Contents(name, format, matrices, vectors, names, found)
+    own_shapes = {key: shapes[key] for key in (*matrices, *vectors)}
+    return Contents(name, format, matrices, vectors, names, own_shapes)
 
 
 def column_contents(

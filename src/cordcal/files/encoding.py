@@ -27,13 +27,13 @@ Layout = Literal["wide", "list"]
 class OutputBlock:
     """Rows of an output: probabilities by name, the predictions they keep, and more columns.
 
-    ``rest`` comes first: the columns of the input that are passed through.
+    ``passthrough`` comes first: the columns of the input that are passed through.
     """
 
     reports: Mapping[str, npt.NDArray[Any]]
     decision: npt.NDArray[np.integer[Any]]
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    rest: Passthrough | None = None
+    passthrough: Passthrough | None = None
 
     def __len__(self) -> int:
         return int(self.decision.shape[0])

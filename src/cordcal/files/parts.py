@@ -41,8 +41,8 @@ def parts_of(path: str) -> list[str] | None:
         return None
     check_local(path)
     if Path(path).is_dir():
-        there = [each for each in Path(path).rglob("*") if _is_part(each, path)]
-        for each in there:
+        candidates = [each for each in Path(path).rglob("*") if _is_part(each, path)]
+        for each in candidates:
             if each.is_symlink() and each.is_dir():
                 raise InputError(
                     os.fspath(each),
@@ -50,25 +50,25 @@ def parts_of(path: str) -> list[str] | None:
                     "move its files here, or name all parts with a pattern",
                 )
     elif glob.has_magic(path):
-        there = [Path(each) for each in glob.glob(path, recursive=True)]
+        candidates = [Path(each) for each in glob.glob(path, recursive=True)]
     else:
         return None
-    found = [each for each in there if each.is_file()]
-    for each in there:
+    files = [each for each in candidates if each.is_file()]
+    for each in candidates:
         if each.is_symlink() and not each.exists():
             raise InputError(
                 os.fspath(each), "is a link to a file that does not exist", "restore or remove it"
             )
-    if not found:
+    if not files:
         raise InputError(path, "holds no files", "pass a folder or a pattern of score files")
-    suffixes = sorted({each.suffix.lower() or "none" for each in found})
+    suffixes = sorted({each.suffix.lower() or "none" for each in files})
     if len(suffixes) > 1:
         raise InputError(
             path,
             f"holds files of several kinds ({', '.join(suffixes)})",
             f"name those that are meant with a pattern, as in '*{suffixes[-1]}'",
         )
-    return sorted(map(os.fspath, found))
+    return sorted(map(os.fspath, files))
 
 
 def _is_part(path: Path, folder: str) -> bool:
@@ -214,7 +214,7 @@ class FileParts(Source):
                     self._check_part(source, part, key)
                     own = source.spans_of(key)
                     dtypes.append(source.dtype_of(key))
-                    if self._spec.rest:
+                    if self._spec.passthrough:
                         columns += source.part_columns(key)
                 spans += [(done + start, done + stop) for start, stop in own]
                 pieces.append(len(own))

@@ -133,7 +133,7 @@ def _plain(value: Any, name: str) -> Any:
             f"the column {name!r}",
             "holds bytes, which text cannot",
             "write Parquet or Feather, or omit the other columns with {option}",
-            option=("rest", "False"),
+            option=("passthrough", "False"),
         )
     return str(value)
 
@@ -463,5 +463,5 @@ def _conflict(
         reason,
         "store it as one type in all parts, write the parts to a folder, or omit the other "
         "columns with {option}",
-        option=("rest", "False"),
+        option=("passthrough", "False"),
     )

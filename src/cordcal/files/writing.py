@@ -25,7 +25,7 @@ def write_probabilities(
     extra: Mapping[str, npt.NDArray[Any]] | None = None,
     overwrite: bool = True,
     spreadsheet: bool = False,
-    rest: Passthrough | None = None,
+    passthrough: Passthrough | None = None,
 ) -> None:
     """Write reports to a npz, npy, CSV, JSONL, Parquet or Feather file, chosen by the suffix.
 
@@ -46,10 +46,10 @@ def write_probabilities(
     spreadsheet : bool
         In CSV, begin words that a spreadsheet would take for formulas (those that
         start with ``=``, ``+``, ``-`` or ``@``) with an apostrophe.
-    rest : Passthrough, optional
+    passthrough : Passthrough, optional
         Columns of the input, which stand first; npz and npy files leave them out.
     """
-    block = OutputBlock(reports, decision, {} if extra is None else extra, rest)
+    block = OutputBlock(reports, decision, {} if extra is None else extra, passthrough)
     encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
     if str(path) == "-":
         piece = encoder.encode(block)

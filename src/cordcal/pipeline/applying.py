@@ -101,7 +101,7 @@ class ModelApplication(ABC):
 
     def passthrough(self, rows: Rows) -> Passthrough | None:
         """Return the columns of the input that are passed through, the first file's first."""
-        first, *others = (batch.rest for batch in rows)
+        first, *others = (batch.passthrough for batch in rows)
         if first is None:
             return None
         # The files may be one, of which each reads some columns.
@@ -214,7 +214,7 @@ def _applied_batches(
     def work(box: list[Rows]) -> _AppliedBatch[Encoded]:
         batches = box.pop()  # nobody else refers to it, so it is gone before it is encoded
         passthrough = application.passthrough(batches)
-        batches = tuple(replace(batch, rest=None) for batch in batches)
+        batches = tuple(replace(batch, passthrough=None) for batch in batches)
         first, rows = batches[0].first, len(batches[0])
         errors = RowErrors(application.files, on_error)
         collected = _CollectedRows(rows, with_numbers=on_error == "skip")
@@ -231,7 +231,7 @@ def _applied_batches(
             if len(block) != rows:
                 passthrough = passthrough.take(block.extra["row"] - first)
             _check_names(application, block, passthrough.names)
-            block = replace(block, rest=passthrough)
+            block = replace(block, passthrough=passthrough)
         return _AppliedBatch(
             encode(block), len(block), first + rows, collected.changed, errors.counts
         )
@@ -259,7 +259,7 @@ def _check_names(application: ModelApplication, block: OutputBlock, passed: Sequ
                 next(iter(application.files.values())).path,
                 f"has a column {name!r}, as the output would",
                 "rename it, or omit the other columns with {option}",
-                option=("rest", "False"),
+                option=("passthrough", "False"),
             )
 
 
@@ -372,7 +372,7 @@ def apply_model(
             block.reports,
             block.decision,
             extra=block.extra,
-            rest=block.rest,
+            passthrough=block.passthrough,
             overwrite=overwrite,
             **writing,
         )
@@ -439,7 +439,7 @@ def apply_in_memory(
         concat_columns(block.reports for block in blocks),
         np.concatenate([block.decision for block in blocks]),
         concat_columns(block.extra for block in blocks),
-        concat([block.rest for block in blocks]),
+        concat([block.passthrough for block in blocks]),
     )
     records = [
         {"rows": batch.rows, "changed": batch.changed, "skipped": batch.skipped}
@@ -495,6 +495,6 @@ def _describe_input(file: ScoreFile) -> Record:
         "key": file.key,
         "kind": file.kind,
         "columns": file.consumed,
-        "passthrough": file.with_rest,
+        "passthrough": file.with_passthrough,
         "files": file.identity,
     }

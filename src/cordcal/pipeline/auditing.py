@@ -134,7 +134,7 @@ def finish_audit(
     seed: int = 0,
 ) -> AuditedFiles:
     """Return the audit of all rows that a stream has seen."""
-    found = total.result(
+    audit = total.result(
         class_names=class_names,
         fitted_here=fitted_here,
         noticed=noticed,
@@ -142,4 +142,4 @@ def finish_audit(
         resamples=resamples,
         seed=seed,
     )
-    return AuditedFiles(found, total.pictures(class_names), str(total.fingerprint), skipped)
+    return AuditedFiles(audit, total.pictures(class_names), str(total.fingerprint), skipped)

@@ -1,6 +1,6 @@
 """Folders of parts: each is repaired by itself, here or on other machines.
 
-What is told about all parts lies in a journal in the output's folder while the work goes on,
+What is known about all parts is in a journal in the output's folder while the work goes on,
 so that a run that was killed can be continued; each part is whole or absent.
 """
 
@@ -407,14 +407,14 @@ def audit_parts(
     audited : AuditedFiles
         As of `audit_files`.
     """
-    found = list(run(_DescribePart(readers, on_error, cord is None), inputs))
-    if not any(each.rows for each in found):
+    described = list(run(_DescribePart(readers, on_error, cord is None), inputs))
+    if not any(each.rows for each in described):
         raise InputError("the parts", "have no rows", "pass at least one")
     repair = cord
     if repair is None:
-        states = (each.state for each in found if each.state is not None)
+        states = (each.state for each in described if each.state is not None)
         repair = CORD().merge_states(states)
-    firsts = [sum(each.rows for each in found[:at]) for at in range(len(found))]
+    firsts = [sum(each.rows for each in described[:at]) for at in range(len(described))]
     total, skipped = AuditStream(repair, recognise=True), Counter[str]()
     for stream, counts in run(
         _AuditPart(readers, repair, on_error), list(zip(inputs, firsts, strict=True))
@@ -422,5 +422,5 @@ def audit_parts(
         skipped += counts
         if stream is not None:
             total.merge(stream)
-    names = next((each.class_names for each in found if each.rows), None)
+    names = next((each.class_names for each in described if each.rows), None)
     return finish_audit(total, skipped, class_names=names, fitted_here=cord is None)

@@ -16,7 +16,7 @@ from cordcal.files import Scores, read_scores
 from cordcal.files.calarena import parts_of
 from cordcal.files.columns import FEATURE_NAMES
 from cordcal.files.formats import open_contents
-from cordcal.files.scores import is_file
+from cordcal.files.selection import is_file
 from cordcal_study.specs import SetSpec
 
 Matrix = npt.NDArray[np.floating]

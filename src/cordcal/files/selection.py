@@ -1,0 +1,308 @@
+"""Find the scores, the labels, the features and the weights in the contents of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cordcal._errors import InputError, raise_first, row_error
+from cordcal._numeric.types import Kind
+from cordcal._validation.names import class_order
+from cordcal.files._kinds import check_whole_vectors, looks_like
+from cordcal.files.columns import FEATURE_NAMES, LABEL_NAMES, ColumnSpec, list_names
+from cordcal.files.contents import Contents
+from cordcal.files.formats import FORMATS, open_contents
+
+_LOGIT_NAMES = ("logits", "logit")
+_PROBABILITY_NAMES = ("probabilities", "probs", "probas", "proba", "prob", "y_prob")
+# Fields of lines that are a language model's answers.
+_ANSWERS = frozenset(("choices", "logprobs", "option_logprobs", "resps", "response"))
+_SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
+
+
+def wide_columns(contents: Contents, key: str) -> tuple[str, ...]:
+    """Return the columns that a matrix was gathered from; none where it is one array."""
+    columns = contents.columns.get(key, ())
+    return () if columns == (key,) else columns
+
+
+def names_of(
+    contents: Contents, key: str, classes: int, spec: ColumnSpec
+) -> tuple[str, ...] | None:
+    """Return one name per column, in the order that is used: a model's, the caller's, the file's.
+
+    Columns are matched by name, so other classes than the required ones are refused.
+    """
+    own, passed, required = contents.names_of(key), spec.class_names, spec.required
+    names = own if passed is None else passed
+    if names is not None and len(names) != classes:
+        where = contents.path if passed is None else "class_names"
+        raise InputError(
+            where,
+            f"has {len(names)} class names but {key} has {classes} columns",
+            "give each column one name",
+        )
+    if passed is not None and own is not None:
+        class_order(own, passed, contents.path, "class_names")  # refuses other classes
+    if names is not None and required is not None:
+        class_order(names, required, contents.path, spec.classes_in)
+        return required
+    numbers = spec.classes
+    if names is not None and numbers is not None and set(names) == set(numbers):
+        return numbers
+    return names
+
+
+def in_order(
+    values: npt.NDArray[Any],
+    contents: Contents,
+    key: str,
+    names: tuple[str, ...] | None,
+    spec: ColumnSpec,
+) -> npt.NDArray[Any]:
+    """Return scores with their columns in the order of the classes, matched by name."""
+    own = contents.names_of(key) or spec.class_names
+    if own is None or names is None:
+        return values
+    order = class_order(own, names, contents.path, spec.classes_in)
+    # Not values[:, order], whose rows do not lie in one piece: sums would round otherwise.
+    return values if order is None else values.take(order, axis=1)
+
+
+def check_label_numbers(
+    labels: npt.NDArray[Any],
+    own: tuple[str, ...] | None,
+    names: tuple[str, ...] | None,
+    where: str,
+) -> None:
+    """Refuse numbers as labels where the columns they count were brought into another order.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Class names, or numbers.
+    own, names : tuple of str or None
+        The columns in the order of the file, and in the order that is used.
+    where : str
+        The file.
+    """
+    if own is None or names is None or own == names or labels.dtype.kind not in "iufb":
+        return
+    if all(name.lstrip("-").isdigit() for name in names):
+        return  # the labels are the columns' names themselves
+    raise InputError(
+        where,
+        f"has numbers for labels, but its columns come in another order ({list_names(own)}) than "
+        f"the classes ({list_names(names)})",
+        "write class names as labels, or bring the columns into this order",
+    )
+
+
+def feature_key(contents: Contents, spec: ColumnSpec) -> str | None:
+    """Return the matrix of the penultimate features, where a file has them."""
+    columns = spec.own_features
+    if spec.features is not None:
+        return None
+    if columns is not None and len(columns) == 1 and columns[0] in contents.matrices:
+        return columns[0]
+    if columns is not None and not contents.columns:
+        raise InputError(
+            contents.path, f"has no matrix called {columns[0]!r}", f"it has {list_arrays(contents)}"
+        )
+    return next((name for name in FEATURE_NAMES if name in contents.matrices), None)
+
+
+def read_features(contents: Contents, spec: ColumnSpec, rows: int) -> npt.NDArray[Any] | None:
+    """Return the features of this file, or of a file of their own."""
+    if spec.features is None:
+        key = feature_key(contents, spec)
+        return None if key is None else contents.matrices[key]
+    columns = spec.features_columns
+    separate = open_contents(spec.features, separate_features_spec(columns, spec.header))
+    features = separate.matrices[feature_matrix(separate, columns)]
+    check_length(len(features), spec.features, "rows of features", rows)
+    return features
+
+
+def separate_features_spec(
+    columns: tuple[str, ...] | None, header: bool | None = None
+) -> ColumnSpec:
+    """Return where the features are in a file of their own."""
+    if columns is not None and len(columns) == 1 and "*" not in columns[0]:
+        return ColumnSpec(key=columns[0], header=header)
+    return ColumnSpec(columns=columns, header=header)
+
+
+def feature_matrix(contents: Contents, columns: tuple[str, ...] | None) -> str:
+    """Return which matrix of a file of their own the features are."""
+    if columns is None:
+        named = [name for name in FEATURE_NAMES if name in contents.matrices]
+        names = named or list(contents.matrices)
+        if names:
+            return names[0]
+    return choose(contents, separate_features_spec(columns).key, "features", None)
+
+
+def weight_key(contents: Contents, spec: ColumnSpec) -> str | None:
+    """Return the vector of the weights; only one that is named is used."""
+    if spec.weights is not None or spec.weights_column is None:
+        return None
+    return check_vector(contents, spec.weights_column, "weights")
+
+
+def vector_of(
+    contents: Contents, key: str | None, spec: ColumnSpec, what: str
+) -> npt.NDArray[Any] | None:
+    """Return the labels or the weights of this file, or of a file of their own."""
+    separate = read_separate_vector(spec, what)
+    if separate is not None:
+        return separate
+    return None if key is None else contents.vectors[key]
+
+
+def read_separate_vector(spec: ColumnSpec, what: str) -> npt.NDArray[Any] | None:
+    """Return the labels or the weights where they lie in a file of their own."""
+    file, column = getattr(spec, what), getattr(spec, f"{what}_column")
+    if file is None:
+        return None
+    names = LABEL_NAMES if what == "labels" else ()
+    return read_vector(file, column, names, header=spec.header)
+
+
+def check_length(length: int, where: str, what: str, rows: int) -> None:
+    """Refuse a file of its own that has not one entry a row."""
+    if length != rows:
+        error = InputError(
+            where,
+            f"has {length} {what} but there are {rows} rows of scores",
+            f"pass as many {what} as rows",
+        )
+        is_text = Path(where).suffix.lower() in (".csv", ".tsv", ".txt")
+        # A first line may be a heading, such as pandas' 0, or not.
+        raise error.with_option_hint("header", str(length > rows)) if is_text else error
+
+
+def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
+    """Return the name of the matrix that holds the scores."""
+    matrices = contents.matrices
+    if key is not None:
+        if key in matrices:
+            return key
+        raise InputError(
+            contents.path, f"has no matrix called {key!r}", f"it has {list_arrays(contents)}"
+        )
+    if not matrices:
+        hint = f"it has {list_arrays(contents)}"
+        if contents.format == "jsonl" and not _ANSWERS.isdisjoint(contents.vectors):
+            hint += (
+                "; a language model's answers are read with cordcal.llm.read_answers, or --answers"
+            )
+        raise InputError(contents.path, "holds no matrix of scores (rows × classes)", hint)
+    first: tuple[str, ...] = _PROBABILITY_NAMES if input == "probabilities" else _LOGIT_NAMES
+    for name in (role, *first, *_SCORE_NAMES):
+        if name in matrices:
+            return name
+    candidates = [name for name in matrices if name not in FEATURE_NAMES]
+    if len(candidates) == 1:
+        return candidates[0]
+    # The original and the direct reports have no key of their own to be chosen by.
+    hint = "choose one, as in {option}" if role == "scores" else f"call the one to read {role!r}"
+    raise InputError(
+        contents.path,
+        f"holds several matrices ({', '.join(candidates)})",
+        hint,
+        option=("key", candidates[0]),
+    )
+
+
+def list_arrays(contents: Contents) -> str:
+    """Return the names and shapes of a file's arrays, for messages."""
+    parts = [f"{name} {shape}" for name, shape in contents.shapes.items()]
+    return list_names(parts) if parts else "nothing that can be read as an array of numbers"
+
+
+def check_values(values: npt.NDArray[Any], name: str) -> None:
+    """Refuse rows that are not whole vectors of finite numbers."""
+    bad = np.isnan(values).any(axis=1) | np.isposinf(values).any(axis=1)
+    raise_first(
+        row_error(
+            bad,
+            name,
+            "contains NaN or an infinite value",
+            "drop such rows, or, if these are top-k scores, pass whole vectors with one column "
+            "a class",
+        )
+    )
+    check_whole_vectors(values, name)
+
+
+def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
+    """Return what the scores are: what their name says, else what they look like."""
+    if any(name in key.lower() for name in _LOGIT_NAMES):
+        return "logits"
+    return looks_like(values)
+
+
+def label_key(contents: Contents, key: str, spec: ColumnSpec) -> str | None:
+    """Return the vector that was named for the labels, or that which goes with ``key``.
+
+    These are cal_labels with cal_logits, labels_cal with probas_cal, labels with scores.
+    """
+    if spec.labels is not None:
+        return None
+    if spec.labels_column is not None:
+        return check_vector(contents, spec.labels_column, "labels")
+    group, slash, own = key.rpartition("/")
+    around = [own.split(name, 1) for name in _SCORE_NAMES if name in own]
+    # In a file of folders, labels that lie elsewhere are another classifier's.
+    for before, behind in (*around, ("", "")):
+        for name in LABEL_NAMES:
+            candidate = f"{group}{slash}{before}{name}{behind}"
+            if candidate in contents.vectors:
+                return candidate
+    return None
+
+
+def check_vector(contents: Contents, name: str, what: str) -> str:
+    """Return the name of a vector, or refuse one that the file does not have."""
+    if name in contents.vectors:
+        return name
+    raise InputError(
+        contents.path,
+        f"has no key or column called {name!r} for the {what}",
+        f"it has {list_arrays(contents)}",
+    )
+
+
+def read_vector(
+    path: str,
+    column: str | None = None,
+    names: Sequence[str] = LABEL_NAMES,
+    *,
+    header: bool | None = None,
+) -> npt.NDArray[Any]:
+    """Return the labels, or another vector, of a file that holds them."""
+    if not is_file(path):
+        what = "labels_column" if names else "weights_column"
+        hint = "a key or column of the scores' own file is named with {option}"
+        raise InputError(path, "is no file", hint, option=(what, path))
+    contents = open_contents(path, ColumnSpec(labels_column=column, words=True, header=header))
+    for name in names if column is None else (column,):
+        if name in contents.vectors:
+            return contents.vectors[name]
+    # pandas writes its index below an empty heading.
+    headed = [name for name in contents.vectors if name] or list(contents.vectors)
+    if column is None and len(headed) == 1:
+        return contents.vectors[headed[0]]
+    what = "vector of labels" if column is None else f"key or column called {column!r}"
+    raise InputError(contents.path, f"holds no {what}", f"it has {list_arrays(contents)}")
+
+
+def is_file(text: str) -> bool:
+    """Whether what names labels is a file rather than a key or column."""
+    suffixes = {".txt", *(suffix for each in FORMATS for suffix in each.suffixes)}
+    return text == "-" or Path(text).exists() or Path(text).suffix.lower() in suffixes
