@@ -325,5 +325,7 @@ def test_logits_are_audited_by_their_own_argmax() -> None:
     assert given.eta == pytest.approx(expected.eta, rel=1e-9)
     with refused("original", naming='input="probabilities"'):
         cordcal.audit(p, direct, input="logits")
+    with refused("original", rows=range(400), naming='input="logits"'):
+        cordcal.audit(-1.0 - np.abs(logits), direct)
     with refused("input", naming="logits"):
         cordcal.audit(p, direct, input="scores")

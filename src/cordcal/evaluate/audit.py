@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Self, cast
 
@@ -179,11 +180,12 @@ def audit(
             columns["decision"] = scores.decision if decision is None else decision
         names_or_numbers(names, direct.shape[1])
         labels = names_to_indices(labels, direct.shape, names)
-    model = CORD().fit(original, direct, **columns) if fitted is None else fitted
-    if collection is None:
-        stream = AuditStream(model).update(original, direct, labels, **columns)
-    else:
-        stream = collection.audited(model, original, direct, labels, **columns)
+    with _suggesting_logits():
+        model = CORD().fit(original, direct, **columns) if fitted is None else fitted
+        if collection is None:
+            stream = AuditStream(model).update(original, direct, labels, **columns)
+        else:
+            stream = collection.audited(model, original, direct, labels, **columns)
     messages: list[str] = []
     if isinstance(fitted, CORD) and stream.rows == fitted.construction_.n:
         # A repair fitted with weights is recognised only with the same weights.
@@ -199,6 +201,17 @@ def audit(
         seed=seed,
         noticed=messages,
     )
+
+
+@contextmanager
+def _suggesting_logits() -> Iterator[None]:
+    """Propose ``input="logits"`` in errors about an original that is not probabilities."""
+    try:
+        yield
+    except InputError as error:
+        if error.argument != "original" or "softmax" not in error.hint:
+            raise
+        raise error.with_option_hint("input", "logits") from None
 
 
 def _check_logits(original: Array) -> CheckedScores:
