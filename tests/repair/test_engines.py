@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from cases import CASES, random_pair, with_zeros
 
 from cordcal._numeric import parallel
-from cordcal.repair import CORD, rule
+from cordcal.repair import CORD, numpy_engine, rule
 
 CASE = with_zeros(random_pair(3000, 12, noise=2.0))
 
@@ -245,3 +246,27 @@ def test_tensors_that_require_gradients() -> None:
     assert repaired.requires_grad
     expected = cord.transform(case.original, case.direct)
     np.testing.assert_allclose(repaired.detach().numpy(), expected, rtol=1e-12)
+
+
+def test_calls_that_overlap_in_time_do_not_share_memory() -> None:
+    """A thread reuses the memory of blocks, but not while a block is in use."""
+    case = random_pair(300, 7, noise=2.0)
+    first = numpy_engine.described_blocks(case.original, case.direct, None)
+    block = next(first)
+    tail = block.part.tail.copy()
+    second = next(numpy_engine.described_blocks(case.direct, case.original, None))
+    assert not np.shares_memory(block.part.tail, second.part.tail)
+    np.testing.assert_array_equal(block.part.tail, tail)
+
+
+def test_the_array_engine_describes_rows_as_the_rule_does() -> None:
+    case = with_zeros(random_pair(300, 7, noise=2.0))
+    keep = case.original.argmax(axis=1)
+    moved = case.direct.argmax(axis=1) != keep
+    state, part = rule.row_state(case.original, case.direct, keep, moved)
+    (block,) = numpy_engine.described_blocks(case.original, case.direct, None)
+    for expected, described in ((state, block.state), (part, block.part)):
+        for field in fields(expected):
+            np.testing.assert_array_equal(
+                getattr(described, field.name), getattr(expected, field.name), field.name
+            )
