@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import time
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import cordcal
 from attacks.promises import Rng, hold, logits_and_labels
 from cordcal.files import open_scores, sources
 from cordcal.pipeline.applying import CalibratedRows, apply_model
 
-ROWS, CLASSES = 4000, 20
+ROWS, CLASSES = 1500, 20
 SUFFIXES = ("npy", "csv", "jsonl", "parquet", "feather")
 PLAIN: dict[str, Any] = {"dtype": None, "with_direct": False, "explain": False}
 
@@ -30,6 +29,8 @@ def trial(rng: Rng, folder: Path) -> int:
     kills = 0
     for _ in range(int(rng.integers(1, 4))):
         kills += killed(rng.uniform(0.0, 1.5 * seconds), model, source, output)
+        if rng.random() < 0.3:
+            damage(rng, output.with_name(f".{output.name}.partial"))
         if output.exists():
             hold(output.read_bytes() == whole.read_bytes(), "a killed run left half an output")
             break
@@ -40,22 +41,40 @@ def trial(rng: Rng, folder: Path) -> int:
     return kills
 
 
+def damage(rng: Rng, pieces: Path) -> None:
+    """Flip a bit of the finished pieces, or cut their end off."""
+    data = bytearray(pieces.read_bytes()) if pieces.exists() else bytearray()
+    if not data:
+        return
+    at = int(rng.integers(len(data)))
+    if rng.random() < 0.5:
+        data[at] ^= 1 << int(rng.integers(8))
+    else:
+        del data[at:]
+    pieces.write_bytes(data)
+
+
 def prepared(rng: Rng, folder: Path) -> tuple[Path, Path]:
     """Write a model and scores."""
     logits, labels = logits_and_labels(rng, ROWS, CLASSES)
     cordcal.save(
         cordcal.PreservingCalibrator("vs").fit(logits[:500], labels[:500]), folder / "m.safetensors"
     )
-    np.save(folder / "scores.npy", logits.astype(np.float32))
-    return folder / "m.safetensors", folder / "scores.npy"
+    rows = [
+        {"key": f"r{at}", "count": at if at % 7 else None, "logits": row}
+        for at, row in enumerate(logits.round(6).tolist())
+    ]
+    source = folder / "scores.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "m.safetensors", source
 
 
 def run(model: Path, source: Path, output: Path, **options: bool) -> None:
     """Apply a model, in many small batches."""
     sources.BATCH_BYTES = 64 * CLASSES * 4
-    apply_model(
-        CalibratedRows(cordcal.load(model), open_scores(source), **PLAIN), output, **options
-    )
+    passthrough = output.suffix != ".npy"
+    file = open_scores(source, passthrough=passthrough)
+    apply_model(CalibratedRows(cordcal.load(model), file, **PLAIN), output, **options)
 
 
 def killed(seconds: float, model: Path, source: Path, output: Path) -> int:
