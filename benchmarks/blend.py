@@ -1,7 +1,7 @@
 """Blend and lift on real outputs: log loss, Brier and ECE against other maps, and time.
 
     python benchmarks/blend.py --data FOLDER [--sizes 300 1000 half] [--seeds 0 1] [--cells F.jsonl]
-    python benchmarks/blend.py --time
+    python benchmarks/blend.py --time [--shapes 5000x10 5000x100]
 
 Rows of every set are split in half at random; calibration rows are drawn from one half (at
 most 5,000), evaluation rows are the other (at most 5,000).  Figures are ratios to temperature
@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,8 @@ from cordcal.calibrators.blend import Blend
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds
 from cordcal.metrics import brier, ece, nll
 from cordcal.repair import CORD, Lift
+from fit_peers import probmetrics, sklearn_temperature, softmax
+from repair import PlainNumPy
 
 MOST_ROWS = 5000
 # Corrupted inputs and language models' answers, whose decisions are often wrong.
@@ -168,33 +172,111 @@ def shares(title: str, cells: list[dict[str, object]]) -> None:
     )
 
 
-def times() -> None:
-    """Print how long a blend takes to fit and to predict, and a comparison of all maps."""
-    for rows, classes in ((5000, 10), (5000, 100), (25_000, 1000)):
+SHAPES = ((5000, 10), (5000, 100), (25_000, 1000))
+
+
+def times(shapes: Sequence[tuple[int, int]]) -> None:
+    """Print the default's time next to that of its members, a softmax and other libraries."""
+    for rows, classes in shapes:
+        repeats = 3 if rows * classes <= 500_000 else 1
         logits, labels = drawn(rows, classes)
-        begun = time.perf_counter()
+        print(f"\n{rows:,} × {classes}")
+        cores = range(1, 1 + len(os.sched_getaffinity(0)))
+        for count in {1, max(cores)}:
+            members, whole = fit_seconds(logits, labels, count, repeats)
+            print(
+                f"  fit on {count} core(s): {whole:.2f} s, {whole / members:.2f} × one fit of each "
+                f"member ({members:.2f} s)",
+                flush=True,
+            )
         model = cordcal.PreservingCalibrator().fit(logits, labels)
-        fitted = time.perf_counter()
-        model.calibrator_.predict_proba(logits)
-        whole = time.perf_counter() - fitted
-        alone = 0.0
-        for member in model.calibrator_.members_.values():
-            start = time.perf_counter()
-            member.predict_proba(logits)
-            alone += time.perf_counter() - start
-        single = time.perf_counter()
-        for key in model.calibrator_._keys(classes, rows):
-            make(key).fit(logits, labels)
-        single = time.perf_counter() - single
-        print(
-            f"{rows:,} × {classes}: fit {fitted - begun:.1f} s ({(fitted - begun) / single:.1f} "
-            f"times one fit of each member), predict {whole / alone:.2f} times its members",
-            flush=True,
-        )
+        print_predictions(model, logits, repeats)
+        print_peers(model, logits, labels, repeats)
     logits, labels = drawn(5000, 10)
     begun = time.perf_counter()
     cordcal.compare(logits, labels)
-    print(f"5,000 × 10: compare all {time.perf_counter() - begun:.1f} s")
+    print(f"\n5,000 × 10: compare the default list {time.perf_counter() - begun:.1f} s")
+
+
+def fit_seconds(
+    logits: np.ndarray, labels: np.ndarray, cores: int, repeats: int
+) -> tuple[float, float]:
+    """Return the seconds of one fit of each member, and of the blend, on some cores.
+
+    On one core CPU time is measured, which other work on the machine does not change.
+    """
+    clock = time.process_time if cores == 1 else time.perf_counter
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(every)[:cores])
+    try:
+        keys = Blend()._keys(logits.shape[1], len(labels))
+        return least_seconds(
+            clock,
+            repeats,
+            lambda: [make(key).fit(logits, labels) for key in keys],
+            lambda: Blend().fit(logits, labels),
+        )
+    finally:
+        os.sched_setaffinity(0, every)
+
+
+def print_predictions(
+    model: cordcal.PreservingCalibrator, logits: np.ndarray, repeats: int
+) -> None:
+    """Print the time of a prediction of all rows, and of one row."""
+    blend = model.calibrator_
+    members, whole, plain = least_seconds(
+        time.process_time,
+        repeats,
+        lambda: [member.predict_proba(logits) for member in blend.members_.values()],
+        lambda: blend.predict_proba(logits),
+        lambda: softmax(logits.astype(np.float64)),
+    )
+    (row,) = least_seconds(
+        time.process_time, 3, lambda: [model.predict_proba(logits[:1]) for _ in range(100)]
+    )
+    print(
+        f"  predict: {whole / members:.2f} × its members, {whole / plain:.0f} × softmax; one row "
+        f"with its repair {row * 1e4:.0f} µs",
+        flush=True,
+    )
+
+
+def print_peers(
+    model: cordcal.PreservingCalibrator, logits: np.ndarray, labels: np.ndarray, repeats: int
+) -> None:
+    """Print the time of other libraries, and of the paper's listing on the same rows."""
+    original, direct = softmax(logits.astype(np.float64)), model.direct_proba(logits)
+    listing = PlainNumPy()
+    peers: dict[str, Callable[[], object]] = {
+        "probmetrics sms": lambda: probmetrics("sms")(logits, labels),
+        "scikit-learn temperature": lambda: sklearn_temperature(logits, labels),
+        "paper's listing, fit and transform": lambda: listing.transform(
+            listing.fit(original, direct), original, direct
+        ),
+    }
+    if logits.shape[1] > 200:
+        del peers["probmetrics sms"]  # minutes and gigabytes
+    for name, run in peers.items():
+        try:
+            (seconds,) = least_seconds(time.process_time, repeats, run)
+        except ImportError as error:
+            print(f"  {name}: {error}")
+            continue
+        print(f"  {name}: {seconds:.3f} s", flush=True)
+
+
+def least_seconds(
+    clock: Callable[[], float], repeats: int, *calls: Callable[[], object]
+) -> tuple[float, ...]:
+    """Return the least seconds of each call; they alternate."""
+    least = [math.inf] * len(calls)
+    for _ in range(repeats):
+        for number, call in enumerate(calls):
+            begun = clock()
+            call()
+            least[number] = min(least[number], clock() - begun)
+    return tuple(least)
 
 
 def drawn(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -221,10 +303,12 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--cells", type=Path)
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--shapes", nargs="+")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.time or given.data is None:
-        times()
+        shapes = [tuple(map(int, shape.split("x"))) for shape in given.shapes or ()]
+        times(shapes or SHAPES)
         return
     found = kept(given.cells)
     done = {(cell["set"], cell["size"], cell["seed"]) for cell in found}
