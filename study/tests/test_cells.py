@@ -65,7 +65,7 @@ def test_a_cell_holds_what_the_library_says(spec: SetSpec) -> None:
     model = PreservingCalibrator("irova").fit(calibration.scores, calibration.labels)
     for name in (CLEAN, "noise 3"):
         rows = data.evaluated(0, name)
-        outputs = model.predict_both(rows.scores)
+        outputs = model.predict_both(rows.scores, dtype=np.float64)  # as cells are measured
         for repair, output in (("direct", outputs.direct), ("cord", outputs.repaired)):
             found = cell.measures[name][repair]
             assert found["ece"] == metrics.ece(output, rows.labels)
