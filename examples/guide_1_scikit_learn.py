@@ -120,6 +120,42 @@ plt.show()
 # ``decision_function`` and ``predict_proba`` is calibrated. scikit-learn's own tests of its class
 # run against this one in cordcal's test suite.
 #
+# What the default gains
+# ----------------------
+# Both classes without arguments, log loss on held-out rows, means of ten splits and the paired
+# difference with its 95 % interval. Of these 24 problems the loss is clearly lower on 21 and
+# clearly higher on none. The last columns are the predictions that differ from those of the
+# classifier fitted on all training rows: with ``CalibratedClassifierCV``, and here.
+# ``benchmarks/sklearn_log_loss.py`` makes the table.
+#
+# .. csv-table::
+#    :header: data, classifier, ``CalibratedClassifierCV``, here, difference, changed there, here
+#
+#    digits, naive Bayes, 0.565, 0.406, −0.159 (−0.186 to −0.132), 1.8 %, 0
+#    digits, forest, 0.140, 0.066, −0.075 (−0.085 to −0.065), 1.3 %, 0
+#    digits, boosting, 0.199, 0.111, −0.088 (−0.099 to −0.076), 1.8 %, 0
+#    digits, logistic regression, 0.260, 0.104, −0.155 (−0.164 to −0.147), 1.5 %, 0
+#    wine, naive Bayes, 0.176, 0.079, −0.098 (−0.120 to −0.075), 0.0 %, 0
+#    wine, forest, 0.161, 0.051, −0.110 (−0.130 to −0.091), 0.2 %, 0
+#    wine, boosting, 0.234, 0.076, −0.158 (−0.185 to −0.132), 1.6 %, 0
+#    wine, logistic regression, 0.204, 0.083, −0.121 (−0.228 to −0.014), 0.2 %, 0
+#    breast cancer, naive Bayes, 0.215, 0.154, −0.061 (−0.072 to −0.051), 0.1 %, 0
+#    breast cancer, forest, 0.113, 0.106, −0.007 (−0.017 to +0.002), 0.9 %, 0
+#    breast cancer, boosting, 0.119, 0.110, −0.008 (−0.018 to +0.001), 0.7 %, 0
+#    breast cancer, logistic regression, 0.102, 0.071, −0.031 (−0.040 to −0.021), 1.7 %, 0
+#    iris, naive Bayes, 0.252, 0.152, −0.101 (−0.119 to −0.082), 0.0 %, 0
+#    iris, forest, 0.241, 0.155, −0.085 (−0.124 to −0.046), 1.8 %, 0
+#    iris, boosting, 0.241, 0.154, −0.088 (−0.112 to −0.063), 1.3 %, 0
+#    iris, logistic regression, 0.518, 0.103, −0.415 (−0.447 to −0.383), 13.7 %, 0
+#    imbalanced, naive Bayes, 0.424, 0.379, −0.045 (−0.055 to −0.036), 3.7 %, 0
+#    imbalanced, forest, 0.295, 0.296, +0.001 (−0.007 to +0.009), 5.1 %, 0
+#    imbalanced, boosting, 0.292, 0.265, −0.027 (−0.036 to −0.018), 2.7 %, 0
+#    imbalanced, logistic regression, 0.396, 0.334, −0.062 (−0.072 to −0.052), 7.7 %, 0
+#    30 classes, naive Bayes, 2.427, 2.078, −0.349 (−0.360 to −0.339), 8.5 %, 0
+#    30 classes, forest, 1.765, 1.709, −0.056 (−0.079 to −0.034), 26.7 %, 0
+#    30 classes, boosting, 1.885, 1.828, −0.057 (−0.067 to −0.046), 28.2 %, 0
+#    30 classes, logistic regression, 2.300, 2.201, −0.100 (−0.106 to −0.094), 7.0 %, 0
+#
 # Any calibrator
 # --------------
 # ``method`` also takes the keys of cordcal's calibrators.
