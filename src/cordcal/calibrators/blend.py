@@ -200,11 +200,12 @@ class Blend(Calibrator):
                 (candidates if note is None else doubtful)[key] = candidate
         # Without errors, in all rows or in those of a fold, a temperature has no optimum; what it
         # returns is still better than what isotonic curves know from the few rows of such cases.
-        wrong = fit_cache.original.decision != fit_cache.labels
-        errors = np.count_nonzero(wrong if weight is None else weight * wrong)
+        # Other members stop at a place that depends on rounding, so a weight of 2 would not be
+        # the row twice.
+        none_converged = not candidates
         for key, candidate in doubtful.items():
             is_simple = candidate.model.size.at(self.n_classes_) <= _MAX_SIMPLE_SIZE
-            if errors == 0 or is_simple or not candidates:
+            if is_simple or none_converged:
                 candidates[key] = candidate
                 self.notes_.pop(key)
         self._mix({key: candidates[key] for key in keys if key in candidates}, fit_cache)
