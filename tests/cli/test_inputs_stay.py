@@ -21,6 +21,7 @@ from cordcal.cli._files import INPUTS, OUTPUTS
 TS = ("--calibrator", "ts")
 # Options with text that is not the name of a file.
 NO_FILES = {
+    "network_output",
     "key", "columns", "labels_column", "features_columns", "weights_column", "groups_column",
     "options", "join", "normalize", "missing", "variants", "calibrator", "repair", "preserve",
     "on_error", "scheduler", "most", "least", "file",
