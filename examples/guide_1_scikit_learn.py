@@ -135,15 +135,15 @@ plt.show()
 #    digits, forest, 0.140, 0.066, −0.075 (−0.085 to −0.065), 1.3 %, 0
 #    digits, boosting, 0.199, 0.111, −0.088 (−0.099 to −0.076), 1.8 %, 0
 #    digits, logistic regression, 0.260, 0.104, −0.155 (−0.164 to −0.147), 1.5 %, 0
-#    wine, naive Bayes, 0.176, 0.079, −0.098 (−0.120 to −0.075), 0.0 %, 0
-#    wine, forest, 0.161, 0.051, −0.110 (−0.130 to −0.091), 0.2 %, 0
+#    wine, naive Bayes, 0.176, 0.086, −0.091 (−0.121 to −0.060), 0.0 %, 0
+#    wine, forest, 0.161, 0.050, −0.111 (−0.130 to −0.092), 0.2 %, 0
 #    wine, boosting, 0.234, 0.076, −0.158 (−0.185 to −0.132), 1.6 %, 0
-#    wine, logistic regression, 0.204, 0.083, −0.121 (−0.228 to −0.014), 0.2 %, 0
+#    wine, logistic regression, 0.204, 0.036, −0.168 (−0.178 to −0.159), 0.2 %, 0
 #    breast cancer, naive Bayes, 0.215, 0.154, −0.061 (−0.072 to −0.051), 0.1 %, 0
 #    breast cancer, forest, 0.113, 0.106, −0.007 (−0.017 to +0.002), 0.9 %, 0
 #    breast cancer, boosting, 0.119, 0.110, −0.008 (−0.018 to +0.001), 0.7 %, 0
 #    breast cancer, logistic regression, 0.102, 0.071, −0.031 (−0.040 to −0.021), 1.7 %, 0
-#    iris, naive Bayes, 0.252, 0.152, −0.101 (−0.119 to −0.082), 0.0 %, 0
+#    iris, naive Bayes, 0.252, 0.156, −0.096 (−0.117 to −0.076), 0.0 %, 0
 #    iris, forest, 0.241, 0.155, −0.085 (−0.124 to −0.046), 1.8 %, 0
 #    iris, boosting, 0.241, 0.154, −0.088 (−0.112 to −0.063), 1.3 %, 0
 #    iris, logistic regression, 0.518, 0.103, −0.415 (−0.447 to −0.383), 13.7 %, 0
