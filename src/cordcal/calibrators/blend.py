@@ -50,8 +50,8 @@ _MIN_SHARE = 0.005
 # The default members: every family, the dense maps last.  One-vs-rest curves (platt, beta, cir)
 # and temperatures by class or entropy (ts-class, hts) were tried and add nothing.
 _MEMBERS = ("ts", "ets", "mono", "vs", "svs", "irova", "irova-ts", "irm", "sms", "dir-odir")
-# With fewer rows than classes: affine maps of every class take most of the time there, and change
-# the loss by less than half a percent where all classes occur.
+# With fewer rows than classes: the others take most of the time there, for a tenth of the loss at
+# 1,000 classes and 2 % of it at 26.
 _MEMBERS_OF_FEW_ROWS = ("ts", "ets", "mono", "irova", "irm")
 # Rows to predict at a time: enough for the maps that treat each class by itself.
 _MIN_BLOCK_ROWS = 1024
