@@ -47,7 +47,8 @@ def repair(
     def row_sum(rows: Array) -> Array:
         return xp.sum(rows, axis=1)
 
-    level = sum_warning_level(dtype, direct.shape[1])
+    # Not the cached function: torch.compile warns of caches in what it traces.
+    level = sum_warning_level.__wrapped__(dtype, direct.shape[1])
     if len(etas) > 1:
         order = ranking.kept_order(original, decision, xp=xp)
         rows = ranking.rank_rows(original, direct, order, len(etas), xp=xp, row_sum=row_sum)
