@@ -41,22 +41,22 @@ print((kept.classes_[proba.argmax(axis=1)] == classifier.predict(X_test)).all())
 # %%
 # ``predict`` is the classifier's own, and the argmax of ``predict_proba`` agrees with it, so that
 # ``argmax(predict_proba) == predict`` holds even for classifiers (``SVC``, threshold wrappers) for
-# which it did not before. The usual report is still there, as ``direct_proba``:
+# which it did not before. The usual probabilities are still there, as ``direct_proba``:
 print(np.abs(kept.direct_proba(X_test) - usual.predict_proba(X_test)).max() < 1e-12)
 
 # %%
-# Naive Bayes is nearly sure of everything it says: the grey line. Both calibrated reports know
+# Naive Bayes is nearly always certain: the grey line. Both calibrated outputs know
 # better, and only one of them keeps what ``predict`` says.
 import matplotlib.pyplot as plt
 
 from cordcal import plots
 
-reports = {
+outputs = {
     "original": classifier.predict_proba(X_test),
     "direct": kept.direct_proba(X_test),
     "repaired": proba,
 }
-plots.reliability_diagram(reports, y_test, bins=6)
+plots.reliability_diagram(outputs, y_test, bins=6)
 plt.show()
 
 # %%
@@ -174,7 +174,7 @@ for method in ("sigmoid", "temperature", "isotonic", "svs"):
 
 # %%
 # Naive Bayes on pixels is so wrong about some digits that the changes are improvements: here the
-# direct report is better. Whether that is so for your classifier is what
+# direct output is better. Whether that is so for your classifier is what
 # :doc:`the audit </guides/guide_4_audit>` answers; whether predictions *may* change is yours to
 # say.
 
@@ -208,7 +208,7 @@ print((chosen.predict(test) == pipeline.fit(frame, y_train).predict(test)).all()
 
 # %%
 # The same search over the classifier's own parameters works too, under
-# ``estimator__logisticregression__C``. Then the decisions are those of the classifier that was
+# ``estimator__logisticregression__C``. Then the predictions are those of the classifier that was
 # chosen.
 #
 # Boosters and their raw scores

@@ -40,38 +40,38 @@ repaired = model.predict_proba(logits[new])
 print((repaired.argmax(axis=1) == logits[new].argmax(axis=1)).all())
 
 # %%
-# The decision is read from the logits as you pass them, in their own dtype. It is never taken
+# The prediction is read from the logits as you pass them, in their own dtype. It is never taken
 # from a softmax, which can tie or flip two close logits. What fitting did is on record:
 print(model.construction_)
 
 # %%
-# Both reports
+# Both outputs
 # ------------
-# The calibrator's own output is still there. It describes *its own* argmax; the repaired report
+# The calibrator's own output is still there. It describes *its own* argmax; the repaired one
 # describes the network's. Use whichever prediction your system acts on.
 from scipy.special import softmax
 
 from cordcal import metrics
 
-reports = model.predict_both(logits[new])
+outputs = model.predict_both(logits[new])
 original = softmax(logits[new], axis=1)
-for name, report in [
+for name, proba in [
     ("original", original),
-    ("direct", reports.direct),
-    ("repaired", reports.repaired),
+    ("direct", outputs.direct),
+    ("repaired", outputs.repaired),
 ]:
     print(
-        f"{name:<9} TPCR {metrics.tpcr(logits[new], report):6.2%}"
-        f"   accuracy {metrics.accuracy(report, labels[new]):.4f}"
-        f"   ECE {metrics.ece(report, labels[new]):.4f}"
-        f"   NLL {metrics.nll(report, labels[new]):.4f}"
+        f"{name:<9} TPCR {metrics.tpcr(logits[new], proba):6.2%}"
+        f"   accuracy {metrics.accuracy(proba, labels[new]):.4f}"
+        f"   ECE {metrics.ece(proba, labels[new]):.4f}"
+        f"   NLL {metrics.nll(proba, labels[new]):.4f}"
     )
 
 # %%
 # Store it narrow
 # ---------------
 # Services often store float32 or float16. Say so, and the promise holds in that dtype: the
-# decision is strictly the largest stored number. Casting afterwards would not keep it
+# prediction is strictly the largest stored number. Casting afterwards would not keep it
 # (:doc:`/how-it-works/numbers` says why).
 half = model.predict_proba(logits[new], dtype=np.float16)
 print(half.dtype, (half.argmax(axis=1) == logits[new].argmax(axis=1)).all())
@@ -98,13 +98,13 @@ from cordcal.plots import COLOURS
 
 figure, axes = plt.subplots(figsize=(6, 3))
 edges = np.linspace(0, 1, 21)
-for name, report in [
+for name, proba in [
     ("original", original),
-    ("direct", reports.direct),
-    ("repaired", reports.repaired),
+    ("direct", outputs.direct),
+    ("repaired", outputs.repaired),
 ]:
     style = "--" if name == "original" else "-"
-    counts = np.histogram(report.max(axis=1), edges)[0]
+    counts = np.histogram(proba.max(axis=1), edges)[0]
     axes.stairs(counts, edges, label=name, color=COLOURS[name], linestyle=style)
 axes.set(xlabel="confidence", ylabel="rows")
 axes.legend(frameon=False, loc="upper left")

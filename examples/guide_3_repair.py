@@ -10,7 +10,7 @@ no logits.
 # %%
 # Two arrays
 # ----------
-# Stand-ins for your tables: a classifier's report, and the report of a calibrator that shifts
+# Stand-ins for your tables: a classifier's output, and the output of a calibrator that shifts
 # mass towards one class.
 import numpy as np
 
@@ -20,7 +20,7 @@ rng = np.random.default_rng(0)
 original = rng.dirichlet(np.full(5, 0.4), 4000)
 direct = original**0.7 * [1.0, 1.0, 1.6, 1.0, 0.8]
 direct /= direct.sum(axis=1, keepdims=True)
-print(f"{cordcal.metrics.tpcr(original, direct):.2%} of the decisions change")
+print(f"{cordcal.metrics.tpcr(original, direct):.2%} of the predictions change")
 
 # %%
 # Fit on calibration rows, repair the others
@@ -30,17 +30,17 @@ print(f"{cordcal.metrics.tpcr(original, direct):.2%} of the decisions change")
 cord = cordcal.CORD().fit(original[:2000], direct[:2000])
 repaired = cord.transform(original[2000:], direct[2000:])
 print(cord)
-print(f"{cordcal.metrics.tpcr(original[2000:], repaired):.2%} of the decisions change")
+print(f"{cordcal.metrics.tpcr(original[2000:], repaired):.2%} of the predictions change")
 
 # %%
-# The repaired report keeps the calibrator's distribution over the *other* classes, and the mean
-# mass on the original decisions:
+# The repaired output keeps the calibrator's distribution over the *other* classes, and the mean
+# mass on the original predictions:
 print(cord.construction_)
 
 # %%
 # Row by row
 # ----------
-# What happened to a single row: the mass on the decision in the direct report (``direct_mass``),
+# What happened to a single row: the mass on the prediction in the direct output (``direct_mass``),
 # the smallest that keeps it (``lower``), and what it got.
 story = cord.explain(original[2000:], direct[2000:])
 print(story)

@@ -31,16 +31,16 @@ network = torch.nn.Linear(8, 5)  # stands in for yours
 served = torch.nn.Sequential(network, PreservingModule(model))
 inputs = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0))
 with torch.inference_mode():
-    report = served(inputs)
-    same = (report.argmax(dim=1) == network(inputs).argmax(dim=1)).all()
+    proba = served(inputs)
+    same = (proba.argmax(dim=1) == network(inputs).argmax(dim=1)).all()
 print(served[1])
-print(report.dtype, bool(same))
+print(proba.dtype, bool(same))
 
 # %%
 # Networks that run in bfloat16 give such logits; many of them tie, and their argmax is kept too.
 narrow = network(inputs).detach().to(torch.bfloat16)
-report = served[1](narrow)
-print(report.dtype, bool((report.argmax(dim=1) == narrow.argmax(dim=1)).all()))
+proba = served[1](narrow)
+print(proba.dtype, bool((proba.argmax(dim=1) == narrow.argmax(dim=1)).all()))
 
 # %%
 # The state is in buffers: ``state_dict`` saves it, ``.to(device)`` moves it, ``.half()`` on the

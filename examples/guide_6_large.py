@@ -23,7 +23,7 @@ direct /= direct.sum(axis=1, keepdims=True)
 
 
 def batches():
-    """Yield pairs of reports, as a loader would."""
+    """Yield pairs of outputs, as a loader would."""
     for start in range(0, len(original), 4096):
         yield original[start : start + 4096], direct[start : start + 4096]
 

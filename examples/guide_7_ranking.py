@@ -2,8 +2,8 @@
 Keep a ranking
 ==============
 
-Retrieval lists, "did you mean" and triage queues use more than the first class. A report that
-keeps the first class can still reorder the rest. ``preserve=k`` keeps the order of the first k
+Retrieval lists, "did you mean" and triage queues use more than the first class. Probabilities that
+keep the first class can still reorder the rest. ``preserve=k`` keeps the order of the first k
 classes, ``preserve="ranking"`` all of them. :doc:`/how-it-works/ranking` has the derivation, and
 what it costs.
 """
@@ -22,19 +22,19 @@ logits = 2.0 * np.eye(20)[labels] + rng.normal(size=(6000, 20))
 calibration, new = slice(0, 3000), slice(3000, None)
 
 # %%
-# How far down the list the reports differ
+# How far down the list the outputs differ
 # ----------------------------------------
 # Isotonic regression has many exact ties, so it reorders nearly every list.
 for preserve in (1, 2, 5, "ranking"):
     model = cordcal.PreservingCalibrator("irova", preserve=preserve)
     model.fit(logits[calibration], labels[calibration])
-    report = model.predict_proba(logits[new])
-    changed = {k: metrics.topk_changes(logits[new], report, k).order_changed for k in (1, 2, 5, 19)}
+    proba = model.predict_proba(logits[new])
+    changed = {k: metrics.topk_changes(logits[new], proba, k).order_changed for k in (1, 2, 5, 19)}
     row = "  ".join(f"top {k}: {share:7.2%}" for k, share in changed.items())
-    print(f"preserve={preserve!s:<8} {row}   NLL {metrics.nll(report, labels[new]):.4f}")
+    print(f"preserve={preserve!s:<8} {row}   NLL {metrics.nll(proba, labels[new]):.4f}")
 
 # %%
-# The direct report, for comparison:
+# The direct output, for comparison:
 direct = model.direct_proba(logits[new])
 changed = {k: metrics.topk_changes(logits[new], direct, k).order_changed for k in (1, 2, 5, 19)}
 row = "  ".join(f"top {k}: {share:7.2%}" for k, share in changed.items())

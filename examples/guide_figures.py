@@ -34,10 +34,10 @@ labels = y_rest[evaluation]
 # %%
 # Reliability
 # -----------
-# Several reports in one diagram, with 95 % bands and the histogram of the confidences below.
+# Several outputs in one diagram, with 95 % bands and the histogram of the confidences below.
 
-reports = {"original": original, "direct": direct, "repaired": repaired}
-plots.reliability_diagram(reports, labels)
+outputs = {"original": original, "direct": direct, "repaired": repaired}
+plots.reliability_diagram(outputs, labels)
 plt.show()
 
 # %%
@@ -55,7 +55,7 @@ plt.show()
 # %%
 # Decisions
 # ---------
-# Which decisions the direct report changes, from where to where:
+# Which predictions the direct output changes, from where to where:
 
 plots.flows(original, direct)
 plt.show()
@@ -63,7 +63,7 @@ plt.show()
 # %%
 # What it costs to answer more often: the error among the surest rows, by their share.
 
-plots.risk_coverage(reports, labels)
+plots.risk_coverage(outputs, labels)
 plt.show()
 
 # %%
