@@ -29,7 +29,7 @@ def fit(scores=LOGITS, labels=LABELS, *, key: str = "ts", **params) -> object:
         (LABELS + 1, np.flatnonzero(LABELS == 2), ["subtract 1"]),
         (LABELS + 0.5, range(50), ["0..2"]),
         (np.where(np.arange(50) == 2, np.nan, LABELS), [2], ["nan"]),
-        (LABELS.astype(str), [], ["<U", "0..2"]),
+        (LABELS.astype(str), [], ["class_names", "0..2"]),
         (LABELS[:-1], [], ["(49,)", "50"]),
         (np.eye(3)[LABELS], [], ["(50, 3)", "50"]),
         (np.ones(50, int), [], ["1"]),

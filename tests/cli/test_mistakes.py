@@ -245,8 +245,7 @@ def test_doubts_are_said_once_by_fit_and_compare(
     assert errors.count("from the last to the first") == errors.count("warning") == 1
     code, shown, errors = call("compare", "s.npz", *TS, "--quiet")
     assert code == 0
-    assert "! accuracy" in shown
-    assert "Check first: accuracy" in shown
+    assert shown.count("! accuracy") == shown.count("from the last to the first") == 1
     assert "warning" not in errors
     np.savez(tmp_path / "few.npz", logits=logits[:5], labels=labels[:5])
     _, _, errors = call("fit", "few.npz", *TS, "--quiet", "--force")

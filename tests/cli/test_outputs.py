@@ -81,7 +81,7 @@ def test_fit_on_a_full_disk(run, folder: Path) -> None:
         (("audit", "--original", "p.npz", "--direct", "p.npz", "--report", "out.md"), ".html"),
         (("demo", "--report", "out.png"), ".html"),
         (("check", "p.npz", "--max", "nll=9", "--junit", "out.html"), ".xml"),
-        (("check", "p.npz", "--max", "nll=9", "--write-baseline", "out.toml"), ".json"),
+        (("check", "p.npz", "--max", "nll=9", "--write-baseline", "out.toml"), ".baseline"),
         (("export", "m.safetensors", "out.safetensors"), ".onnx"),
         (("fit", "s.npz", *TS, "--output", "out.onnx"), ".safetensors"),
         (("fit", "s.npz", *TS, "--output", "out.npz"), ".safetensors"),

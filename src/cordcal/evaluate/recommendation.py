@@ -107,7 +107,7 @@ class Recommendation:
     >>> comparison = cordcal.compare(logits, labels, ["ts", "vs", "blend"])
     >>> print(comparison.recommendation)
     Recommended: blend + lift (the default). No other option is clearly better.
-    Predictions changed: 0 of 300. NLL 2.4282 → 0.8840, ECE 33.36 % → 9.84 %.
+    Predictions changed: 0 of 300. NLL 2.4282 → 0.8832, ECE 33.36 % → 8.56 %.
     Simpler alternatives, as good within noise: ts, vs + lift.
     If predictions may change: no calibrator is clearly more accurate.
     """
