@@ -473,10 +473,11 @@ class Calibrator(Estimator, ABC):
         """Yield an unfitted copy, and adopt its state on success: a failed fit changes nothing."""
         model = self._unfitted_copy(classes)
         yield model
+        if not self._precedes_folds:
+            model._forget()
+        # Attributes that others set, such as scikit-learn's of a pipeline, stay.
         unfitted = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         self.__dict__ = unfitted | vars(model)
-        if not self._precedes_folds:
-            self._forget()
 
     def _forget(self) -> None:
         """Drop the private attributes of a fit."""
