@@ -129,6 +129,18 @@ def test_rows_with_equal_scores_are_paired() -> None:
     assert check(report[order], labels[order], gates=gate, baseline=before).outcome == "passed"
 
 
+def test_rows_are_not_paired_by_their_predictions_alone(rows) -> None:
+    report, labels = rows
+    predictions = report.argmax(axis=1)
+    before = check(report, labels, original=predictions, gates=[]).baseline
+    other = 0.9 * report + 0.1 / 3
+    gate = [Gate.parse("nll.increase", 1.0)]
+    checked = check(other, labels, original=predictions, gates=gate, baseline=before)
+    assert "two samples" in checked.verdicts[0].reading
+    same = check(report, labels, original=predictions, gates=gate, baseline=before)
+    assert "600 rows in pairs" in same.verdicts[0].reading
+
+
 def test_a_change_on_the_same_rows_is_paired(rows) -> None:
     report, labels = rows
     before = check(report, labels, original=report, gates=[]).baseline

@@ -102,8 +102,7 @@ class Baseline:
 
 def keys_of_scores(scores: Any) -> Keys:
     """Return a digest of each row of scores, in which equal numbers are equal."""
-    values = to_numpy(scores, "original")
-    return row_digests(values.reshape(len(values), -1))
+    return row_digests(to_numpy(scores, "original"))
 
 
 def _numbered_keys(baseline: Baseline) -> npt.NDArray[Any]:

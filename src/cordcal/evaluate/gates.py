@@ -290,7 +290,7 @@ def check(
         The group of each row, for gates over groups.
     ids : array_like of shape (n,), optional
         What identifies the rows in a later check; by default their original scores, or their
-        probabilities if those are not passed.
+        probabilities if no original scores are passed.
     baseline : Baseline, optional
         ``Checked.baseline`` of an earlier check.
     class_names : sequence of str, optional
@@ -329,7 +329,9 @@ def check(
     if truth is not None:
         keyed_by: KeyedBy = "scores" if ids is None else "ids"
         if ids is None:
-            keys = keys_of_scores(matrix.values if before is None else before)
+            # Predictions alone do not identify a row.
+            scores = matrix.values if before is None or before.ndim == 1 else before
+            keys = keys_of_scores(scores)
         else:
             keys = id_digests(as_groups(ids, matrix.rows))
         current = Baseline(matrix.reduce(truth), keys, keyed_by, _text_names(class_names))
