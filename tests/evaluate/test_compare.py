@@ -417,8 +417,12 @@ def test_the_price_stands_beside_what_the_repairs_reach() -> None:
     assert f"lift is {price.lift - price.kept:.4f}" in words
 
 
-def test_networks_are_tried_only_with_all() -> None:
-    assert "adats" not in choose_calibrators("default", "logits").by_name
+def test_networks_and_calibrators_never_ahead_are_tried_only_with_all() -> None:
+    by_default = set(choose_calibrators("default", "logits").by_name)
+    assert not by_default & {"adats", "venn-abers", "ts-class"}
+    # The blend fits its members anyway.
+    blend = make("blend").fit(*rows(300))
+    assert {"blend", *blend.members_, *blend.notes_} <= by_default
     assert set(choose_calibrators("all", "logits").by_name) == set(available())
 
 

@@ -47,6 +47,13 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "blend": ("blend", "Blend"),
 }
 
+# Never ahead of blend in the benchmark, and not among its members, whose fits it shares:
+# docs/how-it-works/advice.md has the counts.
+_NEVER_AHEAD = (
+    "venn-abers", "spline", "ts-class", "tva-beta", "tva-isotonic", "tva-histogram", "top-label",
+    "cdf-spline",
+)  # fmt: skip
+
 # What scikit-learn and papers call some of them; everything else shows the key.
 _ALIASES = {
     "temperature": "ts",
@@ -90,6 +97,17 @@ def available() -> tuple[str, ...]:
     True
     """
     return (*_CLASSES, *_REGISTERED)
+
+
+def default_keys() -> tuple[str, ...]:
+    """Return the keys that a comparison runs by default: no networks, none that is never ahead.
+
+    Examples
+    --------
+    >>> [key in default_keys() for key in ("blend", "top-label", "pts")]
+    [True, False, False]
+    """
+    return tuple(key for key in available() if key not in _NEVER_AHEAD and not is_network(key))
 
 
 def register(calibrator: type[C]) -> type[C]:

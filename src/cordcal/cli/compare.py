@@ -59,7 +59,7 @@ def compare(
         list[str] | None,
         typer.Option(
             "--calibrator",
-            help="Keys, such as ts,svs, or module:Class with --allow-import; by default all.",
+            help="Keys, such as ts,svs; all; or module:Class with --allow-import.",
         ),
     ] = None,
     allow_import: AllowImportOption = False,
@@ -100,20 +100,23 @@ def compare(
         if evaluation_scores is None
         else (evaluation_scores.values, require_labels(evaluation_scores))
     )
-    from cordcal import calibrators
-
-    keys = [key for text in calibrator or () for key in text.split(",") if key]
-    chosen = [_calibrator(key, allow_import) for key in keys]
     from cordcal._validation.caveats import SuspectDataWarning
+    from cordcal.calibrators.registry import available, default_keys
     from cordcal.evaluate.compare import compare as run
 
-    steps = len(chosen or calibrators.available()) + 1
+    keys = [key for text in calibrator or ["default"] for key in text.split(",") if key]
+    lists = {"default": default_keys, "all": available}
+    chosen: str | list[str | tuple[str, object]]
+    if len(keys) == 1 and keys[0] in lists:
+        chosen, steps = keys[0], len(lists[keys[0]]()) + 1
+    else:
+        chosen, steps = [_calibrator(key, allow_import) for key in keys], len(keys) + 1
     with progress("comparing", steps) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", SuspectDataWarning)  # shown with the result instead
         comparison = run(
             calibration.values,
             labels,
-            chosen or "default",
+            chosen,
             input=calibration.kind,
             evaluation=evaluation_rows,
             splits=splits,

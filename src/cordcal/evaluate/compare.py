@@ -35,7 +35,7 @@ from cordcal.calibrators import Calibrator, Size, available, calibrator_class
 from cordcal.calibrators.adapters import adapted
 from cordcal.calibrators.blend import Blend, masses_held_out
 from cordcal.calibrators.crossfit import FOLDS, FitCache, Folds, predict_calibrated
-from cordcal.calibrators.registry import canonical_key, is_network, takes_features
+from cordcal.calibrators.registry import canonical_key, default_keys, takes_features
 from cordcal.evaluate.caveats import Caveat, overlap, split_caveats
 from cordcal.evaluate.comparison import Comparison, interval_of
 from cordcal.evaluate.constraint_cost import measure_constraint_cost, share_at_end
@@ -92,8 +92,9 @@ def compare(
         netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
         scores)`` that return probabilities, torch modules, or `PrecomputedProbabilities`.  A
         mapping ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"default"``
-        runs those of cordcal except networks, ``"all"`` runs every one; both omit calibrators
-        that the data do not allow and give the reason in ``left_out``.
+        runs those of cordcal except networks and those that were never ahead in the benchmark,
+        ``"all"`` runs every one; both omit calibrators that the data do not allow and give the
+        reason in ``left_out``.
     input : {"logits", "probabilities"}
         What the scores are.
     evaluation : float or tuple of arrays
@@ -273,7 +274,7 @@ class _Selection:
 def choose_calibrators(calibrators: AnyCalibrator, input: Kind) -> _Selection:
     """Return the calibrators to compare, by name."""
     if isinstance(calibrators, str) and calibrators in ("default", "all"):
-        keys = [key for key in available() if calibrators == "all" or not is_network(key)]
+        keys = available() if calibrators == "all" else default_keys()
         return _Selection({key: key for key in keys}, explicit=False)
     by_name: dict[str, AnyCalibrator] = {}
     for name, calibrator in _named(calibrators):
