@@ -253,7 +253,7 @@ def apply_to_answers(
     if "row" in extra:
         answers = answers.select(np.flatnonzero(np.isin(answers.rows, extra["row"])))
     columns = _columns(answers, model.n_classes_)
-    outputs = {name: values[:, columns] for name, values in block.reports.items()}
+    outputs = {name: values[:, columns] for name, values in block.probabilities.items()}
     write_answers(output, answers, outputs, extra=extra, overwrite=force)
     total = Counter(read.skipped.values()) + skipped + Counter(applied.skipped)
     if json:

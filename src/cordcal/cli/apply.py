@@ -217,10 +217,10 @@ def apply(
 
 def _check_output(output: str, *, force: bool) -> None:
     """Refuse an output that cannot be written; mention an interrupted run to continue."""
-    from cordcal.files.output import rows_left_behind
+    from cordcal.files.output import unfinished_rows
 
     if output != "-" and not force and Path(output).is_file():
-        rows = rows_left_behind(output)
+        rows = unfinished_rows(output)
         if rows:
             raise InputError(
                 output,
@@ -238,9 +238,9 @@ def _echo_discarded(output: str, *, in_parts: bool) -> None:
 
         count, unit = finished_parts(output), "parts"
     else:
-        from cordcal.files.output import rows_left_behind
+        from cordcal.files.output import unfinished_rows
 
-        count, unit = rows_left_behind(output), "rows"
+        count, unit = unfinished_rows(output), "rows"
     if count:
         echo_error(
             f"{output}: discarding {count:,} {unit} of an interrupted run; --resume would have "

@@ -1,4 +1,4 @@
-"""Files in and out: score files, reports and models."""
+"""Read score files, write probabilities, save and load models."""
 
 from cordcal.files._inspect import inspect
 from cordcal.files.atomic import replacing

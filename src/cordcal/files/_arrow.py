@@ -26,46 +26,47 @@ from cordcal.files.sources import SAMPLE_ROWS, Source, Span, split_rows
 # What Arrow decodes at a time, and reads from the file at a time.
 SLICE_BYTES = 2**20
 _READ_BYTES = 2**20
-# A quarter of Arrow's default: pages in the making are memory too.
+# A quarter of Arrow's default, because unfinished pages take memory.
 _PAGE_BYTES = 2**18
 
 
-def not_readable(name: str, error: BaseException, format: str = "Parquet") -> InputError:
-    """Say that a file is no whole one of its format."""
+def unreadable_error(name: str, error: BaseException, format: str = "Parquet") -> InputError:
+    """Return the error for a file that is damaged or of another format."""
     return InputError(
         name,
         f"cannot be read as {format} ({first_line(error)})",
-        "it may be cut short: write it anew",
+        "it may be truncated: write it again",
     )
 
 
 @contextmanager
 def readable(name: str, format: str) -> Iterator[None]:
-    """Refuse a file whose damage shows only when its columns are converted."""
+    """Turn errors of Arrow in the block into an `InputError`."""
     arrow, _ = import_arrow()
     try:
         yield
     except arrow.ArrowException as error:
-        raise not_readable(name, error, format.capitalize()) from error
+        raise unreadable_error(name, error, format.capitalize()) from error
 
 
 def group_fields(schema: Any, spec: ColumnSpec, where: str) -> Grouping:
-    """Sort the columns of a schema out."""
+    """Group the columns of a schema into matrices and vectors."""
     arrow, _ = import_arrow()
     if len(set(schema.names)) < len(schema.names):
         twice = next(name for name in schema.names if schema.names.count(name) > 1)
         raise InputError(where, f"has two columns called {twice!r}", "give each its own name")
     sorts = {
-        field.name: _sort(arrow.types, field.type, told=field.name == spec.key) for field in schema
+        field.name: _sort(arrow.types, field.type, is_key=field.name == spec.key)
+        for field in schema
     }
     return grouped(sorts, spec, where)
 
 
-def _sort(types: Any, kind: Any, *, told: bool) -> Sort:
+def _sort(types: Any, kind: Any, *, is_key: bool) -> Sort:
     if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
-        # Lists of integers are tokens or spec, unless somebody says that they are scores.
+        # Lists of integers are not scores, unless the caller names the column.
         inner = kind.value_type
-        is_scores = types.is_floating(inner) or (told and types.is_integer(inner))
+        is_scores = types.is_floating(inner) or (is_key and types.is_integer(inner))
         return "list" if is_scores else "other"
     if types.is_dictionary(kind):
         kind = kind.value_type
@@ -76,7 +77,7 @@ def _sort(types: Any, kind: Any, *, told: bool) -> Sort:
 
 
 def class_names_in(schema: Any) -> tuple[str, ...] | None:
-    """Return the class names that a file's metadata hold."""
+    """Return the class names in the metadata of a file."""
     metadata = (schema.metadata or {}).get(b"class_names")
     if metadata is None:
         return None
@@ -89,7 +90,7 @@ def class_names_in(schema: Any) -> tuple[str, ...] | None:
 def matrix_of(where: str, key: str, columns: tuple[str, ...], table: Any) -> npt.NDArray[Any]:
     """Return some columns of a table, or one of lists, as a matrix."""
     if columns == (key,):
-        column = _whole(table.column(key))
+        column = _combine_chunks(table.column(key))
         if hasattr(column, "flatten") and hasattr(column.type, "value_type"):
             return _list_column(where, key, column)
     return np.column_stack([vector_of(table, name) for name in columns])
@@ -97,16 +98,16 @@ def matrix_of(where: str, key: str, columns: tuple[str, ...], table: Any) -> npt
 
 def vector_of(table: Any, name: str) -> npt.NDArray[Any]:
     """Return a column as an array."""
-    column = _whole(table.column(name))
+    column = _combine_chunks(table.column(name))
     if hasattr(column.type, "index_type"):  # a category
         column = column.dictionary_decode()
     arrow, _ = import_arrow()
     if arrow.types.is_decimal(column.type):  # Arrow's own cast does not round to the nearest
-        return np.array([np.nan if each is None else float(each) for each in column.to_pylist()])
+        return np.array([np.nan if value is None else float(value) for value in column.to_pylist()])
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _whole(column: Any) -> Any:
+def _combine_chunks(column: Any) -> Any:
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
@@ -138,8 +139,10 @@ def _list_column(name: str, key: str, column: Any) -> npt.NDArray[Any]:
 
 def _row_bytes(sample: Contents, batch: Any) -> int:
     """Return the memory of a row: its scores, or all of an Arrow batch if that is more."""
-    most = max((each.itemsize * each.shape[1] for each in sample.matrices.values()), default=1)
-    return max(most, 1 if batch is None else batch.nbytes // len(batch))
+    score_bytes = max(
+        (matrix.itemsize * matrix.shape[1] for matrix in sample.matrices.values()), default=1
+    )
+    return max(score_bytes, 1 if batch is None else batch.nbytes // len(batch))
 
 
 def table_contents(
@@ -166,7 +169,7 @@ def table_contents(
         names=stored or grouping.class_names,
     )
     if matrix is not None:
-        others = [each for each in table.column_names if each not in grouping.matrices[matrix]]
+        others = [name for name in table.column_names if name not in grouping.matrices[matrix]]
         contents = replace(contents, passthrough=Passthrough.from_arrow(table, others))
     if stored is None or not contents.headings:
         return contents
@@ -176,7 +179,7 @@ def table_contents(
         for key, names in grouping.names.items()
         if key not in FEATURE_NAMES and len(names) == len(stored) and set(names).isdisjoint(stored)
     }
-    headings, own = ({**each, **positional} for each in (grouping.names, grouping.own_names))
+    headings, own = ({**name, **positional} for name in (grouping.names, grouping.own_names))
     return replace(contents, headings=headings, own_headings=own)
 
 
@@ -188,7 +191,7 @@ class ParquetSource(Source):
         self.arrow, parquet = import_arrow()
         place = path if file.data is None else self.arrow.BufferReader(file.data)
         try:
-            # Reading ahead is the pipeline's business, with a bound that Arrow has not.
+            # The pipeline reads ahead itself, with a limit that Arrow lacks.
             self.file = parquet.ParquetFile(place, pre_buffer=False, buffer_size=_READ_BYTES)
             sizes = [
                 self.file.metadata.row_group(at).num_rows for at in range(self.file.num_row_groups)
@@ -197,7 +200,7 @@ class ParquetSource(Source):
             filled = [at for at, size in enumerate(sizes) if size][:1]
             self.first: Any = next(self.file.iter_batches(SAMPLE_ROWS, filled), None)
         except (self.arrow.ArrowException, OSError) as error:
-            raise not_readable(path, error) from error
+            raise unreadable_error(path, error) from error
         if self.first is None:
             raise no_rows(path)
         self.grouping = group_fields(self.schema, spec, path)
@@ -259,7 +262,7 @@ class ParquetSource(Source):
             for (row, _), batch in zip(spans[first:], late, strict=True):  # noqa: B007 - see below
                 yield self._contents(batch, matrix)
         except (self.arrow.ArrowException, OSError) as error:
-            raise not_readable(f"{self.path}, from row {row} on,", error) from error
+            raise unreadable_error(f"{self.path}, from row {row} on,", error) from error
 
     def _columns(self, keys: Sequence[str]) -> list[str]:
         matrices = self.grouping.matrices
@@ -274,9 +277,9 @@ class ParquetSource(Source):
 def _concat_slices(
     slices: Iterator[tuple[int, int, Contents]], rows: int, keys: Sequence[str]
 ) -> Contents:
-    """Put slices together in arrays of the whole size; a single one is handed on as it is.
+    """Concatenate slices; a single one is returned as it is.
 
-    Each comes with the number of its first row and how many it has.
+    Each comes with the number of its first row and its number of rows.
     """
     begun = next(slices)
     _, size, first = begun
@@ -333,7 +336,7 @@ class FeatherSource(Source):
         with _readable_feather(self.path):
             reader = self._reader(None)
             self.schema, self.batches = reader.schema, reader.num_record_batches
-            # One column tells how many rows a batch has; the others are not decoded for it.
+            # One column is enough to count rows; the others are not decoded.
             counter = self._reader([self.schema.names[0]]) if self.schema.names else reader
             sizes = [counter.get_batch(at).num_rows for at in range(self.batches)]
             filled = next((at for at, size in enumerate(sizes) if size), None)
@@ -420,7 +423,7 @@ def _readable_feather(where: str) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, OSError, OverflowError) as error:
-        raise not_readable(where, error, "Feather") from error
+        raise unreadable_error(where, error, "Feather") from error
 
 
 class _TableEncoder(Encoder, ABC):
@@ -466,21 +469,21 @@ class _TableEncoder(Encoder, ABC):
         own: dict[str, Any] = {"decision": arrow.array(block.decision)}
         if self.names is not None:
             own["decision_name"] = arrow.array([self.names[index] for index in block.decision])
-        for key, report in block.reports.items():
-            own |= self._report(arrow, key, report)
+        for key, matrix in block.probabilities.items():
+            own |= self._report(arrow, key, matrix)
         own |= {key: arrow.array(column) for key, column in block.extra.items()}
         columns |= {key: (arrow.field(key, array.type), array) for key, array in own.items()}
         fields, arrays = zip(*columns.values(), strict=True)
         metadata = None if self.names is None else {"class_names": json.dumps(self.names)}
         return arrow.table(list(arrays), schema=arrow.schema(fields, metadata))
 
-    def _report(self, arrow: Any, key: str, report: npt.NDArray[Any]) -> dict[str, Any]:
-        """Return a report as one column of lists, or as one column a class."""
+    def _report(self, arrow: Any, key: str, matrix: npt.NDArray[Any]) -> dict[str, Any]:
+        """Return probabilities as one column of lists, or as one column per class."""
         if self.layout == "list":
-            flat = arrow.array(np.ascontiguousarray(report).reshape(-1))
-            return {key: arrow.FixedSizeListArray.from_arrays(flat, report.shape[1])}
-        headings = self.headings(key, report.shape[1])
-        return {name: arrow.array(report[:, at]) for at, name in enumerate(headings)}
+            flat = arrow.array(np.ascontiguousarray(matrix).reshape(-1))
+            return {key: arrow.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}
+        headings = self.headings(key, matrix.shape[1])
+        return {name: arrow.array(matrix[:, at]) for at, name in enumerate(headings)}
 
 
 class _TableJoiner:
@@ -510,7 +513,7 @@ class ParquetEncoder(_TableEncoder):
     """A row group per piece."""
 
     def open_writer(self, file: BinaryIO, schema: Any) -> Any:
-        """Return a writer that spends no dictionaries and statistics on probabilities."""
+        """Return a writer without dictionaries and statistics for probabilities."""
         arrow, parquet = import_arrow()
         types = {
             field.name: field.type

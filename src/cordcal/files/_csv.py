@@ -1,4 +1,4 @@
-"""Tables as text: where the header ends, which columns are numbers, and which row is wrong."""
+"""CSV files: find the header and the numeric columns, and report errors by row."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from cordcal.files.passthrough import (
 )
 from cordcal.files.sources import InMemorySource
 
-# What makes a spreadsheet take a cell for a formula.
+# A spreadsheet takes a cell that starts with one of these for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-# Rows that are looked at to find out whether the first line is a header.
+# Rows that are read to decide whether the first line is a header.
 _SAMPLE_ROWS = 1000
 
 
 def read_table(
     name: str, data: bytes, *, words: bool = False, header: bool | None = None
 ) -> TextTable:
-    r"""Read a table's headings; its columns are read when they are asked for.
+    r"""Read the header of a CSV table; columns are parsed on access.
 
     Parameters
     ----------
     name : str
-        What messages call the file.
+        Name of the file, for messages.
     data : bytes
-        Its lines, with commas, semicolons or tabs between the cells.
+        Contents of the file; cells are separated by commas, semicolons or tabs.
     words : bool
-        Whether no column of numbers is needed, as in a file of labels.
+        Whether the table may have no numeric column, as a file of labels does.
     header : bool, optional
-        Whether the first line is a header; by default its entries decide.
+        Whether the first line is a header; detected by default.
 
     Examples
     --------
@@ -66,10 +66,10 @@ def read_table(
     >>> read_table("labels.csv", b"label\ncat\ndog\ncat\n", words=True).vector("label")
     array(['cat', 'dog', 'cat'], dtype='<U3')
     """
-    return TextTable(name, _decoded(name, data), words=words, header=header)
+    return TextTable(name, _decode(name, data), words=words, header=header)
 
 
-def _decoded(name: str, data: bytes) -> str:
+def _decode(name: str, data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -80,7 +80,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def a_readable_file() -> str:
-    """Return the formats in words, for messages."""
+    """Return the names of the readable formats, for messages."""
     from cordcal.files.formats import readable_formats
 
     return f"a {readable_formats()} file"
@@ -95,7 +95,7 @@ class _Row(NamedTuple):
 
 
 class TextTable:
-    """A file's text, with what its first lines tell of its columns."""
+    """The text of a CSV file, with its header and the types of its columns."""
 
     def __init__(
         self, name: str, text: str, *, words: bool = False, header: bool | None = None
@@ -106,24 +106,24 @@ class TextTable:
         records = ((line, cells) for line, cells in self._records() if cells)
         _, first = next(records)
         first = [cell.strip() for cell in first]
-        rest = (cells for _, cells in records)
-        sample = list(islice(rest, _SAMPLE_ROWS))
-        below = _first_filled(chain(sample, rest), len(first))
-        self.has_header = self._decided(first, sample, below, header)
+        later = (cells for _, cells in records)
+        sample = list(islice(later, _SAMPLE_ROWS))
+        below = _first_filled(chain(sample, later), len(first))
+        self.has_header = self._decide_header(first, sample, below, header)
         self.header = first
         if not self.has_header:
             self.header = [str(index) for index in range(len(first))]
             below = [above or under for above, under in zip(first, below, strict=True)]
         self.numeric = [index for index, cell in enumerate(below) if is_number(cell)]
-        self.is_even = all(len(cells) == len(first) for cells in sample)
+        self.has_equal_rows = all(len(cells) == len(first) for cells in sample)
         self._check_header()
 
-    def _decided(
+    def _decide_header(
         self, first: list[str], sample: list[list[str]], below: list[str], header: bool | None
     ) -> bool:
-        """Return whether the first line is a header, as told or as its entries show."""
-        spoken = has_word_above_number(first, below)
-        if header is False and spoken and not self.words:
+        """Return whether the first line is a header: as the caller says, else by its entries."""
+        has_word = has_word_above_number(first, below)
+        if header is False and has_word and not self.words:
             word = next(cell for cell in first if cell and not is_number(cell))
             raise InputError(
                 self.name,
@@ -132,16 +132,16 @@ class TextTable:
                 option=("header", "False"),
             )
         if header is not None:
-            # Another file's rows may begin at once where a word heads this one's numbers.
-            return header or spoken
+            # `header` applies to all files read together; one of them may still have a header line.
+            return header or has_word
         if not sample:
             is_named = len(first) > 1 and not first[0] and not any(map(_is_fraction, first))
-            found = None if len(first) > 1 and is_position(first) else is_named
+            is_header = None if len(first) > 1 and is_position(first) else is_named
         elif self.words and not any(map(is_number, below)):
-            found = self._begins_with_a_heading()
+            is_header = self._has_unique_first_line()
         else:
-            found = starts_with_header(first, sample, below, self._has_later_whole_row)
-        if found is None:
+            is_header = starts_with_header(first, sample, below, self._has_later_whole_row)
+        if is_header is None:
             line = self.delimiter.join(first)
             shown = line if len(line) <= 40 else f"{line[:39]}…"
             raise InputError(
@@ -150,7 +150,7 @@ class TextTable:
                 "decide with {option}",
                 option=("header", "True or False"),
             )
-        return found
+        return is_header
 
     def _has_later_whole_row(self, columns: Sequence[int]) -> bool:
         """Whether a row below the first line has whole numbers in all of some columns."""
@@ -158,15 +158,15 @@ class TextTable:
         start = first.end() if first else len(self.text)
         return whole_rows(columns, self.delimiter).search(self.text, start) is not None
 
-    def _begins_with_a_heading(self) -> bool:
-        """Tell whether a column of the first line says what is never said below."""
+    def _has_unique_first_line(self) -> bool:
+        """Whether the first line has an entry that never occurs again in its column."""
         rows = self._rows(skipped=0)
         first = next(rows).cells
-        unsaid, alone = set(range(len(first))), True
+        unique, only_line = set(range(len(first))), True
         for row in rows:
-            alone = False
-            unsaid -= {at for at, cell in enumerate(row.cells[: len(first)]) if cell == first[at]}
-        return bool(unsaid) and not alone
+            only_line = False
+            unique -= {at for at, cell in enumerate(row.cells[: len(first)]) if cell == first[at]}
+        return bool(unique) and not only_line
 
     def _check_header(self) -> None:
         if len(set(self.header)) < len(self.header):
@@ -179,13 +179,13 @@ class TextTable:
         if not self.numeric and not self.words:
             raise InputError(
                 self.name,
-                f"holds no numbers in its {'second' if self.has_header else 'first'} line",
+                f"has no numbers in its {'second' if self.has_header else 'first'} line",
                 f"pass {a_readable_file()} of scores, one column per class",
             )
 
     @property
     def sorts(self) -> dict[str, Sort]:
-        """What each column holds, going by its first cell."""
+        """The type of each column, judged by its first cell."""
         numeric = set(self.numeric)
         return {
             heading: "float" if index in numeric else "other"
@@ -194,13 +194,13 @@ class TextTable:
 
     def numbers(self, headings: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return some columns as a matrix; an empty cell is NaN."""
-        wanted = [self.header.index(heading) for heading in headings]
-        together = self._together
-        if together is None:
-            return self._alone(wanted)
-        positions = [self.numeric.index(index) for index in wanted]
+        indices = [self.header.index(heading) for heading in headings]
+        matrix = self._numeric_columns
+        if matrix is None:
+            return self._read_columns(indices)
+        positions = [self.numeric.index(index) for index in indices]
         # All of them in order, as a plain file of scores has them: no copy.
-        return together if positions == list(range(together.shape[1])) else together[:, positions]
+        return matrix if positions == list(range(matrix.shape[1])) else matrix[:, positions]
 
     def vector(self, heading: str) -> npt.NDArray[Any]:
         """Return a column of numbers, or of words where not all cells are numbers."""
@@ -208,55 +208,55 @@ class TextTable:
             try:
                 return self.numbers([heading])[:, 0]
             except InputError:
-                pass  # its words begin further down
+                pass  # a later cell is not a number
         return np.array(self.cells([heading])[heading], dtype=np.str_)
 
     def cells(self, headings: Sequence[str]) -> dict[str, list[str]]:
         """Return columns as they are written."""
-        wanted = [self.header.index(heading) for heading in headings]
-        found: list[list[str]] = [[] for _ in wanted]
-        self._even_rows  # noqa: B018 - refuses rows that lack a cell
+        indices = [self.header.index(heading) for heading in headings]
+        columns: list[list[str]] = [[] for _ in indices]
+        self._check_row_lengths  # noqa: B018 - raises on rows of another length
         for row in self._rows(int(self.has_header)):
-            for at, index in enumerate(wanted):
-                found[at].append(row.cells[index])
-        return dict(zip(headings, found, strict=True))
+            for at, index in enumerate(indices):
+                columns[at].append(row.cells[index])
+        return dict(zip(headings, columns, strict=True))
 
     @cached_property
     def rows(self) -> int:
         """How many rows there are."""
-        if self._together is not None:
-            return len(self._together)
+        if self._numeric_columns is not None:
+            return len(self._numeric_columns)
         return sum(1 for _ in self._rows(int(self.has_header)))
 
     @cached_property
-    def _together(self) -> npt.NDArray[np.float64] | None:
-        """All columns that begin with a number; None if none does, or a later cell is none."""
+    def _numeric_columns(self) -> npt.NDArray[np.float64] | None:
+        """All columns that begin with a number; None if there are none, or a later cell is text."""
         if not self.numeric:
             return None
         every = len(self.numeric) == len(self.header)
-        # Told which columns to read, NumPy does not mind a row that has more, nor stray quotes.
-        if not every or not self.is_even or '"' in self.text:
-            self._even_rows  # noqa: B018 - refuses
+        # With `usecols`, NumPy accepts rows with extra cells and unbalanced quotes.
+        if not every or not self.has_equal_rows or '"' in self.text:
+            self._check_row_lengths  # noqa: B018 - raises
         try:
             return self._load(None if every else self.numeric)
         except ValueError:
             return None
 
     @cached_property
-    def _even_rows(self) -> None:
+    def _check_row_lengths(self) -> None:
         self._check_rows([])
 
-    def _alone(self, wanted: list[int]) -> npt.NDArray[np.float64]:
-        """Read some columns of numbers among which cells are empty."""
-        self._check_rows(wanted)
+    def _read_columns(self, indices: list[int]) -> npt.NDArray[np.float64]:
+        """Read numeric columns in which some cells are empty."""
+        self._check_rows(indices)
         try:
-            return self._load(wanted, converters=_number)
+            return self._load(indices, converters=_parse_number)
         except ValueError as error:
             why = f"cannot be read as CSV ({first_line(error)})"
             raise InputError(self.name, why, "write a number in every cell") from error
 
     def _load(self, columns: list[int] | None, **options: Any) -> npt.NDArray[np.float64]:
-        # NumPy knows lines that end in a line feed.
+        # NumPy splits lines at line feeds only.
         newline = None if "\r" in self.text else "\n"
         return np.loadtxt(
             io.StringIO(self.text, newline=newline),
@@ -272,14 +272,14 @@ class TextTable:
 
     @cached_property
     def _header_lines(self) -> int:
-        """How many lines the header takes: quoted headings may have several, others be empty."""
+        """Lines before the first row: a quoted heading may span several, others are empty."""
         if not self.has_header:
             return 0
         begins = (line for line, cells in self._records() if cells)
         return next(islice(begins, 1, None), 1) - 1
 
     def _rows(self, skipped: int) -> Iterator[_Row]:
-        """Yield the rows below the header; like NumPy, count no empty lines."""
+        """Yield the rows below the header; empty lines do not count, as in NumPy."""
         filled = (record for record in self._records() if record[1])
         for number, (line, cells) in enumerate(islice(filled, skipped, None)):
             yield _Row(number, line, cells)
@@ -287,22 +287,22 @@ class TextTable:
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the cells of each record, and the line on which it begins; quotes are strict."""
         lines: Iterator[str] = io.StringIO(self.text, newline="")
-        taken: list[str] = []
+        consumed: list[str] = []
         if '"' in self.text:
-            lines = _noted(lines, taken)
+            lines = _record_lines(lines, consumed)
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         line = 1
         try:
             for cells in reader:
-                if reader.line_num > line and swallows_rows(taken, cells, self.delimiter):
-                    raise self._stray(line, "its closing quote lies in another row")
+                if reader.line_num > line and swallows_rows(consumed, cells, self.delimiter):
+                    raise self._quote_error(line, "its closing quote is in another row")
                 yield line, cells
                 line = reader.line_num + 1
-                taken.clear()
+                consumed.clear()
         except csv.Error as error:
-            raise self._stray(line, first_line(error)) from error
+            raise self._quote_error(line, first_line(error)) from error
 
-    def _stray(self, line: int, why: str) -> InputError:
+    def _quote_error(self, line: int, why: str) -> InputError:
         return InputError(
             self.name,
             f"cannot be read as CSV: a quote in line {line} is not closed in its cell ({why})",
@@ -310,11 +310,11 @@ class TextTable:
         )
 
     def _check_rows(self, numeric: list[int]) -> None:
-        """Refuse the first row that has not one cell a column, or a word among the numbers."""
+        """Raise at the first row with a wrong number of cells, or with text in a numeric column."""
         width = len(self.header)
         for row in self._rows(int(self.has_header)):
             if len(row.cells) != width:
-                raise self._wrong(
+                raise self._row_error(
                     row,
                     f"has {len(row.cells)} cells but the first line {width}",
                     "give every row one cell for each column",
@@ -322,29 +322,29 @@ class TextTable:
             for index in numeric:
                 cell = row.cells[index]
                 if cell.strip() and not is_number(cell):
-                    raise self._wrong(
+                    raise self._row_error(
                         row,
                         f"has {cell!r} in the column {self.header[index]!r}, where the rows "
                         f"before it have numbers",
                         "write a number, or leave the cell empty",
                     )
 
-    def _wrong(self, row: _Row, reason: str, hint: str) -> InputError:
-        found = f"(line {row.line}) {reason}"
-        return InputError(self.name, reason, hint, rows=[row.number], detail=found)
+    def _row_error(self, row: _Row, reason: str, hint: str) -> InputError:
+        detail = f"(line {row.line}) {reason}"
+        return InputError(self.name, reason, hint, rows=[row.number], detail=detail)
 
 
 def _first_filled(rows: Iterator[list[str]], width: int) -> list[str]:
     """Return the first cell of each column that is not empty."""
-    found = [""] * width
+    filled = [""] * width
     for cells in rows:
-        found = [cell or new.strip() for cell, new in zip_longest(found, cells, fillvalue="")]
-        if all(found):
+        filled = [cell or new.strip() for cell, new in zip_longest(filled, cells, fillvalue="")]
+        if all(filled):
             break
-    return found[:width]
+    return filled[:width]
 
 
-def _number(cell: str) -> float:
+def _parse_number(cell: str) -> float:
     return float(cell) if cell.strip() else math.nan  # pandas writes NaN as an empty cell
 
 
@@ -352,15 +352,15 @@ def _is_fraction(cell: str) -> bool:
     return is_number(cell) and not cell.lstrip("-").isdecimal()
 
 
-def _noted(lines: Iterator[str], taken: list[str]) -> Iterator[str]:
-    """Yield lines, and note those that a record took."""
+def _record_lines(lines: Iterator[str], consumed: list[str]) -> Iterator[str]:
+    """Yield lines, and append each to ``consumed``."""
     for line in lines:
-        taken.append(line)
+        consumed.append(line)
         yield line
 
 
 def swallows_rows(lines: Sequence[str], cells: Sequence[str], delimiter: str) -> bool:
-    r"""Whether a record of several lines holds rows of its own, between two stray quotes.
+    r"""Whether a multi-line record contains complete rows, joined by two unbalanced quotes.
 
     Parameters
     ----------
@@ -369,7 +369,7 @@ def swallows_rows(lines: Sequence[str], cells: Sequence[str], delimiter: str) ->
     cells : sequence of str
         Its cells.
     delimiter : str
-        What lies between them.
+        The separator of cells.
 
     Examples
     --------
@@ -383,17 +383,17 @@ def swallows_rows(lines: Sequence[str], cells: Sequence[str], delimiter: str) ->
     quoted = re.compile(rf'(?<![^{gap}])"(?:[^"]|"")*"(?![^{gap}])')
 
     def is_row(line: str) -> bool:
-        alone = quoted.sub(lambda cell: cell[0].replace(delimiter, " "), line.rstrip("\r\n"))
-        parts = [part.strip(' "') for part in alone.split(delimiter)]
+        unquoted = quoted.sub(lambda cell: cell[0].replace(delimiter, " "), line.rstrip("\r\n"))
+        parts = [part.strip(' "') for part in unquoted.split(delimiter)]
         # A stray quote may leave more parts than cells: count from either end.
         return len(parts) >= len(cells) and any(
-            all(is_number(parts[at - gone]) or not parts[at - gone] for at in numeric)
-            for gone in (0, len(cells))
+            all(is_number(parts[at - offset]) or not parts[at - offset] for at in numeric)
+            for offset in (0, len(cells))
         )
 
     long = [cell for cell in cells if "\n" in cell or "\r" in cell]
     within = (line for cell in long for line in re.split(r"\r\n|\r|\n", cell)[1:-1])
-    # A single cell that is cut out of two rows leaves both whole.
+    # One quoted cell that joins two rows leaves a complete row at either end.
     return any(map(is_row, within)) or (len(long) == 1 and is_row(lines[0]) and is_row(lines[-1]))
 
 
@@ -406,21 +406,21 @@ class CsvSource(InMemorySource):
         super().__init__(_table_contents(self._table, spec))
 
     def part_columns(self, matrix: str) -> list[PartColumns]:
-        """Return the headings; whether their cells are numbers is read when it is needed."""
+        """Return the headings; the types of their cells are read on access."""
         file, spec = self._file, self._spec
-        taken = self._contents.columns[matrix]
+        used = self._contents.columns[matrix]
 
         @cache
         def text_types() -> dict[str, TextType]:
             # Read again, because the cells of all parts together may not fit into memory.
             table = CsvSource(file, spec)._table
-            names = [name for name in table.header if name not in taken]
+            names = [name for name in table.header if name not in used]
             return {name: text_type_of(cells) for name, cells in table.cells(names).items()}
 
         def text_type(name: str) -> TextType:
             return text_types()[name]
 
-        names = [name for name in self._table.header if name not in taken]
+        names = [name for name in self._table.header if name not in used]
         columns = {name: TextColumn.from_cells([], partial(text_type, name)) for name in names}
         return [PartColumns(file.name, Passthrough(columns), lambda column: iter(()))]
 
@@ -429,8 +429,8 @@ def _table_contents(table: TextTable, spec: ColumnSpec) -> Contents:
     grouping = grouped(table.sorts, spec, table.name, named=table.has_header)
 
     def other_columns(matrix: str) -> Passthrough:
-        taken = grouping.matrices[matrix]
-        cells = table.cells([heading for heading in table.header if heading not in taken])
+        used = grouping.matrices[matrix]
+        cells = table.cells([heading for heading in table.header if heading not in used])
         return Passthrough(
             {
                 heading: TextColumn.from_cells(column, cache(partial(text_type_of, column)))
@@ -466,48 +466,48 @@ def _without_positions(contents: Contents) -> Contents:
 
 
 class CsvEncoder(Encoder):
-    """A line a row: what is passed on, the decision, the reports class by class, and the rest.
+    """One line per row: passthrough columns, prediction, probabilities, extra columns.
 
-    With ``spreadsheet`` words that a spreadsheet would run as formulas begin with an
+    With ``spreadsheet``, text that a spreadsheet would run as a formula gets a leading
     apostrophe; numbers stay as they are.
     """
 
     def _head(self, block: OutputBlock) -> bytes:
         header = [
             heading
-            for report, values in block.reports.items()
-            for heading in self.headings(report, values.shape[1])
+            for name, values in block.probabilities.items()
+            for heading in self.headings(name, values.shape[1])
         ]
         passed = () if block.passthrough is None else block.passthrough.names
         return _lines([[*passed, "decision", *header, *block.extra]])
 
     def _words(self, words: list[str]) -> list[str]:
-        return list(map(_guarded, words)) if self.spreadsheet else words
+        return list(map(_escape_formula, words)) if self.spreadsheet else words
 
     def encode(self, block: OutputBlock) -> Piece:
         """Return the lines, with the shortest digits that read back as the same numbers."""
-        kept = block.decision.tolist()
+        decisions = block.decision.tolist()
         if self.names is not None:
             names = self._words(self.names)
-            kept = [names[index] for index in kept]
+            decisions = [names[index] for index in decisions]
         passed = [] if block.passthrough is None else block.passthrough.columns.values()
-        before = [self._words(column.to_text()) for column in passed]
-        rows = [report.astype(np.str_) for report in block.reports.values()]
-        more = [np.asarray(column).astype(np.str_) for column in block.extra.values()]
+        passthrough = [self._words(column.to_text()) for column in passed]
+        rows = [matrix.astype(np.str_) for matrix in block.probabilities.values()]
+        extra = [np.asarray(column).astype(np.str_) for column in block.extra.values()]
         lines = (
             [
-                *(column[at] for column in before),
+                *(column[at] for column in passthrough),
                 name,
                 *(cell for row in rows for cell in row[at]),
-                *(column[at] for column in more),
+                *(column[at] for column in extra),
             ]
-            for at, name in enumerate(kept)
+            for at, name in enumerate(decisions)
         )
         return Piece(_lines(lines), len(block), self._head(block))
 
 
-def _guarded(cell: str) -> str:
-    """Return a cell that no spreadsheet runs."""
+def _escape_formula(cell: str) -> str:
+    """Return a cell that a spreadsheet does not run as a formula."""
     return f"'{cell}" if cell.startswith(_FORMULA) and not is_number(cell) else cell
 
 
@@ -515,11 +515,11 @@ def _lines(rows: Any) -> bytes:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     text = buffer.getvalue()
-    if "\0" in text:  # no CSV reader takes it for text
+    if "\0" in text:  # CSV readers reject it
         raise InputError(
             "output",
             "would have a NUL character in its text, which a CSV file cannot hold",
-            "write a Parquet, Feather or JSONL file, or leave out the other columns with {option}",
+            "write a Parquet, Feather or JSONL file, or omit the other columns with {option}",
             option=("passthrough", "False"),
         )
     return text.encode()

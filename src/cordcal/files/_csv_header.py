@@ -18,7 +18,7 @@ def starts_with_header(
     below: Sequence[str],
     later_whole_row: Callable[[Sequence[int]], bool] = lambda columns: False,
 ) -> bool | None:
-    """Tell whether a first line is a header; None if it may as well be a row.
+    """Return whether a first line is a header; None if it could also be a row.
 
     A line with a word above a column of numbers is a header, and so is one of distinct whole
     numbers above numbers with fractions, unless it could be one of the rows.
@@ -32,7 +32,7 @@ def starts_with_header(
     below : sequence of str
         The first entry of each column below that is not empty.
     later_whole_row : callable
-        Whether a row that is not among ``rows`` has whole numbers in all of some columns.
+        Whether a row beyond ``rows`` has integers in all the given columns.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def has_word_above_number(first: Sequence[str], below: Sequence[str]) -> bool:
 
 
 def is_position(names: Sequence[str]) -> bool:
-    """Whether names are the numbers of the columns, which name nothing.
+    """Whether names are just the column numbers 0, 1, 2, ….
 
     Examples
     --------
@@ -102,17 +102,17 @@ def is_position(names: Sequence[str]) -> bool:
 
 
 def whole_rows(columns: Sequence[int], delimiter: str) -> re.Pattern[str]:
-    """Return a pattern of lines that have whole numbers in some columns."""
+    """Return a regular expression for lines with integers in the given columns."""
     gap = re.escape(delimiter)
     other = rf'(?:"(?:[^"]|"")*"|[^{gap}"\r\n]*)'
     number = r' *"?-?\d+"? *'
-    wanted = set(columns)
-    cells = [number if at in wanted else other for at in range(max(columns) + 1)]
+    integer_columns = set(columns)
+    cells = [number if at in integer_columns else other for at in range(max(columns) + 1)]
     return re.compile(rf"(?<![^\r\n]){gap.join(cells)}(?:[{gap}\r\n]|\Z)")
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number; Python alone reads 1_0 as one.
+    """Whether a cell is a number; unlike `float`, 1_0 is not.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def _is_whole(cell: str) -> bool:
 
 
 def _is_fraction(cell: str) -> bool:
-    """Whether a cell is written as a fraction; 1.0 is, as the same writer heads a column 1."""
+    """Whether a cell has a decimal point or exponent: 1.0 does, a heading 1 does not."""
     return not _is_whole(cell) and is_number(cell) and abs(float(cell)) < float("inf")
 
 

@@ -1,7 +1,7 @@
-"""HDF5 files: data sets by their paths, read when they are asked for, in pieces if wanted.
+"""HDF5 files: data sets by path, read on access, in pieces if needed.
 
-Nothing in such a file is executed, but a data set may lie in another file: links out of
-the file, external storage and virtual data sets are not followed.
+Nothing in a file is executed, but a data set may be stored in another file: external links,
+external storage and virtual data sets are not followed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from cordcal.files.sources import SAMPLE_ROWS, InMemorySource, Span, split_rows
 MAGIC = b"\x89HDF\r\n\x1a\n"
 # How a collection of text begins: signature, version, three reserved bytes.
 _COLLECTION = b"GCOL\x01\x00\x00\x00"
-# What h5py makes of damage, whatever the library below says.
+# What h5py raises for damaged files.
 _DAMAGE = (OSError, ValueError, RuntimeError, KeyError, TypeError, OverflowError)
 
 
 class DataSets(Mapping[str, npt.NDArray[Any]]):
-    """The data sets of a HDF5 file by their paths, each read when it is asked for.
+    """The data sets of a HDF5 file by path, each read on access.
 
-    Numbers and text alone: compounds, references, numbers longer than doubles and data sets
-    that lie in other files are left out.
+    Numbers and text only: compounds, references, numbers longer than doubles and data sets
+    stored in other files are omitted.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
     >>> path = tempfile.mkdtemp() + "/outputs.h5"
     >>> with h5py.File(path, "w") as file:
     ...     file["cifar10/resnet/probas_test"] = np.full((5, 10), 0.1)
-    >>> found = DataSets(path, lambda: open(path, "rb"))
-    >>> dict(found.shapes), found["cifar10/resnet/probas_test"].max()
+    >>> data_sets = DataSets(path, lambda: open(path, "rb"))
+    >>> dict(data_sets.shapes), data_sets["cifar10/resnet/probas_test"].max()
     ({'cifar10/resnet/probas_test': (5, 10)}, np.float64(0.1))
     """
 
@@ -61,40 +61,40 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shape of each data set."""
-        return {path: shape for path, (shape, _) in self._described.items()}
+        return {path: shape for path, (shape, _) in self._shapes_and_dtypes.items()}
 
     def dtype(self, path: str) -> np.dtype[Any]:
         """Return the dtype of a data set."""
-        found: np.dtype[Any] = self._described[path][1]
-        return found
+        dtype: np.dtype[Any] = self._shapes_and_dtypes[path][1]
+        return dtype
 
     @cached_property
-    def _described(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    def _shapes_and_dtypes(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        described: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
 
-        def note(path: str, entry: Any) -> None:
-            if _is_plain(entry):
-                found[path] = entry.shape, entry.dtype
+        def add(path: str, entry: Any) -> None:
+            if _is_supported(entry):
+                described[path] = entry.shape, entry.dtype
 
-        self._within(lambda file: file.visititems(note), "table of contents")
-        return found
+        self._with_file(lambda file: file.visititems(add), "table of contents")
+        return described
 
     def rows(self, path: str, start: int, stop: int) -> npt.NDArray[Any]:
         """Read some rows of a data set."""
         return self._read(path, slice(start, stop))
 
     def __getitem__(self, path: str) -> npt.NDArray[Any]:
-        if path not in self._described:
+        if path not in self._shapes_and_dtypes:
             raise KeyError(path)
-        shape, dtype = self._described[path]
+        shape, dtype = self._shapes_and_dtypes[path]
         check_size(f"{self._name} ({path})", math.prod(shape) * dtype.itemsize)
         return self._read(path, ())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._described)
+        return iter(self._shapes_and_dtypes)
 
     def __len__(self) -> int:
-        return len(self._described)
+        return len(self._shapes_and_dtypes)
 
     def _read(self, path: str, where: Any) -> npt.NDArray[Any]:
         def read(file: Any) -> npt.NDArray[Any]:
@@ -105,8 +105,8 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
                 self._check_text_heaps()
             return np.asarray(entry.asstr(errors="replace")[where], dtype=np.str_)
 
-        found: npt.NDArray[Any] = self._within(read, f"data set {path!r}")
-        return found
+        values: npt.NDArray[Any] = self._with_file(read, f"data set {path!r}")
+        return values
 
     def _check_text_heaps(self) -> None:
         """Raise on text storage in which libhdf5 would loop without end."""
@@ -115,10 +115,12 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
                 data: Any = mmap.mmap(plain.fileno(), 0, access=mmap.ACCESS_READ)
             except OSError:  # not a file on the disk
                 data = plain.read()
-            if not all(_ends(data, match.start()) for match in re.finditer(_COLLECTION, data)):
+            if not all(
+                _entries_advance(data, match.start()) for match in re.finditer(_COLLECTION, data)
+            ):
                 raise ValueError("text storage with an entry of no size")
 
-    def _within(self, work: Callable[[Any], Any], what: str) -> Any:
+    def _with_file(self, work: Callable[[Any], Any], what: str) -> Any:
         h5py = import_h5py()
         try:
             with self._opened() as plain, h5py.File(plain, "r") as file:
@@ -129,12 +131,12 @@ class DataSets(Mapping[str, npt.NDArray[Any]]):
             raise InputError(
                 self._name,
                 f"cannot be read as HDF5: its {what} is damaged ({first_line(error)})",
-                "it may be cut short: write it anew",
+                "it may be truncated: write it again",
             ) from error
 
 
-def _ends(data: Any, start: int) -> bool:
-    """Return whether every entry of a collection of text leads to a later one.
+def _entries_advance(data: Any, start: int) -> bool:
+    """Whether every entry of a text collection has a size, so that reading it ends.
 
     After the signature and eight bytes of size come entries: a number, a size and the text.
     """
@@ -151,8 +153,8 @@ def _ends(data: Any, start: int) -> bool:
     return True
 
 
-def _is_plain(entry: Any) -> bool:
-    """Whether an entry is a data set of numbers or words that lies in this file."""
+def _is_supported(entry: Any) -> bool:
+    """Whether an entry is a data set of numbers or text stored in this file."""
     h5py = import_h5py()
     if not isinstance(entry, h5py.Dataset) or entry.shape is None:
         return False
@@ -164,7 +166,7 @@ def _is_plain(entry: Any) -> bool:
 
 
 def import_h5py() -> Any:
-    """Return h5py, or say how to get it."""
+    """Return h5py, or raise an error that explains how to install it."""
     try:
         import h5py
     except ImportError as error:
@@ -175,7 +177,7 @@ def import_h5py() -> Any:
 
 
 class Hdf5Source(InMemorySource):
-    """A HDF5 file, some rows of its data sets at a time."""
+    """A HDF5 file, read in spans of rows."""
 
     def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
         self.path, self._arrays = file.name, DataSets(file.name, file.open)

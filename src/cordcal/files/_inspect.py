@@ -1,4 +1,4 @@
-"""Look into a file: what it holds, of what kind, and what would trip a calibrator."""
+"""Describe a file: its arrays, their kind, and problems that would stop a calibrator."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cordcal.files.opening import open_regular
 from cordcal.files.parts import parts_of
 
 _PAGE = re.compile(rb'<meta name="generator" content="cordcal ([^"]*)"')
-# A graph begins with its version of ONNX and, each behind its length, who made it and which one.
+# An ONNX graph begins with the IR version, then producer name and version after their lengths.
 _GRAPH = re.compile(rb"\x08.\x12\x07cordcal\x1a(.)(.*)", re.DOTALL)
 
 
 def inspect(path: str | os.PathLike[str], *, header: bool | None = None) -> dict[str, Any]:
-    """Return what a file holds, as plain values.
+    """Describe the contents of a file as plain values.
 
     Parameters
     ----------
@@ -39,24 +39,24 @@ def inspect(path: str | os.PathLike[str], *, header: bool | None = None) -> dict
 
     Returns
     -------
-    found : dict
-        ``file``, ``format``, then what the format has to tell, and ``problems``, a list of
+    description : dict
+        ``file``, ``format``, entries that depend on the format, and ``problems``, a list of
         sentences.
     """
     if str(path) != "-" and parts_of(os.fspath(path)) is None:
         with open_regular(path) as file:
             head = file.read(4096)
         if is_model(path):
-            return _model(path)
+            return _describe_model(path)
         if (page := _PAGE.search(head)) is not None:
-            return _made_by_cordcal(path, "report", page[1])
+            return _describe_own_output(path, "report", page[1])
         if (graph := _GRAPH.match(head)) is not None:
-            return _made_by_cordcal(path, "ONNX graph", graph[2][: graph[1][0]])
-        return _scores(path, header)
-    return _scores(path, header)
+            return _describe_own_output(path, "ONNX graph", graph[2][: graph[1][0]])
+        return _describe_scores(path, header)
+    return _describe_scores(path, header)
 
 
-def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     model = load(path)
     construction = getattr(model, "construction_", None)  # a calibrator alone has none
     calibrator = getattr(model, "calibrator_", None)
@@ -80,7 +80,9 @@ def _model(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
-def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) -> dict[str, Any]:
+def _describe_own_output(
+    path: str | os.PathLike[str], format: str, version: bytes
+) -> dict[str, Any]:
     return {
         "file": str(path),
         "format": format,
@@ -90,56 +92,58 @@ def _made_by_cordcal(path: str | os.PathLike[str], format: str, version: bytes) 
     }
 
 
-def _scores(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
-    """Look at the arrays of a file, piece by piece."""
+def _describe_scores(path: str | os.PathLike[str], header: bool | None) -> dict[str, Any]:
+    """Describe the arrays of a file, reading them piece by piece."""
     source = open_source(os.fspath(path), ColumnSpec(header=header))
     contents = source.contents()
-    looks = []
+    summaries = []
     for name, shape in contents.shapes.items():
-        look = _Look(name, shape)
+        summary = _ArraySummary(name, shape)
         try:
             if 0 not in shape:
-                look.dtype = source.sample()[name].dtype
+                summary.dtype = source.sample()[name].dtype
                 if len(shape) == 2 or name in LABEL_NAMES:
                     for piece in source.pieces(0, [name]):
-                        look.add(piece[name])
+                        summary.add(piece[name])
         except InputError as error:  # an array that is too large, or damaged
-            look.refused = str(error)
-        looks.append(look)
-    return _told(contents, looks)
+            summary.error = str(error)
+        summaries.append(summary)
+    return _describe(contents, summaries)
 
 
-def _told(contents: Contents, looks: list[_Look]) -> dict[str, Any]:
-    shapes: list[tuple[int, ...]] = [look.shape for look in looks if len(look.shape) == 2]
-    problems = [problem for look in looks for problem in look.problems(shapes, contents)]
-    if not looks:
+def _describe(contents: Contents, summaries: list[_ArraySummary]) -> dict[str, Any]:
+    shapes: list[tuple[int, ...]] = [
+        summary.shape for summary in summaries if len(summary.shape) == 2
+    ]
+    problems = [problem for summary in summaries for problem in summary.problems(shapes, contents)]
+    if not summaries:
         problems.append("there is no matrix of scores (rows × classes)")
     return {
         "file": contents.path,
         "format": contents.format,
         "class_names": None if contents.class_names is None else list(contents.class_names),
-        "entries": [look.entry() for look in looks],
+        "entries": [summary.entry() for summary in summaries],
         "problems": problems,
     }
 
 
-class _Look:
-    """What an array's pieces show, one after the other."""
+class _ArraySummary:
+    """What `inspect` reports of one array, updated piece by piece."""
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self.name, self.shape = name, shape
-        self.refused: str | None = None
+        self.error: str | None = None
         self.dtype: np.dtype[Any] | None = None
         self.rows = 0
         self.kinds: set[Kind] = set()
         self.flagged: dict[str, tuple[int, int]] = {}
         self.deviation = 0.0
         self.within_one = True
-        self.ranks: list[str | None] = []
+        self.top_k_problems: list[str | None] = []
         self.vectors: list[npt.NDArray[Any]] = []
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Look at some more rows."""
+        """Update with more rows."""
         self.dtype = values.dtype
         if values.ndim == 2:
             if values.dtype.kind == "f" and values.size and self.name not in FEATURE_NAMES:
@@ -153,10 +157,10 @@ class _Look:
         missing = np.isnan(top[:, 0])  # NaN is the largest of any row it is in
         self._flag("NaN", missing)
         if missing.any():
-            return  # what follows would be about other rows than the file's
+            return  # comparisons with NaN would be wrong
         self._flag("an infinite value", top[:, 0] == np.inf)
         at_top = matrix == top
-        if np.count_nonzero(at_top) > len(matrix):  # several times as fast as row by row
+        if np.count_nonzero(at_top) > len(matrix):  # several times faster than per row
             tied = np.count_nonzero(at_top, axis=1) > 1
             self._flag("a tie for the top; the smallest index decides", tied)
         tolerance, highest = sum_tolerance(matrix.dtype), float(top.max())
@@ -167,7 +171,7 @@ class _Look:
         if self.within_one:
             self.deviation = max(self.deviation, deviation)
         if len(matrix) >= ROWS_THAT_TELL:
-            self.ranks.append(_like_ranks(matrix, self.name))
+            self.top_k_problems.append(_top_k_problem(matrix, self.name))
 
     def _flag(self, what: str, flags: npt.NDArray[np.bool_]) -> None:
         if flags.any():
@@ -176,13 +180,13 @@ class _Look:
 
     @property
     def kind(self) -> Kind | None:
-        """What the scores look like; nothing, where some rows are none."""
+        """What the scores look like; None if some are NaN."""
         if not self.kinds or "NaN" in self.flagged:
             return None
         return "probabilities" if self.kinds == {"probabilities"} else "logits"
 
     def entry(self) -> dict[str, Any]:
-        """Return what the array is."""
+        """Return name, shape, dtype and kind."""
         size = [f"{length:,}" for length in self.shape]
         shape = f"{size[0]} rows × {size[1]} classes" if len(size) == 2 else f"{size[0]} entries"
         entry = {"name": self.name, "shape": shape}
@@ -194,8 +198,8 @@ class _Look:
 
     def problems(self, shapes: list[tuple[int, ...]], contents: Contents) -> list[str]:
         """Return what is wrong with the array; ``shapes`` are those of the file's matrices."""
-        if self.refused is not None:
-            return [self.refused]
+        if self.error is not None:
+            return [self.error]
         if len(self.shape) == 1:
             if not self.vectors or not shapes:
                 return []
@@ -211,18 +215,20 @@ class _Look:
     def _score_problems(self) -> list[str]:
         if "NaN" in self.flagged:
             return [f"{self.name}: {_rows(*self.flagged['NaN'])} NaN"]
-        told = [f"{self.name}: {_rows(*found)} {what}" for what, found in self.flagged.items()]
-        if self.ranks and all(self.ranks):
-            told.append(str(self.ranks[0]))
+        problems = [
+            f"{self.name}: {_rows(*flagged)} {what}" for what, flagged in self.flagged.items()
+        ]
+        if self.top_k_problems and all(self.top_k_problems):
+            problems.append(str(self.top_k_problems[0]))
         if self.kind == "probabilities":
             if self.deviation > sum_warning_level(self.dtype, self.shape[1]):
-                told.append(f"{self.name}: rows sum to one only within {self.deviation:.2g}")
+                problems.append(f"{self.name}: rows sum to one only within {self.deviation:.2g}")
         elif self.within_one:
-            told.append(f"{self.name} lies in [0, 1] but its rows do not sum to one")
-        return told
+            problems.append(f"{self.name} is in [0, 1] but its rows do not sum to one")
+        return problems
 
 
-def _like_ranks(matrix: npt.NDArray[Any], name: str) -> str | None:
+def _top_k_problem(matrix: npt.NDArray[Any], name: str) -> str | None:
     try:
         check_whole_vectors(matrix, name)
     except InputError as refusal:

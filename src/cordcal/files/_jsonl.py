@@ -29,37 +29,37 @@ _NUMBERS = {int, float, type(None)}
 
 
 def starts_json(head: bytes) -> bool:
-    """Whether a file that begins so is JSON."""
+    """Whether the first bytes of a file are those of JSON."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
 def parse_lines(name: str, lines: Iterable[bytes], first: int = 0) -> list[Row]:
-    """Return the objects of some lines, of which ``first`` is the number of the first."""
+    """Parse lines; errors count rows from ``first``."""
     rows: list[Row] = []
     with renumber_rows(first):
         for line in lines:
             if not line.isspace():
-                rows.append(_object(name, line, len(rows)))
+                rows.append(_parse_object(name, line, len(rows)))
     return rows
 
 
-def _object(name: str, line: bytes, at: int) -> Row:
+def _parse_object(name: str, line: bytes, at: int) -> Row:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise InputError(
             name,
-            "is no JSON object",
+            "is not a JSON object",
             'write one object on each line, such as {"id": 7, "logits": [0.2, 1.3]}',
             rows=[at],
         )
-    return found
+    return value
 
 
 def group_keys(rows: Sequence[Row], spec: ColumnSpec, where: str) -> Grouping:
-    """Sort the keys of some rows out; those that later rows add are passed on only."""
+    """Group the keys of the first rows; keys that only later rows have are passed through."""
     first: dict[str, Any] = {}
     for row in rows:
         for key, value in row.items():
@@ -70,7 +70,7 @@ def group_keys(rows: Sequence[Row], spec: ColumnSpec, where: str) -> Grouping:
 
 def _sort(value: Any) -> Sort:
     if isinstance(value, list):
-        return "list" if value and all(_is_number(each) for each in value) else "other"
+        return "list" if value and all(_is_number(entry) for entry in value) else "other"
     return "float" if _is_number(value) else "other"
 
 
@@ -81,52 +81,52 @@ def _is_number(value: Any) -> bool:
 def matrix_of(
     where: str, key: str, columns: tuple[str, ...], rows: Sequence[Row]
 ) -> npt.NDArray[np.float64]:
-    """Return lists, or some numbers of each row, as a matrix; null is NaN."""
+    """Return a key of lists, or several numeric keys, as a matrix; null is NaN."""
     if columns == (key,):
-        return _lists(where, key, rows)
-    return np.column_stack([_numbers(where, column, rows) for column in columns])
+        return _list_matrix(where, key, rows)
+    return np.column_stack([_number_column(where, column, rows) for column in columns])
 
 
-def _lists(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
-    held = [row.get(key) for row in rows]
-    width = len(held[0]) if held and isinstance(held[0], list) else 0
-    for at, each in enumerate(held):
-        if not isinstance(each, list) or len(each) != width:
+def _list_matrix(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
+    values = [row.get(key) for row in rows]
+    width = len(values[0]) if values and isinstance(values[0], list) else 0
+    for at, value in enumerate(values):
+        if not isinstance(value, list) or len(value) != width:
             entries = None
-            if isinstance(each, list):
-                entries = f"has {len(each)} entries, the rows before it {width}"
+            if isinstance(value, list):
+                entries = f"has {len(value)} entries, the rows before it {width}"
             raise InputError(
                 f"{where} ({key})",
-                "is no list of one length",
+                "is not a list of the same length as in other rows",
                 "pass whole vectors, one entry for each class in every row",
                 rows=[at],
                 detail=entries or "is missing",
             )
-    return _floats(f"{where} ({key})", held).reshape(len(held), width)
+    return _floats(f"{where} ({key})", values).reshape(len(values), width)
 
 
-def _numbers(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
+def _number_column(where: str, key: str, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
     return _floats(f"{where} ({key})", [row.get(key) for row in rows])
 
 
-def _floats(where: str, held: list[Any]) -> npt.NDArray[np.float64]:
-    """Return numbers, or lists of them, as an array; NumPy alone would read true and "1" too."""
-    in_lists = bool(held) and isinstance(held[0], list)
-    entries = chain.from_iterable(held) if in_lists else held
+def _floats(where: str, values: list[Any]) -> npt.NDArray[np.float64]:
+    """Return numbers, or lists of them, as an array; unlike NumPy, refuse true and "1"."""
+    in_lists = bool(values) and isinstance(values[0], list)
+    entries = chain.from_iterable(values) if in_lists else values
     if set(map(type, entries)) <= _NUMBERS:
         try:
-            return np.array(held, dtype=np.float64)
+            return np.array(values, dtype=np.float64)
         except OverflowError:
-            pass  # an integer beyond all floats
-    raise _no_number(where, held, in_lists=in_lists)
+            pass  # an integer too large for a float
+    raise _not_a_number_error(where, values, in_lists=in_lists)
 
 
-def _no_number(where: str, held: list[Any], *, in_lists: bool) -> InputError:
-    """Name the first entry that is not a number."""
-    for at, row in enumerate(held):
+def _not_a_number_error(where: str, values: list[Any], *, in_lists: bool) -> InputError:
+    """Return an error that names the first entry that is not a number."""
+    for at, row in enumerate(values):
         entries = row if in_lists else [row]
         for column, value in enumerate(entries):
-            if type(value) not in _NUMBERS or _is_beyond(value):
+            if type(value) not in _NUMBERS or _overflows_float(value):
                 shown = json.dumps(value)
                 shown = shown if len(shown) <= 30 else f"{shown[:29]}…"
                 place = f" as entry {column}" if in_lists else ""
@@ -140,7 +140,7 @@ def _no_number(where: str, held: list[Any], *, in_lists: bool) -> InputError:
     return InputError(where, "has an entry that is not a number", "write numbers, or null")
 
 
-def _is_beyond(value: Any) -> bool:
+def _overflows_float(value: Any) -> bool:
     try:
         float(0 if value is None else value)
     except OverflowError:
@@ -149,22 +149,22 @@ def _is_beyond(value: Any) -> bool:
 
 
 def vector_of(key: str, rows: Sequence[Row]) -> npt.NDArray[Any]:
-    """Return a value of each row: numbers, or else words; null is NaN among numbers."""
-    held = [row.get(key) for row in rows]
-    kinds = set(map(type, held))
+    """Return one value per row: numbers, else text; null is NaN among numbers."""
+    values = [row.get(key) for row in rows]
+    kinds = set(map(type, values))
     if kinds <= _NUMBERS or kinds == {bool}:
         for dtype in (np.int64, np.float64) if kinds <= {int, bool} else (np.float64,):
             try:
-                return np.array(held, dtype=dtype)
+                return np.array(values, dtype=dtype)
             except OverflowError:
-                continue  # larger than any number of this kind
-    return np.array([each if isinstance(each, str) else json.dumps(each) for each in held])
+                continue  # too large for this dtype
+    return np.array([value if isinstance(value, str) else json.dumps(value) for value in values])
 
 
 def values_of(key: str, rows: Sequence[Row]) -> npt.NDArray[np.object_]:
-    """Return a value of each row as it is."""
+    """Return one value per row, unchanged."""
     column = np.empty(len(rows), dtype=object)
-    for at, row in enumerate(rows):  # all at once, lists would become a matrix
+    for at, row in enumerate(rows):  # assigned at once, lists would become a matrix
         column[at] = row.get(key, MISSING)
     return column
 
@@ -172,7 +172,7 @@ def values_of(key: str, rows: Sequence[Row]) -> npt.NDArray[np.object_]:
 class LineSource(Source):
     """A file with a JSON object per line.
 
-    It is read once to find where its rows begin and, if the other values are wanted, their keys.
+    The file is read once to find the offsets of its rows and, for passthrough, their keys.
     """
 
     def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
@@ -183,7 +183,7 @@ class LineSource(Source):
             raise no_rows(self.path)
         self.head = parse_lines(self.path, (line for _, line in lines))
         self.grouping = group_keys(self.head, spec, self.path)
-        # Numbers take less room than their digits do.
+        # Parsed numbers take less memory than their digits.
         size = max(8, sum(len(line) for _, line in lines) // len(lines))
         self.keys: dict[str, None] = {}
         rows, starts = 0, []
@@ -233,12 +233,12 @@ class LineSource(Source):
         return [PartColumns(self.path, self._passthrough([], matrix), lambda column: iter(()))]
 
     def _passthrough(self, rows: list[Row], matrix: str) -> Passthrough:
-        taken = self.grouping.matrices[matrix]
+        used = self.grouping.matrices[matrix]
         return Passthrough(
             {
                 key: JsonColumn(values_of(key, rows), partial(self._types.get, key))
                 for key in self.keys
-                if key not in taken
+                if key not in used
             }
         )
 
@@ -252,7 +252,7 @@ class _JsonTypes:
         self._types: dict[str, JsonType] | None = None
 
     def get(self, key: str) -> JsonType:
-        """Return a type; text if there is no other that holds all values."""
+        """Return the type that holds all values of a key; text if no other does."""
         with self._lock:
             if self._types is None:
                 self._types = self._infer()
@@ -272,7 +272,7 @@ class _JsonTypes:
 
 
 def line_contents(name: str, rows: list[Row], grouping: Grouping) -> Contents:
-    """Name what lies in some rows."""
+    """Return parsed rows as `Contents`."""
     return column_contents(
         name,
         "jsonl",
@@ -285,10 +285,10 @@ def line_contents(name: str, rows: list[Row], grouping: Grouping) -> Contents:
 
 
 def _filled_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not empty, and where each begins."""
-    most = limit()
+    """Yield the offset and the bytes of each line that is not empty."""
+    max_bytes = limit()
     place = file.tell()
-    while line := file.readline(most + 1):
+    while line := file.readline(max_bytes + 1):
         check_size(name, len(line))
         if not line.isspace():
             yield place, line.removeprefix(b"\xef\xbb\xbf")
@@ -296,7 +296,7 @@ def _filled_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
 
 
 class JsonlEncoder(Encoder):
-    """An object a line: what is passed on, the decision, the reports, and the rest."""
+    """One object per line: passthrough columns, prediction, probabilities, extra columns."""
 
     def encode(self, block: OutputBlock) -> Piece:
         """Return the lines, with the shortest digits that read back as the same numbers."""
@@ -309,8 +309,8 @@ class JsonlEncoder(Encoder):
         if self.names is not None:
             words = [_json(name) for name in self.names]
             columns.append([("decision_name", words[index]) for index in decision])
-        for report, values in block.reports.items():
-            columns += self._report(report, values)
+        for name, values in block.probabilities.items():
+            columns += self._report(name, values)
         for key, values in block.extra.items():
             columns.append([(key, _json(value)) for value in np.asarray(values).tolist()])
         keys = {
@@ -323,18 +323,18 @@ class JsonlEncoder(Encoder):
         return Piece("".join(lines).encode(), len(block))
 
     def _report(
-        self, report: str, values: npt.NDArray[Any]
+        self, name: str, values: npt.NDArray[Any]
     ) -> Iterator[list[tuple[str, str | None]]]:
         digits = values.astype(np.str_)
         if self.layout == "list":
-            yield [(report, f"[{', '.join(row)}]") for row in digits.tolist()]
+            yield [(name, f"[{', '.join(row)}]") for row in digits.tolist()]
             return
-        for at, heading in enumerate(self.headings(report, values.shape[1])):
+        for at, heading in enumerate(self.headings(name, values.shape[1])):
             yield [(heading, text) for text in digits[:, at].tolist()]
 
 
 def _json(value: Any) -> str | None:
-    """Return a value as JSON; None where a row has none."""
+    """Return a value as JSON; None if the row lacks the key."""
     if value is MISSING:
         return None
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Logits or probabilities?  Look at the numbers before anything is computed from them."""
+"""Tell logits from probabilities, and reject top-k lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cordcal._errors import InputError
 from cordcal._numeric.types import Kind
 from cordcal._validation.scores import sum_tolerance, sum_warning_level
 
-# Fewer rows than this can be sorted by chance.
+# With fewer rows, all may be sorted by chance.
 ROWS_THAT_TELL = 8
 
 
@@ -37,7 +37,7 @@ def looks_like(scores: npt.NDArray[Any]) -> Kind:
 def sum_deviation(scores: npt.NDArray[Any]) -> float:
     """Return how far from one the rows of non-negative scores sum, at most.
 
-    A deviation that rounding explains is told as rounding left it.
+    Small deviations may include the rounding of this sum itself.
     """
     if scores.dtype.kind == "f" and scores.dtype.itemsize >= 4:
         # In any order of additions a sum near one is wrong by less than K units in the last place.
@@ -48,16 +48,16 @@ def sum_deviation(scores: npt.NDArray[Any]) -> float:
 
 
 def _are_sorted(scores: npt.NDArray[Any]) -> bool:
-    """Whether every row goes downwards; a few rows tell of most files that they do not."""
-    few = (np.diff(scores[:ROWS_THAT_TELL], axis=1) <= 0).all()
-    return bool(few and (np.diff(scores, axis=1) <= 0).all())
+    """Whether every row is in descending order; the first rows settle most files."""
+    first_rows = (np.diff(scores[:ROWS_THAT_TELL], axis=1) <= 0).all()
+    return bool(first_rows and (np.diff(scores, axis=1) <= 0).all())
 
 
 def check_whole_vectors(scores: npt.NDArray[Any], name: str) -> None:
-    """Refuse top-k lists: rows sorted downwards that lack a part of their mass.
+    """Refuse top-k lists: rows in descending order that sum to less than one.
 
-    Language-model interfaces return the k best log-probabilities in order.  Their
-    columns are ranks, not classes, so nothing here could be computed from them.
+    Language-model APIs return the k best log-probabilities in order.  Their columns are
+    ranks, not classes, so they cannot be calibrated.
     """
     rows, width = scores.shape
     if rows < ROWS_THAT_TELL or not _are_sorted(scores):

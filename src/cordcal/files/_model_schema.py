@@ -1,7 +1,7 @@
-"""What the metadata of a model file must hold, field by field.
+"""Validate the metadata of a model file, field by field.
 
-Nothing of a model is used before it was looked at here: a file may be damaged, or made by
-someone else.  Every refusal names the file and the field.
+Every field is checked before it is used: a file may be damaged, or malicious.  Errors name
+the file and the field.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 
 Tensors = Mapping[str, npt.NDArray[Any]]
-_HINT = "the file is damaged, or no model of this version; fit and save the model again"
+_HINT = "the file is damaged, or not a model of this version; fit and save the model again"
 
-# More cores than any machine has: a file must not be able to ask for a million threads.
-_MOST_THREADS = 4096
+# More than any machine has: a file must not be able to request a million threads.
+_MAX_THREADS = 4096
 
 
 def _is_count(value: Any) -> bool:
@@ -28,7 +28,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_threads(value: Any) -> bool:
-    return _is_count(value) and 1 <= value <= _MOST_THREADS
+    return _is_count(value) and 1 <= value <= _MAX_THREADS
 
 
 def _is_number(value: Any) -> bool:
@@ -39,8 +39,8 @@ def _is_range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
 
 
-# What the fields of a construction are, by how their dataclass declares them.
-_DECLARED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+# How to check a field of a dataclass, by its declared type.
+_FIELD_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("count", _is_count),
     "float": ("finite number", _is_number),
     "bool": ("truth value", lambda value: isinstance(value, bool)),
@@ -49,107 +49,108 @@ _DECLARED: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class Record:
-    """A JSON object of a model file, asked for its fields by what they must be."""
+    """A JSON object of a model file, with checked access to its fields."""
 
     def __init__(self, file: str, values: Any, path: str = "") -> None:
         self.file, self.path = file, path
         if not isinstance(values, dict):
-            raise self.lacks("fields", path or "body")
+            raise self.missing("fields", path or "body")
         self.values: dict[str, Any] = values
 
-    def lacks(self, what: str, field: str) -> InputError:
-        """Return the refusal of a field that is missing, or is something else."""
+    def missing(self, what: str, field: str) -> InputError:
+        """Return the error for a field that is missing or invalid."""
         return InputError(self.file, f"has no {what} in its field {field}", _HINT)
 
-    def get(self, name: str, what: str, holds: Callable[[Any], bool]) -> Any:
-        """Return a field of which ``holds`` is true."""
+    def get(self, name: str, what: str, is_valid: Callable[[Any], bool]) -> Any:
+        """Return a field for which ``is_valid`` is true."""
         value = self.values.get(name)
-        if not holds(value):
-            raise self.lacks(what, self.path + name)
+        if not is_valid(value):
+            raise self.missing(what, self.path + name)
         return value
 
     def record(self, name: str) -> Record:
-        """Return a field that is an object itself."""
+        """Return a field that is a JSON object."""
         return Record(self.file, self.values.get(name), f"{self.path}{name}.")
 
 
-def check_cord(record: Record, held: Tensors) -> None:
-    """Check a repair: its scalars, as many as it keeps ranks, and how they were found."""
+def check_cord(record: Record, tensors: Tensors) -> None:
+    """Check a CORD: one shared scalar per rank that it keeps, and its construction."""
     from cordcal.repair import Construction
 
     preserve = record.get(
         "preserve", "number of classes or 'ranking'", lambda x: x == "ranking" or _is_count(x)
     )
     if "threads" in record.values:
-        record.get("threads", f"number of threads up to {_MOST_THREADS}", _is_threads)
+        record.get("threads", f"number of threads up to {_MAX_THREADS}", _is_threads)
     inner = record.record("construction")
     levels = [inner]
     if preserve != 1:
         listed = inner.get("levels", "list of levels", lambda x: isinstance(x, list) and x != [])
         levels = [
-            Record(record.file, each, f"{inner.path}levels.{at}.") for at, each in enumerate(listed)
+            Record(record.file, values, f"{inner.path}levels.{at}.")
+            for at, values in enumerate(listed)
         ]
     for level in levels:
-        _check_declared(level, Construction)
+        _check_fields(level, Construction)
     classes = levels[0].get("n_classes", "two classes or more", lambda x: x >= 2)
     if len(levels) != (classes - 1 if preserve == "ranking" else preserve):
-        raise record.lacks("level for each rank that is kept", f"{inner.path}levels")
-    found = [level.values["eta"] for level in levels]
-    eta = held.get("eta")
-    if eta is None or eta.dtype != np.float64 or eta.tolist() != found:
-        raise record.lacks("shared scalar of its construction", "eta")
+        raise record.missing("level for each rank that is kept", f"{inner.path}levels")
+    etas = [level.values["eta"] for level in levels]
+    eta = tensors.get("eta")
+    if eta is None or eta.dtype != np.float64 or eta.tolist() != etas:
+        raise record.missing("shared scalar of its construction", "eta")
 
 
-def check_lift(record: Record, held: Tensors) -> None:
-    """Check a repair that learned from labels: three numbers, and how they were found."""
+def check_lift(record: Record, tensors: Tensors) -> None:
+    """Check a Lift: the three numbers of its curve, and its construction."""
     from cordcal.repair import LiftConstruction
 
     inner = record.record("construction")
-    _check_declared(inner, LiftConstruction)
+    _check_fields(inner, LiftConstruction)
     inner.get("mode", "mode of lifting", lambda x: x in ("raise", "cap"))
-    curve = held.get("curve")
-    found = [inner.values[name] for name in ("alpha", "beta", "gamma")]
-    if curve is None or curve.dtype != np.float64 or curve.tolist() != found:
-        raise record.lacks("curve of its construction", "curve")
+    curve = tensors.get("curve")
+    values = [inner.values[name] for name in ("alpha", "beta", "gamma")]
+    if curve is None or curve.dtype != np.float64 or curve.tolist() != values:
+        raise record.missing("curve of its construction", "curve")
 
 
-def _check_declared(record: Record, wanted: type[Any]) -> None:
-    """Check that a record has what the fields of a dataclass are declared to be."""
-    for each in fields(wanted):
-        if str(each.type) in _DECLARED:
-            record.get(each.name, *_DECLARED[str(each.type)])
+def _check_fields(record: Record, dataclass: type[Any]) -> None:
+    """Check that a record has the declared fields of a dataclass."""
+    for field in fields(dataclass):
+        if str(field.type) in _FIELD_CHECKS:
+            record.get(field.name, *_FIELD_CHECKS[str(field.type)])
 
 
-def check_calibrator(record: Record, held: Tensors) -> None:
-    """Check a calibrator: parameters that it has, fitted values, and tensors of numbers."""
+def check_calibrator(record: Record, tensors: Tensors) -> None:
+    """Check a calibrator: known parameters, fitted values, and numeric tensors."""
     from cordcal.calibrators import calibrator_class
 
     key = record.get("key", "calibrator's key", lambda x: isinstance(x, str))
     known = calibrator_class(key)().get_params()
     for name in record.record("params").values:
         if name not in known:
-            raise record.lacks(f"parameter of {key!r}", f"{record.path}params.{name}")
+            raise record.missing(f"parameter of {key!r}", f"{record.path}params.{name}")
     fitted = record.record("fitted")
     fitted.get("n_classes_", "number of classes", lambda x: _is_count(x) and x >= 2)
-    own = dict(held)
+    own = dict(tensors)
     if "members" in record.values:
-        own = _check_members(record, held)
+        own = _check_members(record, tensors)
     for name in (*fitted.values, *own):
         if not (name.endswith("_") and name.isidentifier() and not name.startswith("_")):
-            raise record.lacks("fitted value", fitted.path + name)
+            raise record.missing("fitted value", fitted.path + name)
     for name, values in own.items():
         if values.dtype.kind not in "fiub" or np.isnan(values).any():
-            raise record.lacks("numbers", name)
+            raise record.missing("numbers", name)
 
 
-def _check_members(record: Record, held: Tensors) -> dict[str, npt.NDArray[Any]]:
-    """Check calibrators within a calibrator; return the tensors that are its own."""
-    own = dict(held)
+def _check_members(record: Record, tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
+    """Check the members of a calibrator; return the tensors that belong to none of them."""
+    own = dict(tensors)
     listed = record.get("members", "list of members", lambda x: isinstance(x, list) and x != [])
     for at, values in enumerate(listed):
         member = Record(record.file, values, f"{record.path}members.{at}.")
         prefix = str(member.values.get("key")) + "/"
-        inner = {name: tensor for name, tensor in held.items() if name.startswith(prefix)}
+        inner = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         check_calibrator(
             member, {name.removeprefix(prefix): tensor for name, tensor in inner.items()}
         )
@@ -157,11 +158,11 @@ def _check_members(record: Record, held: Tensors) -> dict[str, npt.NDArray[Any]]
     return own
 
 
-def check_preserved(record: Record, held: Tensors, prefix: str) -> None:
+def check_preserved(record: Record, tensors: Tensors, prefix: str) -> None:
     """Check a calibrator joined with a repair; ``prefix`` marks the calibrator's tensors."""
     inner = {
         name.removeprefix(prefix): values
-        for name, values in held.items()
+        for name, values in tensors.items()
         if name.startswith(prefix)
     }
     calibrator = record.record("calibrator")
@@ -175,4 +176,4 @@ def check_preserved(record: Record, held: Tensors, prefix: str) -> None:
     )
     for name, check in (("cord", check_cord), ("lift", check_lift)):
         if name in record.values:
-            check(record.record(name), held)
+            check(record.record(name), tensors)

@@ -1,4 +1,4 @@
-"""NumPy's own files: headers first, and of an archive only the arrays that are asked for."""
+"""npy and npz files: headers are read first, arrays on access."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from cordcal.files.opening import InputFile, NoRows, check_size, first_line
 from cordcal.files.sources import SAMPLE_ROWS, InMemorySource, Source, Span, split_rows
 
-# What a damaged, encrypted or foreign archive makes the libraries raise.
+# What the libraries raise for damaged, encrypted or foreign archives.
 _DAMAGE = (
     ValueError,
     EOFError,
@@ -42,7 +42,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Header:
-    """What the beginning of an array's file says of it."""
+    """The header of a npy file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -56,19 +56,19 @@ class Header:
 
 
 def read_header(file: BinaryIO, name: str) -> Header:
-    """Read the header of a npy file, and refuse what is no array of plain values."""
+    """Read the header of a npy file; refuse arrays of anything but numbers and text."""
     form = np.lib.format
     readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
     try:
         shape, columnwise, dtype = readers[form.read_magic(file)](file)
     except _DAMAGE as error:
-        raise unreadable(name, error) from error
+        raise unreadable_error(name, error) from error
     if dtype.hasobject:
-        raise unreadable(name, "it holds Python objects")
+        raise unreadable_error(name, "it holds Python objects")
     if dtype.kind not in "fiubUS" or not dtype.itemsize or is_long(dtype):
-        raise unreadable(name, f"its dtype is {dtype}")
+        raise unreadable_error(name, f"its dtype is {dtype}")
     if any(type(size) is not int or size < 0 for size in shape):
-        raise unreadable(name, f"its shape is {shape}")
+        raise unreadable_error(name, f"its shape is {shape}")
     return Header(shape, dtype, columnwise, file.tell())
 
 
@@ -77,29 +77,29 @@ def is_long(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" and dtype.itemsize > 8
 
 
-def unreadable(name: str, why: object) -> InputError:
-    """Say that a file is no whole array."""
-    told = first_line(why) if isinstance(why, BaseException) else why
+def unreadable_error(name: str, why: object) -> InputError:
+    """Return the error for a file that is not a complete array."""
+    reason = first_line(why) if isinstance(why, BaseException) else why
     return InputError(
         name,
-        f"cannot be read as a NumPy file ({told})",
+        f"cannot be read as a NumPy file ({reason})",
         "save whole, plain arrays of numbers",
     )
 
 
 def read_array(file: BinaryIO, name: str) -> npt.NDArray[Any]:
-    """Read a whole array, unless it says that it is too large."""
+    """Read an array, unless it is larger than the limit."""
     start = file.tell()
     check_size(name, read_header(file, name).size)
     file.seek(start)
     try:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
     except _DAMAGE as error:
-        raise unreadable(name, error) from error
+        raise unreadable_error(name, error) from error
 
 
 class Archive(Mapping[str, npt.NDArray[Any]]):
-    """The arrays of a npz file, each read when it is first asked for.
+    """The arrays of a npz file, each read on first access.
 
     Parameters
     ----------
@@ -115,16 +115,16 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
 
     @cached_property
     def headers(self) -> dict[str, Header | InputError]:
-        """What each array's beginning says, or why it cannot be read."""
-        found: dict[str, Header | InputError] = {}
-        for member in self._within(lambda archive: archive.namelist(), "archive"):
+        """The header of each array, or the error that it cannot be read."""
+        headers: dict[str, Header | InputError] = {}
+        for member in self._with_archive(lambda archive: archive.namelist(), "archive"):
             if member.endswith(".npy"):
                 key = member.removesuffix(".npy")
                 try:
-                    found[key] = self._member(key, read_header)
+                    headers[key] = self._member(key, read_header)
                 except InputError as refusal:
-                    found[key] = refusal
-        return found
+                    headers[key] = refusal
+        return headers
 
     def __getitem__(self, key: str) -> npt.NDArray[Any]:
         if key not in self._read:
@@ -142,9 +142,9 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
             with archive.open(f"{key}.npy") as file:
                 return read(file, f"{self._name} ({key})")
 
-        return self._within(work, f"key {key!r}")
+        return self._with_archive(work, f"key {key!r}")
 
-    def _within(self, work: Callable[[zipfile.ZipFile], Any], what: str) -> Any:
+    def _with_archive(self, work: Callable[[zipfile.ZipFile], Any], what: str) -> Any:
         try:
             with self._opened() as file, zipfile.ZipFile(file) as archive:
                 return work(archive)
@@ -153,14 +153,14 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
         except _DAMAGE as error:
             raise InputError(
                 self._name,
-                f"is damaged, encrypted or no npz file: its {what} cannot be read "
+                f"is damaged, encrypted or not a npz file: its {what} cannot be read "
                 f"({first_line(error)})",
-                "save plain arrays of numbers with numpy.savez, one column a class",
+                "save plain arrays of numbers with numpy.savez, one column per class",
             ) from error
 
 
 class NpySource(Source):
-    """A npy file, read with plain reads: a memory map would count as memory used."""
+    """A npy file, read without a memory map, which would count as memory in use."""
 
     def __init__(self, file: InputFile, spec: ColumnSpec) -> None:
         self._file, self.path = file, file.name
@@ -168,8 +168,8 @@ class NpySource(Source):
             self._header = read_header(opened, self.path)
             size = opened.seek(0, os.SEEK_END) - self._header.offset
         if size < self._header.size:
-            reason = f"it is cut short: {size:,} bytes instead of {self._header.size:,}"
-            raise unreadable(self.path, reason)
+            reason = f"it is truncated: {size:,} bytes instead of {self._header.size:,}"
+            raise unreadable_error(self.path, reason)
 
     def contents(self) -> Contents:
         """Return the array; shapes are known from the header."""
@@ -208,7 +208,7 @@ class NpySource(Source):
     def pieces(
         self, first: int, keys: Sequence[str], *, passthrough: bool = False
     ) -> Iterator[Contents]:
-        """Yield the spans' rows; a plain array has no others."""
+        """Yield the rows of each span; an array has no other columns."""
         for start, stop in self.spans_of("array")[first:]:
             yield self._piece(start, stop)
 
@@ -264,10 +264,10 @@ class NpyEncoder(Encoder):
 
     def encode(self, block: OutputBlock) -> Piece:
         """Return the rows as they are in memory."""
-        report = np.ascontiguousarray(next(iter(block.reports.values())))
+        matrix = np.ascontiguousarray(next(iter(block.probabilities.values())))
         # A header for no rows yet; NumPy leaves room for the number to grow.
-        head = _npy_header(report.dtype, 0, report.shape[1])
-        return Piece(report.data.cast("B") if len(block) else b"", len(block), head)
+        head = _npy_header(matrix.dtype, 0, matrix.shape[1])
+        return Piece(matrix.data.cast("B") if len(block) else b"", len(block), head)
 
     def finish(self, file: BinaryIO, rows: int) -> None:
         """Write the number of rows into the header."""
@@ -292,7 +292,7 @@ class NpzEncoder(Encoder):
 
     def encode(self, block: OutputBlock) -> Piece:
         """Return the archive."""
-        arrays = {**block.reports, "decision": block.decision, **block.extra}
+        arrays = {**block.probabilities, "decision": block.decision, **block.extra}
         if self.names is not None:
             arrays["class_names"] = np.array(self.names, dtype=np.str_)
         buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Tensors that torch.save wrote: values alone are read, no code is run."""
+"""torch files: tensors written by `torch.save`; no code is executed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cordcal.files.contents import CLASS_NAMES, Contents
 from cordcal.files.opening import InputFile, check_size, first_line
 from cordcal.files.sources import InMemorySource
 
-# What torch makes of damage and of foreign archives.
+# What torch raises for damaged and foreign archives.
 _DAMAGE = (
     pickle.UnpicklingError,
     RuntimeError,
@@ -34,7 +34,7 @@ _DAMAGE = (
 
 
 def is_torch(opened: Callable[[], BinaryIO]) -> bool:
-    """Whether a zip archive is one of torch's: its values are described by a pickle."""
+    """Whether a zip archive was written by torch: it contains data.pkl."""
     try:
         with opened() as file, zipfile.ZipFile(file) as archive:
             return any(name.endswith("/data.pkl") for name in archive.namelist())
@@ -43,7 +43,7 @@ def is_torch(opened: Callable[[], BinaryIO]) -> bool:
 
 
 def open_tensors(file: InputFile, spec: ColumnSpec) -> InMemorySource:
-    """Read the tensors of a file, and its lists of words."""
+    """Read the tensors of a file, and its lists of strings."""
     arrays, words = read_tensors(file.name, file.open)
     if not arrays:
         raise InputError(file.name, "holds no tensors", "save tensors, or a dictionary of them")
@@ -58,30 +58,29 @@ def open_tensors(file: InputFile, spec: ColumnSpec) -> InMemorySource:
 def read_tensors(
     name: str, opened: Callable[[], BinaryIO]
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
-    """Return the arrays of a file by name, and its lists of words.
+    """Return the arrays of a file by name, and its lists of strings.
 
-    A dictionary's keys are the names, with slashes where dictionaries lie in one another; the
-    entries of a list are numbered.  Only archives are read: what older versions of torch wrote
-    cannot be read without running it.
+    Names are the keys of a dictionary, joined by slashes if nested; entries of a list are
+    numbered.  Only zip archives are read: the older format cannot be read without running it.
     """
     torch = _import_torch()
     try:
         with opened() as file, zipfile.ZipFile(file) as archive:
             check_size(name, sum(member.file_size for member in archive.infolist()))
         with opened() as file:
-            held = torch.load(file, map_location="cpu", weights_only=True)
+            stored = torch.load(file, map_location="cpu", weights_only=True)
     except InputError:
         raise
     except _DAMAGE as error:
         raise InputError(
             name,
-            f"cannot be read as tensors alone ({_short(error)})",
+            f"cannot be read as tensors alone ({_short_reason(error)})",
             "save plain tensors, or a dictionary of them, with torch.save",
         ) from error
     arrays: dict[str, npt.NDArray[Any]] = {}
     words: dict[str, tuple[str, ...]] = {}
     size = 0
-    for key, value in _entries(held, "array"):
+    for key, value in _entries(stored, "array"):
         if isinstance(value, torch.Tensor):
             where = f"{name} ({key})"
             # An expanded or sparse tensor takes far more memory as an array than in the file.
@@ -95,49 +94,49 @@ def read_tensors(
     return arrays, words
 
 
-def _entries(held: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(held, Mapping):
-        for key, value in held.items():
+def _entries(stored: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(stored, Mapping):
+        for key, value in stored.items():
             inner = str(key)
             nested = isinstance(value, Mapping)
             yield from (
-                (f"{inner}/{each}" if nested else each, entry)
-                for each, entry in _entries(value, inner)
+                (f"{inner}/{key}" if nested else key, entry)
+                for key, entry in _entries(value, inner)
             )
-    elif isinstance(held, list | tuple) and not _are_words(held) and not _are_numbers(held):
-        yield from ((str(at), value) for at, value in enumerate(held))
+    elif isinstance(stored, list | tuple) and not _are_words(stored) and not _are_numbers(stored):
+        yield from ((str(at), value) for at, value in enumerate(stored))
     else:
-        yield name, held
+        yield name, stored
 
 
 def _are_words(value: Any) -> bool:
     return (
         isinstance(value, list | tuple)
         and bool(value)
-        and all(isinstance(each, str) for each in value)
+        and all(isinstance(entry, str) for entry in value)
     )
 
 
 def _are_numbers(value: Any) -> bool:
-    return all(isinstance(each, int | float) for each in value)
+    return all(isinstance(entry, int | float) for entry in value)
 
 
 def _size(torch: Any, tensor: Any, where: str) -> int:
-    """Return how many bytes an array of a tensor takes; refuse a tensor without values."""
-    for what, wrong in (
+    """Return the bytes of a tensor as an array; refuse a tensor without plain values."""
+    for what, is_unsupported in (
         ("a meta tensor, which has no values", tensor.is_meta),
         ("a quantized tensor", tensor.is_quantized),
         ("a nested tensor", tensor.is_nested),
     ):
-        if wrong:
-            raise _not_plain(where, f"is {what}")
+        if is_unsupported:
+            raise _not_plain_error(where, f"is {what}")
     # NumPy has no floats of one byte; they are read as float32.
-    bytes_each = max(4, tensor.element_size()) if _is_short(torch, tensor) else None
-    return int(tensor.numel()) * int(bytes_each or tensor.element_size())
+    itemsize = max(4, tensor.element_size()) if _numpy_lacks_dtype(torch, tensor) else None
+    return int(tensor.numel()) * int(itemsize or tensor.element_size())
 
 
-def _is_short(torch: Any, tensor: Any) -> bool:
-    """Whether NumPy lacks a type of floats; float32 holds all numbers of bfloat16 and float8."""
+def _numpy_lacks_dtype(torch: Any, tensor: Any) -> bool:
+    """Whether NumPy lacks a float dtype: bfloat16 and float8 are converted to float32."""
     known = (torch.float16, torch.float32, torch.float64)
     return bool(tensor.is_floating_point()) and tensor.dtype not in known
 
@@ -145,21 +144,23 @@ def _is_short(torch: Any, tensor: Any) -> bool:
 def _array(torch: Any, tensor: Any, where: str) -> npt.NDArray[Any]:
     try:
         plain = tensor.detach().to_dense().resolve_conj().resolve_neg()
-        return np.asarray((plain.float() if _is_short(torch, plain) else plain).numpy())
+        return np.asarray((plain.float() if _numpy_lacks_dtype(torch, plain) else plain).numpy())
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-        raise _not_plain(where, f"cannot be read as an array ({_short(error)})") from error
+        raise _not_plain_error(
+            where, f"cannot be read as an array ({_short_reason(error)})"
+        ) from error
 
 
-def _not_plain(where: str, reason: str) -> InputError:
+def _not_plain_error(where: str, reason: str) -> InputError:
     return InputError(where, reason, "save a plain tensor of numbers, as tensor.float() returns")
 
 
-def _short(error: BaseException) -> str:
-    """Return the sentence that says why, without the page of advice around it."""
+def _short_reason(error: BaseException) -> str:
+    """Return the reason of an error without torch's long advice."""
     text = str(error)
     mark = "WeightsUnpickler error:"
-    told = text.partition(mark)[2].strip() if mark in text else text
-    return first_line(Exception(told)).split(". Please")[0][:200]
+    reason = text.partition(mark)[2].strip() if mark in text else text
+    return first_line(Exception(reason)).split(". Please")[0][:200]
 
 
 def _import_torch() -> Any:

@@ -1,4 +1,4 @@
-"""Arrow types that hold the values of two others exactly."""
+"""Common Arrow types that hold the values of several types exactly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXACT_INTEGERS = 2**53
 
 
 class Conflict(Exception):
-    """Two types, or a value and a type, that do not go together without loss."""
+    """Two types, or a value and a type, that cannot be combined without loss."""
 
 
 def arrow_module() -> Any:
@@ -40,20 +40,20 @@ def common_type(first: Any, second: Any) -> Any:
     arrow, types = arrow_module(), arrow_module().types
     if first == second:
         return first
-    for one, other in ((first, second), (second, first)):
-        if types.is_null(one):
+    for kind, other in ((first, second), (second, first)):
+        if types.is_null(kind):
             return other
-        if types.is_dictionary(one):  # two files seldom have the same categories
-            return common_type(one.value_type, other)
+        if types.is_dictionary(kind):  # two files seldom have the same categories
+            return common_type(kind.value_type, other)
     pair = first, second
     if all(map(types.is_integer, pair)):
         return _common_integer(*pair)
-    if all(types.is_integer(one) or types.is_floating(one) for one in pair):
-        wide = any(types.is_integer(one) or one.bit_width == 64 for one in pair)
+    if all(types.is_integer(kind) or types.is_floating(kind) for kind in pair):
+        wide = any(types.is_integer(kind) or kind.bit_width == 64 for kind in pair)
         return arrow.float64() if wide else arrow.float32()
     if all(map(types.is_decimal, pair)):
         return _common_decimal(*pair)
-    if all(types.is_string(one) or types.is_large_string(one) for one in pair):
+    if all(types.is_string(kind) or types.is_large_string(kind) for kind in pair):
         return arrow.large_string()
     if all(map(_is_binary, pair)):
         large = any(map(types.is_large_binary, pair))
@@ -77,7 +77,7 @@ def common_type(first: Any, second: Any) -> Any:
 def _common_integer(first: Any, second: Any) -> Any:
     arrow, types = arrow_module(), arrow_module().types
     if types.is_signed_integer(first) == types.is_signed_integer(second):
-        return max(first, second, key=lambda one: one.bit_width)
+        return max(first, second, key=lambda kind: kind.bit_width)
     unsigned = first if types.is_unsigned_integer(first) else second
     # A signed type needs one bit more; of 64 bits each value is checked.
     bits = max(first.bit_width, second.bit_width, min(2 * unsigned.bit_width, 64))
@@ -139,7 +139,7 @@ def check_cast(chunks: Iterator[Any], common: Any) -> None:
 
 @dataclass(frozen=True)
 class JsonType:
-    """The Arrow type of JSON values, and whether some are integers that no float64 is."""
+    """The Arrow type of JSON values, and whether some are integers beyond 2^53."""
 
     arrow_type: Any
     has_large_integers: bool = False
@@ -169,10 +169,10 @@ def common_json_type(types: Iterable[JsonType]) -> JsonType:
     """
     arrow = arrow_module()
     common, large = arrow.null(), False
-    for each in types:
-        large = large or each.has_large_integers
+    for json_type in types:
+        large = large or json_type.has_large_integers
         try:
-            schemas = [arrow.schema([("x", one)]) for one in (common, each.arrow_type)]
+            schemas = [arrow.schema([("x", kind)]) for kind in (common, json_type.arrow_type)]
             unified = arrow.unify_schemas(schemas, promote_options="permissive")
             common = unified.field("x").type
         except arrow.ArrowException:

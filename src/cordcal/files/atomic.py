@@ -1,7 +1,7 @@
-"""Write files whole or not at all.
+"""Atomic writing: an output is complete or absent.
 
-What is written goes to a hidden file beside the output.  It takes the output's name when it
-is whole and on the disk, and has the rights of the file that it replaces.
+Data goes to a hidden file next to the output, which is renamed when it is complete and on the
+disk.  It gets the permissions of the file that it replaces.
 """
 
 from __future__ import annotations
@@ -17,39 +17,38 @@ from pathlib import Path
 from cordcal._errors import InputError
 from cordcal.files import locks
 
-# What tells our temporary files from other hidden ones.
+# Marks our temporary files among other hidden ones.
 _MARK = ".cordcal"
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
-    """Yield a temporary name beside ``path`` that becomes ``path`` when the block ends well.
+    """Yield a temporary path that is renamed to ``path`` when the block ends without an error.
 
-    Whatever ends the block early, an interrupt included, leaves ``path`` as it was
-    and removes the temporary file.  What a killed process leaves is removed by the next one
-    that writes the same file.
+    An error or interrupt leaves ``path`` as it was and removes the temporary file.  What a
+    killed process leaves behind is removed by the next one that writes the same file.
 
     Parameters
     ----------
     path : path
         The output; behind a symbolic link, the file it points to.
     overwrite : bool
-        Whether a file of that name may be replaced.  If not, one that another process makes
-        meanwhile is safe as well.
+        Whether an existing file may be replaced.  If not, a file that another process creates
+        in the meantime is kept, too.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with replacing(folder / "note.txt") as temporary:
-    ...     _ = temporary.write_text("whole")
+    ...     _ = temporary.write_text("complete")
     >>> [file.name for file in folder.iterdir()]
     ['note.txt']
     """
     target = target_of(path)
     check_free(target, overwrite=overwrite)
     _remove_orphans(target)
-    with naming(target), _temporary_beside(target) as temporary:
+    with naming(target), _temporary_file(target) as temporary:
         yield temporary
         publish(temporary, target, overwrite=overwrite)
 
@@ -60,60 +59,60 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it")
     if target.exists() and not target.is_file():
-        raise InputError(os.fspath(path), "is no regular file", "name a file, or - for stdout")
+        raise InputError(os.fspath(path), "is not a regular file", "name a file, or - for stdout")
     return target
 
 
 def check_free(target: Path, *, overwrite: bool) -> None:
-    """Refuse a name that is taken, unless its file may be replaced."""
+    """Raise if a file of that name exists and may not be replaced."""
     if not overwrite and target.exists():
-        raise _taken(target)
+        raise _name_taken_error(target)
 
 
-def _taken(target: Path) -> InputError:
+def _name_taken_error(target: Path) -> InputError:
     hint = "pass {option} to replace it"
     return InputError(str(target), "exists already", hint, option=("overwrite", "True"))
 
 
 def publish(temporary: Path, target: Path, *, overwrite: bool) -> None:
-    """Give a whole file its name, once it is on the disk."""
+    """Sync a complete file to the disk and rename it to its target."""
     with temporary.open("r+b") as file:
         os.fsync(file.fileno())
     temporary.chmod(_mode_of(target))
     if overwrite:
         temporary.replace(target)
     else:
-        _take_free_name(temporary, target)
+        _rename_if_free(temporary, target)
     _sync_folder(target.parent)
 
 
-def _take_free_name(temporary: Path, target: Path) -> None:
-    """Name a file in one step that fails if the name is taken by now."""
+def _rename_if_free(temporary: Path, target: Path) -> None:
+    """Rename in one step that fails if the name has been taken in the meantime."""
     try:
         os.link(temporary, target)
     except FileExistsError:
-        raise _taken(target) from None
+        raise _name_taken_error(target) from None
     except OSError:  # a file system without hard links
         try:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            raise _taken(target) from None
+            raise _name_taken_error(target) from None
         temporary.replace(target)
     else:
         temporary.unlink()
 
 
 def _mode_of(target: Path) -> int:
-    """Return the rights of the file that is there, or those that any new file would have."""
+    """Return the permissions of the existing file, or those of a new file."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
-    return _new_mode_beside(target)
+    return _new_file_mode(target)
 
 
-def _new_mode_beside(target: Path) -> int:
-    """Return the rights of a new file in the folder.
+def _new_file_mode(target: Path) -> int:
+    """Return the permissions of a new file in the folder.
 
-    The umask can only be read by setting it, for all threads; a folder's own rules count, too.
+    The umask can only be read by setting it, for all threads, and ACLs of the folder count, too.
     """
     name = _temporary_name(target)
     handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
@@ -125,7 +124,7 @@ def _new_mode_beside(target: Path) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put a new name on the disk too, where folders can be opened."""
+    """Sync a folder to the disk, where the system allows it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -135,11 +134,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _temporary_beside(target: Path) -> Iterator[Path]:
-    """Make an empty file beside ``target``, locked while it is in use."""
-    name, handle = _new_beside(target)
+def _temporary_file(target: Path) -> Iterator[Path]:
+    """Create an empty file next to ``target``, locked while it is in use."""
+    name, handle = _create_temporary(target)
     if not locks.CAN_LOCK:
-        os.close(handle)  # Windows renames no open file
+        os.close(handle)  # Windows cannot rename an open file
     try:
         yield name
     finally:
@@ -152,42 +151,42 @@ def _temporary_name(target: Path) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}{_MARK}{target.suffix}")
 
 
-def _new_beside(target: Path) -> tuple[Path, int]:
+def _create_temporary(target: Path) -> tuple[Path, int]:
     while True:
         name = _temporary_name(target)
         try:
             handle = locks.open_private(name, new=True)
         except OSError as error:
-            raise _unwritable(target, error) from error
+            raise _not_writable_error(target, error) from error
         # Between the two steps another process may have taken it for an orphan.
-        if locks.locked(handle) and name.exists():
+        if locks.try_lock(handle) and name.exists():
             return name, handle
         os.close(handle)
 
 
-def _unwritable(target: Path, error: OSError) -> OSError:
-    """Say why ``target`` cannot be written: the error names a file of which nobody has heard."""
+def _not_writable_error(target: Path, error: OSError) -> OSError:
+    """Return an error that names ``target`` instead of our temporary file."""
     folder = target.parent
     why = f"takes no new file ({error.strerror})" if folder.is_dir() else "does not exist"
     return type(error)(f"{target} cannot be written: the folder {folder} {why}")
 
 
 def _remove_orphans(target: Path) -> None:
-    """Remove the temporary files of processes that were killed: nobody holds their locks."""
+    """Remove the temporary files of killed processes, whose locks are free."""
     if not locks.CAN_LOCK:
         return
     before, after = glob.escape(f".{target.name}."), glob.escape(_MARK + target.suffix)
     for orphan in target.parent.glob(f"{before}*{after}"):
         with suppress(OSError, InputError):
             handle = locks.open_private(orphan)
-            if locks.locked(handle):
+            if locks.try_lock(handle):
                 orphan.unlink()
             os.close(handle)
 
 
 @contextmanager
 def naming(target: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file or stream in an error of the system that names none, such as a full disk."""
+    """Add the name of the file or stream to OS errors that lack one, such as a full disk."""
     try:
         yield
     except OSError as error:

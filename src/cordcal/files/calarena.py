@@ -1,8 +1,8 @@
-"""CalArena's layout of HDF5 files: for each data set and model, rows to fit and to test on.
+"""CalArena's layout of HDF5 files: calibration and test rows per data set and model.
 
 ``{dataset}/{model}/`` holds ``probas_cal``, ``labels_cal``, ``probas_test`` and
-``labels_test``; an experiment is named by the path of its group.  Of two classes a file may
-hold the probability of the second alone.
+``labels_test``; the path of the group names the experiment.  With two classes, a file may
+hold the probability of the second only.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def read_experiment(
     path : path
         A file of any format.
     name : str, optional
-        ``dataset/model``; may be left out where the file has one experiment.
+        ``dataset/model``; optional if the file has one experiment.
 
     Returns
     -------
     parts : tuple of Scores, or None
-        None where the file is none of this layout, or ``name`` is a data set of its own.
+        None if the file has another layout, or ``name`` is one of its data sets.
     """
     if not Path(path).is_file():
-        return None  # stdin, or a pattern: whoever reads it says what it is
+        return None  # stdin or a pattern, which the caller reads
     with open_regular(path) as file:
-        if file.read(len(MAGIC)) != MAGIC:  # a table would be read whole to learn that
+        if file.read(len(MAGIC)) != MAGIC:  # cheap: other formats would be read in full
             return None
     contents = open_contents(path)
     known = experiments_in(contents)
@@ -73,26 +73,26 @@ def read_experiment(
 
 
 def parts_of(contents: Contents, name: str) -> tuple[Scores, Scores]:
-    """Read the calibration and the test part of an experiment that a file is known to hold."""
+    """Read the calibration and the test part of an experiment in a file."""
     return _part(contents, name, "cal"), _part(contents, name, "test")
 
 
 def _part(contents: Contents, name: str, part: str) -> Scores:
     key = f"{name}/probas_{part}"
     alone = key in contents.vectors
-    held: npt.NDArray[Any] = contents.vectors[key] if alone else contents.matrices[key]
-    if held.ndim == 1 or held.shape[1] == 1:  # the second class of two
-        held = held.reshape(-1, 1)
-        held = np.concatenate([1 - held, held], axis=1)
+    probabilities: npt.NDArray[Any] = contents.vectors[key] if alone else contents.matrices[key]
+    if probabilities.ndim == 1 or probabilities.shape[1] == 1:  # the second class of two
+        probabilities = probabilities.reshape(-1, 1)
+        probabilities = np.concatenate([1 - probabilities, probabilities], axis=1)
     place = f"{contents.path} ({key})"
-    check_values(held, place)
+    check_values(probabilities, place)
     labels = contents.vectors[f"{name}/labels_{part}"]
     return Scores(
         path=contents.path,
         key=key,
-        values=held,
+        values=probabilities,
         kind="probabilities",
-        labels=as_indices(labels, held.shape, None, place),
+        labels=as_indices(labels, probabilities.shape, None, place),
         class_names=None,
         features=None,
     )

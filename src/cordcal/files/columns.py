@@ -16,47 +16,47 @@ FEATURE_NAMES = ("features", "embeddings")
 # Columns of a table that are not scores.
 _NOT_SCORES = {*LABEL_NAMES, "", "id", "index", "row", "decision", "decision_name", "prediction"}
 _GROUP = re.compile(r"(original|direct|repaired|logits|probs|probabilities):(.*)", re.DOTALL)
-# What a matrix of loose columns is called.
+# Name of the matrix of numeric columns without a common prefix.
 SCORES = "scores"
 
 Sort = Literal["list", "float", "integer", "other"]
-"""What the cells of a column are."""
+"""The type of a column."""
 
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """Where a reader should look; what is not specified is found by name.
+    """Where a reader finds scores, labels, features and weights; by default by name.
 
     Attributes
     ----------
     key : str or None
         The key or the list column of the scores.
     columns : tuple of str or None
-        The columns of the scores, one a class: names, or patterns such as ``score_*``.
+        The columns of the scores, one per class: names, or patterns such as ``score_*``.
     labels, features, weights : str or None
-        Files of their own; without one they lie in the scores' file.
+        Separate files; None if they are in the file of the scores.
     labels_column, weights_column : str or None
         The key or column in that file.
     features_columns : tuple of str or None
         The key, or the columns, in that file.
     class_names : tuple of str or None
-        One name a column, where the file has none.
+        One name per column, for files without names.
     classes : tuple of str or None
         The classes of a model: columns of these names are the scores, in this order.
     pattern : tuple of str or None
-        Patterns of columns that a model was fitted on; used where a table has such columns.
+        Patterns of the columns that a model was fitted on; used if a table has such columns.
     expected : tuple of str or None
-        The classes that the scores must have, whichever columns they are; in this order.
+        The classes that the scores must have, in this order.
     classes_in : str
-        Who has these classes, for messages: a model or another file.
+        What has these classes, for messages: a model or another file.
     order : mapping of str to tuple of str
-        The names of each matrix's columns in the first of several parts, whose order is used.
+        The column names of each matrix in the first of several parts, whose order is used.
     passthrough : bool
-        Whether the other columns of a table are wanted too.
+        Whether to read the other columns of a table, too.
     words : bool
-        Whether a table may hold words alone, as a file of labels or groups does.
+        Whether a table may have text columns only, as a file of labels or groups does.
     header : bool or None
-        Whether the first line of a CSV file is a header; None where its entries decide.
+        Whether the first line of a CSV file is a header; None to detect it.
     """
 
     key: str | None = None
@@ -89,7 +89,7 @@ class ColumnSpec:
         weights: str | None,
         weights_column: str | None,
     ) -> ColumnSpec:
-        """Return the arguments of a public function; columns may come in one string."""
+        """Make a spec from the arguments of a public function."""
         patterns, codes = as_patterns(columns), as_patterns(features_columns)
         return cls(key, patterns, labels, labels_column, features, codes, weights, weights_column)
 
@@ -121,30 +121,30 @@ class ColumnSpec:
 
     @property
     def required(self) -> tuple[str, ...] | None:
-        """The classes that the scores must have; numbers alone are not binding names."""
+        """The classes that the scores must have; default names (numbers) do not bind."""
         if self.classes is not None and not are_default_names(self.classes):
             return self.classes
         return self.expected
 
     @property
     def own_features(self) -> tuple[str, ...] | None:
-        """The columns of the features, where these lie in the scores' own file."""
+        """The columns of the features, if they are in the file of the scores."""
         return self.features_columns if self.features is None else None
 
 
 def as_patterns(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return names and patterns of columns; a string has commas between them."""
+    """Return column names and patterns; a string is split at commas."""
     if columns is None:
         return None
     patterns = columns.split(",") if isinstance(columns, str) else columns
-    return tuple(each.strip() for each in patterns)
+    return tuple(pattern.strip() for pattern in patterns)
 
 
 def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> dict[str, str]:
-    """Return the columns that patterns stand for, and what each calls its class.
+    """Return the columns that match patterns, with the class name of each.
 
-    A heading that is written out is meant itself; of a pattern with one star the class is
-    what the star stands for.
+    A pattern that equals a heading matches it alone.  In a pattern with one star, the text that
+    the star matches is the class name.
 
     Examples
     --------
@@ -156,55 +156,55 @@ def matching(patterns: tuple[str, ...], headings: Sequence[str], where: str) -> 
         if pattern in headings:
             classes[pattern] = pattern
             continue
-        fitting = [each for each in headings if fnmatchcase(each, pattern)]
+        fitting = [heading for heading in headings if fnmatchcase(heading, pattern)]
         if not fitting:
             raise InputError(where, f"has no column {pattern!r}", f"it has {list_names(headings)}")
-        classes |= {each: _starred(each, pattern) for each in fitting}
+        classes |= {heading: _text_at_star(heading, pattern) for heading in fitting}
     return classes
 
 
 def have_match(patterns: tuple[str, ...], headings: Sequence[str]) -> bool:
-    """Whether some column is one that the patterns stand for."""
-    return any(fnmatchcase(each, pattern) for pattern in patterns for each in headings)
+    """Whether some column matches one of the patterns."""
+    return any(fnmatchcase(heading, pattern) for pattern in patterns for heading in headings)
 
 
-def _starred(heading: str, pattern: str) -> str:
+def _text_at_star(heading: str, pattern: str) -> str:
     before, star, behind = pattern.partition("*")
     if not star or re.search(r"[*?\[]", before + behind):
         return heading
     return heading[len(before) : len(heading) - len(behind)]
 
 
-def list_names(names: Sequence[str], most: int = 12) -> str:
-    """Name some columns in a sentence.
+def list_names(names: Sequence[str], max_names: int = 12) -> str:
+    """Join names for a sentence; long lists are shortened.
 
     Examples
     --------
     >>> list_names(["id", "cat", "dog"], most=2)
     'id, cat and 1 more'
     """
-    shown = ", ".join(names[:most])
-    more = len(names) - most
+    shown = ", ".join(names[:max_names])
+    more = len(names) - max_names
     return f"{shown} and {more} more" if more > 0 else shown or "no columns"
 
 
 def is_other_column(heading: str) -> bool:
-    """Whether a heading is that of labels or identifiers rather than of scores."""
+    """Whether a heading names labels or identifiers rather than scores."""
     return heading.lower() in _NOT_SCORES
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """A table's columns sorted out.
+    """The columns of a table, grouped into matrices and vectors.
 
     Attributes
     ----------
     matrices : dict of str to tuple of str
-        The columns of each matrix; a column of lists is one of its own name.
+        The columns of each matrix; a column of lists is a matrix by itself.
     vectors : tuple of str
-        The columns that belong to none.
+        The columns that belong to no matrix.
     names : mapping of str to tuple of str
-        The names of each matrix's columns, where the headings give them.
+        The names of the columns of each matrix, from their headings.
     own_names : mapping of str to tuple of str
         The same in the order of the file.
     """
@@ -217,28 +217,28 @@ class Grouping:
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """The classes of the first matrix of scores."""
-        return next((each for key, each in self.names.items() if key not in FEATURE_NAMES), None)
+        return next((names for key, names in self.names.items() if key not in FEATURE_NAMES), None)
 
 
 def grouped(
     sorts: Mapping[str, Sort], spec: ColumnSpec, where: str, *, named: bool = True
 ) -> Grouping:
-    """Sort a table's columns out.
+    """Group the columns of a table into matrices and vectors.
 
-    Told columns are the scores, else those with the names of a model's classes.  Otherwise
-    ``direct:cat`` belongs to a matrix called direct, and where no heading is written like that
-    the numeric columns together are the scores.
+    The scores are the columns that the spec names, else those with the names of a model's
+    classes.  Otherwise ``direct:cat`` belongs to a matrix called direct; without such headings
+    all numeric columns together are the scores.
 
     Parameters
     ----------
     sorts : mapping of str to str
-        What each column holds.
+        The type of each column.
     spec : ColumnSpec
         Where the reader should look.
     where : str
         The file, for messages.
     named : bool
-        Whether the headings are the file's own.
+        Whether the headings come from the file.
 
     Examples
     --------
@@ -247,7 +247,7 @@ def grouped(
     {'scores': ('cat', 'dog')}
     """
     lists = {heading: (heading,) for heading, sort in sorts.items() if sort == "list"}
-    scores = _told_scores(sorts, spec, where) or (
+    scores = _named_scores(sorts, spec, where) or (
         _model_scores(sorts, spec, where) if named else None
     )
     groups: dict[str, dict[str, str]] = {} if scores is None else {SCORES: scores}
@@ -256,16 +256,16 @@ def grouped(
         columns = matching(features, list(sorts), where)
         if not (len(columns) == 1 and next(iter(columns)) in lists):
             groups[FEATURE_NAMES[0]] = _numeric(columns, sorts, where, "features")
-    taken = {heading for group in groups.values() for heading in group} | spec.claimed_columns
+    used = {heading for group in groups.values() for heading in group} | spec.claimed_columns
     if scores is None:
-        groups |= _by_heading(sorts, taken, alone=not lists)
+        groups |= _by_heading(sorts, used, alone=not lists)
     ordered = groups
     if named:
         ordered = {name: _in_order(group, _order(name, spec)) for name, group in groups.items()}
-    gathered = {name: tuple(group) for name, group in ordered.items()}
-    used = {heading for group in gathered.values() for heading in group} | lists.keys()
+    matrices = {name: tuple(group) for name, group in ordered.items()}
+    used = {heading for group in matrices.values() for heading in group} | lists.keys()
     return Grouping(
-        matrices=lists | gathered,
+        matrices=lists | matrices,
         vectors=tuple(heading for heading in sorts if heading not in used),
         names=_names(ordered) if named else {},
         own_names=_names(groups) if named else {},
@@ -277,21 +277,21 @@ def _names(groups: Mapping[str, dict[str, str]]) -> dict[str, tuple[str, ...]]:
 
 
 def _order(matrix: str, spec: ColumnSpec) -> tuple[str, ...] | None:
-    """Return the names whose order the columns of a matrix are brought into."""
+    """Return the names that define the order of a matrix's columns."""
     if matrix in FEATURE_NAMES:
         return spec.order.get(matrix)
     return spec.classes or spec.expected or spec.class_names or spec.order.get(matrix)
 
 
 def _in_order(group: dict[str, str], names: tuple[str, ...] | None) -> dict[str, str]:
-    """Return columns in the order of their names, where these are the same."""
+    """Return columns in the order of ``names``, if they are the same names."""
     if names is None or set(names) != set(group.values()):
         return group  # the caller refuses conflicting names
     headings = {name: heading for heading, name in group.items()}
     return {headings[name]: name for name in names}
 
 
-def _told_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
+def _named_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
     patterns = spec.columns
     if patterns is None and spec.pattern is not None and spec.key is None:
         patterns = spec.pattern if have_match(spec.pattern, list(sorts)) else None
@@ -324,7 +324,7 @@ def _numeric(
 
 
 def _model_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> dict[str, str] | None:
-    """Return the columns that are called as a model's classes."""
+    """Return the columns that have the names of a model's classes."""
     classes = spec.classes
     if classes is None or spec.key is not None:
         return None
@@ -343,13 +343,13 @@ def _model_scores(sorts: Mapping[str, Sort], spec: ColumnSpec, where: str) -> di
 
 
 def _by_heading(
-    sorts: Mapping[str, Sort], taken: set[str], *, alone: bool
+    sorts: Mapping[str, Sort], used: set[str], *, alone: bool
 ) -> dict[str, dict[str, str]]:
-    """Gather headings such as ``direct:cat``, or else the numbers that nothing else claims."""
+    """Group headings such as ``direct:cat``; without any, the remaining numeric columns."""
     groups: dict[str, dict[str, str]] = {}
     loose: list[str] = []
     for heading, sort in sorts.items():
-        if heading in taken or sort not in ("float", "integer"):
+        if heading in used or sort not in ("float", "integer"):
             continue
         grouped = _GROUP.fullmatch(heading)
         if grouped is not None:

@@ -1,6 +1,6 @@
-"""What lies in a file of any format: matrices, vectors, class names.
+"""The contents of a file of any format: matrices, vectors, class names.
 
-Which matrix holds the scores is decided in `cordcal.files.scores`.
+`cordcal.files.scores` decides which matrix holds the scores.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Value = TypeVar("Value")
 CLASS_NAMES = ("class_names", "classes", "names")
 
 
-class _Named(Mapping[str, Value]):
-    """Values under names that are known before any value is."""
+class _LazyMapping(Mapping[str, Value]):
+    """A read-only mapping whose keys are known before its values are read."""
 
     _keys: Sequence[str]
 
     @abstractmethod
     def _value(self, key: str) -> Value:
-        """Return what has one of the names."""
+        """Return the value of an existing key."""
 
     def __getitem__(self, key: str) -> Value:
         if key not in self._keys:
@@ -47,41 +47,58 @@ class _Named(Mapping[str, Value]):
         return len(self._keys)
 
 
-class Chosen(_Named[npt.NDArray[Any]]):
-    """Some of an archive's arrays, or some rows of them; nothing is read before it is asked for."""
+class Chosen(_LazyMapping[npt.NDArray[Any]]):
+    """Some arrays of a mapping, or some rows of them, read on access."""
 
     def __init__(
-        self, whole: Mapping[str, npt.NDArray[Any]], keys: list[str], rows: slice | None = None
+        self, arrays: Mapping[str, npt.NDArray[Any]], keys: list[str], rows: slice | None = None
     ) -> None:
-        self._whole, self._keys, self._rows = whole, keys, rows
+        self._arrays, self._keys, self._rows = arrays, keys, rows
 
     def _value(self, key: str) -> npt.NDArray[Any]:
-        values = self._whole[key]
+        values = self._arrays[key]
         return values if self._rows is None else values[self._rows]
 
 
-class Lazy(_Named[Value]):
-    """Values by name that a function makes when they are first asked for."""
+class Lazy(_LazyMapping[Value]):
+    """Values that a function computes on first access."""
 
     def __init__(self, keys: Iterable[str], read: Callable[[str], Value]) -> None:
         self._keys, self._read = tuple(keys), read
-        self._held: dict[str, Value] = {}
+        self._values: dict[str, Value] = {}
 
     def _value(self, key: str) -> Value:
-        if key not in self._held:
-            self._held[key] = self._read(key)
-        return self._held[key]
+        if key not in self._values:
+            self._values[key] = self._read(key)
+        return self._values[key]
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What lies in a file: matrices and vectors by name, and the class names if it has any.
+    """The contents of a file: matrices and vectors by name, and class names if it has any.
 
-    Arrays are read when they are needed; ``shapes`` has their shapes.  Of a table, ``columns`` has
-    the columns of each matrix; ``other_columns`` reads those that a matrix leaves, and
-    ``passthrough`` has them if they were asked for.  ``header`` tells whether a CSV file has one.
-    ``headings`` has the names of the columns that a matrix was gathered from, ``own_headings``
-    the same in the order of the file.  ``parts`` are the files of a folder that was read as one.
+    Attributes
+    ----------
+    path, format : str
+        The file and its format.
+    matrices, vectors : mapping of str to ndarray
+        The arrays, read on access.
+    class_names : tuple of str or None
+        The class names stored in the file.
+    shapes : mapping of str to tuple of int
+        The shapes of all arrays.
+    columns : mapping of str to tuple of str
+        The table columns of each matrix.
+    other_columns : callable or None
+        Reads the table columns that are not part of a matrix.
+    passthrough : Passthrough or None
+        Those columns, if the reader was asked for them.
+    header : bool or None
+        Whether a CSV file has a header.
+    headings, own_headings : mapping of str to tuple of str
+        The names of the columns of each matrix, in the order in use and in that of the file.
+    parts : tuple of Contents
+        The files of a folder that was read as one.
     """
 
     path: str
@@ -129,7 +146,7 @@ class Contents:
         vectors: Mapping[str, npt.NDArray[Any]] | None = None,
         class_names: tuple[str, ...] | None = None,
     ) -> Contents:
-        """Make a record of arrays that are in memory."""
+        """Return the contents of a file whose arrays are in memory."""
         others = {} if vectors is None else vectors
         shapes = {key: array.shape for key, array in (*matrices.items(), *others.items())}
         return cls(path, format, matrices, others, class_names, shapes)
@@ -141,7 +158,7 @@ def array_contents(
     arrays: Mapping[str, npt.NDArray[Any]],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Contents:
-    """Name what lies in a file whose arrays are read when they are asked for."""
+    """Return the contents of a file of named arrays, which are read on access."""
     named = next((key for key in CLASS_NAMES if key in shapes), None)
     names = None if named is None else tuple(map(str, arrays[named].reshape(-1)))
     keys = [key for key in shapes if key != named]
@@ -163,11 +180,11 @@ def column_contents(
     names: tuple[str, ...] | None,
     other_columns: Callable[[str], Passthrough] | None = None,
 ) -> Contents:
-    """Name what lies in a table."""
+    """Return the contents of a table."""
 
     def shape(key: str) -> tuple[int, ...]:
         columns = grouping.matrices.get(key, ())
-        # How long its lists are only a column itself can tell.
+        # The length of lists is known only from the column itself.
         return (
             matrices[key].shape
             if columns == (key,)

@@ -30,7 +30,7 @@ class OutputBlock:
     ``passthrough`` comes first: the columns of the input that are passed through.
     """
 
-    reports: Mapping[str, npt.NDArray[Any]]
+    probabilities: Mapping[str, npt.NDArray[Any]]
     decision: npt.NDArray[np.integer[Any]]
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     passthrough: Passthrough | None = None
@@ -52,7 +52,7 @@ class Piece:
     head : bytes
         What precedes the first piece of a file.
     digest : str
-        SHA-256 of the body, which recognises damage.
+        SHA-256 of the body, to detect damage.
     """
 
     body: bytes | memoryview
@@ -97,9 +97,9 @@ class Encoder(ABC):
         self.names = None if class_names is None else list(class_names)
         self.spreadsheet, self.layout = spreadsheet, layout
 
-    def headings(self, report: str, classes: int) -> list[str]:
+    def headings(self, name: str, classes: int) -> list[str]:
         """Return the names of the columns of probabilities, one per class."""
-        return [f"{report}:{name}" for name in self.names or range(classes)]
+        return [f"{name}:{class_name}" for class_name in self.names or range(classes)]
 
     @abstractmethod
     def encode(self, block: OutputBlock) -> Piece:
@@ -109,7 +109,7 @@ class Encoder(ABC):
         """Complete a file of all pieces in a row."""
 
     def joiner(self, file: BinaryIO) -> AbstractContextManager[Joiner]:
-        """Return what joins pieces into a file, for formats that need it."""
+        """Return a `Joiner` for formats whose pieces are not simply concatenated."""
         raise NotImplementedError
 
     def write(self, file: BinaryIO, block: OutputBlock) -> None:

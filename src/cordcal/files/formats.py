@@ -125,14 +125,14 @@ def readable_formats() -> str:
     >>> readable_formats()
     'npz, npy, JSONL, Parquet, Feather, HDF5, torch or CSV'
     """
-    *names, last = (each.name for each in FORMATS)
+    *names, last = (format.name for format in FORMATS)
     return f"{', '.join(names)} or {last}"
 
 
 def written_suffixes() -> tuple[str, ...]:
     """Return the suffixes of the formats that can be written."""
-    written = (each for each in FORMATS if each.encoder is not None)
-    return tuple(suffix for each in written for suffix in each.suffixes)
+    written = (format for format in FORMATS if format.encoder is not None)
+    return tuple(suffix for format in written for suffix in format.suffixes)
 
 
 def encoder_for(
@@ -144,9 +144,9 @@ def encoder_for(
 ) -> Encoder:
     """Return the encoder of an output by its suffix; ``-`` is CSV."""
     suffix = ".csv" if str(path) == "-" else Path(path).suffix.lower()
-    for each in FORMATS:
-        if each.encoder is not None and suffix in each.suffixes:
-            return each.encoder(class_names, spreadsheet=spreadsheet, layout=layout)
+    for format in FORMATS:
+        if format.encoder is not None and suffix in format.suffixes:
+            return format.encoder(class_names, spreadsheet=spreadsheet, layout=layout)
     raise InputError(
         str(path),
         f"has the suffix {suffix!r}, which is not that of an output format",
@@ -163,7 +163,7 @@ def open_source(path: str, spec: ColumnSpec) -> Source:
     head = file.head(_HEAD_BYTES)
     if not head:
         raise NoRows(file.name, "is empty", f"pass a {readable_formats()} file of scores")
-    return next(each for each in FORMATS if each.matches(head, file)).open(file, spec)
+    return next(format for format in FORMATS if format.matches(head, file)).open(file, spec)
 
 
 def open_contents(path: str | os.PathLike[str], spec: ColumnSpec | None = None) -> Contents:

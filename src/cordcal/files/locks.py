@@ -1,4 +1,4 @@
-"""Files that only one process writes at a time, opened without following planted links."""
+"""File locks between processes, and hidden files opened without following symbolic links."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
-def locked(handle: int) -> bool:
-    """Take an open file's lock until it is closed; False if another process has it."""
+def try_lock(handle: int) -> bool:
+    """Lock an open file until it is closed; False if another process has the lock."""
     if not CAN_LOCK:
         return True
     try:
@@ -35,19 +35,18 @@ def locked(handle: int) -> bool:
 
 
 def open_private(path: Path, *, new: bool = False) -> int:
-    """Open a hidden file of ours for reading and writing, made if it is not there.
+    """Open one of our hidden files for reading and writing; create it if it does not exist.
 
-    Whoever may write to the folder could have put a link of that name there: what it
-    points to is not touched.
+    Others who can write to the folder may have put a link there: links are not followed.
     """
     flags = os.O_RDWR | os.O_CREAT | _NO_FOLLOW | _BINARY | (os.O_EXCL if new else 0)
     if path.is_symlink():  # for systems without the flag
-        raise _not_ours(path)
+        raise _not_regular_error(path)
     handle = os.open(path, flags, 0o600)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
-        raise _not_ours(path)
+        raise _not_regular_error(path)
     return handle
 
 
@@ -55,12 +54,12 @@ def open_locked(path: Path) -> int | None:
     """Open a hidden file and take its lock; None if another process has it."""
     while True:
         handle = open_private(path)
-        if not locked(handle):
+        if not try_lock(handle):
             os.close(handle)
             return None
         if _is_at(handle, path):
             return handle
-        os.close(handle)  # whoever had the lock has finished, and removed the file
+        os.close(handle)  # the previous owner has finished and removed the file
 
 
 # How long a writer waits for another one before it gives up, in seconds.
@@ -69,7 +68,7 @@ WAIT_FOR_WRITER = 60.0
 
 @contextmanager
 def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep other writers of a file waiting while the block reads, changes and writes it."""
+    """Make other writers of a file wait while the block reads, changes and writes it."""
     target = Path(os.path.realpath(path))
     lock = target.with_name(f".{target.name}.cordcal-lock")
     give_up = time.monotonic() + WAIT_FOR_WRITER
@@ -80,7 +79,7 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)  # while it is locked, so that nobody else holds it
+        lock.unlink(missing_ok=True)  # while it is locked, so that no other process has it
         os.close(handle)
 
 
@@ -91,5 +90,5 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _not_ours(path: Path) -> InputError:
-    return InputError(str(path), "is a link or no regular file", "remove it")
+def _not_regular_error(path: Path) -> InputError:
+    return InputError(str(path), "is a link or not a regular file", "remove it")

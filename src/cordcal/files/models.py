@@ -1,7 +1,7 @@
 """Model files: one safetensors file, JSON metadata, a format version; nothing is executed on load.
 
 Any object with ``_state()`` (arrays and JSON-able metadata) and ``_from_state`` can be
-stored; the file says which kind it holds.
+stored; the metadata name its kind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cordcal.files.opening import check_local
 
 FORMAT = "cordcal model"
 VERSION = 1
-_ANEW = "fit and save the model again"
+_SAVE_AGAIN = "fit and save the model again"
 
 
 def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
@@ -65,12 +65,12 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     if hasattr(model, "to_calibrator"):
         model = model.to_calibrator()
     kind = _kind_of(model)
-    held, body = model._state()
+    tensors, body = model._state()
     patterns = getattr(model, "score_columns_", None)
-    further = {} if patterns is None else {"columns": json.dumps(list(patterns))}
+    extra_metadata = {} if patterns is None else {"columns": json.dumps(list(patterns))}
     if hasattr(model, "normalize_"):
-        further["normalize"] = model.normalize_
-    write_state(path, kind, held, body, overwrite=overwrite, **further)
+        extra_metadata["normalize"] = model.normalize_
+    write_state(path, kind, tensors, body, overwrite=overwrite, **extra_metadata)
 
 
 def write_state(
@@ -80,7 +80,7 @@ def write_state(
     body: Mapping[str, Any],
     *,
     overwrite: bool = True,
-    **further: str,
+    **extra_metadata: str,
 ) -> None:
     """Write arrays and JSON values to one file with a version and a digest.
 
@@ -91,9 +91,9 @@ def write_state(
     path : path
         Where to.
     kind : str
-        What the file holds.
+        Kind of the contents.
     arrays : mapping of str to ndarray
-        Numbers, kept to the bit.
+        Stored exactly.
     body : mapping
         Values for JSON; no NaN.
     overwrite : bool
@@ -106,9 +106,9 @@ def write_state(
         "version": str(VERSION),
         "kind": kind,
         "body": json.dumps(body, allow_nan=False, sort_keys=True),
-        **further,
+        **extra_metadata,
     }
-    data = _encoded(arrays, {**metadata, "digest": _digest(arrays, metadata)})
+    data = _encode_safetensors(arrays, {**metadata, "digest": _digest(arrays, metadata)})
     with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(data)
 
@@ -123,12 +123,12 @@ def read_state(
     path : path
         The file.
     kind : str
-        What the file must hold.
+        Expected kind of the contents.
 
     Returns
     -------
     arrays, body : dict
-        As they were passed.
+        As passed to `write_state`.
     """
     name = Path(path).name
     if Path(path).is_file() and not is_model(path):
@@ -141,7 +141,7 @@ def read_state(
             f"pass the file of a {kind}",
         )
     _check_digest(arrays, metadata, name)
-    return arrays, _body(metadata, name)
+    return arrays, _parse_body(metadata, name)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -158,19 +158,21 @@ def load(path: str | os.PathLike[str]) -> Any:
         The fitted model, its shared scalar the same to the bit.
     """
     name = Path(path).name
-    held, metadata = _open_model(path)
+    tensors, metadata = _open_model(path)
     kind = metadata.get("kind", "")
-    wanted = _class_of(kind, name)
-    _check_digest(held, metadata, name)
-    body = _body(metadata, name)
-    _check(kind, Record(name, body), held)
+    model_class = _class_of(kind, name)
+    _check_digest(tensors, metadata, name)
+    body = _parse_body(metadata, name)
+    _check_fields(kind, Record(name, body), tensors)
     try:
-        model = wanted._from_state(held, body)
+        model = model_class._from_state(tensors, body)
         _try_out(getattr(model, "calibrator_", model))
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
-        raise InputError(name, f"cannot be made a working model ({error!r})", _ANEW) from error
+        raise InputError(
+            name, f"cannot be made a working model ({error!r})", _SAVE_AGAIN
+        ) from error
     if "columns" in metadata:
-        model.score_columns_ = _patterns(metadata["columns"], name)
+        model.score_columns_ = _parse_patterns(metadata["columns"], name)
     if "normalize" in metadata:
         model.normalize_ = metadata["normalize"]
     return model
@@ -179,7 +181,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """Return the tensors and the metadata of a file of this version."""
     name = Path(path).name
-    arrays, metadata = _opened(path)
+    arrays, metadata = _read_safetensors(path)
     if metadata.get("format") != FORMAT:
         raise InputError(
             name,
@@ -195,19 +197,19 @@ def _open_model(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any
     return arrays, metadata
 
 
-def _patterns(text: str, name: str) -> tuple[str, ...]:
+def _parse_patterns(text: str, name: str) -> tuple[str, ...]:
     """Return the patterns of the columns that a model was fitted on."""
     try:
         patterns = json.loads(text)
     except (ValueError, RecursionError):
         patterns = None
-    if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
-        raise InputError(name, "has a damaged field columns", _ANEW)
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise InputError(name, "has a damaged field columns", _SAVE_AGAIN)
     return tuple(patterns)
 
 
 def _try_out(model: Any) -> None:
-    """Apply a calibrator to a row: what it lacks shows here, not in the middle of a file."""
+    """Apply a calibrator to one row, so that a broken model fails when it is loaded."""
     from cordcal.calibrators import Calibrator
     from cordcal.calibrators.registry import takes_features
 
@@ -218,12 +220,14 @@ def _try_out(model: Any) -> None:
         row = (row + 1.0) / (row + 1.0).sum()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = model.predict_proba(row)
-    if found.shape != row.shape or not np.isfinite(found).all():
-        raise ValueError("it reports no probabilities")
+        probabilities = model.predict_proba(row)
+    if probabilities.shape != row.shape or not np.isfinite(probabilities).all():
+        raise ValueError("it does not return probabilities")
 
 
-def _opened(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+def _read_safetensors(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
@@ -235,40 +239,40 @@ def _opened(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], 
         raise FileNotFoundError(f"{path}: there is no such model file")
     if not is_model(path):
         raise InputError(
-            name, "is no model file", "pass one that cordcal.save or `cordcal fit` wrote"
+            name, "is not a model file", "pass one that cordcal.save or `cordcal fit` wrote"
         )
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             return {key: file.get_tensor(key) for key in file.keys()}, metadata  # noqa: SIM118
     except (SafetensorError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(name, f"is not a whole safetensors file ({error})", _ANEW) from None
+        raise InputError(name, f"is not a whole safetensors file ({error})", _SAVE_AGAIN) from None
 
 
-def _encoded(held: Mapping[str, npt.NDArray[Any]], metadata: dict[str, str]) -> bytes:
-    """Return a safetensors file; the same for the same model, which the library's is not."""
+def _encode_safetensors(tensors: Mapping[str, npt.NDArray[Any]], metadata: dict[str, str]) -> bytes:
+    """Encode a safetensors file, byte for byte the same for the same model."""
     from safetensors.numpy import save as encode
 
-    data = encode({name: np.ascontiguousarray(held[name]) for name in sorted(held)}, metadata)
+    data = encode({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}, metadata)
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.dumps(json.loads(data[8:start]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at multiples of eight bytes
     return len(header).to_bytes(8, "little") + header + data[start:]
 
 
-def _digest(held: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> str:
-    """Return what recognises the tensors and the metadata, to the bit."""
-    told = sorted((name, text) for name, text in metadata.items() if name != "digest")
-    digest = hashlib.sha256(json.dumps(told).encode())
-    for name in sorted(held):
-        values = np.ascontiguousarray(held[name])
+def _digest(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> str:
+    """Return a SHA-256 of the tensors and the metadata."""
+    fields = sorted((name, text) for name, text in metadata.items() if name != "digest")
+    digest = hashlib.sha256(json.dumps(fields).encode())
+    for name in sorted(tensors):
+        values = np.ascontiguousarray(tensors[name])
         digest.update(json.dumps([name, values.dtype.str, values.shape]).encode())
         digest.update(values.tobytes())
     return digest.hexdigest()
 
 
 def _check_digest(
-    held: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str], name: str
+    tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str], name: str
 ) -> None:
     if "digest" not in metadata:
         warnings.warn(
@@ -277,34 +281,34 @@ def _check_digest(
             UserWarning,
             stacklevel=3,
         )
-    elif metadata["digest"] != _digest(held, metadata):
-        raise InputError(name, "is damaged: its contents do not match its digest", _ANEW)
+    elif metadata["digest"] != _digest(tensors, metadata):
+        raise InputError(name, "is damaged: its contents do not match its digest", _SAVE_AGAIN)
 
 
-def _body(metadata: Mapping[str, str], name: str) -> Any:
-    def no_number(constant: str) -> None:
-        raise ValueError(f"{constant} is no number")
+def _parse_body(metadata: Mapping[str, str], name: str) -> Any:
+    def reject_constant(constant: str) -> None:
+        raise ValueError(f"{constant} is not a number")
 
     try:
-        return json.loads(metadata.get("body", ""), parse_constant=no_number)
+        return json.loads(metadata.get("body", ""), parse_constant=reject_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(name, f"has a damaged field body ({error})", _ANEW) from error
+        raise InputError(name, f"has a damaged field body ({error})", _SAVE_AGAIN) from error
 
 
-def _check(kind: str, record: Record, held: Mapping[str, npt.NDArray[Any]]) -> None:
+def _check_fields(kind: str, record: Record, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     """Check every field of a model's metadata."""
     if kind == "cord":
-        check_cord(record, held)
+        check_cord(record, tensors)
     elif kind == "lift":
-        check_lift(record, held)
+        check_lift(record, tensors)
     elif kind == "preserved":
-        check_preserved(record, held, prefix="calibrator.")
+        check_preserved(record, tensors, prefix="calibrator.")
     elif kind.startswith("calibrator "):
-        check_calibrator(record, held)
+        check_calibrator(record, tensors)
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
-    """Tell by its beginning whether a file is meant to be a model, whole or damaged."""
+    """Whether a file begins like a model file; it may still be damaged."""
     with Path(path).open("rb") as file:
         head = file.read(9)
     # The length of a JSON object in eight bytes, then the object.
@@ -326,8 +330,8 @@ def _kind_of(model: Any) -> str:
     if isinstance(model, Calibrator):
         return f"calibrator {model.key}"
     raise TypeError(
-        f"a {type(model).__name__} cannot be saved; pass a CORD, a Lift, a Preserved or a "
-        f"calibrator of cordcal"
+        f"a {type(model).__name__} cannot be saved; pass a CORD, a Lift, a PreservingCalibrator "
+        f"or a calibrator of cordcal"
     )
 
 

@@ -1,4 +1,4 @@
-"""Open files for reading: regular files alone, and no more of them than a limit at once."""
+"""Open files for reading: regular files only, and at most a limit of bytes at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from cordcal._errors import InputError
 from cordcal.files.atomic import naming
 
 LIMIT = "CORDCAL_READ_LIMIT"
-# What is read whole may take this much memory: more than any calibration set that we know of,
-# less than a small archive of zeros can be made to say it holds.
+# More than any calibration set that we know of; a small archive may claim to hold far more.
 _DEFAULT_LIMIT = 4 * 2**30
 
 
@@ -29,12 +28,12 @@ class NoRows(InputError):
 
 
 def no_rows(path: str) -> NoRows:
-    """Say that a file has no rows."""
+    """Return the error for a file without rows."""
     return NoRows(path, "has no rows", "pass at least one")
 
 
 def check_local(path: str | os.PathLike[str]) -> None:
-    """Refuse an address such as ``s3://bucket/scores.parquet``: nothing opens a connection."""
+    """Refuse a remote address such as ``s3://bucket/scores.parquet``."""
     if _REMOTE.match(os.fspath(path)) and not os.path.exists(path):
         raise InputError(
             os.fspath(path),
@@ -44,11 +43,13 @@ def check_local(path: str | os.PathLike[str]) -> None:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file; devices and pipes may have no end, or wait for ever."""
+    """Open a regular file; devices and pipes may never end."""
     check_local(path)
     status = os.stat(path)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise InputError(os.fspath(path), "is no regular file", "pass a file, or - to read stdin")
+        raise InputError(
+            os.fspath(path), "is not a regular file", "pass a file, or - to read stdin"
+        )
     return Path(path).open("rb")
 
 
@@ -103,32 +104,32 @@ def read_whole(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 def check_size(name: str, size: int) -> None:
     """Refuse to read more than the limit at once."""
-    most = limit()
-    if size > most:
+    max_bytes = limit()
+    if size > max_bytes:
         raise InputError(
             name,
             f"takes {size / 1e9:,.1f} GB of memory to be read, more than the limit of "
-            f"{most / 1e9:,.1f} GB",
-            f"store it as npy or Parquet where it is read in pieces, or set the environment "
+            f"{max_bytes / 1e9:,.1f} GB",
+            f"store it as npy or Parquet, which are read in pieces, or set the environment "
             f"variable {LIMIT} to more bytes",
         )
 
 
 def limit() -> int:
     """Return how many bytes may be read at once."""
-    told = os.environ.get(LIMIT, "")
-    if told and not told.isdecimal():
-        raise InputError(LIMIT, f"is {told!r}", "set it to a number of bytes")
-    return int(told) if told else _DEFAULT_LIMIT
+    value = os.environ.get(LIMIT, "")
+    if value and not value.isdecimal():
+        raise InputError(LIMIT, f"is {value!r}", "set it to a number of bytes")
+    return int(value) if value else _DEFAULT_LIMIT
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what a library says."""
+    """Return the first line of an error message."""
     return str(error).split("\n", 1)[0].rstrip(".")
 
 
 def import_arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its Parquet module, or raise an error that says how to install them."""
+    """Return pyarrow and its Parquet module, or explain how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -28,24 +28,24 @@ Record = dict[str, Any]
 _END_BYTES = 2**16
 
 
-class NothingLeft(InputError):
-    """Every row was refused, which is fine for one of several parts.
+class NoRowsLeft(InputError):
+    """Every row was skipped, which is allowed for one of several parts.
 
     Attributes
     ----------
     skipped : Counter
-        How many rows were, by reason.
+        Number of skipped rows by reason.
     """
 
     skipped: Counter[str]
 
 
-def nothing_left(
+def no_rows_left(
     output: str | os.PathLike[str], skipped: Iterable[Mapping[str, int]]
-) -> NothingLeft:
-    """Return the error that every row was refused; each block has counted its own by reason."""
+) -> NoRowsLeft:
+    """Return the error that every row was skipped, with the total counts by reason."""
     reason = "would be empty, because no row of the input can be used"
-    error = NothingLeft(os.fspath(output), reason, "fix the rows, or pass others")
+    error = NoRowsLeft(os.fspath(output), reason, "fix the rows, or pass others")
     error.skipped = Counter()
     for counts in skipped:
         error.skipped.update(counts)
@@ -200,7 +200,7 @@ def resumable_output(
                     output.restore(recorded, joiner)
                     yield output
                     if not output.rows:
-                        raise nothing_left(path, (record["skipped"] for record in output.records))
+                        raise no_rows_left(path, (record["skipped"] for record in output.records))
                 if joiner is None:
                     encoder.finish(finished, output.rows)
                 finished.flush()
@@ -210,7 +210,7 @@ def resumable_output(
                 if isinstance(error, KeyboardInterrupt) and output.records:
                     raise Interrupted(
                         f"{output.rows:,} rows of {os.fspath(path)} are kept",
-                        "the same command with {option} goes on behind them",
+                        "the same command with {option} continues after them",
                         option=("resume", "True"),
                     ) from error
                 pieces_path.unlink(missing_ok=True)
@@ -228,8 +228,8 @@ def hidden_files(target: Path) -> tuple[Path, Path, Path]:
     return pieces, joined, journal
 
 
-def rows_left_behind(path: str | os.PathLike[str]) -> int:
-    """Return how many rows of an output an interrupted run left, which the next may keep."""
+def unfinished_rows(path: str | os.PathLike[str]) -> int:
+    """Return how many rows an interrupted run has written, which the next one can keep."""
     pieces, _, notes = hidden_files(target_of(path))
     try:
         size = pieces.stat().st_size
@@ -285,7 +285,7 @@ def _parse_record(line: bytes, path: Path, *, is_job: bool) -> Record:
         raise InputError(
             str(path),
             "is not a journal of an interrupted run",
-            "remove it, or start anew without {option}",
+            "remove it, or start again without {option}",
             option=("resume", "True"),
         )
     return record
@@ -308,6 +308,6 @@ def _check_job(recorded: Record, job: Record, target: Path) -> None:
         raise InputError(
             str(target),
             f"was begun with another {' and '.join(differs)}",
-            "finish it as it was begun, or start anew without {option}",
+            "finish it as it was begun, or start again without {option}",
             option=("resume", "True"),
         )

@@ -1,4 +1,4 @@
-"""Folders and patterns of files that are one input together."""
+"""Folders and patterns of files that are read as one input."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from cordcal.files.sources import Source, Span
 
 
 def parts_of(path: str) -> list[str] | None:
-    """Return the files of a folder or of a pattern, in order; None where the path is one file.
+    """Return the files of a folder or of a pattern, in order; None if the path is one file.
 
-    Hidden files, and those that begin with ``_`` as a cluster's marks do, are no parts.
+    Hidden files, and those that begin with ``_`` such as ``_SUCCESS``, are ignored.
 
     Examples
     --------
@@ -41,27 +41,27 @@ def parts_of(path: str) -> list[str] | None:
         return None
     check_local(path)
     if Path(path).is_dir():
-        candidates = [each for each in Path(path).rglob("*") if _is_part(each, path)]
-        for each in candidates:
-            if each.is_symlink() and each.is_dir():
+        candidates = [file for file in Path(path).rglob("*") if _is_part(file, path)]
+        for file in candidates:
+            if file.is_symlink() and file.is_dir():
                 raise InputError(
-                    os.fspath(each),
+                    os.fspath(file),
                     "is a link to a folder, which is not followed",
                     "move its files here, or name all parts with a pattern",
                 )
     elif glob.has_magic(path):
-        candidates = [Path(each) for each in glob.glob(path, recursive=True)]
+        candidates = [Path(file) for file in glob.glob(path, recursive=True)]
     else:
         return None
-    files = [each for each in candidates if each.is_file()]
-    for each in candidates:
-        if each.is_symlink() and not each.exists():
+    files = [file for file in candidates if file.is_file()]
+    for file in candidates:
+        if file.is_symlink() and not file.exists():
             raise InputError(
-                os.fspath(each), "is a link to a file that does not exist", "restore or remove it"
+                os.fspath(file), "is a link to a file that does not exist", "restore or remove it"
             )
     if not files:
         raise InputError(path, "holds no files", "pass a folder or a pattern of score files")
-    suffixes = sorted({each.suffix.lower() or "none" for each in files})
+    suffixes = sorted({file.suffix.lower() or "none" for file in files})
     if len(suffixes) > 1:
         raise InputError(
             path,
@@ -85,11 +85,11 @@ def part_order(first: Contents, part: Contents, matrix: str, spec: ColumnSpec) -
     matrix : str
         The matrix of both.
     spec : ColumnSpec
-        Where the caller may have given the names of columns without any.
+        May have the names of columns without headings.
     """
-    expected, own = (_names_in_part(each, matrix, spec) for each in (first, part))
+    expected, own = (_names_in_part(contents, matrix, spec) for contents in (first, part))
     if expected is None and own is None:
-        widths = [each.shapes[matrix][1] for each in (part, first)]
+        widths = [contents.shapes[matrix][1] for contents in (part, first)]
         if widths[0] != widths[1]:
             raise InputError(
                 part.path,
@@ -108,7 +108,7 @@ def part_order(first: Contents, part: Contents, matrix: str, spec: ColumnSpec) -
 
 
 def _names_in_part(contents: Contents, matrix: str, spec: ColumnSpec) -> tuple[str, ...] | None:
-    """Return the names of a matrix's columns, where they are classes or have headings."""
+    """Return the names of a matrix's columns: their headings, else the class names."""
     if matrix in contents.headings:
         return contents.headings[matrix]
     if matrix in (*FEATURE_NAMES, *(spec.own_features or ())):
@@ -127,9 +127,9 @@ class _PartSpans:
 
 
 class FileParts(Source):
-    """Several files, one after the other; those without rows are passed over.
+    """Several files, one after the other; files without rows are skipped.
 
-    Each is open only while its rows are read.
+    A file is open only while its rows are read.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class FileParts(Source):
                 self._sample = self._open(part).sample()
             except NoRows:
                 continue
-            # Columns of later parts are brought into the order of this one's.
+            # Columns of later parts are reordered to match this one.
             self._spec = replace(spec, order=self._sample.headings)
             return
         raise no_rows(path)

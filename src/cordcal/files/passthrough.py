@@ -34,7 +34,7 @@ Rows = slice | npt.NDArray[np.intp]
 
 TextType = Literal["integer", "float", "text"]
 
-# Formats whose columns have one type from the first row to the last.
+# Formats whose columns have one type throughout.
 ARROW_SUFFIXES = (".parquet", ".feather", ".arrow")
 
 
@@ -112,26 +112,26 @@ class ArrowColumn(Column):
 
     def to_json(self) -> list[Any]:
         """Return plain values; times as ISO 8601."""
-        return [_plain(value, self.field.name) for value in self.array.to_pylist()]
+        return [_json_value(value, self.field.name) for value in self.array.to_pylist()]
 
 
 def _chunks(array: Any) -> list[Any]:
     return array.chunks if hasattr(array, "chunks") else [array]
 
 
-def _plain(value: Any, name: str) -> Any:
+def _json_value(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, dict):
-        return {str(key): _plain(item, name) for key, item in value.items()}
+        return {str(key): _json_value(item, name) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, name) for item in value]
+        return [_json_value(item, name) for item in value]
     if isinstance(value, bytes):
         raise InputError(
             f"the column {name!r}",
-            "holds bytes, which text cannot",
+            "contains bytes, which a text format cannot store",
             "write Parquet or Feather, or omit the other columns with {option}",
             option=("passthrough", "False"),
         )
@@ -192,7 +192,7 @@ class TextColumn(Column):
 
 
 def text_type_of(cells: Iterable[str]) -> TextType:
-    """Return what cells can be read as; 007 is text, because the number 7 is written otherwise."""
+    """Return the type of cells; 007 is text, because as a number it would become 7."""
     text_type: TextType = "integer"
     filled = False
     for cell in cells:
@@ -254,7 +254,7 @@ class JsonColumn(Column):
     def to_arrow(self, name: str) -> Any:
         """Return values of one type; those of several types become text."""
         arrow, arrow_type = arrow_module(), self.json_type().arrow_type
-        if arrow.types.is_null(arrow_type):  # formats have columns of text rather than of nothing
+        if arrow.types.is_null(arrow_type):  # formats lack a column type without values
             arrow_type = arrow.string()
         values = [None if value is MISSING else value for value in self.values]
         if arrow.types.is_string(arrow_type):
@@ -443,7 +443,7 @@ def _unify_arrow(
         try:
             check_cast(part.chunks(name), common)
         except Conflict as conflict:
-            other = next(each for each, held in owners if held.field.type != own)
+            other = next(part_ for part_, column in owners if column.field.type != own)
             raise _conflict(name, part, own, other, common, str(conflict)) from conflict
     is_nullable = nullable or any(column.field.nullable for _, column in owners)
     field = first.field.with_type(common).with_nullable(is_nullable)

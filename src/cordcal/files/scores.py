@@ -1,4 +1,4 @@
-"""Score files: read whole, or opened to be read in batches of rows."""
+"""Read score files, at once or in batches of rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cordcal.files.selection import (
     check_label_numbers,
     check_length,
     check_values,
-    choose,
+    choose_matrix,
     feature_key,
     feature_matrix,
     in_order,
@@ -49,7 +49,7 @@ from cordcal.files.sources import SAMPLE_ROWS, Source, Span
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of a file, with what the file says about them.
+    """The scores of a file, with their labels and names.
 
     Attributes
     ----------
@@ -60,17 +60,17 @@ class Scores:
     values : ndarray of shape (n, K)
         The scores as stored, in their dtype.
     kind : str
-        ``"logits"`` or ``"probabilities"``: what the name says, else what the values say.
+        ``"logits"`` or ``"probabilities"``, from the name or else from the values.
     labels : ndarray of int or None
         The labels as column indices.
     class_names : tuple of str or None
-        One name a column.
+        One name per column.
     features : ndarray or None
         Penultimate features, for the calibrators that need them.
     weights : ndarray or None
-        One weight a row, where they were asked for.
+        One weight per row, if the caller asked for them.
     columns : tuple of str
-        The columns of a table that the scores were gathered from; none where they are one array.
+        The table columns of the scores; empty if they are one array.
     """
 
     path: str
@@ -109,22 +109,22 @@ def read_scores(
         A npz, npy, CSV, JSONL, Parquet, Feather, HDF5 or torch file, a folder or a pattern of
         such files; ``-`` reads stdin.
     key : str, optional
-        The key or the list column of the scores; found by name where left out.
+        The key or the list column of the scores; found by name by default.
     columns : str or sequence of str, optional
-        The columns of a table that are scores, one a class: names, or patterns such as
+        The columns of a table that are scores, one per class: names, or patterns such as
         ``"score_*"``.
     role : str
         A name to prefer: ``"original"`` or ``"direct"``.
     labels, features, weights : str, optional
-        Files that hold them, where they do not lie in the file of the scores.
+        Separate files; by default they are in the file of the scores.
     labels_column, weights_column : str, optional
-        The key or column of that file; labels are found by name where it is left out.
+        The key or column in that file; labels are found by name by default.
     features_columns : str or sequence of str, optional
         The key or the columns of that file.
     class_names : sequence of str, optional
-        One name a column, for a file that has none.
+        One name per column, for a file that has none.
     input : {"logits", "probabilities"}, optional
-        The kind, where the file does not make it plain.
+        The kind; detected by default.
     classes : sequence of str, optional
         The classes of a model: columns of these names are the scores, in this order.
     header : bool, optional
@@ -161,7 +161,7 @@ def read_with_spec(
 ) -> Scores:
     """Read the scores that a `ColumnSpec` describes; see `read_scores`."""
     source = open_source(os.fspath(path), spec)
-    key = choose(source.sample(), spec.key, role, input)
+    key = choose_matrix(source.sample(), spec.key, role, input)
     return _read_whole(source.contents(), key, spec, input)
 
 
@@ -200,7 +200,7 @@ def _check_label_numbers(
     names: tuple[str, ...] | None,
     spec: ColumnSpec,
 ) -> None:
-    # Labels in a file of their own count the columns of the first part.
+    # Labels in a separate file count the columns of the first part.
     separate = spec.labels is not None
     for part in contents.parts[: 1 if separate else None] or (contents,):
         own = part.own_names_of(key) or spec.class_names
@@ -208,7 +208,7 @@ def _check_label_numbers(
 
 
 def read_labels(path: str, scores: Scores) -> npt.NDArray[np.int64]:
-    """Read labels from a file of their own, as column indices of ``scores``."""
+    """Read labels from a separate file, as column indices of ``scores``."""
     labels = read_vector(path)
     return as_indices(labels, scores.values.shape, scores.class_names, path)
 
@@ -220,19 +220,19 @@ class Batch:
     Attributes
     ----------
     first : int
-        The number of the first row in the file, or that from which on rows are left out.
+        The number of the first row in the file.
     values : ndarray of shape (rows, K)
         The scores as stored.
     labels : ndarray of int or None
         The labels as column indices.
     features : ndarray or None
-        Penultimate features, where the file has them.
+        Penultimate features, if the file has them.
     row_numbers : ndarray of int or None
-        The numbers of the rows in the file, where some between them are left out.
+        The numbers of the rows in the file, if some in between are omitted.
     weights : ndarray or None
-        One weight a row, where they were asked for.
+        One weight per row, if the caller asked for them.
     passthrough : Passthrough or None
-        The other columns of a table, where they were asked for.
+        The other columns of a table, if the caller asked for them.
     """
 
     first: int
@@ -248,12 +248,12 @@ class Batch:
 
     def rows(self, start: int, stop: int) -> Batch:
         """Return some of the rows, counted within the batch."""
-        batch = self._picked(slice(start, stop))
+        batch = self._select(slice(start, stop))
         return replace(batch, first=self.first + start)
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Batch:
-        """Return the rows that are flagged."""
-        return replace(self._picked(keep), row_numbers=self.numbers[keep])
+        """Return the rows for which ``keep`` is true."""
+        return replace(self._select(keep), row_numbers=self.numbers[keep])
 
     @property
     def numbers(self) -> npt.NDArray[np.intp]:
@@ -264,7 +264,7 @@ class Batch:
             else self.row_numbers
         )
 
-    def _picked(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
+    def _select(self, rows: slice | npt.NDArray[np.bool_]) -> Batch:
         columns = (self.values, self.labels, self.features, self.row_numbers, self.weights)
         picked = (None if column is None else column[rows] for column in columns)
         passthrough = None if self.passthrough is None else self.passthrough.take(_numbers(rows))
@@ -276,9 +276,9 @@ def _numbers(rows: slice | npt.NDArray[np.bool_]) -> slice | npt.NDArray[np.intp
 
 
 class ScoreFile:
-    """An open score file: what it holds, and its rows in batches.
+    """An open score file, read in batches of rows.
 
-    Made by `open_scores`; iterate over it as often as you like.
+    Made by `open_scores`; it can be iterated over several times.
 
     Attributes
     ----------
@@ -291,20 +291,20 @@ class ScoreFile:
     dtype : dtype
         Their dtype.
     class_names : tuple of str or None
-        One name a column.
+        One name per column.
     spans : tuple of (int, int)
         First and last-plus-one row of every batch.
     columns : tuple of str
-        The columns of a table that the scores were gathered from; none where they are one array.
+        The table columns of the scores; empty if they are one array.
     consumed : tuple of str
         The columns of a table that hold the scores.
     with_passthrough : bool
         Whether batches have the other columns of a table too.
     numbers : ndarray of int or None
-        The number of each row in the file, where a reader has left some out.
+        The number of each row in the file, if a reader has omitted some.
     opener : callable
-        Opens other files as this one was opened, here or on another machine; files of labels
-        or weights belong to the rows of this one, and are left out.
+        Opens other files with the same settings, here or on another machine; separate files of
+        labels or weights belong to this file only, and are not used.
     """
 
     def __init__(
@@ -339,27 +339,27 @@ class ScoreFile:
         )
 
     def unify_parts(self, suffix: str) -> None:
-        """Settle the passthrough columns of several parts for one file with such a suffix."""
+        """Unify the passthrough columns of several parts for an output with this suffix."""
         parts = self._source.part_columns(self.key) if self.with_passthrough else []
         if len(parts) > 1:
             self._schema = PassthroughSchema(parts, suffix)
 
     @property
     def identity(self) -> list[list[int | str]]:
-        """What changes if a file that is read does: the parts of the scores, and the features."""
+        """Values that change if one of the files does: the parts of the scores, the features."""
         path, features = self.path, self._spec.features
         if not Path(path).exists() and parts_of(path) is None:
             return []  # stdin
         paths = [*(parts_of(path) or [path]), *([] if features is None else [features])]
-        return [[os.path.basename(each), *file_identity(each)] for each in paths]
+        return [[os.path.basename(file), *file_identity(file)] for file in paths]
 
     @property
     def own_names(self) -> tuple[str, ...] | None:
-        """One name per column in the order of the file, which may be another than that in use."""
+        """One name per column in the order of the file, which may differ from the order in use."""
         return self._own_names if self.class_names is not None else None
 
     def use_order(self, names: tuple[str, ...], than: str) -> None:
-        """Bring the columns into the order of these classes, which ``than`` has.
+        """Reorder the columns to these classes, which come from ``than``.
 
         Other classes are refused.
         """
@@ -395,7 +395,7 @@ class ScoreFile:
         separate_features = self._separate_features(self.spans[first:])
         for begin, stop in self.spans[first:]:
             features = None if separate_features is None else next(separate_features).values
-            # Nothing here may hold on to a batch while the next one is read.
+            # No reference to a batch may remain while the next one is read.
             if begin >= start:
                 yield self._batch(next(pieces), begin, stop, features)
             else:
@@ -417,7 +417,7 @@ class ScoreFile:
             pending = [batch for batch in pending if batch.first + len(batch) > stop]
 
     def separate_vectors(self) -> list[dict[str, npt.NDArray[Any]]]:
-        """Return labels and weights that lie in files of their own, part by part."""
+        """Return labels and weights from separate files, part by part."""
         vectors: dict[str, npt.NDArray[Any]] = {}
         if self._label_file is not None:
             where = self._spec.labels or self.path
@@ -427,10 +427,12 @@ class ScoreFile:
             vectors["weights"] = self._weight_file
         edges = np.cumsum(self._source.part_rows(self.key))[:-1]
         parts = {name: np.split(vector, edges) for name, vector in vectors.items()}
-        return [{name: each[at] for name, each in parts.items()} for at in range(len(edges) + 1)]
+        return [
+            {name: arrays[at] for name, arrays in parts.items()} for at in range(len(edges) + 1)
+        ]
 
     def attach(self, vectors: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take labels and weights that somebody else has read for those of the file."""
+        """Use labels and weights that the caller has read already."""
         self._label_file = vectors.get("labels", self._label_file)
         self._weight_file = vectors.get("weights", self._weight_file)
 
@@ -493,14 +495,14 @@ class ScoreFile:
         return None if key is None else contents.vectors[key]
 
     def _separate_vector(self, what: str) -> npt.NDArray[Any] | None:
-        """Return the labels or weights that a file of their own holds."""
+        """Return the labels or weights of a separate file."""
         vector = read_separate_vector(self._spec, what)
         if vector is not None:
             check_length(len(vector), getattr(self._spec, what), what, self.rows)
         return vector
 
     def _separate_features(self, spans: Sequence[Span]) -> Iterator[Batch] | None:
-        """Yield the features that a file of their own holds, along the scores' batches."""
+        """Yield the features of a separate file, aligned with the batches of the scores."""
         path, columns = self._spec.features, self._spec.features_columns
         if path is None:
             return None
@@ -542,18 +544,18 @@ def open_scores(
     labels, labels_column, features, features_columns, weights, weights_column, class_names
         Where these are, as for `read_scores`.
     input : {"logits", "probabilities"}, optional
-        The kind, where the file's name for the scores or its first rows do not make it plain.
+        The kind; by default detected from the name of the scores or the first rows.
     classes : sequence of str, optional
         The classes of a model: columns of these names are the scores, in this order.
     passthrough : bool
-        Whether batches have the other columns of a table too, to be passed on.
+        Whether batches have the other columns of a table, too.
     header : bool, optional
         Whether the first line of CSV files is a header, as for `read_scores`.
 
     Returns
     -------
     file : ScoreFile
-        Iterate over it for `Batch` objects.  Values come as stored, not checked.
+        Iterating over it gives `Batch` objects, with values as stored, not checked.
 
     Examples
     --------
@@ -580,7 +582,7 @@ def open_with_spec(
     """Open the scores that a `ColumnSpec` describes; see `open_scores`."""
     source = open_source(os.fspath(path), spec)
     sample = source.sample()
-    chosen = choose(sample, spec.key, role, input)
+    chosen = choose_matrix(sample, spec.key, role, input)
     values = as_matrix(sample.matrices[chosen], f"{sample.path} ({chosen})")
     finite = _finite_rows(values)
     if not len(finite):
@@ -590,7 +592,7 @@ def open_with_spec(
     kind = input or (kind_of(chosen, finite) if len(finite) else "logits")
     file = ScoreFile(source, sample, chosen, kind, spec)
     separate = [name for name in ("labels", "weights") if getattr(spec, name) is not None]
-    # Files of labels and weights belong to this file alone; its classes are those of the others.
+    # Separate labels and weights belong to this file only; its classes apply to the others.
     own: dict[str, Any] = dict.fromkeys((*separate, *(f"{name}_column" for name in separate)))
     others = replace(spec, expected=file.class_names, **own)
     file.opener = partial(open_with_spec, spec=others, role=role, input=kind)
@@ -598,13 +600,13 @@ def open_with_spec(
 
 
 def _finite_rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the rows without a NaN; the others must not decide what a file holds."""
+    """Return the finite rows, by which the kind of scores is detected."""
     finite: npt.NDArray[Any] = values[np.isfinite(values).all(axis=1)]
     return finite
 
 
 def _first_finite_rows(source: Source, key: str, none: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return finite rows of the first piece that has any, where the first rows of a file do not."""
+    """Return finite rows of the first piece that has any."""
     for piece in source.pieces(0, [key]):
         finite = _finite_rows(as_matrix(piece.matrices[key], f"{piece.path} ({key})"))
         if len(finite):
@@ -617,10 +619,12 @@ def concat_batches(parts: list[Batch]) -> Batch:
     if len(parts) == 1:
         return parts[0]
 
-    def together(name: str) -> Any:
+    def concat_column(name: str) -> Any:
         columns = [getattr(part, name) for part in parts]
         return None if columns[0] is None else np.concatenate(columns)
 
-    values, labels, features, weights = map(together, ("values", "labels", "features", "weights"))
+    values, labels, features, weights = map(
+        concat_column, ("values", "labels", "features", "weights")
+    )
     passthrough = concat([part.passthrough for part in parts])
     return Batch(parts[0].first, values, labels, features, None, weights, passthrough)

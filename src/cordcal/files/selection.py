@@ -25,7 +25,7 @@ _SCORE_NAMES = ("scores", *_LOGIT_NAMES, *_PROBABILITY_NAMES, "array")
 
 
 def wide_columns(contents: Contents, key: str) -> tuple[str, ...]:
-    """Return the columns that a matrix was gathered from; none where it is one array."""
+    """Return the table columns of a matrix; empty if it is one array."""
     columns = contents.columns.get(key, ())
     return () if columns == (key,) else columns
 
@@ -69,7 +69,7 @@ def in_order(
     if own is None or names is None:
         return values
     order = class_order(own, names, contents.path, spec.classes_in)
-    # Not values[:, order], whose rows do not lie in one piece: sums would round otherwise.
+    # Not values[:, order], whose rows are not contiguous: sums would round differently.
     return values if order is None else values.take(order, axis=1)
 
 
@@ -79,7 +79,7 @@ def check_label_numbers(
     names: tuple[str, ...] | None,
     where: str,
 ) -> None:
-    """Refuse numbers as labels where the columns they count were brought into another order.
+    """Refuse numeric labels if the columns that they count have been reordered.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def check_label_numbers(
 
 
 def feature_key(contents: Contents, spec: ColumnSpec) -> str | None:
-    """Return the matrix of the penultimate features, where a file has them."""
+    """Return the key of the penultimate features, if a file has them."""
     columns = spec.own_features
     if spec.features is not None:
         return None
@@ -117,7 +117,7 @@ def feature_key(contents: Contents, spec: ColumnSpec) -> str | None:
 
 
 def read_features(contents: Contents, spec: ColumnSpec, rows: int) -> npt.NDArray[Any] | None:
-    """Return the features of this file, or of a file of their own."""
+    """Return the features of this file, or of a separate file."""
     if spec.features is None:
         key = feature_key(contents, spec)
         return None if key is None else contents.matrices[key]
@@ -131,24 +131,24 @@ def read_features(contents: Contents, spec: ColumnSpec, rows: int) -> npt.NDArra
 def separate_features_spec(
     columns: tuple[str, ...] | None, header: bool | None = None
 ) -> ColumnSpec:
-    """Return where the features are in a file of their own."""
+    """Return the spec of a separate file of features."""
     if columns is not None and len(columns) == 1 and "*" not in columns[0]:
         return ColumnSpec(key=columns[0], header=header)
     return ColumnSpec(columns=columns, header=header)
 
 
 def feature_matrix(contents: Contents, columns: tuple[str, ...] | None) -> str:
-    """Return which matrix of a file of their own the features are."""
+    """Return the key of the features in a separate file."""
     if columns is None:
         named = [name for name in FEATURE_NAMES if name in contents.matrices]
         names = named or list(contents.matrices)
         if names:
             return names[0]
-    return choose(contents, separate_features_spec(columns).key, "features", None)
+    return choose_matrix(contents, separate_features_spec(columns).key, "features", None)
 
 
 def weight_key(contents: Contents, spec: ColumnSpec) -> str | None:
-    """Return the vector of the weights; only one that is named is used."""
+    """Return the key of the weights, which are used only if the caller names them."""
     if spec.weights is not None or spec.weights_column is None:
         return None
     return check_vector(contents, spec.weights_column, "weights")
@@ -157,7 +157,7 @@ def weight_key(contents: Contents, spec: ColumnSpec) -> str | None:
 def vector_of(
     contents: Contents, key: str | None, spec: ColumnSpec, what: str
 ) -> npt.NDArray[Any] | None:
-    """Return the labels or the weights of this file, or of a file of their own."""
+    """Return the labels or the weights of this file, or of a separate file."""
     separate = read_separate_vector(spec, what)
     if separate is not None:
         return separate
@@ -165,7 +165,7 @@ def vector_of(
 
 
 def read_separate_vector(spec: ColumnSpec, what: str) -> npt.NDArray[Any] | None:
-    """Return the labels or the weights where they lie in a file of their own."""
+    """Return the labels or the weights of a separate file, if there is one."""
     file, column = getattr(spec, what), getattr(spec, f"{what}_column")
     if file is None:
         return None
@@ -174,7 +174,7 @@ def read_separate_vector(spec: ColumnSpec, what: str) -> npt.NDArray[Any] | None
 
 
 def check_length(length: int, where: str, what: str, rows: int) -> None:
-    """Refuse a file of its own that has not one entry a row."""
+    """Refuse a separate file that does not have one entry per row."""
     if length != rows:
         error = InputError(
             where,
@@ -182,11 +182,11 @@ def check_length(length: int, where: str, what: str, rows: int) -> None:
             f"pass as many {what} as rows",
         )
         is_text = Path(where).suffix.lower() in (".csv", ".tsv", ".txt")
-        # A first line may be a heading, such as pandas' 0, or not.
+        # The first line may be a header, such as the 0 that pandas writes.
         raise error.with_option_hint("header", str(length > rows)) if is_text else error
 
 
-def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
+def choose_matrix(contents: Contents, key: str | None, role: str, input: Kind | None) -> str:
     """Return the name of the matrix that holds the scores."""
     matrices = contents.matrices
     if key is not None:
@@ -209,7 +209,7 @@ def choose(contents: Contents, key: str | None, role: str, input: Kind | None) -
     candidates = [name for name in matrices if name not in FEATURE_NAMES]
     if len(candidates) == 1:
         return candidates[0]
-    # The original and the direct reports have no key of their own to be chosen by.
+    # `key` selects scores only, not original or direct probabilities.
     hint = "choose one, as in {option}" if role == "scores" else f"call the one to read {role!r}"
     raise InputError(
         contents.path,
@@ -234,23 +234,23 @@ def check_values(values: npt.NDArray[Any], name: str) -> None:
             name,
             "contains NaN or an infinite value",
             "drop such rows, or, if these are top-k scores, pass whole vectors with one column "
-            "a class",
+            "per class",
         )
     )
     check_whole_vectors(values, name)
 
 
 def kind_of(key: str, values: npt.NDArray[Any]) -> Kind:
-    """Return what the scores are: what their name says, else what they look like."""
+    """Return the kind of scores, from their name or else from their values."""
     if any(name in key.lower() for name in _LOGIT_NAMES):
         return "logits"
     return looks_like(values)
 
 
 def label_key(contents: Contents, key: str, spec: ColumnSpec) -> str | None:
-    """Return the vector that was named for the labels, or that which goes with ``key``.
+    """Return the key of the labels: the one that the caller names, or that which matches ``key``.
 
-    These are cal_labels with cal_logits, labels_cal with probas_cal, labels with scores.
+    cal_labels matches cal_logits, labels_cal matches probas_cal, labels matches scores.
     """
     if spec.labels is not None:
         return None
@@ -258,7 +258,7 @@ def label_key(contents: Contents, key: str, spec: ColumnSpec) -> str | None:
         return check_vector(contents, spec.labels_column, "labels")
     group, slash, own = key.rpartition("/")
     around = [own.split(name, 1) for name in _SCORE_NAMES if name in own]
-    # In a file of folders, labels that lie elsewhere are another classifier's.
+    # In a file with groups, labels in another group belong to another classifier.
     for before, behind in (*around, ("", "")):
         for name in LABEL_NAMES:
             candidate = f"{group}{slash}{before}{name}{behind}"
@@ -285,11 +285,11 @@ def read_vector(
     *,
     header: bool | None = None,
 ) -> npt.NDArray[Any]:
-    """Return the labels, or another vector, of a file that holds them."""
+    """Return the labels, or another vector, of a separate file."""
     if not is_file(path):
         what = "labels_column" if names else "weights_column"
         hint = "a key or column of the scores' own file is named with {option}"
-        raise InputError(path, "is no file", hint, option=(what, path))
+        raise InputError(path, "is not a file", hint, option=(what, path))
     contents = open_contents(path, ColumnSpec(labels_column=column, words=True, header=header))
     for name in names if column is None else (column,):
         if name in contents.vectors:
@@ -303,6 +303,6 @@ def read_vector(
 
 
 def is_file(text: str) -> bool:
-    """Whether what names labels is a file rather than a key or column."""
+    """Whether a name of labels is that of a file rather than a key or column."""
     suffixes = {".txt", *(suffix for each in FORMATS for suffix in each.suffixes)}
     return text == "-" or Path(text).exists() or Path(text).suffix.lower() in suffixes

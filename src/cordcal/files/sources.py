@@ -1,7 +1,7 @@
-"""The rows of an input in pieces: the protocol of all readers.
+"""`Source`, the protocol of all readers: the rows of an input in pieces.
 
-A format that can be read piece by piece implements `Source`; the others are read whole and
-handed out in slices (`InMemorySource`).  Reading whole is concatenating the pieces.
+A format that can be read piece by piece implements `Source`; others are read at once and
+sliced (`InMemorySource`).  Reading a whole input concatenates its pieces.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cordcal.files.contents import Chosen, Contents, Lazy
 from cordcal.files.opening import check_size
 from cordcal.files.passthrough import PartColumns
 
-# A batch is at most 16 MiB of scores: some hundred times what a thread's cache holds, and
-# small enough that a dozen copies in flight stay far below what the imports take.
+# A batch is at most 16 MiB of scores: far more than a cache, and small enough that a dozen
+# batches in flight take less memory than the imports.
 BATCH_BYTES = 2**24
-# Rows that are read to find out what a file holds.
+# Rows that are read to detect the contents of a file.
 SAMPLE_ROWS = 4096
 
 Span = tuple[int, int]
@@ -94,14 +94,14 @@ class Source(ABC):
 
 
 def split_rows(rows: int, row_bytes: int, first: int = 0) -> list[Span]:
-    """Cut rows into spans of nearly one length, of at most `BATCH_BYTES`."""
+    """Split rows into spans of nearly equal length, of at most `BATCH_BYTES`."""
     most = max(1, BATCH_BYTES // max(1, row_bytes))
     size = -(-rows // max(1, -(-rows // most)))
     return [(first + at, first + min(at + size, rows)) for at in range(0, rows, max(1, size))]
 
 
 class InMemorySource(Source):
-    """An input that was read whole, or whose arrays are read whole when they are needed."""
+    """An input in memory, or one whose arrays are read in full on access."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
@@ -115,7 +115,7 @@ class InMemorySource(Source):
         return self._contents
 
     def spans_of(self, key: str) -> tuple[Span, ...]:
-        """Return the spans of an array: each may have another length."""
+        """Return the spans of an array."""
         values = self._contents[key]
         return tuple(split_rows(len(values), values.itemsize * math.prod(values.shape[1:])))
 

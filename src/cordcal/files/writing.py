@@ -1,4 +1,4 @@
-"""Write the files that hold repaired reports."""
+"""Write probabilities to files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cordcal.files.passthrough import Passthrough
 
 def write_probabilities(
     path: str | os.PathLike[str],
-    reports: Mapping[str, npt.NDArray[Any]],
+    probabilities: Mapping[str, npt.NDArray[Any]],
     decision: npt.NDArray[np.integer[Any]],
     *,
     class_names: Sequence[str] | None = None,
@@ -27,29 +27,29 @@ def write_probabilities(
     spreadsheet: bool = False,
     passthrough: Passthrough | None = None,
 ) -> None:
-    """Write reports to a npz, npy, CSV, JSONL, Parquet or Feather file, chosen by the suffix.
+    """Write probabilities to a npz, npy, CSV, JSONL, Parquet or Feather file, by its suffix.
 
     Parameters
     ----------
     path : path or "-"
         ``-`` writes CSV to stdout.
-    reports : mapping of str to ndarray of shape (n, K)
-        ``repaired`` first, then ``direct`` if wanted.  A npy file holds the first alone.
+    probabilities : mapping of str to ndarray of shape (n, K)
+        ``repaired`` first, then ``direct`` if needed.  A npy file holds the first only.
     decision : ndarray of int
-        The class each row keeps.
+        The prediction of each row.
     class_names : sequence of str, optional
-        One name a column.
+        One name per column.
     extra : mapping of str to ndarray of shape (n,), optional
         More columns, such as an explanation.
     overwrite : bool
         Whether a file of that name may be replaced.
     spreadsheet : bool
-        In CSV, begin words that a spreadsheet would take for formulas (those that
-        start with ``=``, ``+``, ``-`` or ``@``) with an apostrophe.
+        In CSV, put an apostrophe before text that a spreadsheet would take for a formula
+        (text that starts with ``=``, ``+``, ``-`` or ``@``).
     passthrough : Passthrough, optional
-        Columns of the input, which stand first; npz and npy files leave them out.
+        Columns of the input, written first; npz and npy files omit them.
     """
-    block = OutputBlock(reports, decision, {} if extra is None else extra, passthrough)
+    block = OutputBlock(probabilities, decision, {} if extra is None else extra, passthrough)
     encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
     if str(path) == "-":
         piece = encoder.encode(block)
@@ -60,7 +60,7 @@ def write_probabilities(
 
 
 def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:
-    """Write text in UTF-8 to stdout, as to a file, whatever the terminal's encoding is."""
+    """Write UTF-8 text to stdout, whatever the encoding of the terminal."""
     sys.stdout.flush()
     with naming("stdout"):
         binary = getattr(sys.stdout, "buffer", None)

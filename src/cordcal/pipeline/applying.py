@@ -20,7 +20,7 @@ from cordcal._errors import InputError
 from cordcal.files.encoding import Layout, OutputBlock
 from cordcal.files.formats import encoder_for
 from cordcal.files.memory import empty
-from cordcal.files.output import Record, nothing_left, resumable_output
+from cordcal.files.output import Record, no_rows_left, resumable_output
 from cordcal.files.passthrough import Passthrough, concat
 from cordcal.files.scores import Batch, ScoreFile
 from cordcal.files.writing import write_probabilities
@@ -144,10 +144,10 @@ class CalibratedRows(ModelApplication):
             extra = _explanation_columns(
                 self.model.repair_.explain(original, outputs.direct, decision=outputs.decision)
             )
-        reports = {"repaired": outputs.repaired}
+        probabilities = {"repaired": outputs.repaired}
         if self.with_direct:
-            reports["direct"] = outputs.direct
-        return OutputBlock(reports, outputs.decision, extra), outputs.direct
+            probabilities["direct"] = outputs.direct
+        return OutputBlock(probabilities, outputs.decision, extra), outputs.direct
 
 
 class RepairedRows(ModelApplication):
@@ -176,10 +176,10 @@ class RepairedRows(ModelApplication):
         if self.explain:
             explanation = self.model.explain(original, second.values, decision=prediction)
             extra = _explanation_columns(explanation)
-        reports = {"repaired": repaired}
+        probabilities = {"repaired": repaired}
         if self.with_direct:
-            reports["direct"] = second.values
-        return OutputBlock(reports, prediction, extra), second.values
+            probabilities["direct"] = second.values
+        return OutputBlock(probabilities, prediction, extra), second.values
 
 
 def _explanation_columns(explanation: Any) -> dict[str, npt.NDArray[Any]]:
@@ -251,8 +251,8 @@ def _block_edges(rows: int, classes: int) -> list[int]:
 
 def _check_names(application: ModelApplication, block: OutputBlock, passed: Sequence[str]) -> None:
     """Refuse a passthrough column with the name of one of ours."""
-    own = {"decision", "decision_name", *block.reports, *block.extra}
-    groups = tuple(f"{report}:" for report in block.reports)
+    own = {"decision", "decision_name", *block.probabilities, *block.extra}
+    groups = tuple(f"{report}:" for report in block.probabilities)
     for name in passed:
         if name in own or name.startswith(groups):
             raise InputError(
@@ -270,14 +270,14 @@ class _CollectedRows:
         self.capacity, self.with_numbers = rows, with_numbers
         self.filled = self.changed = 0
         self.columns: dict[str, npt.NDArray[Any]] = {}
-        self.reports: tuple[str, ...] = ()
+        self.probabilities: tuple[str, ...] = ()
 
     def add(self, batch: Batch, block: OutputBlock, direct: npt.NDArray[Any]) -> None:
         _check_predictions(block)
-        columns = {**block.reports, "decision": block.decision, **block.extra}
+        columns = {**block.probabilities, "decision": block.decision, **block.extra}
         if self.with_numbers:
             columns["row"] = batch.numbers
-        self.reports = tuple(block.reports)
+        self.probabilities = tuple(block.probabilities)
         rows = slice(self.filled, self.filled + len(block))
         for name, column in columns.items():
             if name not in self.columns:
@@ -290,15 +290,17 @@ class _CollectedRows:
         columns = {name: column[: self.filled] for name, column in self.columns.items()}
         if not columns:  # every row was refused
             none = np.empty(0, dtype=np.intp)
-            reports = {"repaired": np.empty((0, application.classes), application.output_dtype)}
-            return OutputBlock(reports, none, {"row": none})
-        reports = {name: columns.pop(name) for name in self.reports}
-        return OutputBlock(reports, columns.pop("decision"), columns)
+            probabilities = {
+                "repaired": np.empty((0, application.classes), application.output_dtype)
+            }
+            return OutputBlock(probabilities, none, {"row": none})
+        probabilities = {name: columns.pop(name) for name in self.probabilities}
+        return OutputBlock(probabilities, columns.pop("decision"), columns)
 
 
 def _check_predictions(block: OutputBlock) -> None:
     """Refuse to write rows that are not probabilities, or have another prediction on top."""
-    repaired = block.reports["repaired"]
+    repaired = block.probabilities["repaired"]
     # One sum finds NaN and infinity without an array of flags.
     if (
         not np.isfinite(repaired.sum(dtype=np.float64))
@@ -369,7 +371,7 @@ def apply_model(
         block, applied = apply_in_memory(application, output, on_error=on_error, progress=progress)
         write_probabilities(
             output,
-            block.reports,
+            block.probabilities,
             block.decision,
             extra=block.extra,
             passthrough=block.passthrough,
@@ -429,14 +431,14 @@ def apply_in_memory(
     )
     blocks = [batch.encoded for batch in batches if batch.rows]
     if not blocks:
-        raise nothing_left(output, (batch.skipped for batch in batches))
+        raise no_rows_left(output, (batch.skipped for batch in batches))
 
     def concat_columns(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
         listed = list(columns)
         return {name: np.concatenate([each[name] for each in listed]) for name in listed[0]}
 
     whole = OutputBlock(
-        concat_columns(block.reports for block in blocks),
+        concat_columns(block.probabilities for block in blocks),
         np.concatenate([block.decision for block in blocks]),
         concat_columns(block.extra for block in blocks),
         concat([block.passthrough for block in blocks]),

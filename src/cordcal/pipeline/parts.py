@@ -23,7 +23,7 @@ from cordcal.evaluate.audit import AuditStream
 from cordcal.files.formats import written_suffixes
 from cordcal.files.locks import open_locked
 from cordcal.files.opening import NoRows
-from cordcal.files.output import NothingLeft, file_identity, nothing_left
+from cordcal.files.output import NoRowsLeft, file_identity, no_rows_left
 from cordcal.files.scores import ScoreFile
 from cordcal.pipeline.applying import (
     Applied,
@@ -100,7 +100,7 @@ class PartWork:
             Path(output).parent.mkdir(parents=True, exist_ok=True)
             rows = kind(self.model, *files, **self.options)
             return apply_model(rows, output, resume=self.resume, **self.writing)
-        except NothingLeft as refusal:
+        except NoRowsLeft as refusal:
             skipped = refusal.skipped
         except NoRows:
             pass
@@ -162,7 +162,7 @@ def apply_parts(
             raise Interrupted(whole, hint, option=option) from error
         total = _summed(journal.done.values(), work.model.n_classes_, there)
         if not total.rows:
-            raise nothing_left(folder, [total.skipped])
+            raise no_rows_left(folder, [total.skipped])
         return total
 
 
@@ -277,7 +277,7 @@ def _read(
         raise InputError(
             str(folder),
             "was begun with another model or set of options",
-            "finish it as it was begun, or start anew without {option}",
+            "finish it as it was begun, or start again without {option}",
             option=("resume", "True"),
         )
     return {
