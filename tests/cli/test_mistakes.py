@@ -49,7 +49,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "bare.npz", "--labels", "nowhere.npy"), "nowhere.npy does not exist"),
         (
             ("compare", "bare.npz", "--labels", "truth"),
-            "truth is no file; a key or column of the scores' own file is named with "
+            "truth is not a file; a key or column of the scores' own file is named with "
             "--labels-column truth",
         ),
         (
@@ -96,7 +96,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
         (("compare", "both.npz"), "several matrices (p, q); choose one, as in --key p"),
         (("audit", "--original", "-", "--direct", "-"), "--direct is stdin, as --original is"),
         (("apply", "nowhere.safetensors", "s.npz"), "there is no such model file"),
-        (("apply", "s.npz", "s.npz"), "s.npz is no model file; pass one that"),
+        (("apply", "s.npz", "s.npz"), "s.npz is not a model file; pass one that"),
         (("apply", ".", "s.npz"), ". is a folder; name the model file in it"),
         (("demo", "--report", "no/x.html"), "no/x.html cannot be written: the folder no does not"),
         (("info", "nowhere.npz"), "nowhere.npz does not exist"),

@@ -120,12 +120,12 @@ def test_files_of_the_future(change: dict, facts: list[str], tmp_path: Path) -> 
 
 def rewritten(path: Path, change: object) -> None:
     """Write a model's file again with another body, and the digest that goes with it."""
-    held, metadata = models._opened(path)
+    held, metadata = models._read_safetensors(path)
     body = json.loads(metadata["body"])
     body = change(held, body) or body  # type: ignore[operator]
     metadata = {**metadata, "body": body if isinstance(body, str) else json.dumps(body)}
     metadata["digest"] = models._digest(held, metadata)
-    path.write_bytes(models._encoded(held, metadata))
+    path.write_bytes(models._encode_safetensors(held, metadata))
 
 
 @pytest.fixture
@@ -202,9 +202,9 @@ def test_damage_is_noticed(stored: Path) -> None:
 
 
 def test_a_file_without_a_digest_is_read_with_a_note(stored: Path) -> None:
-    held, metadata = models._opened(stored)
+    held, metadata = models._read_safetensors(stored)
     del metadata["digest"]
-    stored.write_bytes(models._encoded(held, metadata))
+    stored.write_bytes(models._encode_safetensors(held, metadata))
     with pytest.warns(UserWarning, match=r"m\.safetensors has no digest"):
         assert cordcal.load(stored).n_classes_ == 3
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cordcal.files import atomic, locks, output, replacing
+from cordcal.files import atomic, output, replacing
 from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from errors import refused
 
@@ -127,17 +127,17 @@ def test_a_writer_that_comes_late_does_not_touch_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first writer ends between the second one's opening of the journal and its lock."""
-    locked, path = locks.try_lock, tmp_path / "out"
+    locked, path = atomic.try_lock, tmp_path / "out"
     first = output.resumable_output(path, Plain(), {}, resume=False)
     file = first.__enter__()
     file.append(Piece(b"first", 1), position=1, changed=0, skipped={})
 
     def late(handle: int) -> bool:
-        monkeypatch.setattr(locks, "try_lock", locked)
+        monkeypatch.setattr(atomic, "try_lock", locked)
         first.__exit__(None, None, None)
         return locked(handle)
 
-    monkeypatch.setattr(locks, "try_lock", late)
+    monkeypatch.setattr(atomic, "try_lock", late)
     with refused(str(path), option="overwrite"):
         grow(path, "second", overwrite=False)
     assert path.read_text() == "first"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cordcal.files import open_scores, read_labels, read_scores, replacing, write_probabilities
-from cordcal.files._kinds import looks_like
+from cordcal.files.selection import looks_like
 from errors import refused
 
 arrow = pytest.importorskip("pyarrow")
@@ -183,7 +183,7 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), ".x.npz.abc")
 
-    monkeypatch.setattr("cordcal.files.locks.open_private", full)
+    monkeypatch.setattr("cordcal.files.atomic.open_private", full)
     with pytest.raises(OSError, match=r"/x\.npz cannot .* takes no new file \(No space left"):
         replacing(tmp_path / "x.npz").__enter__()
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_written_is_called_by_its_own_name(
     ("save", "message"),
     [
         (lambda path: path.write_bytes(b""), "is empty"),
-        (lambda path: path.write_text("<html><p>hello</p></html>"), "holds no numbers"),
+        (lambda path: path.write_text("<html><p>hello</p></html>"), "has no numbers"),
         (lambda path: path.write_bytes(b"PK\x03\x04 cut"), "its archive cannot be read"),
         (lambda path: path.write_bytes(b"PAR1 cut"), "cannot be read as Parquet"),
         (lambda path: path.write_bytes(b"\x93NUMPY"), "cannot be read as a NumPy file"),

@@ -130,7 +130,7 @@ def test_a_missing_row_is_named(tmp_path: Path, matrix: np.ndarray, width: int) 
 def test_a_file_that_was_cut_short(write: Write, matrix: np.ndarray, name: str) -> None:
     path = write(name, matrix)
     path.write_bytes(path.read_bytes()[:-500])
-    with refused(str(path), naming="cut short"):
+    with refused(str(path), naming="truncated"):
         open_scores(path)
 
 

@@ -134,9 +134,8 @@ def answers_to_scores(answers: Answers, *, role: str = "scores") -> Scores:
 def in_memory_file(scores: Scores, row_numbers: Rows) -> ScoreFile:
     """Return scores in memory as a `ScoreFile` whose rows have these numbers."""
     from cordcal.files.columns import ColumnSpec
-    from cordcal.files.contents import Contents
     from cordcal.files.scores import ScoreFile
-    from cordcal.files.sources import InMemorySource
+    from cordcal.files.sources import Contents, InMemorySource
 
     vectors = {} if scores.labels is None else {"labels": scores.labels}
     matrices = {scores.key: scores.values}

@@ -29,7 +29,7 @@ from cordcal.evaluate.evidence import (
 )
 from cordcal.evaluate.fingerprint import id_digests
 from cordcal.evaluate.groups import as_groups
-from cordcal.files.locks import only_writer
+from cordcal.files.atomic import only_writer
 from cordcal.files.models import read_state, write_state
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.report.monitor import (

@@ -2,8 +2,8 @@
 
 from cordcal.files._inspect import inspect
 from cordcal.files.atomic import replacing
+from cordcal.files.formats import write_probabilities
 from cordcal.files.scores import Batch, ScoreFile, Scores, open_scores, read_labels, read_scores
-from cordcal.files.writing import write_probabilities
 
 __all__ = [
     "Batch",

@@ -16,12 +16,20 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, renumber_rows, row_error
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.contents import Contents, Format, Lazy, column_contents
 from cordcal.files.encoding import Encoder, OutputBlock, Piece
-from cordcal.files.memory import empty
 from cordcal.files.opening import InputFile, first_line, import_arrow, no_rows
 from cordcal.files.passthrough import PartColumns, Passthrough, concat
-from cordcal.files.sources import SAMPLE_ROWS, Source, Span, split_rows
+from cordcal.files.sources import (
+    SAMPLE_ROWS,
+    Contents,
+    Format,
+    Lazy,
+    Source,
+    Span,
+    column_contents,
+    large_empty,
+    split_rows,
+)
 
 # What Arrow decodes at a time, and reads from the file at a time.
 SLICE_BYTES = 2**20
@@ -297,7 +305,7 @@ def _concat_slices(
                     vectors.setdefault(key, []).append(values)
                     continue
                 if key not in matrices:
-                    matrices[key] = empty((rows, *values.shape[1:]), values.dtype)
+                    matrices[key] = large_empty((rows, *values.shape[1:]), values.dtype)
                 matrices[key][done : done + length] = values
         columns.append(part.passthrough)
         done += length

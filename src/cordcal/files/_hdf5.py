@@ -20,11 +20,18 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal.files._numpy import is_long
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.contents import Contents, Lazy, array_contents
 from cordcal.files.opening import InputFile, check_size, first_line, no_rows
-from cordcal.files.sources import SAMPLE_ROWS, InMemorySource, Span, split_rows
+from cordcal.files.sources import (
+    SAMPLE_ROWS,
+    Contents,
+    InMemorySource,
+    Lazy,
+    Span,
+    array_contents,
+    split_rows,
+)
 
-MAGIC = b"\x89HDF\r\n\x1a\n"
+MAGIC: bytes = b"\x89HDF\r\n\x1a\n"
 # How a collection of text begins: signature, version, three reserved bytes.
 _COLLECTION = b"GCOL\x01\x00\x00\x00"
 # What h5py raises for damaged files.

@@ -15,13 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
-from cordcal.files._unify import JsonType, common_json_type
 from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.contents import Contents, Lazy, column_contents
 from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from cordcal.files.opening import InputFile, check_size, import_arrow, limit, no_rows
-from cordcal.files.passthrough import MISSING, JsonColumn, PartColumns, Passthrough
-from cordcal.files.sources import SAMPLE_ROWS, Source, Span, split_rows
+from cordcal.files.passthrough import (
+    MISSING,
+    JsonColumn,
+    JsonType,
+    PartColumns,
+    Passthrough,
+    common_json_type,
+)
+from cordcal.files.sources import (
+    SAMPLE_ROWS,
+    Contents,
+    Lazy,
+    Source,
+    Span,
+    column_contents,
+    split_rows,
+)
 
 Row = dict[str, Any]
 # What a number may be; null is NaN, and a truth value is not a number.

@@ -19,10 +19,19 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files.columns import LABEL_NAMES, ColumnSpec
-from cordcal.files.contents import CLASS_NAMES, Contents, Lazy, array_contents
 from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from cordcal.files.opening import InputFile, NoRows, check_size, first_line
-from cordcal.files.sources import SAMPLE_ROWS, InMemorySource, Source, Span, split_rows
+from cordcal.files.sources import (
+    CLASS_NAMES,
+    SAMPLE_ROWS,
+    Contents,
+    InMemorySource,
+    Lazy,
+    Source,
+    Span,
+    array_contents,
+    split_rows,
+)
 
 # What the libraries raise for damaged, encrypted or foreign archives.
 _DAMAGE = (

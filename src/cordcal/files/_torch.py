@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.contents import CLASS_NAMES, Contents
 from cordcal.files.opening import InputFile, check_size, first_line
-from cordcal.files.sources import InMemorySource
+from cordcal.files.sources import CLASS_NAMES, Contents, InMemorySource
 
 # What torch raises for damaged and foreign archives.
 _DAMAGE = (

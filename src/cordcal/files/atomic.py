@@ -10,12 +10,95 @@ import glob
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from cordcal._errors import InputError
-from cordcal.files import locks
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl: Any = None  # type: ignore[no-redef]
+
+CAN_LOCK = fcntl is not None
+# Flags that some systems lack.
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file until it is closed; False if another process has the lock."""
+    if not CAN_LOCK:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def open_private(path: Path, *, new: bool = False) -> int:
+    """Open one of our hidden files for reading and writing; create it if it does not exist.
+
+    Others who can write to the folder may have put a link there: links are not followed.
+    """
+    flags = os.O_RDWR | os.O_CREAT | _NO_FOLLOW | _BINARY | (os.O_EXCL if new else 0)
+    if path.is_symlink():  # for systems without the flag
+        raise _not_regular_error(path)
+    handle = os.open(path, flags, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(handle)
+        raise _not_regular_error(path)
+    return handle
+
+
+def open_locked(path: Path) -> int | None:
+    """Open a hidden file and take its lock; None if another process has it."""
+    while True:
+        handle = open_private(path)
+        if not try_lock(handle):
+            os.close(handle)
+            return None
+        if _is_at(handle, path):
+            return handle
+        os.close(handle)  # the previous owner has finished and removed the file
+
+
+# How long a writer waits for another one before it gives up, in seconds.
+WAIT_FOR_WRITER = 60.0
+
+
+@contextmanager
+def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Make other writers of a file wait while the block reads, changes and writes it."""
+    target = Path(os.path.realpath(path))
+    lock = target.with_name(f".{target.name}.cordcal-lock")
+    give_up = time.monotonic() + WAIT_FOR_WRITER
+    while (handle := open_locked(lock)) is None:
+        if time.monotonic() > give_up:
+            raise InputError(str(path), "is being written by another process", "try again later")
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)  # while it is locked, so that no other process has it
+        os.close(handle)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _not_regular_error(path: Path) -> InputError:
+    return InputError(str(path), "is a link or not a regular file", "remove it")
+
 
 # Marks our temporary files among other hidden ones.
 _MARK = ".cordcal"
@@ -137,12 +220,12 @@ def _sync_folder(folder: Path) -> None:
 def _temporary_file(target: Path) -> Iterator[Path]:
     """Create an empty file next to ``target``, locked while it is in use."""
     name, handle = _create_temporary(target)
-    if not locks.CAN_LOCK:
+    if not CAN_LOCK:
         os.close(handle)  # Windows cannot rename an open file
     try:
         yield name
     finally:
-        if locks.CAN_LOCK:
+        if CAN_LOCK:
             os.close(handle)
         name.unlink(missing_ok=True)
 
@@ -155,11 +238,11 @@ def _create_temporary(target: Path) -> tuple[Path, int]:
     while True:
         name = _temporary_name(target)
         try:
-            handle = locks.open_private(name, new=True)
+            handle = open_private(name, new=True)
         except OSError as error:
             raise _not_writable_error(target, error) from error
         # Between the two steps another process may have taken it for an orphan.
-        if locks.try_lock(handle) and name.exists():
+        if try_lock(handle) and name.exists():
             return name, handle
         os.close(handle)
 
@@ -173,13 +256,13 @@ def _not_writable_error(target: Path, error: OSError) -> OSError:
 
 def _remove_orphans(target: Path) -> None:
     """Remove the temporary files of killed processes, whose locks are free."""
-    if not locks.CAN_LOCK:
+    if not CAN_LOCK:
         return
     before, after = glob.escape(f".{target.name}."), glob.escape(_MARK + target.suffix)
     for orphan in target.parent.glob(f"{before}*{after}"):
         with suppress(OSError, InputError):
-            handle = locks.open_private(orphan)
-            if locks.try_lock(handle):
+            handle = open_private(orphan)
+            if try_lock(handle):
                 orphan.unlink()
             os.close(handle)
 

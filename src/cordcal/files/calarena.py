@@ -18,11 +18,11 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._validation.labels import as_indices
 from cordcal.files._hdf5 import MAGIC
-from cordcal.files.contents import Contents
 from cordcal.files.formats import open_contents
 from cordcal.files.opening import open_regular
 from cordcal.files.scores import Scores
 from cordcal.files.selection import check_values
+from cordcal.files.sources import Contents
 
 _PARTS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 

@@ -180,7 +180,7 @@ def list_names(names: Sequence[str], max_names: int = 12) -> str:
 
     Examples
     --------
-    >>> list_names(["id", "cat", "dog"], most=2)
+    >>> list_names(["id", "cat", "dog"], max_names=2)
     'id, cat and 1 more'
     """
     shown = ", ".join(names[:max_names])

@@ -6,9 +6,14 @@ A file's format is recognised by its first bytes, an output's by its suffix.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files._arrow import FeatherEncoder, FeatherSource, ParquetEncoder, ParquetSource
@@ -17,12 +22,13 @@ from cordcal.files._hdf5 import MAGIC, Hdf5Source
 from cordcal.files._jsonl import JsonlEncoder, LineSource, starts_json
 from cordcal.files._numpy import NpyEncoder, NpySource, NpzEncoder, open_npz
 from cordcal.files._torch import is_torch, open_tensors
+from cordcal.files.atomic import naming, replacing
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.contents import Contents
-from cordcal.files.encoding import Encoder, Layout
+from cordcal.files.encoding import Encoder, Layout, OutputBlock
 from cordcal.files.opening import InputFile, NoRows
 from cordcal.files.parts import FileParts, parts_of
-from cordcal.files.sources import Source
+from cordcal.files.passthrough import Passthrough
+from cordcal.files.sources import Contents, Source
 
 # The first bytes by which a file's format is recognised are within these.
 _HEAD_BYTES = 64
@@ -177,3 +183,58 @@ def open_contents(path: str | os.PathLike[str], spec: ColumnSpec | None = None) 
         Where things are, as far as that is known.
     """
     return open_source(os.fspath(path), spec or ColumnSpec()).contents()
+
+
+def write_probabilities(
+    path: str | os.PathLike[str],
+    probabilities: Mapping[str, npt.NDArray[Any]],
+    decision: npt.NDArray[np.integer[Any]],
+    *,
+    class_names: Sequence[str] | None = None,
+    extra: Mapping[str, npt.NDArray[Any]] | None = None,
+    overwrite: bool = True,
+    spreadsheet: bool = False,
+    passthrough: Passthrough | None = None,
+) -> None:
+    """Write probabilities to a npz, npy, CSV, JSONL, Parquet or Feather file, by its suffix.
+
+    Parameters
+    ----------
+    path : path or "-"
+        ``-`` writes CSV to stdout.
+    probabilities : mapping of str to ndarray of shape (n, K)
+        ``repaired`` first, then ``direct`` if needed.  A npy file holds the first only.
+    decision : ndarray of int
+        The prediction of each row.
+    class_names : sequence of str, optional
+        One name per column.
+    extra : mapping of str to ndarray of shape (n,), optional
+        More columns, such as an explanation.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+    spreadsheet : bool
+        In CSV, put an apostrophe before text that a spreadsheet would take for a formula
+        (text that starts with ``=``, ``+``, ``-`` or ``@``).
+    passthrough : Passthrough, optional
+        Columns of the input, written first; npz and npy files omit them.
+    """
+    block = OutputBlock(probabilities, decision, {} if extra is None else extra, passthrough)
+    encoder = encoder_for(path, class_names, spreadsheet=spreadsheet)
+    if str(path) == "-":
+        piece = encoder.encode(block)
+        write_to_stdout([piece.head, piece.body])
+        return
+    with replacing(path, overwrite=overwrite) as temporary, temporary.open("w+b") as file:
+        encoder.write(file, block)
+
+
+def write_to_stdout(pieces: Iterable[bytes | memoryview]) -> None:
+    """Write UTF-8 text to stdout, whatever the encoding of the terminal."""
+    sys.stdout.flush()
+    with naming("stdout"):
+        binary = getattr(sys.stdout, "buffer", None)
+        if binary is None:  # a stream of text in memory
+            sys.stdout.writelines(bytes(piece).decode() for piece in pieces)
+        else:
+            binary.writelines(pieces)
+        sys.stdout.flush()

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cordcal._errors import InputError, Interrupted
-from cordcal.files.atomic import check_free, naming, publish, target_of
+from cordcal.files.atomic import check_free, naming, open_locked, open_private, publish, target_of
 from cordcal.files.encoding import Encoder, Joiner, Piece, sha256
-from cordcal.files.locks import open_locked, open_private
 
 Record = dict[str, Any]
 """One line of a journal."""

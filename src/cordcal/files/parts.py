@@ -17,10 +17,9 @@ import numpy.typing as npt
 from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec
-from cordcal.files.contents import Contents, Lazy
 from cordcal.files.opening import NoRows, check_local, no_rows
 from cordcal.files.passthrough import PartColumns
-from cordcal.files.sources import Source, Span
+from cordcal.files.sources import Contents, Lazy, Source, Span
 
 
 def parts_of(path: str) -> list[str] | None:

@@ -18,9 +18,7 @@ from cordcal._numeric.types import Kind
 from cordcal._validation.labels import as_indices
 from cordcal._validation.names import class_order
 from cordcal._validation.scores import as_matrix
-from cordcal.files._kinds import check_whole_vectors
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.contents import Contents
 from cordcal.files.formats import open_source
 from cordcal.files.output import file_identity
 from cordcal.files.parts import parts_of
@@ -29,6 +27,7 @@ from cordcal.files.selection import (
     check_label_numbers,
     check_length,
     check_values,
+    check_whole_vectors,
     choose_matrix,
     feature_key,
     feature_matrix,
@@ -44,7 +43,7 @@ from cordcal.files.selection import (
     weight_key,
     wide_columns,
 )
-from cordcal.files.sources import SAMPLE_ROWS, Source, Span
+from cordcal.files.sources import SAMPLE_ROWS, Contents, Source, Span
 
 
 @dataclass(frozen=True, eq=False)

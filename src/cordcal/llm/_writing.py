@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files import replacing
-from cordcal.files.writing import write_to_stdout
+from cordcal.files.formats import write_to_stdout
 from cordcal.llm.answers import OTHER, Answers
 from cordcal.llm.layouts import option_letters
 

@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files.encoding import Layout, OutputBlock
-from cordcal.files.formats import encoder_for
-from cordcal.files.memory import empty
+from cordcal.files.formats import encoder_for, write_probabilities
 from cordcal.files.output import Record, no_rows_left, resumable_output
 from cordcal.files.passthrough import Passthrough, concat
 from cordcal.files.scores import Batch, ScoreFile
-from cordcal.files.writing import write_probabilities
+from cordcal.files.sources import large_empty
 from cordcal.pipeline.loop import (
     OnError,
     Progress,
@@ -281,7 +280,7 @@ class _CollectedRows:
         rows = slice(self.filled, self.filled + len(block))
         for name, column in columns.items():
             if name not in self.columns:
-                self.columns[name] = empty((self.capacity, *column.shape[1:]), column.dtype)
+                self.columns[name] = large_empty((self.capacity, *column.shape[1:]), column.dtype)
             self.columns[name][rows] = column
         self.filled = rows.stop
         self.changed += int(np.count_nonzero(direct.argmax(axis=1) != block.decision))

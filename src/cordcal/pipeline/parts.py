@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from cordcal._errors import ClusterFailure, InputError, Interrupted
 from cordcal.evaluate.audit import AuditStream
+from cordcal.files.atomic import open_locked
 from cordcal.files.formats import written_suffixes
-from cordcal.files.locks import open_locked
 from cordcal.files.opening import NoRows
 from cordcal.files.output import NoRowsLeft, file_identity, no_rows_left
 from cordcal.files.scores import ScoreFile
