@@ -40,7 +40,7 @@ PAIR = ("--original", "p.npz", "--direct", "q.npz")
             ("compare", "."),
             ". holds files of several kinds (.html, .npz, .safetensors); name those",
         ),
-        (("compare", "page.npz"), "page.npz holds no numbers"),
+        (("compare", "page.npz"), "page.npz has no numbers"),
         (
             ("compare", "s.npz", "--key", "probs"),
             "no matrix called 'probs'; it has logits (400, 3)",
