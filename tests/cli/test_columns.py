@@ -182,6 +182,6 @@ def test_labels_are_words_in_a_file_of_their_own(
     assert call("fit", "s.csv", "--labels-column", "truth", *told, "b.safetensors")[0] == 0
     assert (tables / "a.safetensors").read_bytes() == (tables / "b.safetensors").read_bytes()
     # Words are no scores, and a word too few is counted.
-    assert "words.csv holds no numbers" in call("fit", "words.csv", *TS)[2]
+    assert "words.csv has no numbers" in call("fit", "words.csv", *TS)[2]
     (tables / "few.csv").write_text("\n".join(words[1:]) + "\n")
     assert call("fit", "s.csv", "--labels", "few.csv", *told, "c.safetensors")[0] == 2
