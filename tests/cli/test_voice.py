@@ -148,8 +148,8 @@ def test_an_interrupt_says_what_is_kept(call, stopped) -> None:
     code, out, errors = stopped()
     assert (code, out) == (130, "")
     assert errors == (
-        "cordcal: interrupted; 100 rows of o.csv are kept; the same command with --resume goes on "
-        "behind them\n"
+        "cordcal: interrupted; 100 rows of o.csv are kept; the same command with --resume "
+        "continues after them\n"
     )
     go_on = call("apply", "m.safetensors", "s.npz", "--output", "o.csv", "--resume", "--json")
     assert json.loads(go_on[1])["resumed"] == 100
