@@ -19,6 +19,7 @@ _EXPORTS: dict[str, str | None] = {
     "PrecomputedProbabilities": "cordcal.evaluate.precomputed",
     "Lift": "cordcal.repair",
     "Monitor": "cordcal.evaluate.monitor",
+    "PredictionRule": "cordcal.repair",
     "PreservingCalibrator": "cordcal.preserving",
     "InputError": "cordcal._errors",
     "Outputs": "cordcal.preserving",
@@ -49,6 +50,7 @@ __all__ = [
     "Monitor",
     "Outputs",
     "PrecomputedProbabilities",
+    "PredictionRule",
     "PreservingCalibrator",
     "__version__",
     "audit",
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
     from cordcal.evaluate.precomputed import PrecomputedProbabilities
     from cordcal.files.models import load, save
     from cordcal.preserving import Outputs, PreservingCalibrator
-    from cordcal.repair import CORD, Lift, lift_confidences, warmup
+    from cordcal.repair import CORD, Lift, PredictionRule, lift_confidences, warmup
 
 
 def __getattr__(name: str) -> Any:

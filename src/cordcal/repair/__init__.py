@@ -4,6 +4,7 @@ from cordcal.repair.construction import ConstructionState
 from cordcal.repair.cord import CORD
 from cordcal.repair.kernels import warmup
 from cordcal.repair.lift import Lift, lift_confidences
+from cordcal.repair.prediction_rule import PredictionRule
 from cordcal.repair.results import Construction, Explanation, LiftConstruction, RankingConstruction
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Explanation",
     "Lift",
     "LiftConstruction",
+    "PredictionRule",
     "RankingConstruction",
     "lift_confidences",
     "warmup",
