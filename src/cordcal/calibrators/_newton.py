@@ -135,6 +135,16 @@ class Problem(Protocol):
     def evaluate(self, theta: Matrix) -> tuple[float, Matrix]: ...
 
 
+class CurvedProblem(Problem, Protocol):
+    """An objective with products of the Hessian at the last point, prepared by `refresh`."""
+
+    value: float
+
+    def refresh(self) -> None: ...
+    def precondition(self, residual: Matrix) -> Matrix: ...
+    def product(self, direction: Matrix) -> Matrix: ...
+
+
 class Separable(Protocol):
     """An objective that may have its infimum at infinity."""
 
@@ -148,7 +158,7 @@ class Report(Protocol):
 
 
 def newton_cg(
-    problem: AffineProblem,
+    problem: CurvedProblem,
     start: Matrix,
     *,
     max_iter: int,
@@ -175,7 +185,7 @@ def newton_cg(
         # A small step needs few correct digits.
         enough = math.sqrt(negligible * problem.value / size) if size > 0.0 else 1.0
         accuracy = max(accuracy, min(enough, _COARSEST))
-        return _conjugate_gradients(problem, gradient, scaled, accuracy)
+        return conjugate_gradients(problem, gradient, scaled, accuracy)
 
     return damped_newton(
         problem,
@@ -271,8 +281,8 @@ def _size(gradient: Matrix) -> float:
     return float(np.abs(gradient).max())
 
 
-def _conjugate_gradients(
-    problem: AffineProblem, gradient: Matrix, scaled: Matrix, accuracy: float
+def conjugate_gradients(
+    problem: CurvedProblem, gradient: Matrix, scaled: Matrix, accuracy: float
 ) -> Matrix:
     """Solve Hessian · step = −gradient to a relative accuracy in the preconditioner's norm.
 
