@@ -20,7 +20,7 @@ from products import product
 DTYPES = (np.float64, np.float32, np.float16)
 # adats needs features; test_adaptive has its turn.
 # Networks take long to train; tests/calibrators/test_networks.py has their promises.
-KEYS = [k for k in calibrators.available() if not calibrators.calibrator_class(k).needs_torch]
+KEYS = [k for k in calibrators.available() if calibrators.calibrator_class(k).extra is None]
 # The first key of each module of calibrators.
 FAMILIES = {calibrators.calibrator_class(key).__module__: key for key in reversed(KEYS)}.values()
 # Fits that take minutes with a thousand classes.

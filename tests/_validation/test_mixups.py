@@ -58,7 +58,7 @@ def test_a_generator_as_seed_of_resampling() -> None:
 ALONE = [
     key
     for key in cordcal.calibrators.available()
-    if not cordcal.calibrators.calibrator_class(key).needs_torch
+    if cordcal.calibrators.calibrator_class(key).extra is None
     and not cordcal.calibrators.calibrator_class(key).needs_features
 ]
 

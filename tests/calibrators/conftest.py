@@ -62,13 +62,16 @@ BRIEF: dict[str, dict[str, object]] = {
     "pts": {"steps": 20},
     "smart": {"epochs": 20},
     "diag": {"steps": 20},
+    "boost": {"rounds": 5},
+    "boosted-blend": {"rounds": 5, "members": ("ts", "vs", "irm")},
 }
 
 
 def make_map(key: str, **params: object) -> calibrators.Calibrator:
-    """Return a calibrator; networks with little training."""
+    """Return a calibrator; networks and trees with little training."""
     if key in BRIEF:
-        pytest.importorskip("torch", reason=f"{key} is trained with torch")
+        module = "lightgbm" if "boost" in key else "torch"
+        pytest.importorskip(module, reason=f"{key} is trained with {module}")
     return calibrators.make(key, **{**BRIEF.get(key, {}), **params})
 
 

@@ -78,7 +78,9 @@ def test_state_round_trip(key: str, kind: str) -> None:
 
 
 # adats draws its batches from rows, and blend its folds: there a row twice is two rows.
-@pytest.mark.parametrize("key", [key for key in KEYS if key not in ("adats", "blend")])
+@pytest.mark.parametrize(
+    "key", [key for key in KEYS if key not in ("adats", "blend", "boosted-blend")]
+)
 def test_a_weight_of_two_is_the_row_twice(key: str) -> None:
     logits, labels = noisy_logits(400, 4)
     weight = np.random.default_rng(5).integers(0, 3, size=400)
@@ -131,7 +133,7 @@ def test_registry() -> None:
     keys = (
         "ts vs svs ms sms dir-odir irova irova-ts irm ts-tva mcct-i adats ets platt beta cir "
         "venn-abers mono ts-class hts pb tva-platt tva-beta tva-isotonic tva-histogram top-label "
-        "cdf-spline spline pts smart diag blend"
+        "cdf-spline spline pts smart diag boost blend boosted-blend"
     )
     assert sorted(KEYS) == sorted(keys.split(" "))
     table = calibrators.describe()

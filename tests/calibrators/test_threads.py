@@ -69,7 +69,7 @@ def test_fits_are_the_same_with_one_thread_and_with_two(every: bool) -> None:
     from cordcal.calibrators import available, calibrator_class
 
     # Networks are held to one thread in training.
-    keys = [key for key in available() if not calibrator_class(key).needs_torch]
+    keys = [key for key in available() if calibrator_class(key).extra is None]
     if not every:
         keys = one_of_each_family()
     alone, shared = fitted_with(1, keys), fitted_with(2, keys)

@@ -24,7 +24,7 @@ COUNTING = {
 ALONE = [
     key
     for key in available()
-    if not calibrator_class(key).needs_torch and not calibrator_class(key).needs_features
+    if calibrator_class(key).extra is None and not calibrator_class(key).needs_features
 ]
 
 

@@ -49,7 +49,7 @@ from errors import refused
 from products import product
 
 KEYS = tuple(
-    key for key in calibrators.available() if not calibrators.calibrator_class(key).needs_torch
+    key for key in calibrators.available() if calibrators.calibrator_class(key).extra is None
 )
 
 

@@ -44,6 +44,9 @@ Role = Literal["base", "rival"]
 # Fits on fewer entries take milliseconds: folds are fitted from scratch, to the last digit.
 MIN_ENTRIES_TO_SHARE = 2**15
 
+# The module of each extra that calibrators need.
+_MODULES = {"torch": "torch", "boost": "lightgbm"}
+
 # An isotonic curve fitted on a few thousand rows has about twenty knots of two numbers each.
 _CURVE_SIZE = 40
 
@@ -192,8 +195,10 @@ class Calibrator(Estimator, ABC):
         Whether the method may change predictions, or is designed to preserve them.
     cost, reference : str
         The cost of a fit, and the publication of the method.
-    needs_features, needs_torch : bool
-        Whether it is also fitted on features; whether torch must be installed.
+    needs_features : bool
+        Whether it is also fitted on features.
+    extra : str or None
+        The extra of cordcal that a fit needs, ``"torch"`` or ``"boost"``; None if none.
     most_classes : tuple of int and str, or None
         With more classes it runs only if it is named; the string is the reason.
     square_work : float
@@ -216,7 +221,7 @@ class Calibrator(Estimator, ABC):
     cost: ClassVar[str]
     reference: ClassVar[str]
     needs_features: ClassVar[bool] = False
-    needs_torch: ClassVar[bool] = False
+    extra: ClassVar[str | None] = None
     most_classes: ClassVar[tuple[int, str] | None] = None
     square_work: ClassVar[float] = 0.0
 
@@ -297,8 +302,10 @@ class Calibrator(Estimator, ABC):
             return f"{cls.most_classes[1]} at K = {classes}; name it to run it"
         if cls.needs_features and not features:
             return "needs the penultimate features in addition to the scores"
-        if cls.needs_torch and find_spec("torch") is None:
-            return "needs torch; install it with: pip install 'cordcal[torch]'"
+        if cls.extra is not None and find_spec(_MODULES[cls.extra]) is None:
+            return (
+                f"needs {_MODULES[cls.extra]}; install it with: pip install 'cordcal[{cls.extra}]'"
+            )
         return None
 
     # Implemented by each calibrator.

@@ -33,7 +33,7 @@ class OrderKeepingNetwork(Calibrator):
     keeps_order = True
     takes_masked = True
     role = "rival"
-    needs_torch = True
+    extra = "torch"
 
     # Widths of the hidden layers.
     _hidden: ClassVar[tuple[int, ...]]

@@ -103,7 +103,7 @@ class AdaptiveTemperature(Calibrator):
     takes_masked = True
     role = "rival"
     needs_features = True
-    needs_torch = True
+    extra = "torch"
     cost = "O(n) per epoch, 100 epochs"
     reference = "Joy et al. 2023, AAAI"
 

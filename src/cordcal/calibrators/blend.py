@@ -223,7 +223,7 @@ class Blend(Calibrator):
                 "members", f"is {self.members!r}", 'pass a sequence of keys, such as ("ts", "svs")'
             )
         for key in self.members:
-            if calibrator_class(key).needs_features or key == self.key:
+            if calibrator_class(key).needs_features or issubclass(calibrator_class(key), Blend):
                 raise InputError(
                     "members", f"has {key!r}, which is not a map of scores alone", "leave it out"
                 )

@@ -352,6 +352,21 @@ class FitCache:
             self._candidates[key] = self._cross_fit(key)
         return self._candidates[key]
 
+    def held_out_matrix(self, key: str) -> Matrix:
+        """Return all held-out probabilities of a calibrator, which `candidate` does not keep."""
+        model = make(key, input=self.original.kind)
+        model._precedes_folds = True
+        self._fit(model)
+        scores = self.original.in_domain(model.works_on, LOG_FLOOR)
+        direct = np.empty(scores.shape)
+        folds = self.folds
+        models = model._fit_folds(scores, self.labels, self.weight, folds.number, folds.count)
+        with _record_warnings():
+            for number, part in enumerate(models):
+                rows = np.flatnonzero(folds.number == number)
+                direct[rows] = part._predict_in_domain(scores[rows])
+        return direct
+
     def _cross_fit(self, key: str) -> tuple[Candidate | None, str | None]:
         watch = Stopwatch()
         try:
@@ -361,7 +376,9 @@ class FitCache:
                 self._fits[key] = self._fit(model)
             fit = self._fits[key]
             with _record_warnings() as messages:
-                held_out = cross_fit(fit.model, self.original, self.labels, self.weight, self.folds)
+                held_out = getattr(fit.model, "held_out_", None) or cross_fit(
+                    fit.model, self.original, self.labels, self.weight, self.folds
+                )
             fit.model._forget()
         except (ValueError, ArithmeticError, RuntimeError) as error:
             return None, str(error)

@@ -44,7 +44,9 @@ _CLASSES: dict[str, tuple[str, str]] = {
     "smart": ("networks", "MarginTemperature"),
     "diag": ("networks", "DiagonalNetwork"),
     "adats": ("adaptive", "AdaptiveTemperature"),
+    "boost": ("boosting", "BoostedTemperature"),
     "blend": ("blend", "Blend"),
+    "boosted-blend": ("boosting", "BoostedBlend"),
 }
 
 # Never ahead of blend in the benchmark, and not among its members, whose fits it shares:
@@ -100,14 +102,15 @@ def available() -> tuple[str, ...]:
 
 
 def default_keys() -> tuple[str, ...]:
-    """Return the keys that a comparison runs by default: no networks, none that is never ahead.
+    """Return the keys that a comparison runs by default: no extra needed, not known to be behind.
 
     Examples
     --------
-    >>> [key in default_keys() for key in ("blend", "top-label", "pts")]
-    [True, False, False]
+    >>> [key in default_keys() for key in ("blend", "top-label", "pts", "boost")]
+    [True, False, False, False]
     """
-    return tuple(key for key in available() if key not in _NEVER_AHEAD and not is_network(key))
+    keys = (key for key in available() if key not in _NEVER_AHEAD)
+    return tuple(key for key in keys if calibrator_class(key).extra is None)
 
 
 def register(calibrator: type[C]) -> type[C]:

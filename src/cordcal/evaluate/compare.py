@@ -92,9 +92,9 @@ def compare(
         netcal, probmetrics or verified_calibration, functions of ``(fit_scores, fit_labels,
         scores)`` that return probabilities, torch modules, or `PrecomputedProbabilities`.  A
         mapping ``{name: calibrator}`` or pairs ``(name, calibrator)`` name them.  ``"default"``
-        runs those of cordcal except networks and those that were never ahead in the benchmark,
-        ``"all"`` runs every one; both omit calibrators that the data do not allow and give the
-        reason in ``left_out``.
+        runs those of cordcal except those that need an extra and those that were never ahead in
+        the benchmark, ``"all"`` runs every one; both omit calibrators that the
+        data do not allow and give the reason in ``left_out``.
     input : {"logits", "probabilities"}
         What the scores are.
     evaluation : float or tuple of arrays

@@ -112,8 +112,8 @@ def _check_expression(calibrator: object) -> None:
         if calibrator.has_expression():
             return
         reason = (
-            f"has the calibrator {calibrator.key!r}, which cannot be exported: it is not an "
-            f"expression of the scores alone"
+            f"has the calibrator {calibrator.key!r}, which cannot be exported: its map is not one "
+            f"expression of the scores"
         )
     portable = [key for key in available() if calibrator_class(key).has_expression()]
     raise InputError("model", reason, f"use one of {', '.join(portable)}")

@@ -17,7 +17,6 @@ from cordcal import InputError
 from cordcal._numeric.types import Kind
 from cordcal.calibrators import available
 from cordcal.calibrators.adapters import Imported, adapted, not_allowed
-from cordcal.calibrators.registry import of_role
 from cordcal.files.calarena import experiments_in
 from cordcal.files.formats import open_contents
 from cordcal_study.benchmark.trials import ALL, PRESERVING, possible_outputs
@@ -33,7 +32,7 @@ from cordcal_study.specs import (
     Shifted,
     Study,
     Unit,
-    usual_rivals,
+    usual_keys,
 )
 from cordcal_study.tidy import Format
 
@@ -378,8 +377,8 @@ class _Reader:
             title=tables.title or self.file.stem,
             sets=sets,
             seeds=tuple(tables.seeds),
-            calibrators=self.choices(tables.calibrators, keys, "calibrators") or of_role("base"),
-            rivals=self.choices(tables.rivals, keys, "rivals") or usual_rivals(),
+            calibrators=self.choices(tables.calibrators, keys, "calibrators") or usual_keys("base"),
+            rivals=self.choices(tables.rivals, keys, "rivals") or usual_keys("rival"),
             experiments=self.choices(tables.experiments, experiments, "experiments") or experiments,
             format=tables.format,
             fractions=tuple(size.fractions),

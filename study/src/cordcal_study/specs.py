@@ -35,12 +35,10 @@ SEEDS = (0, 1, 2, 3, 4)
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-def usual_rivals() -> tuple[str, ...]:
-    """Return the default rivals: no network that would be trained on scores alone."""
-    classes = {key: calibrator_class(key) for key in of_role("rival")}
-    return tuple(
-        key for key, each in classes.items() if each.needs_features or not each.needs_torch
-    )
+def usual_keys(role: Literal["base", "rival"]) -> tuple[str, ...]:
+    """Return the default bases or rivals: none that is trained for minutes on scores alone."""
+    classes = {key: calibrator_class(key) for key in of_role(role)}
+    return tuple(key for key, each in classes.items() if each.needs_features or each.extra is None)
 
 
 @dataclass(frozen=True)
@@ -196,8 +194,8 @@ class Study:
     title: str
     sets: tuple[SetSpec, ...]
     seeds: tuple[int, ...] = SEEDS
-    calibrators: tuple[str, ...] = field(default_factory=lambda: of_role("base"))
-    rivals: tuple[str, ...] = field(default_factory=usual_rivals)
+    calibrators: tuple[str, ...] = field(default_factory=lambda: usual_keys("base"))
+    rivals: tuple[str, ...] = field(default_factory=lambda: usual_keys("rival"))
     experiments: tuple[str, ...] = EXPERIMENTS
     format: Literal["csv", "parquet"] = "csv"
     fractions: tuple[float, ...] = FRACTIONS

@@ -22,6 +22,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "pts": {"steps": 20},
     "smart": {"epochs": 20},
     "diag": {"steps": 20},
+    "boost": {"rounds": 3},
+    "boosted-blend": {"rounds": 3, "members": ("ts", "vs")},
 }
 
 
