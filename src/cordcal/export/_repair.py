@@ -14,9 +14,9 @@ from cordcal._numeric.expressions import maximum
 from cordcal._numeric.types import Array
 from cordcal._validation.scores import sum_warning_level
 from cordcal.repair import lift_rule, ranking, rule
-from cordcal.repair.lift_rule import SMALLEST, Curve, Mode
+from cordcal.repair.lift_rule import Curve, Mode
 from cordcal.repair.ranking import RankedRows
-from cordcal.repair.rule import Split
+from cordcal.repair.rule import SMALLEST, Split
 
 Namespace = Any
 """The array namespace that an expression runs in: torch's, or a `Graph`, which records it."""

@@ -12,24 +12,18 @@ from typing import Literal, NamedTuple
 from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, namespace
 from cordcal._numeric.types import Array, DType, Namespace
 from cordcal.repair.rule import (
+    SMALLEST,
     RowState,
     Split,
     chosen_entries,
     clip_to_interval,
+    next_below,
     raise_decision,
     rebuild,
     tiny_tail,
 )
 
 Mode = Literal["raise", "cap"]
-
-# The smallest positive number of each dtype, where a relative step vanishes.
-SMALLEST = {
-    "float64": 2.0**-1074,
-    "float32": 2.0**-149,
-    "float16": 2.0**-24,
-    "bfloat16": 2.0**-133,
-}
 
 
 class Curve(NamedTuple):
@@ -116,15 +110,6 @@ def cap_row(direct: Array, decision: Array, part: Split, mass: Array, dtype: DTy
     narrow = xp.astype(xp.where(infeasible, xp.ones_like(mass) * least, mass), dtype)
     wide = xp.astype(narrow, direct.dtype)
     others = rebuild(direct, decision, part, xp.zeros_like(mass), 1.0 - wide)
-    below = xp.astype(just_below(narrow), direct.dtype)
+    below = xp.astype(next_below(narrow), direct.dtype)
     water_filled = xp.astype(water_fill(others, below, 1.0 - wide), dtype)
     return xp.where(chosen_entries(direct, decision, xp=xp), narrow[:, None], water_filled)
-
-
-def just_below(values: Array) -> Array:
-    """Return the representable number below each positive entry."""
-    xp = namespace(values)
-    if hasattr(values, "element_size") and values.element_size() == 2:
-        # torch has no nextafter for half precision; the bits of positive floats count up.
-        return (values.view(xp.int16) - 1).view(values.dtype)
-    return xp.nextafter(values, xp.zeros_like(values))

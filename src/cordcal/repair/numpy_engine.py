@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +31,8 @@ _STEPS = 8
 # A block and the vectors over its rows stay in the processor's cache while they are worked on.
 _BLOCK_ENTRIES = 2**17
 _BLOCK_ROWS = 2**12
+# Classes that are multiplied by their weights at a time.
+_CLASS_BLOCK = 16
 # Rows of a pass over vectors.
 _VECTOR_BLOCK = 2**16
 
@@ -132,6 +134,7 @@ def described_blocks(
     direct: Floats,
     decision: Decisions | None,
     *,
+    class_weights: Vector | None = None,
     reference_weight: float = 0.5,
     first: int = 0,
 ) -> Iterator[Block]:
@@ -156,17 +159,41 @@ def described_blocks(
             ):
                 _raise_for(original, direct, at.start, first)
             worst = list(map(max, worst, deviations))
-            moved = columns.top > columns.entry
-            tied = np.flatnonzero(columns.top == columns.entry)
+            own_weight = None if class_weights is None else class_weights[keep]
+            top, own = columns.top, columns.entry
+            if class_weights is not None:
+                top, own = columns.weighted_top(class_weights), own * own_weight
+            moved = top > own
+            tied = np.flatnonzero(top == own)
             if tied.size:
-                moved[tied] = np.argmax(q[tied], axis=1) != keep[tied]
-            part, masses = columns.stabilised(), _original_masses(wide, keep, moved)
+                moved[tied] = np.argmax(_weighted(q[tied], class_weights), axis=1) != keep[tied]
+            part = columns.stabilised()
+            if class_weights is not None:
+                part = replace(part, rival=_rival(part, top, class_weights, own_weight))
+            masses = _original_masses(wide, keep, moved, class_weights)
             state = rule.split_state(part, masses, keep, moved, reference_weight, xp=np)
             yield Block(at, q, state, part, sum_warning_level(q.dtype, classes))
     warn_about_pair(worst, original, direct)
 
 
-def _original_masses(original: Matrix, decision: Decisions, moved: Flags) -> tuple[Vector, Vector]:
+def _weighted(rows: Floats, class_weights: Vector | None) -> Floats:
+    """Return w · p, or the rows themselves without weights."""
+    return rows if class_weights is None else rows.astype(np.float64) * class_weights
+
+
+def _rival(part: Split, top: Vector, class_weights: Vector, own: Vector) -> Vector:
+    """Return `rule.Split.rival`; ``top`` is the largest of w · q among the other classes."""
+    tiny = np.flatnonzero((part.scale != 1.0) & ~part.boundary)
+    if tiny.size:
+        rows = (part.tail[tiny] * part.scale[tiny, None]) * class_weights
+        top = top.copy()
+        top[tiny] = rows.max(axis=1)
+    return np.asarray(rule.largest_rival(part, top, own, class_weights.max(), xp=np))
+
+
+def _original_masses(
+    original: Matrix, decision: Decisions, moved: Flags, class_weights: Vector | None
+) -> tuple[Vector, Vector]:
     """Return the original masses on the decisions of changed rows, and their complements.
 
     Other rows do not need them, and are the most.
@@ -174,7 +201,10 @@ def _original_masses(original: Matrix, decision: Decisions, moved: Flags) -> tup
     mass, rest = np.zeros(len(moved)), np.zeros(len(moved))
     changed = np.flatnonzero(moved)
     if changed.size:
-        mass[changed], rest[changed] = decision_masses(original[changed], decision[changed])
+        rows = original[changed]
+        if class_weights is not None:
+            rows = rule.unweighted(rows, class_weights)
+        mass[changed], rest[changed] = decision_masses(rows, decision[changed])
     return mass, rest
 
 
@@ -193,6 +223,16 @@ class _Columns(NamedTuple):
     rest: Vector
     top: Vector
     smallest: Vector
+
+    def weighted_top(self, class_weights: Vector) -> Vector:
+        """Return the largest of w · q among the other classes, without a copy of the block."""
+        tail = self.tail.T
+        top, product = np.zeros(len(self.entry)), np.empty((_CLASS_BLOCK, len(self.entry)))
+        for start in range(0, len(tail), _CLASS_BLOCK):
+            at = slice(start, start + _CLASS_BLOCK)
+            part = np.multiply(tail[at], class_weights[at, None], out=product[: len(tail[at])])
+            np.maximum(top, part.max(axis=0), out=top)
+        return top
 
     def stabilised(self) -> Split:
         """Return what `rule.split` returns for these rows."""
@@ -268,6 +308,7 @@ def describe(
     decision: Decisions | None,
     weight: Vector | None,
     threads: int = 1,
+    class_weights: Vector | None = None,
     *,
     reference_weight: float = 0.5,
     target: MeanTarget = "direct",
@@ -277,7 +318,13 @@ def describe(
     reference, reference_rest, lower = (np.empty(rows) for _ in range(3))
     direct_sum = lower_sum = target_sum = shift = ExactSum()
     changed = 0
-    for block in described_blocks(original, direct, decision, reference_weight=reference_weight):
+    for block in described_blocks(
+        original,
+        direct,
+        decision,
+        class_weights=class_weights,
+        reference_weight=reference_weight,
+    ):
         state, at = block.state, block.rows
         reference[at], reference_rest[at] = state.reference, state.reference_rest
         lower[at] = state.lower
@@ -386,31 +433,42 @@ def repair(
     eta: float,
     out: Floats,
     threads: int = 1,
+    class_weights: Vector | None = None,
     *,
     reference_weight: float = 0.5,
     first: int = 0,
 ) -> None:
     """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
     for block in described_blocks(
-        original, direct, decision, reference_weight=reference_weight, first=first
+        original,
+        direct,
+        decision,
+        class_weights=class_weights,
+        reference_weight=reference_weight,
+        first=first,
     ):
-        _write(eta, block, out[block.rows])
+        _write(eta, block, out[block.rows], class_weights)
 
 
-def _write(eta: float, block: Block, out: Floats) -> None:
-    """Write the rows of `rule.repair_rows`, rounded, with `rule.raise_decision` applied."""
+def _write(eta: float, block: Block, out: Floats, class_weights: Vector | None) -> None:
+    """Write the rows of `rule.repair_rows`, rounded, with the decision strictly first."""
     state, part = block.state, block.part
     mass, rest = rule.repaired_mass(eta, state, xp=np)
     same = rule.unchanged(part, state, block.level) if eta == 0.0 else None
-    write_rows(block, mass, rest, out, same)
+    write_rows(block, mass, rest, out, same, class_weights)
 
 
 def write_rows(
-    block: Block, mass: Vector, rest: Vector, out: Floats, same: Flags | None = None
+    block: Block,
+    mass: Vector,
+    rest: Vector,
+    out: Floats,
+    same: Flags | None = None,
+    class_weights: Vector | None = None,
 ) -> None:
-    """Write `rule.rebuild` of these masses, rounded, with `rule.raise_decision` applied.
+    """Write `rule.rebuild` of these masses, rounded, with the decision strictly first.
 
-    The same bits, but without temporaries: it overwrites the tail, which is not read again.
+    That is `rule.raise_decision`, or `rule.enforce_rule` with class weights.  The same bits, but without temporaries: it overwrites the tail, which is not read again.
     Rows in ``same`` are written as supplied.
     """
     part, decision = block.part, block.state.decision
@@ -425,14 +483,21 @@ def write_rows(
     columns *= factor
     if shift.any():
         columns += shift
-    # Rounding preserves order, so the largest rival is the rounded largest entry.
-    rival = ((part.top * scale) * factor + shift).astype(out.dtype, copy=False)
     top = mass.astype(out.dtype, copy=False)
-    tied = np.flatnonzero(top <= rival)
-    if tied.size:
-        top[tied] = rule.next_above(rival[tied])
+    if part.rival is None:
+        # Rounding preserves order, so the largest rival is the rounded largest entry.
+        rival = ((part.top * scale) * factor + shift).astype(out.dtype, copy=False)
+        tied = np.flatnonzero(top <= rival)
+        if tied.size:
+            top[tied] = rule.next_above(rival[tied])
     columns[decision, np.arange(len(top))] = top
     out[...] = columns.T
+    if class_weights is not None and part.rival is not None:
+        margin, slack = rule.rounding_margin(class_weights, out.dtype)
+        own = class_weights[decision]
+        close = np.flatnonzero(~(own * mass > (part.rival * factor * own) * margin + slack))
+        if close.size:
+            out[close] = rule.enforce_rule(out[close], decision[close], class_weights)
 
 
 def rank_block(block: CheckedBlock, levels: int) -> RankedRows:

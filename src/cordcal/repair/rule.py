@@ -6,6 +6,10 @@ scalar, `rebuild` the row.  `repair_rows` is all of it.  Interval, response, cli
 stabilisation are written here once; every other module calls them, except the compiled
 kernels in ``kernels/``, which compute the same bits.
 
+With ``class_weights`` w the prediction of a vector is the argmax of w · p instead of p (see
+`cordcal.PredictionRule`).  The interval, the test for a changed row, the original masses and the
+last step after rounding depend on them; w = 1 gives the same bits as none.
+
 Names ending in ``_rest`` are complements (``1 - x``).  They are carried separately, because
 subtraction would lose the digits of confident rows.
 
@@ -16,14 +20,14 @@ they pass ``xp``, because a tracer cannot be asked for its namespace, and their 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
-from cordcal._numeric.arrays import lane_sum, namespace
-from cordcal._numeric.types import Array, Namespace
+from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, lane_sum, namespace
+from cordcal._numeric.types import Array, DType, Namespace, Vector
 
 # ε_num of Eq. (4): how far inside its interval the repaired mass stays.
 EPSILON = 1e-12
@@ -40,6 +44,18 @@ TINY_TAIL_SCALE = 2.0**900
 TINY_TAIL_32 = 2.0**-80
 TINY_TAIL_SCALE_32 = 2.0**100
 
+# The smallest positive number of each dtype, where a relative step vanishes.
+SMALLEST = {
+    "float64": 2.0**-1074,
+    "float32": 2.0**-149,
+    "float16": 2.0**-24,
+    "bfloat16": 2.0**-133,
+}
+# Roundings of a vector, of class weights and of their products, on both sides of a comparison,
+# are fewer than this many unit roundoffs together.
+_ROUNDINGS = 32
+# How many representable numbers a decision may rise after rounding before its rivals fall instead.
+RAISED_STEPS = 8
 
 RowSum = Callable[[Array], Array]
 """A function that sums each row of a matrix."""
@@ -51,7 +67,8 @@ class Split:
 
     ``entry`` is the supplied entry of that class, ``tail`` the supplied row with zero in its
     place, ``top`` the largest entry of the tail and ``total`` the sum of the supplied row.
-    ``boundary`` marks rows with an exact zero.
+    ``boundary`` marks rows with an exact zero.  With class weights, ``rival`` is the largest of
+    w_j / w_a times the stabilised entries of the other classes (see `largest_rival`).
     Arithmetic uses the stabilised copy ``scale * row + offset``: ``mass`` is its entry,
     ``rest`` the sum of its tail.  Only ratios of its entries are used, so it need not sum to
     one.
@@ -66,6 +83,7 @@ class Split:
     scale: Array
     offset: Array
     boundary: Array
+    rival: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +142,36 @@ def take_out(values: Array, decision: Array, *, xp: Namespace) -> tuple[Array, A
 
 
 def split(
-    values: Array, decision: Array, *, xp: Namespace | None = None, row_sum: RowSum = lane_sum
+    values: Array,
+    decision: Array,
+    class_weights: Array | None = None,
+    *,
+    xp: Namespace | None = None,
+    row_sum: RowSum = lane_sum,
 ) -> Split:
     """Split each row between its decision and the other classes."""
     xp = namespace(values) if xp is None else xp
     entry, tail = take_out(values, decision, xp=xp)
     boundary = xp.min(values, axis=1) == 0
-    return stabilised(entry, tail, row_sum(tail), xp.max(tail, axis=1), boundary, xp=xp)
+    part = stabilised(entry, tail, row_sum(tail), xp.max(tail, axis=1), boundary, xp=xp)
+    if class_weights is None:
+        return part
+    own, others = take_out(xp.zeros_like(tail) + class_weights[None, :], decision, xp=xp)
+    # A tiny tail is scaled first, so that no product is subnormal.
+    scale = xp.where(boundary, xp.ones_like(part.scale), part.scale)
+    top = xp.max((tail * scale[:, None]) * others, axis=1)
+    rival = largest_rival(part, top, own, xp.max(class_weights), xp=xp)
+    return replace(part, rival=rival)
+
+
+def largest_rival(part: Split, top: Array, own: Array, heaviest: Array, *, xp: Namespace) -> Array:
+    """Return the largest of w_j / w_a times the stabilised entries of the other classes.
+
+    ``top`` is the largest of w · q among them, ``own`` is w_a.  The offset of rows with an exact
+    zero is multiplied by the largest weight of all, which bounds its products.
+    """
+    scale = xp.where(part.boundary, part.scale, xp.ones_like(top))
+    return (scale * top + part.offset * heaviest) / own
 
 
 def stabilised(
@@ -152,6 +193,7 @@ def row_state(
     direct: Array,
     decision: Array,
     moved: Array,
+    class_weights: Array | None = None,
     *,
     reference_weight: float = 0.5,
     xp: Namespace | None = None,
@@ -166,7 +208,9 @@ def row_state(
     decision : array of int
         The class to keep, per row.
     moved : array of bool
-        Whether the argmax of the direct probabilities, as supplied, is another class.
+        Whether the prediction of the direct probabilities, as supplied, is another class.
+    class_weights : array, optional
+        The weights w of the prediction rule, in the same dtype.
     reference_weight : float
         λ of Appendix B, the weight of the direct mass in a changed row's reference.
     xp, row_sum
@@ -180,7 +224,9 @@ def row_state(
         The direct rows, split at the decision.
     """
     xp = namespace(direct) if xp is None else xp
-    part = split(direct, decision, xp=xp, row_sum=row_sum)
+    part = split(direct, decision, class_weights, xp=xp, row_sum=row_sum)
+    if class_weights is not None:
+        original = unweighted(original, class_weights)
     masses = normalised(split(original, decision, xp=xp, row_sum=row_sum))
     return split_state(part, masses, decision, moved, reference_weight, xp=xp), part
 
@@ -212,6 +258,11 @@ def split_state(
     )
 
 
+def unweighted(original: Array, class_weights: Array) -> Array:
+    """Return p⁰ / w, whose prediction under the rule is the argmax of p⁰; not normalised."""
+    return original * (1.0 / class_weights)[None, :]
+
+
 def normalised(part: Split) -> tuple[Array, Array]:
     """Return the mass and the rest as shares of their sum."""
     total = part.mass + part.rest
@@ -230,6 +281,8 @@ def lower_bound(top: Array, rest: Array | float) -> Array:
 
 def lower_of(part: Split) -> Array:
     """Return the left end of the interval (Eq. 4) of split rows."""
+    if part.rival is not None:
+        return lower_bound(part.rival, part.rest)
     return lower_bound(part.scale * part.top + part.offset, part.rest)
 
 
@@ -434,6 +487,59 @@ def raise_decision(rounded: Array, decision: Array) -> Array:
     return xp.where(chosen, raised[:, None], rounded)
 
 
+def rounding_margin(class_weights: Vector, dtype: DType) -> tuple[float, float]:
+    """Return the factor and the summand by which w_a s must exceed w_j p_j to stay larger.
+
+    Rounding p and w to ``dtype`` and multiplying them in it cannot reverse such an order.
+    """
+    name = dtype_name(dtype)
+    slack = 2.0 * SMALLEST[name] * (1.0 + float(class_weights.max()))
+    return 1.0 + _ROUNDINGS * UNIT_ROUNDOFF[name], slack
+
+
+def enforce_rule(rounded: Array, decision: Array, class_weights: Array) -> Array:
+    """Make the decision strictly the argmax of w · p after rounding to a narrow dtype.
+
+    It holds with w and the products in the wide dtype, and with both in the dtype of the rows.
+    The decision rises by up to eight representable numbers; where that does not suffice, or it
+    holds more than half of the mass already, its rivals fall instead.
+    """
+    xp = namespace(rounded)
+    chosen = chosen_entries(rounded, decision, xp=xp)
+    # Twice, in the wide and in the narrow dtype: the rivals' weights and those of the decisions.
+    weights = []
+    for dtype in (class_weights.dtype, rounded.dtype):
+        spread = xp.zeros_like(rounded, dtype=dtype) + xp.astype(class_weights, dtype)[None, :]
+        weights.append((dtype, *take_out(spread, decision, xp=xp)))
+
+    def products(mass: Array) -> list[Array]:
+        return [xp.astype(mass, dtype) * own for dtype, own, _ in weights]
+
+    def rivals(rows: Array) -> list[Array]:
+        return [xp.astype(rows, dtype) * others for dtype, _, others in weights]
+
+    tops = [xp.max(product, axis=1) for product in rivals(rounded)]
+
+    def is_first(mass: Array) -> Array:
+        wide, narrow = (own > top for own, top in zip(products(mass), tops, strict=True))
+        return wide & narrow
+
+    supplied = xp.max(xp.where(chosen, rounded, xp.zeros_like(rounded)), axis=1)
+    mass = supplied
+    for _ in range(RAISED_STEPS):
+        mass = xp.where(is_first(mass) | (supplied > 0.5), mass, next_above(mass))
+    raised = is_first(mass)
+    rows = xp.where(chosen, xp.where(raised, mass, supplied)[:, None], rounded)
+    bounds = [own[:, None] for own in products(supplied)]
+    lowered = ~chosen & ~raised[:, None]
+    while True:
+        wide, narrow = (rival >= bound for rival, bound in zip(rivals(rows), bounds, strict=True))
+        high = lowered & (wide | narrow) & (rows > 0.0)
+        if not bool(xp.any(high)):
+            return rows
+        rows = xp.where(high, next_below(rows), rows)
+
+
 def next_above(values: Array) -> Array:
     """Return the next representable number above each non-negative entry."""
     xp = namespace(values)
@@ -441,3 +547,12 @@ def next_above(values: Array) -> Array:
         # torch has no nextafter for half precision; the bits of non-negative floats count up.
         return (values.view(xp.int16) + 1).view(values.dtype)
     return xp.nextafter(values, xp.ones_like(values))
+
+
+def next_below(values: Array) -> Array:
+    """Return the representable number below each positive entry; zero stays."""
+    xp = namespace(values)
+    if array_api_compat.is_torch_array(values) and values.element_size() == 2:
+        below = (values.view(xp.int16) - 1).view(values.dtype)
+        return xp.where(values > 0.0, below, values)
+    return xp.nextafter(values, xp.zeros_like(values))

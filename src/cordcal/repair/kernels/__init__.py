@@ -124,17 +124,19 @@ def _has_numba() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-def engine(job: Job, dtypes: tuple[NumPyDType, ...], *, prepare: bool) -> Engine | None:
+def engine(
+    job: Job, dtypes: tuple[NumPyDType, ...], weighted: bool = False, *, prepare: bool
+) -> Engine | None:
     """Return the compiled engine if the kernels of a job are loaded, else None.
 
-    With ``prepare`` they are loaded or compiled first; it returns None only without numba.
+    ``weighted`` is whether there are class weights.  With ``prepare`` they are loaded or compiled first; it returns None only without numba.
     """
     if not installed() or not (prepare or _ENGINE in sys.modules):
         return None
     module = _import_engine()
     if module is None:
         return None
-    for kernel in module.kernels_of(job, dtypes):
+    for kernel in module.kernels_of(job, dtypes, weighted):
         if kernel.ready is None:
             if not prepare:
                 return None

@@ -17,7 +17,7 @@ from cordcal._numeric.exact import ExactSum
 from cordcal._numeric.parallel import run_blocks
 from cordcal._numeric.types import Decisions, Floats, NumPyArray, NumPyDType, Vector
 from cordcal._validation.scores import sum_tolerance, sum_warning_level, warn_about_pair
-from cordcal.repair import numpy_engine
+from cordcal.repair import numpy_engine, rule
 from cordcal.repair.kernels import Job, _passes, _ranked, _sums
 from cordcal.repair.kernels._jit import Kernel
 from cordcal.repair.kernels._tile import SUM_ROWS
@@ -41,30 +41,35 @@ def _kernel_dtype(original: NumPyDType, direct: NumPyDType) -> NumPyDType:
 
 
 @functools.cache
-def _limits(original: NumPyDType, direct: NumPyDType, classes: int) -> Vector:
+def _limits(original: NumPyDType, direct: NumPyDType, classes: int) -> list[float]:
     """Return which deviations of both inputs' row sums are tolerated, and which need no warning.
 
     The array engine adds in another order: it decides about rows within rounding of a
     tolerance, so that both engines accept the same rows.
     """
     both, rounding = (original, direct), (classes + 8) * UNIT_ROUNDOFF["float64"]
-    return np.array(
-        [sum_tolerance(dtype) - rounding for dtype in both]
-        + [sum_warning_level(dtype, classes) for dtype in both]
-    )
+    return [sum_tolerance(dtype) - rounding for dtype in both] + [
+        sum_warning_level(dtype, classes) for dtype in both
+    ]
 
 
 @functools.cache
-def kernels_of(job: Job, dtypes: tuple[NumPyDType, ...]) -> tuple[Kernel, ...]:
-    """Return the kernels of a job for these dtypes: those of both inputs, and the output's."""
+def kernels_of(
+    job: Job, dtypes: tuple[NumPyDType, ...], weighted: bool = False
+) -> tuple[Kernel, ...]:
+    """Return the kernels of a job for these dtypes: those of both inputs, and the output's.
+
+    ``weighted`` is whether there are class weights.
+    """
     if job == "probes":
         return (_passes.probe(), _passes.search(), _sums.add_levels(), _sums.add_bins())
     read = arrays.dtype_name(_kernel_dtype(*dtypes[:2]))
     if job == "describe":
-        return (_passes.row_pass(read, read), _sums.add_levels(), _sums.add_bins())
+        return (_passes.row_pass(read, read, weighted), _sums.add_levels(), _sums.add_bins())
     written = arrays.dtype_name(dtypes[2])
-    repair = _passes.row_pass if job == "repair" else _ranked.repair
-    return (repair(read, written),)
+    if job == "repair":
+        return (_passes.row_pass(read, written, weighted),)
+    return (_ranked.repair(read, written),)
 
 
 class _Inputs:
@@ -75,12 +80,23 @@ class _Inputs:
         original: Floats,
         direct: Floats,
         decision: Decisions | None,
+        class_weights: Vector | None = None,
+        written: NumPyDType | None = None,
     ) -> None:
         self.original, self.direct = original, direct
         # A column of a table is a view with gaps, which the kernels do not read.
         self.decision = None if decision is None else np.ascontiguousarray(decision)
         self.dtype = _kernel_dtype(original.dtype, direct.dtype)
-        self.limits = _limits(original.dtype, direct.dtype, direct.shape[1])
+        limits = _limits(original.dtype, direct.dtype, direct.shape[1])
+        self.weights: npt.NDArray[np.float64] | None = None
+        if class_weights is not None:
+            narrow = self.dtype if written is None else written
+            self.weights = np.stack(
+                [class_weights, 1.0 / class_weights, class_weights.astype(narrow)]
+            )
+            margin, slack = rule.rounding_margin(class_weights, narrow)
+            limits = [*limits, margin, slack, float(class_weights.max())]
+        self.limits = np.array(limits)
         rows, classes = direct.shape
         self.as_is = original.dtype == direct.dtype == self.dtype and (
             original.flags.c_contiguous and direct.flags.c_contiguous
@@ -101,12 +117,14 @@ def describe(
     decision: Decisions | None,
     weight: Vector | None,
     threads: int,
+    class_weights: Vector | None = None,
 ) -> Description:
     """Check and describe every calibration row; see `numpy_engine.describe`."""
-    inputs = _Inputs(original, direct, decision)
+    inputs = _Inputs(original, direct, decision, class_weights)
     rows, classes = direct.shape
     name = arrays.dtype_name(inputs.dtype)
-    kernel, nothing = _passes.row_pass(name, name).get(), np.empty((0, classes), inputs.dtype)
+    kernel = _passes.row_pass(name, name, class_weights is not None).get()
+    nothing = np.empty((0, classes), inputs.dtype)
     reference, reference_rest, lower = np.empty(rows), np.empty(rows), np.empty(rows)
 
     def work(at: slice) -> tuple[list[ExactSum], list[float], int] | None:
@@ -114,7 +132,8 @@ def describe(
         worst, changed = np.zeros(2), np.zeros(1, dtype=np.int64)
         vectors = (reference[at], reference_rest[at], lower[at])
         block = inputs.block(at)
-        invalid = kernel(*block, 0.0, inputs.limits, nothing, *vectors, summed, worst, changed)
+        outputs = (nothing, *vectors, summed, worst, changed)
+        invalid = kernel(*block, inputs.weights, 0.0, inputs.limits, *outputs)
         if invalid >= 0:
             return None
         return exact_sums(summed, _at(weight, at)), worst.tolist(), int(changed[0])
@@ -124,7 +143,9 @@ def describe(
     for part in run_blocks(work, rows, classes, threads, min(inputs.most, SUM_ROWS)):
         if part is None:
             # The array engine raises the error, or accepts a row at the edge of a tolerance.
-            return numpy_engine.describe(original, direct, decision, weight)
+            return numpy_engine.describe(
+                original, direct, decision, weight, class_weights=class_weights
+            )
         totals = list(map(add, totals, part[0]))
         worst = list(map(max, worst, part[1]))
         n_changed += part[2]
@@ -196,18 +217,29 @@ def repair(
     eta: float,
     out: Floats,
     threads: int,
+    class_weights: Vector | None = None,
 ) -> None:
     """Write the repaired rows to ``out``; see `numpy_engine.repair`."""
-    inputs = _Inputs(original, direct, decision)
-    kernel = _passes.row_pass(arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)).get()
+    inputs = _Inputs(original, direct, decision, class_weights, out.dtype)
+    dtypes = arrays.dtype_name(inputs.dtype), arrays.dtype_name(out.dtype)
+    kernel = _passes.row_pass(*dtypes, class_weights is not None).get()
 
     def run(at: slice, target: NumPyArray, worst: Vector) -> int:
         block, changed = inputs.block(at), np.zeros(1, dtype=np.int64)
-        return int(kernel(*block, eta, inputs.limits, target, *_NO_DESCRIPTION, worst, changed))
+        outputs = (target, *_NO_DESCRIPTION, worst, changed)
+        return int(kernel(*block, inputs.weights, eta, inputs.limits, *outputs))
 
     def take_over(at: slice, target: Floats) -> None:
         keep = None if decision is None else decision[at]
-        numpy_engine.repair(original[at], direct[at], keep, eta, target, first=at.start)
+        numpy_engine.repair(
+            original[at],
+            direct[at],
+            keep,
+            eta,
+            target,
+            class_weights=class_weights,
+            first=at.start,
+        )
 
     _repair_blocks(inputs, out, threads, inputs.most, run, take_over)
 

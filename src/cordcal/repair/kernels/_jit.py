@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -144,6 +145,14 @@ def above(value, out):
     """Return the next representable number above a non-negative one."""
 
 
+def below(value, out):
+    """Return the next representable number below a positive one."""
+
+
+def widened(value, out):
+    """Return a number of the dtype of ``out`` as a double."""
+
+
 def write_row_scaled(q, r, scale, factor, offset, out, i):
     """Store ``(q[r] * scale) * factor + offset`` to ``out[i]``, rounded to its dtype."""
 
@@ -187,3 +196,26 @@ def _above_of(value, out):
     if out.dtype == types.float32:
         return lambda value, out: np.nextafter(value, np.float32(2.0))
     return lambda value, out: np.nextafter(value, 2.0)
+
+
+@overload(below, inline="always")
+def _below_of(value, out):
+    if out.dtype == types.uint16:
+        return lambda value, out: np.uint16(value - 1)
+    if out.dtype == types.float32:
+        return lambda value, out: np.nextafter(value, np.float32(0.0))
+    return lambda value, out: np.nextafter(value, 0.0)
+
+
+@overload(widened, inline="always")
+def _widened_from(value, out):
+    if out.dtype != types.uint16:
+        return lambda value, out: np.float64(value)
+
+    def half(value, out):
+        exponent, mantissa = np.int64(value) >> 10, np.int64(value) & 1023
+        if exponent == 0:
+            return mantissa * 2.0**-24
+        return math.ldexp(1024.0 + mantissa, exponent - 25)
+
+    return half

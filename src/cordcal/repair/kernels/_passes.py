@@ -27,7 +27,10 @@ from cordcal.repair.kernels._phases import (
     check_tile,
     describe_tile,
     factor_tile,
+    enforce_rule,
+    find_rivals,
     mark_changed,
+    mark_close,
     reduce_tile,
     response_tile,
     tile_rows,
@@ -62,12 +65,13 @@ _CLOSE = 2.0**-17
 _STEPS = 8
 
 
-def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, worst, changed):
+def _pass(p, q, keep, weights, eta, limits, out, g, g_rest, lower, summed, worst, changed):
     """Go through all rows once: repair them into ``out``, or describe them if it has no rows.
 
     A description is the vectors of a construction and, in ``summed``, the summands b, lower and
     g − b.  ``worst`` receives the largest deviations of original and direct sums that need a
-    warning, ``changed`` how many decisions changed.  Returns the first row of a tile with an
+    warning, ``changed`` how many decisions changed.  ``weights`` are the class weights of a
+    prediction rule in the rows of `_scan`, or None, which removes their branches.  Returns the first row of a tile with an
     invalid row, or -1.
     """
     rows, classes = _U(q.shape[0]), _U(q.shape[1])
@@ -78,11 +82,13 @@ def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, worst, changed
     while start < rows:
         stop = min(start + size, rows)
         count = stop - start
-        reduce_tile(p, q, keep, start, stop, tile, decision)
+        reduce_tile(p, q, keep, weights, start, stop, tile, decision)
         if check_tile(tile, count, limits, worst) > 0:
             return np.int64(start)
-        changed[0] += mark_changed(p, q, start, count, tile, decision)
-        describe_tile(tile, count, classes)
+        changed[0] += mark_changed(p, q, weights, start, count, tile, decision)
+        if weights is not None:
+            find_rivals(q, weights, limits, start, count, tile, decision)
+        describe_tile(tile, count, classes, weights)
         if out.shape[0] > 0:
             response_tile(eta, tile, count, False)
             factor_tile(eta, tile, count, limits)
@@ -97,7 +103,13 @@ def _pass(p, q, keep, eta, limits, out, g, g_rest, lower, summed, worst, changed
                     tile[TOP + r],
                     decision[r],
                     out,
+                    weights,
                 )
+            if weights is not None:
+                mark_close(tile, count, limits)
+                for r in range(count):
+                    if tile[SLOPE + r] > 0.0:
+                        enforce_rule(out, start + r, decision[r], weights)
         else:
             for r in range(count):
                 g[start + r] = tile[G + r]
@@ -195,13 +207,14 @@ def _estimate(eta, g, g_rest, lower, weight):
 
 
 @functools.cache
-def row_pass(input_dtype: str, output_dtype: str) -> Kernel:
+def row_pass(input_dtype: str, output_dtype: str, weighted: bool = False) -> Kernel:
     """Return the compiled pass over rows of float64 or float32, for any served output."""
     kind, vector = KINDS[input_dtype], output_array(F64, 1)
     signature = types.int64(
         input_array(kind, 2),
         input_array(kind, 2),
         input_array(types.intp, 1),
+        input_array(F64, 2) if weighted else types.none,
         F64,
         input_array(F64, 1),
         output_array(KINDS[output_dtype], 2),

@@ -10,28 +10,43 @@ import numpy as np
 
 from cordcal.repair.kernels._jit import (
     above,
+    below,
     compiled,
     rounded,
+    widened,
     write_row_scaled,
 )
-from cordcal.repair.kernels._scan import scan_decision, scan_pair, scan_without
+from cordcal.repair.kernels._scan import (
+    INVERSE,
+    NARROW,
+    WEIGHTS,
+    scan_decision,
+    scan_pair,
+    scan_unweighted,
+    scan_without,
+)
 from cordcal.repair.kernels._scan_short import FOUR, scan_four_decisions, scan_four_without
 from cordcal.repair.kernels._simd import first_equal
 from cordcal.repair.kernels._tile import (
     B_REST,
     FACTOR,
     G_REST,
+    HEAVIEST,
     LEAST,
     LOWER,
+    MARGIN,
     MASS,
     OFFSET,
+    OWN,
     P_LEAST,
     P_MASS,
     P_REST,
     P_SUM,
     REST,
+    RIVAL,
     S_REST,
     SCALE,
+    SLACK,
     SLOPE,
     TILE,
     TOP,
@@ -39,9 +54,10 @@ from cordcal.repair.kernels._tile import (
     G,
     S,
 )
-from cordcal.repair.rule import DELTA, EPSILON, TINY_TAIL, TINY_TAIL_SCALE
+from cordcal.repair.rule import DELTA, EPSILON, RAISED_STEPS, TINY_TAIL, TINY_TAIL_SCALE
 
 _U = np.uintp
+_W, _INVERSE, _NARROW = _U(WEIGHTS), _U(INVERSE), _U(NARROW)
 
 # A tile of both inputs (16 bytes an entry) stays in the second-level cache, where rows that
 # were reduced are read again to be rebuilt.
@@ -57,17 +73,17 @@ def tile_rows(classes):
 
 
 @compiled
-def reduce_tile(p, q, keep, start, stop, tile, decision):
+def reduce_tile(p, q, keep, weights, start, stop, tile, decision):
     """Phase 1: one pass over each row of both inputs."""
     reduced = start
     if _U(q.shape[1]) <= _U(_SHORT_CLASSES):
-        reduced = _reduce_by_four(p, q, keep, start, stop, tile, decision)
+        reduced = _reduce_by_four(p, q, keep, weights, start, stop, tile, decision)
     if reduced < stop:
-        _reduce_one_by_one(p, q, keep, start, reduced, stop, tile, decision)
+        _reduce_one_by_one(p, q, keep, weights, start, reduced, stop, tile, decision)
 
 
 @compiled
-def _reduce_by_four(p, q, keep, start, stop, tile, decision):
+def _reduce_by_four(p, q, keep, weights, start, stop, tile, decision):
     """Reduce short rows four at a time; return the first of the remaining rows."""
     has_decision = keep.shape[0] > 0
     i = start
@@ -77,7 +93,7 @@ def _reduce_by_four(p, q, keep, start, stop, tile, decision):
         if has_decision:
             for lane in range(_U(FOUR)):
                 decision[r + lane] = _U(keep[i + lane])
-        scan_four_without(q, i, tile, r, decision)
+        scan_four_without(q, i, tile, r, decision, weights)
         for lane in range(_U(FOUR)):
             tile[MASS + r + lane] = np.float64(q[i + lane, decision[r + lane]])
         i += _U(FOUR)
@@ -85,7 +101,7 @@ def _reduce_by_four(p, q, keep, start, stop, tile, decision):
 
 
 @compiled
-def _reduce_one_by_one(p, q, keep, start, first, stop, tile, decision):
+def _reduce_one_by_one(p, q, keep, weights, start, first, stop, tile, decision):
     """Reduce the rows from ``first`` on: each direct row together with the next original one."""
     has_decision = keep.shape[0] > 0
     p_sum, a, p_least = scan_decision(p, first)
@@ -98,9 +114,9 @@ def _reduce_one_by_one(p, q, keep, start, first, stop, tile, decision):
         tile[P_LEAST + r] = p_least
         tile[MASS + r] = np.float64(q[i, a])
         if i + _U(1) < stop:
-            rest, top, least, p_sum, a, p_least = scan_pair(q, i, a, p, i + _U(1))
+            rest, top, least, p_sum, a, p_least = scan_pair(q, i, a, weights, p, i + _U(1))
         else:
-            rest, top, least = scan_without(q, i, a)
+            rest, top, least = scan_without(q, i, a, weights)
         tile[REST + r] = rest
         tile[TOP + r] = top
         tile[LEAST + r] = least
@@ -132,8 +148,8 @@ def check_tile(tile, rows, limits, worst):
 
 
 @compiled
-def mark_changed(p, q, start, rows, tile, decision):
-    """Phase 3: find the rows whose direct argmax is another class; return how many.
+def mark_changed(p, q, weights, start, rows, tile, decision):
+    """Phase 3: find the rows whose direct prediction is another class; return how many.
 
     P_MASS is the original's normalised mass on the decision there, and -1 in the other rows.
     """
@@ -141,16 +157,21 @@ def mark_changed(p, q, start, rows, tile, decision):
     changed = 0
     for r in range(rows):
         tile[P_MASS + r] = -1.0
-        if tile[TOP + r] < tile[MASS + r]:
-            continue
         i, a = start + r, decision[r]
-        if tile[TOP + r] == tile[MASS + r] and first_equal(q, i, _U(0), tile[TOP + r]) == a:
+        own = tile[MASS + r] if weights is None else tile[MASS + r] * weights[_W, a]
+        if tile[TOP + r] < own:
+            continue
+        if tile[TOP + r] == own and _first_largest(q, i, own, weights) == a:
             continue
         changed += 1
-        p_rest, _, _ = scan_without(p, i, a)
-        p_mass = np.float64(p[i, a])
+        p_mass, p_least = np.float64(p[i, a]), tile[P_LEAST + r]
+        if weights is None:
+            p_rest, _, _ = scan_without(p, i, a, None)
+        else:
+            p_rest, _, p_least = scan_unweighted(p, i, a, weights)
+            p_mass = p_mass * weights[_INVERSE, a]
         scale, offset = 1.0, 0.0
-        if tile[P_LEAST + r] == 0.0:
+        if p_least == 0.0:
             scale, offset = (1.0 - DELTA) / (p_mass + p_rest), DELTA / classes
         elif p_rest < TINY_TAIL:
             scale = TINY_TAIL_SCALE
@@ -162,7 +183,38 @@ def mark_changed(p, q, start, rows, tile, decision):
 
 
 @compiled
-def describe_tile(tile, rows, classes):
+def _first_largest(q, i, value, weights):
+    """Return the first class whose entry, times its weight if there are weights, is ``value``."""
+    if weights is None:
+        return first_equal(q, i, _U(0), value)
+    for j in range(_U(q.shape[1])):
+        if np.float64(q[i, j]) * weights[_W, j] == value:
+            return j
+    return _U(q.shape[1])
+
+
+@compiled
+def find_rivals(q, weights, limits, start, rows, tile, decision):
+    """Compute the rivals of `rule.Split`."""
+    classes = _U(q.shape[1])
+    uniform = DELTA / classes
+    for r in range(rows):
+        if tile[REST + r] < TINY_TAIL and tile[LEAST + r] > 0.0:
+            tile[TOP + r] = 0.0
+            for j in range(classes):
+                if j != decision[r]:
+                    product = (np.float64(q[start + r, j]) * TINY_TAIL_SCALE) * weights[_W, j]
+                    tile[TOP + r] = max(tile[TOP + r], product)
+    for r in range(rows):
+        boundary = tile[LEAST + r] == 0.0
+        scale = (1.0 - DELTA) / (tile[MASS + r] + tile[REST + r]) if boundary else 1.0
+        offset = uniform * limits[HEAVIEST] if boundary else 0.0
+        tile[OWN + r] = weights[_W, decision[r]]
+        tile[RIVAL + r] = (scale * tile[TOP + r] + offset) / tile[OWN + r]
+
+
+@compiled
+def describe_tile(tile, rows, classes, weights):
     """Phase 4: normalise, stabilise, and form the interval and the reference (Eqs. 4, 5)."""
     uniform = DELTA / classes
     others = float(classes - _U(1))
@@ -174,7 +226,7 @@ def describe_tile(tile, rows, classes):
         offset = uniform if boundary else 0.0
         mass = scale * mass + offset
         rest = scale * rest + offset * others
-        top = scale * top + offset
+        top = scale * top + offset if weights is None else tile[RIVAL + r]
         total = mass + rest
         b, b_rest = mass / total, rest / total
         same = tile[P_MASS + r] < 0.0
@@ -242,13 +294,55 @@ def factor_tile(eta, tile, rows, limits):
 
 
 @compiled
-def write_row(q, i, scale, factor, offset, mass, top, a, out):
+def mark_close(tile, rows, limits):
+    """Mark the rows in which rounding could make another class first under the class weights."""
+    for r in range(rows):
+        own = tile[OWN + r]
+        bound = (tile[RIVAL + r] * tile[FACTOR + r] * own) * limits[MARGIN] + limits[SLACK]
+        tile[SLOPE + r] = 0.0 if own * tile[S + r] > bound else 1.0
+
+
+@compiled
+def enforce_rule(out, i, a, weights):
+    """The scalar form of `rule.enforce_rule`."""
+    mass, top, narrow_top = out[i, a], -1.0, rounded(0.0, out)
+    for j in range(_U(out.shape[1])):
+        if j != a:
+            value = widened(out[i, j], out)
+            top = max(top, weights[_W, j] * value)
+            narrow_top = max(narrow_top, rounded(weights[_NARROW, j] * value, out))
+    for step in range(RAISED_STEPS + 1):
+        value = widened(mass, out)
+        own, narrow = weights[_W, a] * value, rounded(weights[_NARROW, a] * value, out)
+        if own > top and narrow > narrow_top:
+            out[i, a] = mass
+            return
+        if step == 0 and value > 0.5:
+            break
+        mass = above(mass, out)
+    value = widened(out[i, a], out)
+    own, narrow = weights[_W, a] * value, rounded(weights[_NARROW, a] * value, out)
+    for j in range(_U(out.shape[1])):
+        entry = out[i, j]
+        while j != a and entry > 0:
+            value = widened(entry, out)
+            if weights[_W, j] * value < own and rounded(weights[_NARROW, j] * value, out) < narrow:
+                break
+            entry = below(entry, out)
+        out[i, j] = entry
+
+
+@compiled
+def write_row(q, i, scale, factor, offset, mass, top, a, out, weights):
     """Phase 6: rebuild one row in the output dtype, the decision strictly the largest.
 
+    With class weights `enforce_rule` makes it the first afterwards.
     The arguments are numbers, not the tile, which LLVM would reload after each store to ``out``.
     """
     write_row_scaled(q, i, scale, factor, offset, out, i)
-    # Rounding preserves order, so the largest rival is the rounded largest entry.
-    rival = rounded((top * scale) * factor + offset, out)
     decided = rounded(mass, out)
-    out[i, a] = decided if decided > rival else above(rival, out)
+    if weights is None:
+        # Rounding preserves order, so the largest rival is the rounded largest entry.
+        rival = rounded((top * scale) * factor + offset, out)
+        decided = decided if decided > rival else above(rival, out)
+    out[i, a] = decided

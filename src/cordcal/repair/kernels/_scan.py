@@ -48,7 +48,8 @@ class _Scan:
     """The reduction of one row: its sum, maximum and minimum in eight lanes.
 
     The entry ``skip`` counts in the minimum only.  With ``lanes`` the maxima of the lanes are
-    kept, with ``place`` the index of the first largest entry, too.
+    kept, with ``place`` the index of the first largest entry, too.  With ``weights`` the maximum
+    is that of the products; ``factors`` multiply every entry beforehand.
     """
 
     def __init__(
@@ -59,8 +60,11 @@ class _Scan:
         *,
         lanes: bool = False,
         place: bool = False,
+        weights: Row | None = None,
+        factors: Row | None = None,
     ) -> None:
         self.builder, self.row = builder, row
+        self.weights, self.factors = weights, factors
         self.total = cgutils.alloca_once_value(builder, splat(VECTOR, 0.0))
         # What does not depend on an order makes do with half the registers, which are scarce.
         width = VECTOR if lanes or place else _HALF
@@ -73,8 +77,29 @@ class _Scan:
         if skip is not None:
             self.skip_at = builder.sub(spread(builder, skip), _LANE_NUMBERS)
 
-    def take(self, start: ir.Value, value: ir.Value, for_least: ir.Value) -> None:
-        """Add the chunk of eight entries that begins at ``start``, a vector of equal indices."""
+    def take_whole(self, start: ir.Value, index: ir.Value) -> None:
+        """Add the chunk of eight entries from ``index`` on; all lanes of ``start`` are that."""
+        value = self.row.chunk(index)
+        if self.factors is not None:
+            value = self.builder.fmul(value, self.factors.chunk(index))
+        weight = None if self.weights is None else self.weights.chunk(index)
+        self._take(start, value, value, weight)
+
+    def take_partial(self, start: ir.Value, index: ir.Value) -> None:
+        """Add the last entries, fewer than eight, in the first lanes of a chunk."""
+        zero = splat(VECTOR, 0.0)
+        values = self.row.partial_chunk(index, zero, splat(VECTOR, ABOVE))
+        if self.factors is not None:
+            (factor,) = self.factors.partial_chunk(index, splat(VECTOR, 1.0))
+            values = [self.builder.fmul(value, factor) for value in values]
+        weight = None
+        if self.weights is not None:
+            (weight,) = self.weights.partial_chunk(index, zero)
+        self._take(start, *values, weight)
+
+    def _take(
+        self, start: ir.Value, value: ir.Value, for_least: ir.Value, weight: ir.Value | None
+    ) -> None:
         builder = self.builder
         self._combine(for_least, self.least, smaller)
         if self.skip_at is not None:
@@ -84,6 +109,8 @@ class _Scan:
         if self.where is not None:
             rises = builder.fcmp_ordered(">", value, builder.load(self.most))
             builder.store(builder.select(rises, start, builder.load(self.where)), self.where)
+        if weight is not None:
+            value = builder.fmul(value, weight)
         self._combine(value, self.most, larger)
 
     def _combine(self, value: ir.Value, place: ir.Value, combine: Any) -> None:
@@ -124,18 +151,15 @@ def _run(builder: ir.IRBuilder, *scans: _Scan, ahead: bool = True) -> list[ir.Va
         builder, ir.Constant(INDEX, 0), whole, ir.Constant(INDEX, LANES), INDEX, inc=True
     ) as (index, _):
         for scan in scans:
-            value = scan.row.chunk(index)
             if ahead:
                 # Long rows cross pages, where the hardware's own prefetching starts anew.
                 scan.row.prefetch(builder.add(index, length))
-            scan.take(start(), value, value)
+            scan.take_whole(start(), index)
         following = builder.add(builder.load(half_start), splat(_HALF_INDICES, LANES))
         builder.store(following, half_start)
-    # The last entries, fewer than eight, fill the first lanes of one more chunk.
     with builder.if_then(builder.icmp_unsigned("<", whole, length)):
         for scan in scans:
-            fill = splat(VECTOR, 0.0), splat(VECTOR, ABOVE)
-            scan.take(start(), *scan.row.partial_chunk(whole, *fill))
+            scan.take_partial(start(), whole)
     return [value for scan in scans for value in scan.found()]
 
 
@@ -190,21 +214,51 @@ def scan_decision(typingctx: Any, array: Any, row: Any) -> Any:
     return result(array, types.uintp), codegen
 
 
+# Rows of the class weights that kernels read: w, 1 / w, and w rounded to the output's dtype.
+WEIGHTS, INVERSE, NARROW = range(3)
+
+
+def weight_row(
+    context: Any, builder: ir.IRBuilder, kind: Any, weights: Any, row: int = WEIGHTS
+) -> Row | None:
+    """Return one row of the class weights, or None without them."""
+    if isinstance(kind, types.NoneType):
+        return None
+    return Row(context, builder, kind, weights, ir.Constant(INDEX, row))
+
+
 @intrinsic
-def scan_without(typingctx: Any, array: Any, row: Any, skip: Any) -> Any:
-    """Return a row's sum and maximum without entry ``skip``, and the minimum of all entries."""
+def scan_without(typingctx: Any, array: Any, row: Any, skip: Any, weights: Any) -> Any:
+    """Return a row's sum and maximum without entry ``skip``, and the minimum of all entries.
+
+    With class weights the maximum is that of the products.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = Row(context, builder, signature.args[0], args[0], args[1])
-        values = _run(builder, _Scan(builder, place, args[2]))
+        weighted = weight_row(context, builder, signature.args[3], args[3])
+        values = _run(builder, _Scan(builder, place, args[2], weights=weighted))
         return context.make_tuple(builder, signature.return_type, values)
 
-    return _SCAN_RESULT(array, types.uintp, types.uintp), codegen
+    return _SCAN_RESULT(array, types.uintp, types.uintp, weights), codegen
+
+
+@intrinsic
+def scan_unweighted(typingctx: Any, array: Any, row: Any, skip: Any, weights: Any) -> Any:
+    """Return `scan_without` of a row that is divided by the class weights first."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = Row(context, builder, signature.args[0], args[0], args[1])
+        factors = weight_row(context, builder, signature.args[3], args[3], INVERSE)
+        values = _run(builder, _Scan(builder, place, args[2], factors=factors))
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return _SCAN_RESULT(array, types.uintp, types.uintp, weights), codegen
 
 
 @intrinsic
 def scan_pair(
-    typingctx: Any, array: Any, row: Any, skip: Any, other_array: Any, other_row: Any
+    typingctx: Any, array: Any, row: Any, skip: Any, weights: Any, other_array: Any, other_row: Any
 ) -> Any:
     """Return `scan_without` of one row and `scan_decision` of another, from one loop.
 
@@ -213,10 +267,14 @@ def scan_pair(
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = Row(context, builder, signature.args[0], args[0], args[1])
-        second = Row(context, builder, signature.args[3], args[3], args[4])
-        scans = _Scan(builder, first, args[2]), _Scan(builder, second, place=True)
+        second = Row(context, builder, signature.args[4], args[4], args[5])
+        weighted = weight_row(context, builder, signature.args[3], args[3])
+        scans = (
+            _Scan(builder, first, args[2], weights=weighted),
+            _Scan(builder, second, place=True),
+        )
         return context.make_tuple(builder, signature.return_type, _run(builder, *scans))
 
     double = types.float64
     result = types.Tuple((double, double, double, double, types.uintp, double))
-    return result(array, types.uintp, types.uintp, other_array, types.uintp), codegen
+    return result(array, types.uintp, types.uintp, weights, other_array, types.uintp), codegen

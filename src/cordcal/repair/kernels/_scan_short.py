@@ -18,6 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from cordcal.repair.kernels._scan import weight_row
 from cordcal.repair.kernels._simd import (
     ABOVE,
     DOUBLE,
@@ -56,11 +57,18 @@ class _FourRows:
     """Sum, maximum and minimum of four rows, entry by entry.
 
     With ``skip``, a vector of classes, those entries count in the minimum only.  Without,
-    the index of the first largest entry is recorded too.
+    the index of the first largest entry is recorded too.  With ``weights`` the maximum is that of
+    the products.
     """
 
-    def __init__(self, builder: ir.IRBuilder, rows: list[Row], skip: ir.Value | None) -> None:
-        self.builder, self.rows, self.skip = builder, rows, skip
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        rows: list[Row],
+        skip: ir.Value | None,
+        weights: Row | None = None,
+    ) -> None:
+        self.builder, self.rows, self.skip, self.weights = builder, rows, skip, weights
         zero = splat(_QUAD, 0.0)
         self.totals = [cgutils.alloca_once_value(builder, zero) for _ in range(LANES)]
         self.most = cgutils.alloca_once_value(builder, zero)
@@ -75,17 +83,26 @@ class _FourRows:
         with cgutils.for_range_slice(builder, first, whole, step, INDEX, inc=True) as (index, _):
             for lane in range(0, LANES, FOUR):
                 start = builder.add(index, ir.Constant(INDEX, lane))
-                self._take(lane, start, [row.chunk(start, FOUR) for row in self.rows])
+                weights = None if self.weights is None else self.weights.chunk(start, FOUR)
+                self._take(lane, start, [row.chunk(start, FOUR) for row in self.rows], weights)
         for lane in range(0, LANES, FOUR):
             start = builder.add(whole, ir.Constant(INDEX, lane))
             with builder.if_then(builder.icmp_unsigned("<", start, length)):
                 there = self.rows[0].within(start, FOUR)
                 zero = splat(_QUAD, 0.0)
                 entries = [row.partial_chunk(start, zero)[0] for row in self.rows]
-                self._take(lane, start, entries, there)
+                weights = None
+                if self.weights is not None:
+                    (weights,) = self.weights.partial_chunk(start, zero)
+                self._take(lane, start, entries, weights, there)
 
     def _take(
-        self, lane: int, start: ir.Value, rows: list[ir.Value], there: ir.Value | None = None
+        self,
+        lane: int,
+        start: ir.Value,
+        rows: list[ir.Value],
+        weights: ir.Value | None,
+        there: ir.Value | None = None,
     ) -> None:
         builder = self.builder
         entries = _transposed(builder, rows)
@@ -110,6 +127,10 @@ class _FourRows:
         for at, entry in enumerate(entries):
             total = self.totals[lane + at]
             builder.store(builder.fadd(builder.load(total), entry), total)
+        if weights is not None:
+            for at in range(FOUR):
+                weight = builder.extract_element(weights, ir.Constant(ir.IntType(32), at))
+                entries[at] = builder.fmul(entries[at], spread(builder, weight, FOUR))
         most, where = self._first_largest(entries, numbers)
         before = builder.load(self.most)
         if self.skip is None:
@@ -192,14 +213,19 @@ def scan_four_decisions(
 
 @intrinsic
 def scan_four_without(
-    typingctx: Any, array: Any, row: Any, tile: Any, at: Any, decision: Any
+    typingctx: Any, array: Any, row: Any, tile: Any, at: Any, decision: Any, weights: Any
 ) -> Any:
-    """Store the sum and maximum of four rows without their decisions, and their minimum."""
+    """Store the sum and maximum of four rows without their decisions, and their minimum.
+
+    With class weights the maximum is that of the products.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array, row, tile, at, decision = args
+        array, row, tile, at, decision, weights = args
         skip = _Scratch(context, builder, signature.args[4], decision, at).load(_INDICES)
-        four = _FourRows(builder, _four_rows(context, builder, signature, array, row), skip)
+        rows = _four_rows(context, builder, signature, array, row)
+        weighted = weight_row(context, builder, signature.args[5], weights)
+        four = _FourRows(builder, rows, skip, weighted)
         four.scan()
         target = _Scratch(context, builder, signature.args[2], tile, at)
         target.store(int(REST), four.total())
@@ -207,4 +233,4 @@ def scan_four_without(
         target.store(int(LEAST), builder.load(four.least))
         return context.get_dummy_value()
 
-    return types.void(array, types.uintp, tile, types.uintp, decision), codegen
+    return types.void(array, types.uintp, tile, types.uintp, decision, weights), codegen

@@ -35,6 +35,11 @@ SUM_ROWS = 2**15
     S,
     S_REST,
     SLOPE,
-) = (np.uintp(i * TILE) for i in range(19))
+    RIVAL,
+    OWN,
+) = (np.uintp(i * TILE) for i in range(21))
 
-SIZE = 19 * TILE
+SIZE = 21 * TILE
+
+# Where ``limits`` holds, with class weights, `rule.rounding_margin` and the largest weight.
+MARGIN, SLACK, HEAVIEST = 4, 5, 6
