@@ -33,9 +33,9 @@ def argmax(values: Sequence[float]) -> int:
     return best
 
 
-def simplex(values: Sequence[float]) -> list[Decimal]:
+def simplex(values: Sequence[float | Decimal]) -> list[Decimal]:
     """The normalised row, mixed with the uniform one if it has an exact zero."""
-    exact = [Decimal(float(value)) for value in values]
+    exact = [x if isinstance(x, Decimal) else Decimal(float(x)) for x in values]
     total = sum(exact)
     row = [value / total for value in exact]
     if any(value == 0 for value in exact):
@@ -48,14 +48,22 @@ def describe(
     direct: Sequence[float],
     decision: int | None = None,
     weight: Decimal = Decimal("0.5"),
+    rule: Sequence[float] | None = None,
 ) -> Row:
+    """The row under the prediction rule with these class weights, by default equal ones."""
     a = argmax(original) if decision is None else decision
-    p, q = simplex(original), simplex(direct)
+    w = [Decimal(1)] * len(direct) if rule is None else [Decimal(float(x)) for x in rule]
+    p = simplex([Decimal(float(x)) / y for x, y in zip(original, w, strict=True)])
+    q = simplex(direct)
     b = q[a]
     rest = sum(value for index, value in enumerate(q) if index != a)
     alpha = [value / rest if index != a else Decimal(0) for index, value in enumerate(q)]
-    rho = max(alpha)
-    kept = argmax(direct) == a
+    # What stabilisation adds to an entry counts with the largest weight.
+    added = DELTA / len(q) / rest if any(value == 0 for value in direct) else Decimal(0)
+    rivals = [w[index] * (value - added) for index, value in enumerate(alpha) if index != a]
+    rho = (max(rivals) + max(w) * added) / w[a]
+    # Ties and the order of products are those of float64, in which rules are applied.
+    kept = argmax([float(x) * float(y) for x, y in zip(direct, w, strict=True)]) == a
     g = b if kept else weight * b + (1 - weight) * p[a]
     return Row(a, b, g, alpha, rho / (1 + rho) + EPSILON, 1 - EPSILON)
 
@@ -116,10 +124,13 @@ def construct(
     *,
     decision: Sequence[int] | None = None,
     weights: Sequence[float] | None = None,
+    rule: Sequence[float] | None = None,
 ) -> Decimal:
     with localcontext(prec=DIGITS):
         keep = [None] * len(direct) if decision is None else decision
-        rows = [describe(p, q, a) for p, q, a in zip(original, direct, keep, strict=True)]
+        rows = [
+            describe(p, q, a, rule=rule) for p, q, a in zip(original, direct, keep, strict=True)
+        ]
         return shared_scalar(rows, None if weights is None else list(map(float, weights)))
 
 
@@ -129,10 +140,11 @@ def transform(
     eta: float,
     *,
     decision: Sequence[int] | None = None,
+    rule: Sequence[float] | None = None,
 ) -> list[list[Decimal]]:
     with localcontext(prec=DIGITS):
         keep = [None] * len(direct) if decision is None else decision
         return [
-            repair(describe(p, q, a), Decimal(eta))
+            repair(describe(p, q, a, rule=rule), Decimal(eta))
             for p, q, a in zip(original, direct, keep, strict=True)
         ]

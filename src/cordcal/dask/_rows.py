@@ -197,25 +197,33 @@ def construct(
         in_memory = dict(zip(rows.columns, dask.compute(*rows.columns.values()), strict=True))
         construction: RankingConstruction = type(cord)(cord.preserve).fit(**in_memory).construction_
         return construction
-    blocks = dask.persist(*rows.map(_describe, levels))
+    class_weights = cord._class_weights(rows.classes)
+    blocks = dask.persist(*rows.map(_describe, levels, class_weights))
     filled = _non_empty(blocks)
     decision_given = decision is not None
     if sample_weight is not None and not any(dask.compute(*[block.has_weight for block in filled])):
         raise zero_weight_error()
     if levels == 1:
-        return _construct_level(filled, rows.classes, decision_given, free=False)
+        return _construct_level(filled, rows.classes, decision_given, class_weights, free=False)
     return _construct_ranking(filled, rows.classes, levels, decision_given)
 
 
 def _describe(
-    levels: int, *, original: Any, direct: Any, decision: Any = None, sample_weight: Any = None
+    levels: int,
+    class_weights: Any,
+    *,
+    original: Any,
+    direct: Any,
+    decision: Any = None,
+    sample_weight: Any = None,
 ) -> Any:
     """Reduce one block of rows; None if it is empty, as filtered partitions may be."""
     if not len(direct):
         return None
     p, q = as_matrix(original, "original"), as_matrix(direct, "direct")
     check_same_shape(p, "original", q, "direct")
-    return ConstructionState(levels, 1).describe(p, q, decision, sample_weight).rows_of
+    state = ConstructionState(levels, 1, class_weights=class_weights)
+    return state.describe(p, q, decision, sample_weight).rows_of
 
 
 def _non_empty(blocks: Sequence[Delayed]) -> list[Delayed]:
@@ -232,7 +240,12 @@ def _is_not_empty(block: Any) -> bool:
 
 
 def _construct_level(
-    blocks: Sequence[Delayed], classes: int, decision_given: bool, *, free: bool
+    blocks: Sequence[Delayed],
+    classes: int,
+    decision_given: bool,
+    class_weights: Any = None,
+    *,
+    free: bool,
 ) -> Construction:
     shared = common_exponent(dask.compute(*[block.exponent for block in blocks]))
     rows = dask.persist(*[block.rescaled(shared) for block in blocks])
@@ -244,7 +257,7 @@ def _construct_level(
         )
         return values
 
-    solution = solve_in_rounds(tally.bounds(classes), probe, free=free)
+    solution = solve_in_rounds(tally.bounds(classes, class_weights), probe, free=free)
     return tally.record(solution, classes, decision_given=decision_given)
 
 

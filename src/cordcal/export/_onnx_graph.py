@@ -288,6 +288,12 @@ class Graph:
     def cumulative_sum(self, x: Value, *, axis: int) -> Value:
         return self.node("CumSum", [x, self.constant(np.int64(axis))], x.dtype, x.shape)
 
+    def flip(self, x: Value, *, axis: int) -> Value:
+        count = x.shape[axis]
+        assert count is not None
+        backwards = self.constant(np.arange(count - 1, -1, -1, dtype=np.int64))
+        return self.node("Gather", [x, backwards], x.dtype, x.shape, axis=axis)
+
     def argmax(self, x: Value, *, axis: int) -> Value:
         return self.node("ArgMax", [x], np.int64, x.shape[:1], axis=axis, keepdims=0)
 

@@ -162,13 +162,14 @@ class Totals:
             return float(self.n)
         return float(self.weight) ** 2 / float(self.squares)
 
-    def bounds(self, classes: int) -> Bounds:
+    def bounds(self, classes: int, class_weights: Vector | None = None) -> Bounds:
         """Return the range of the scalar of the mean constraint (Eq. 8)."""
         low, high = self.attainable
         target = self.target.mean(self.weight)
         return Bounds(
-            # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε).
-            lowest=-float(classes),
+            # h_g at the lower bound is at least -1/lower ≥ -K, at the upper at most 1/ε(1-ε);
+            # class weights divide the smallest lower bound by at most their ratio.
+            lowest=-classes * weight_ratio(class_weights),
             highest=1.0 / (EPSILON * (1.0 - EPSILON)),
             surely_attainable=low + _CLEAR_MARGIN < target < high - _CLEAR_MARGIN,
         )
@@ -218,12 +219,13 @@ class CalibrationRows:
         decision: Decisions | None,
         weight: Vector | None,
         threads: int,
+        class_weights: Vector | None = None,
     ) -> CalibrationRows:
         """Check and describe the rows, on the device of their arrays."""
         exponent: int | None = 0
         if weight is not None:
             weight, exponent = scale_to_safe_exponent(weight)
-        description = dispatch.describe(original, direct, decision, weight, threads)
+        description = dispatch.describe(original, direct, decision, weight, threads, class_weights)
         return cls(description, weight, direct.shape[1], threads, exponent)
 
     @property
@@ -303,10 +305,16 @@ class CalibrationRows:
         return construct([self], decision_given=decision_given, free=free)
 
 
+def weight_ratio(class_weights: Vector | None) -> float:
+    """Return the largest ratio of two class weights."""
+    return 1.0 if class_weights is None else float(class_weights.max() / class_weights.min())
+
+
 def construct(
     blocks: Collection[CalibrationRows] | SpilledBlocks[CalibrationRows],
     *,
     decision_given: bool,
+    class_weights: Vector | None = None,
     free: bool = False,
 ) -> Construction:
     """Find the shared scalar (Eq. 8) of all blocks' rows, and record what was done.
@@ -336,7 +344,8 @@ def construct(
         solution = Solution(0.0, at_zero.excess, at_zero, 1)
     else:
         first = next(iter(visit()))
-        solution = solve(Constraint(probes, next_edge, tally.bounds(classes), first.search))
+        bounds = tally.bounds(classes, class_weights)
+        solution = solve(Constraint(probes, next_edge, bounds, first.search))
     return tally.record(solution, classes, decision_given=decision_given)
 
 
@@ -487,10 +496,18 @@ class ConstructionState:
         Cores to use.
     spill_bytes : int, optional
         Bytes to keep in memory; more go to a temporary file.
+    class_weights : ndarray of shape (K,), optional
+        The weights of a `PredictionRule`, which decides instead of the argmax.
     """
 
-    def __init__(self, levels: int, threads: int, spill_bytes: int | None = SPILL_BYTES) -> None:
-        self.levels, self.threads = levels, threads
+    def __init__(
+        self,
+        levels: int,
+        threads: int,
+        spill_bytes: int | None = SPILL_BYTES,
+        class_weights: Vector | None = None,
+    ) -> None:
+        self.levels, self.threads, self.class_weights = levels, threads, class_weights
         self.rows = 0
         self.classes: int | None = None
         self.decision_given: bool | None = None
@@ -536,7 +553,9 @@ class ConstructionState:
                 original, direct, keep, weight, self.levels, self.threads
             )
         else:
-            block = CalibrationRows.of(original, direct, keep, weight, self.threads)
+            block = CalibrationRows.of(
+                original, direct, keep, weight, self.threads, self.class_weights
+            )
         return RowSummary(block, rows, classes, keep is not None, weight is not None)
 
     def append(self, block: RowSummary) -> None:
@@ -570,21 +589,20 @@ class ConstructionState:
         if not self.rows:
             self.classes, self.decision_given = other.classes, other.decision_given
             self.weighted = other.weighted
-        elif other.rows and (self.classes, self.decision_given, self.weighted, self.levels) != (
-            other.classes,
-            other.decision_given,
-            other.weighted,
-            other.levels,
-        ):
+        elif other.rows and self._made_like() != other._made_like():
             raise InputError(
                 "states",
-                "are of different classes, arguments or ranks",
+                "are of different classes, arguments, ranks or prediction rules",
                 "merge states that were made alike",
             )
         for block in other._blocks:
             self._blocks.append(block)
         self.rows += other.rows
         return self
+
+    def _made_like(self) -> tuple[object, ...]:
+        weights = None if self.class_weights is None else tuple(self.class_weights.tolist())
+        return self.classes, self.decision_given, self.weighted, self.levels, weights
 
     def construct(self) -> Construction | RankingConstruction:
         """Find the shared scalar of all rows."""
@@ -596,4 +614,4 @@ class ConstructionState:
             ranked = cast("SpilledBlocks[RankedBlock]", self._blocks)
             return construct_ranking(ranked, self.levels, decision_given=self.decision_given)
         rows = cast("SpilledBlocks[CalibrationRows]", self._blocks)
-        return construct(rows, decision_given=self.decision_given)
+        return construct(rows, decision_given=self.decision_given, class_weights=self.class_weights)

@@ -30,6 +30,7 @@ from cordcal.repair import dispatch, numpy_engine, ranking, rule
 from cordcal.repair.construction import SPILL_BYTES, ConstructionState
 from cordcal.repair.dispatch import engine_for, row_work
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair
+from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.ranking import Level, RankedRows
 from cordcal.repair.results import Construction, Explanation, RankingConstruction
 
@@ -51,6 +52,10 @@ class CORD(FittedRepair):
     preserve : int or "ranking"
         How many of the original's first ranks to preserve: 1 preserves the prediction (the
         paper's CORD), k the order of the first k classes, ``"ranking"`` the whole order.
+    rule : "argmax", PredictionRule or array_like of shape (K,)
+        How a vector predicts: by its largest entry, or by the largest weight times
+        probability, for a classifier whose predictions are deliberately not the likeliest class
+        (trained with class weights, or with a threshold).  ``preserve`` must then be 1.
     threads : int, optional
         Cores to use.  By default all of them, but one inside a worker process or thread.
         A model file stores a number that was set; ``model.set_params(threads=None)`` resets it.
@@ -63,6 +68,8 @@ class CORD(FittedRepair):
         The record of `fit`.
     n_classes_ : int
         Number of classes seen by `fit`.
+    rule_ : PredictionRule or None
+        The rule, None for the argmax.
 
     Examples
     --------
@@ -84,9 +91,14 @@ class CORD(FittedRepair):
     n_classes_: int
 
     def __init__(
-        self, preserve: int | Literal["ranking"] = 1, *, threads: int | None = None
+        self,
+        preserve: int | Literal["ranking"] = 1,
+        *,
+        rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
+        threads: int | None = None,
     ) -> None:
         self.preserve = preserve
+        self.rule = rule
         self.threads = threads
 
     def fit(
@@ -221,7 +233,9 @@ class CORD(FittedRepair):
         whole: ConstructionState | None = None
         for state in states:
             if whole is None:
-                whole = ConstructionState(state.levels, self._cores())
+                whole = ConstructionState(
+                    state.levels, self._cores(), class_weights=state.class_weights
+                )
             whole.merge(state)
         if whole is None or whole.classes is None:
             raise InputError("states", "is empty", "pass the state of at least one row")
@@ -230,6 +244,11 @@ class CORD(FittedRepair):
                 "states",
                 f"keep {whole.levels} rank(s) but preserve is {self.preserve!r}",
                 f"make them with levels={self._levels(whole.classes)}",
+            )
+        expected = self._new_state(whole.classes).class_weights
+        if not np.array_equal(_or_ones(whole.class_weights), _or_ones(expected)):
+            raise InputError(
+                "states", "have another prediction rule", "make them with the weights of rule="
             )
         return self._constructed(whole.construct())
 
@@ -250,15 +269,27 @@ class CORD(FittedRepair):
     def _constructed(self, construction: Construction | RankingConstruction) -> Self:
         # In one step, so that an interrupted fit leaves the previous one intact.
         self.__dict__.update(
-            construction_=construction, eta_=construction.eta, n_classes_=construction.n_classes
+            construction_=construction,
+            eta_=construction.eta,
+            n_classes_=construction.n_classes,
+            rule_=check_rule(self.rule, construction.n_classes),
         )
         return self
 
     def _new_state(self, classes: int, spill_bytes: int | None = SPILL_BYTES) -> ConstructionState:
-        return ConstructionState(self._levels(classes), self._cores(), spill_bytes)
+        weights = self._class_weights(classes)
+        levels = self._levels(classes)
+        return ConstructionState(levels, self._cores(), spill_bytes, weights)
 
     def _levels(self, classes: int) -> int:
         """Return how many ranks to preserve; the last one follows from the others."""
+        if self.preserve != 1 and not (isinstance(self.rule, str) and self.rule == "argmax"):
+            raise InputError(
+                "preserve",
+                f"is {self.preserve!r}, and a rule keeps one prediction, not a ranking",
+                "leave preserve out, or write {option}",
+                option=("rule", "argmax"),
+            )
         if self.preserve == "ranking":
             return classes - 1
         if not arrays.is_count(self.preserve):
@@ -293,8 +324,10 @@ class CORD(FittedRepair):
             engine = engine_for("repair_ranked", work, original, direct, out)
             engine.repair_ranked(original, direct, decision, eta, out, threads)
         else:
-            engine = engine_for("repair", row_work(direct), original, direct, out)
-            engine.repair(original, direct, decision, eta, out, threads)
+            weights = self._fitted_weights(out.dtype)
+            weighted, work = weights is not None, row_work(direct)
+            engine = engine_for("repair", work, original, direct, out, weighted=weighted)
+            engine.repair(original, direct, decision, eta, out, threads, weights)
 
     def _repair_foreign(
         self, original: Array, direct: Array, decision: Decisions | None, dtype: DType
@@ -302,16 +335,17 @@ class CORD(FittedRepair):
         if isinstance(self.eta_, np.ndarray):
             scalars = self.eta_.tolist()
             return dispatch.repair_ranked_foreign(original, direct, decision, scalars, dtype)
-        return dispatch.repair_foreign(original, direct, decision, self.eta_, dtype)
+        weights = self._fitted_weights(dtype)
+        return dispatch.repair_foreign(original, direct, decision, self.eta_, dtype, weights)
 
     def _explain(self, original: Array, direct: Array, decision: Decisions | None) -> Explanation:
-        return _explained(original, direct, decision, self.eta_)
+        return _explained(original, direct, decision, self.eta_, self._fitted_weights())
 
     def _state(self) -> tuple[Arrays, Meta]:
         """Return the content of a model file: the shared scalar and the construction."""
         check_fitted(self)
         threads = {} if self.threads is None else {"threads": int(self.threads)}
-        return {"eta": np.atleast_1d(self.eta_)}, {
+        return {"eta": np.atleast_1d(self.eta_), **self._rule_state()}, {
             "preserve": self.preserve if self.preserve == "ranking" else int(self.preserve),
             "construction": self.construction_.to_dict(),
             **threads,
@@ -326,10 +360,13 @@ class CORD(FittedRepair):
         cord.construction_ = (RankingConstruction if nested else Construction).from_dict(record)
         cord.eta_ = tensors["eta"] if nested else float(tensors["eta"][0])
         cord.n_classes_ = cord.construction_.n_classes
+        cord._restore_rule(tensors)
         return cord
 
     def __repr__(self) -> str:
         parts = [] if self.preserve == 1 else [f"preserve={self.preserve!r}"]
+        if not isinstance(self.rule, str):
+            parts.append(f"rule={self.rule!r}")
         if self.threads is not None:
             parts.append(f"threads={self.threads!r}")
         if hasattr(self, "eta_"):
@@ -363,26 +400,36 @@ Columns = tuple[NumPyArray, ...]
 """The fields of an `Explanation`, for some rows."""
 
 
+def _or_ones(class_weights: Vector | None) -> Vector | float:
+    return 1.0 if class_weights is None else class_weights
+
+
 def _explained(
-    original: Array, direct: Array, decision: Decisions | None, eta: float | Vector
+    original: Array,
+    direct: Array,
+    decision: Decisions | None,
+    eta: float | Vector,
+    class_weights: Vector | None,
 ) -> Explanation:
     """Describe each row and its repair with these scalars."""
     if isinstance(eta, np.ndarray):
         parts = _ranks(original, direct, decision, eta.tolist())
     else:
-        parts = _first_rank(original, direct, decision, eta)
+        parts = _first_rank(original, direct, decision, eta, class_weights)
     return Explanation(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
 def _first_rank(
-    original: Array, direct: Array, decision: Decisions | None, eta: float
+    original: Array,
+    direct: Array,
+    decision: Decisions | None,
+    eta: float,
+    class_weights: Vector | None,
 ) -> Iterator[Columns]:
     if isinstance(direct, np.ndarray):
-        states = [
-            block.state for block in numpy_engine.described_blocks(original, direct, decision)
-        ]
+        states = dispatch.row_states(original, direct, decision, class_weights)
     else:
-        states = [dispatch.describe_foreign(original, direct, decision)[0]]
+        states = iter([dispatch.describe_foreign(original, direct, decision, class_weights)[0]])
     for state in states:
         responses = rule.response(eta, state.reference, state.reference_rest, state.lower)
         yield _columns(state.decision, state, responses)

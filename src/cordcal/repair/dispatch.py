@@ -69,6 +69,7 @@ class Engine(Protocol):
         decision: Decisions | None,
         weight: Vector | None,
         threads: int,
+        class_weights: Vector | None = None,
     ) -> Description:
         """Check and describe every calibration row."""
 
@@ -101,8 +102,9 @@ class Engine(Protocol):
         eta: float,
         out: Floats,
         threads: int,
+        class_weights: Vector | None = None,
     ) -> None:
-        """Write the repaired rows to ``out``, in its dtype, the decision strictly the largest."""
+        """Write the repaired rows to ``out``, in its dtype, the decision strictly the first."""
 
     def repair_ranked(
         self,
@@ -133,9 +135,10 @@ class _WorkDone:
 _work_done = _WorkDone()
 
 
-def engine_for(job: Job, work: int, *arrays: Floats) -> Engine:
+def engine_for(job: Job, work: int, *arrays: Floats, weighted: bool = False) -> Engine:
     """Return the engine for this much work on these arrays (both inputs, then the output).
 
+    ``weighted`` is whether there are class weights, for which kernels are compiled separately.
     Kernels that this process has loaded are used.  Other kernels are loaded or compiled once its
     work reaches `KERNEL_WORK`.  Otherwise, and without numba, the array engine does the work.
     """
@@ -143,9 +146,9 @@ def engine_for(job: Job, work: int, *arrays: Floats) -> Engine:
     if setting == "array":
         return numpy_engine
     dtypes = tuple([array.dtype for array in arrays])
-    compiled = kernels.engine(job, dtypes, prepare=setting == "compiled")
+    compiled = kernels.engine(job, dtypes, weighted, prepare=setting == "compiled")
     if compiled is None and setting == "auto" and _work_done.add(work):
-        compiled = kernels.engine(job, dtypes, prepare=True)
+        compiled = kernels.engine(job, dtypes, weighted, prepare=True)
         if compiled is None and not kernels.disabled():
             _suggest_numba()
     if compiled is None and setting == "compiled" and not kernels.disabled():
@@ -198,14 +201,26 @@ def _on_device(decision: Decisions, like: Array) -> Array:
     return arrays.namespace(like).asarray(decision, device=array_api_compat.device(like))
 
 
+def weights_like(class_weights: Vector | None, wide: Array) -> Array | None:
+    """Return class weights as an array of the library, device and dtype of ``wide``."""
+    if class_weights is None:
+        return None
+    xp = arrays.namespace(wide)
+    return xp.astype(arrays.array_like(class_weights, wide), wide.dtype)
+
+
 def describe_foreign(
-    original: Array, direct: Array, decision: Decisions | None
+    original: Array,
+    direct: Array,
+    decision: Decisions | None,
+    class_weights: Vector | None = None,
 ) -> tuple[RowState, Split, Array]:
     """Check and describe all rows; return the state, the split and the widened direct rows."""
     p, q, (original_deviation, _) = _check_and_widen(original, direct)
     keep = arrays.first_argmax(original) if decision is None else _on_device(decision, direct)
-    moved = arrays.first_argmax(direct) != keep
-    state, part = rule.row_state(p, q, keep, moved)
+    w = weights_like(class_weights, q)
+    moved = arrays.first_argmax(direct if w is None else q * w[None, :]) != keep
+    state, part = rule.row_state(p, q, keep, moved, w)
     warn_about_pair((original_deviation, deviation(arrays.to_numpy(part.total))), original, direct)
     return state, part, q
 
@@ -216,22 +231,31 @@ def describe(
     decision: Decisions | None,
     weight: Vector | None,
     threads: int,
+    class_weights: Vector | None = None,
 ) -> Description:
     """Check and describe every calibration row, of any library."""
     if isinstance(direct, np.ndarray):
-        engine = engine_for("describe", row_work(direct), original, direct)
-        return engine.describe(original, direct, decision, weight, threads)
-    (state,) = row_states(original, direct, decision)
+        weighted = class_weights is not None
+        engine = engine_for("describe", row_work(direct), original, direct, weighted=weighted)
+        return engine.describe(original, direct, decision, weight, threads, class_weights)
+    (state,) = row_states(original, direct, decision, class_weights)
     return Description.from_state(state, weight, int(np.count_nonzero(state.changed)))
 
 
-def row_states(original: Array, direct: Array, decision: Decisions | None) -> Iterator[RowState]:
+def row_states(
+    original: Array,
+    direct: Array,
+    decision: Decisions | None,
+    class_weights: Vector | None = None,
+) -> Iterator[RowState]:
     """Check and describe rows of any library, in blocks of NumPy vectors."""
     if isinstance(direct, np.ndarray):
-        for block in numpy_engine.described_blocks(original, direct, decision):
+        for block in numpy_engine.described_blocks(
+            original, direct, decision, class_weights=class_weights
+        ):
             yield block.state
     else:
-        yield numpy_state(describe_foreign(original, direct, decision)[0])
+        yield numpy_state(describe_foreign(original, direct, decision, class_weights)[0])
 
 
 def checked_blocks(
@@ -256,14 +280,19 @@ def numpy_state(state: RowState) -> RowState:
 
 
 def repair_foreign(
-    original: Array, direct: Array, decision: Decisions | None, eta: float, dtype: DType
+    original: Array,
+    direct: Array,
+    decision: Decisions | None,
+    eta: float,
+    dtype: DType,
+    class_weights: Vector | None = None,
 ) -> Array:
-    """Return the repaired rows in ``dtype``, the decision strictly the largest entry."""
+    """Return the repaired rows in ``dtype``, the decision strictly the first."""
     xp = arrays.namespace(direct)
-    state, part, wide = describe_foreign(original, direct, decision)
+    state, part, wide = describe_foreign(original, direct, decision, class_weights)
     level = sum_warning_level(direct.dtype, direct.shape[1])
-    repaired = rule.repair_rows(wide, state, part, eta, level)
-    return rule.raise_decision(xp.astype(repaired, dtype), state.decision)
+    repaired = xp.astype(rule.repair_rows(wide, state, part, eta, level), dtype)
+    return rule.make_first(repaired, state.decision, weights_like(class_weights, wide))
 
 
 def rank_foreign(

@@ -9,14 +9,16 @@ import numpy as np
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
-from cordcal._numeric.types import Array, ArrayLike, Decisions, DType, Floats
+from cordcal._numeric.types import Array, ArrayLike, Arrays, Decisions, DType, Floats, Vector
 from cordcal._validation import layouts
 from cordcal._validation.estimator import Estimator
 from cordcal._validation.labels import check_decisions
 from cordcal._validation.layouts import align_rows
 from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.scores import as_matrix, check_same_shape
+from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.results import AnyConstruction, Explanation
+from cordcal.repair.rule import rounding_margin
 
 _OUTPUT_DTYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16))
 
@@ -107,11 +109,52 @@ def check_against_fit(
     return check_decisions(decision, rows, classes)
 
 
+def check_rule_dtype(class_weights: Vector | None, dtype: DType) -> None:
+    """Refuse float16 for weights with which its products or probabilities underflow.
+
+    The largest product of a distribution is at least 1 / Σ 1/w, which must be a normal number.
+    A rival's probability may be subnormal: its rounding, multiplied by its weight, must not move
+    a decision's probability by more than 2^-9.  Other dtypes have room for every ratio of 1e8.
+    """
+    if class_weights is None or arrays.dtype_name(dtype) != "float16":
+        return
+    _, slack = rounding_margin(class_weights, dtype)
+    smallest_product = 1.0 / (1.0 / class_weights).sum()
+    if slack > 2.0**-9 * class_weights.min() or smallest_product < 2.0**-14 * (1.0 + 2.0**-7):
+        raise InputError(
+            "dtype",
+            f"is float16, too narrow for a rule of {len(class_weights)} classes with weights "
+            f"from {class_weights.min():.3g} to {class_weights.max():.3g}",
+            "use float32",
+        )
+
+
 class FittedRepair(Estimator, ABC):
     """Base class of repairs; a subclass adds `fit` and its rule for rows."""
 
     construction_: AnyConstruction
     n_classes_: int
+    rule: str | PredictionRule | ArrayLike
+    rule_: PredictionRule | None = None
+
+    def _class_weights(self, classes: int) -> Vector | None:
+        """Return the weights of ``rule=``, or None for the argmax."""
+        return _weights_of(check_rule(self.rule, classes))
+
+    def _fitted_weights(self, dtype: DType | None = None) -> Vector | None:
+        """Return the weights of the fitted rule, or None for the argmax; check the dtype."""
+        weights = _weights_of(self.rule_)
+        if dtype is not None:
+            check_rule_dtype(weights, dtype)
+        return weights
+
+    def _rule_state(self) -> Arrays:
+        """Return what a model file stores of the rule: its weights, nothing for the argmax."""
+        return {} if self.rule_ is None else {"rule": self.rule_.weights}
+
+    def _restore_rule(self, tensors: Arrays) -> None:
+        if "rule" in tensors:
+            self.rule = self.rule_ = PredictionRule(tensors["rule"])
 
     def transform(
         self,
@@ -134,7 +177,8 @@ class FittedRepair(Estimator, ABC):
             The class to preserve per row; required if `fit` had one.
         dtype : dtype, optional
             float64, float32 or float16; by default that of ``direct``.  The decision is
-            strictly the largest entry in this dtype.
+            strictly the largest entry in this dtype; under a rule, strictly that of the largest
+            weight times probability, with the weights in float64 and in this dtype.
         out : ndarray, optional
             Where to write; may be ``direct`` itself.  If a row is invalid, the rows before it
             have been written.
@@ -282,6 +326,10 @@ class FittedRepair(Estimator, ABC):
     @abstractmethod
     def _explain(self, original: Array, direct: Array, decision: Decisions | None) -> Explanation:
         """Explain rows with checked decisions."""
+
+
+def _weights_of(rule: PredictionRule | None) -> Vector | None:
+    return None if rule is None or rule.is_argmax else rule.weights
 
 
 def _overlaps(out: Floats, *inputs: ArrayLike) -> bool:

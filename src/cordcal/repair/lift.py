@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from cordcal.repair import dispatch, lift_rule, numpy_engine, rule
 from cordcal.repair.fitted import FittedRepair, check_fitted, check_pair, output_dtype
 from cordcal.repair.lift_fit import fit_curve
 from cordcal.repair.lift_rule import Curve, Mode
+from cordcal.repair.prediction_rule import PredictionRule, check_rule
 from cordcal.repair.results import Explanation, LiftConstruction
 from cordcal.repair.rule import RowState
 
@@ -53,6 +55,8 @@ class Lift(FittedRepair):
         What happens where s is too small to preserve the prediction.  ``"raise"`` raises it;
         ``"cap"`` keeps s and lowers the other classes to just below it, which changes their
         distribution but not the confidence: for classifiers that are often wrong.
+    rule : "argmax", PredictionRule or array_like of shape (K,)
+        How a vector predicts, as for `CORD`.
 
     Attributes
     ----------
@@ -62,6 +66,8 @@ class Lift(FittedRepair):
         The record of `fit`: the parameters, losses before and after, rows at a bound.
     n_classes_ : int
         Number of classes seen by `fit`.
+    rule_ : PredictionRule or None
+        The rule, None for the argmax.
 
     Examples
     --------
@@ -81,8 +87,14 @@ class Lift(FittedRepair):
     construction_: LiftConstruction
     n_classes_: int
 
-    def __init__(self, mode: Mode = "raise") -> None:
+    def __init__(
+        self,
+        mode: Mode = "raise",
+        *,
+        rule: Literal["argmax"] | PredictionRule | ArrayLike = "argmax",
+    ) -> None:
         self.mode = mode
+        self.rule = rule
 
     def fit(
         self,
@@ -133,13 +145,17 @@ class Lift(FittedRepair):
         )
         collection = layouts.lazy_handler(original, direct)
         if collection is None:
-            parts = list(_described(axis, original, direct, labels, decision, sample_weight))
             classes = int(np.shape(direct)[-1 if axis is None else axis])
+            weights = self._class_weights(classes)
+            parts = list(
+                _described(axis, original, direct, labels, decision, sample_weight, weights)
+            )
         elif axis is not None:
             raise InputError("axis", "is not served for dask collections", "pass blocks of rows")
         else:
+            weights = self._class_weights(int(np.shape(direct)[1]))
             classes, parts = collection.described(
-                _described_block,
+                functools.partial(_described_block, weights),
                 direct=direct,
                 original=original,
                 labels=labels,
@@ -171,7 +187,8 @@ class Lift(FittedRepair):
 
         ``held_out`` replaces their direct masses by those of models not fitted on the rows.
         """
-        parts = list(_labelled(original, direct, labels, decision, weight))
+        class_weights = self._class_weights(direct.shape[1])
+        parts = list(_labelled(original, direct, labels, decision, weight, class_weights))
         weighted = weight is not None
         return self._learn(parts, direct.shape[1], held_out, weighted=weighted, decision_given=True)
 
@@ -195,7 +212,11 @@ class Lift(FittedRepair):
         masses = Masses(rows.mass, rows.rest) if held_out is None else held_out
         right = rows.label == rows.decision
         fitted = fit_curve(masses.mass, masses.rest, right, weight)
-        low, high = _at_bounds(fitted.curve, self.mode, rows, classes)
+        chosen_rule = check_rule(self.rule, classes)
+        class_weights = self._class_weights(classes)
+        mass, rest = lift_rule.confidence(fitted.curve, rows.mass, rows.rest)
+        lower = _lower(self.mode, rows.lower, rows.decision, classes, class_weights)
+        _, _, low, high = rule.clip_to_interval(mass, rest, lower)
         construction = LiftConstruction(
             n=len(right),
             n_classes=classes,
@@ -215,7 +236,10 @@ class Lift(FittedRepair):
         )
         # In one step, so that an interrupted fit leaves the previous one intact.
         self.__dict__.update(
-            construction_=construction, curve_=fitted.curve, n_classes_=construction.n_classes
+            construction_=construction,
+            curve_=fitted.curve,
+            n_classes_=construction.n_classes,
+            rule_=chosen_rule,
         )
         return self
 
@@ -226,7 +250,10 @@ class Lift(FittedRepair):
         decision: Decisions | None,
         out: Floats,
     ) -> None:
-        for block in numpy_engine.described_blocks(original, direct, decision):
+        weights = self._fitted_weights(out.dtype)
+        for block in numpy_engine.described_blocks(
+            original, direct, decision, class_weights=weights
+        ):
             state, target = block.state, out[block.rows]
             mass, rest = lift_rule.confidence(
                 self.curve_, state.direct_mass, state.direct_rest, xp=np
@@ -234,22 +261,25 @@ class Lift(FittedRepair):
             inside, inside_rest, low, _ = rule.clip_to_interval(mass, rest, state.lower, xp=np)
             if self.mode == "cap" and low.any():
                 target[...] = lift_rule.keep_decision(
-                    block.direct, state, block.part, mass, rest, out.dtype, self.mode
+                    block.direct, state, block.part, mass, rest, out.dtype, self.mode, weights
                 )
             else:
-                numpy_engine.write_rows(block, inside, inside_rest, target)
+                numpy_engine.write_rows(block, inside, inside_rest, target, class_weights=weights)
 
     def _repair_foreign(
         self, original: ArrayLike, direct: ArrayLike, decision: Decisions | None, dtype: DType
     ) -> Any:
-        state, part, wide = dispatch.describe_foreign(original, direct, decision)
+        weights = self._fitted_weights(dtype)
+        state, part, wide = dispatch.describe_foreign(original, direct, decision, weights)
         mass, rest = lift_rule.confidence(self.curve_, state.direct_mass, state.direct_rest)
-        return lift_rule.keep_decision(wide, state, part, mass, rest, dtype, self.mode)
+        like = dispatch.weights_like(weights, wide)
+        return lift_rule.keep_decision(wide, state, part, mass, rest, dtype, self.mode, like)
 
     def _explain(
         self, original: ArrayLike, direct: ArrayLike, decision: Decisions | None
     ) -> Explanation:
-        states = list(dispatch.row_states(original, direct, decision))
+        weights = self._fitted_weights()
+        states = list(dispatch.row_states(original, direct, decision, weights))
         column = {
             field.name: np.concatenate([getattr(state, field.name) for state in states])
             for field in fields(RowState)
@@ -257,7 +287,7 @@ class Lift(FittedRepair):
         reference, rest = lift_rule.confidence(
             self.curve_, column["direct_mass"], column["direct_rest"]
         )
-        lower = _lower(self.mode, column["lower"], direct.shape[1])
+        lower = _lower(self.mode, column["lower"], column["decision"], direct.shape[1], weights)
         mass, _, low, high = rule.clip_to_interval(reference, rest, lower)
         return Explanation(
             column["decision"],
@@ -272,7 +302,8 @@ class Lift(FittedRepair):
     def _state(self) -> tuple[Arrays, Meta]:
         """Return the content of a model file: the three parameters and the construction."""
         check_fitted(self)
-        return {"curve": np.array(self.curve_)}, {"construction": self.construction_.to_dict()}
+        tensors = {"curve": np.array(self.curve_), **self._rule_state()}
+        return tensors, {"construction": self.construction_.to_dict()}
 
     @classmethod
     def _from_state(cls, tensors: dict[str, Floats], meta: Meta) -> Self:
@@ -281,16 +312,16 @@ class Lift(FittedRepair):
         lift.construction_ = LiftConstruction.from_dict(meta["construction"])
         lift.curve_ = Curve(*tensors["curve"].tolist())
         lift.n_classes_ = lift.construction_.n_classes
+        lift._restore_rule(tensors)
         return lift
 
     def __repr__(self) -> str:
-        mode = "" if self.mode == "raise" else f"mode={self.mode!r}"
-        if not hasattr(self, "curve_"):
-            return f"Lift({mode})"
-        parameters = ", ".join(
-            f"{name}={value:.6g}" for name, value in self.curve_._asdict().items()
-        )
-        return f"Lift({mode + ', ' if mode else ''}{parameters})"
+        parts = [] if self.mode == "raise" else [f"mode={self.mode!r}"]
+        if not isinstance(self.rule, str):
+            parts.append(f"rule={self.rule!r}")
+        if hasattr(self, "curve_"):
+            parts += [f"{name}={value:.6g}" for name, value in self.curve_._asdict().items()]
+        return f"Lift({', '.join(parts)})"
 
 
 def check_mode(mode: object) -> None:
@@ -319,19 +350,22 @@ def _described(
     labels: ArrayLike,
     decision: ArrayLike | None,
     weight: ArrayLike | None,
+    class_weights: Vector | None,
 ) -> Iterator[_LabelledRows]:
     """Check and describe the rows; dense arrays in several views."""
     if not layouts.is_dense(axis, original, direct):
-        yield from _checked(original, direct, labels, decision, weight)
+        yield from _checked(original, direct, labels, decision, weight, class_weights)
         return
     assert axis is not None
     check_same_shape(original, "original", direct, "direct")
     row_vectors = (labels, decision, weight)
     for _, (p, q), vectors in layouts.row_views(axis, (original, direct), row_vectors):
-        yield from _checked(p, q, *vectors)
+        label, keep, w = vectors
+        yield from _checked(p, q, label, keep, w, class_weights)
 
 
 def _described_block(
+    class_weights: Vector | None,
     *,
     original: ArrayLike,
     direct: ArrayLike,
@@ -340,7 +374,7 @@ def _described_block(
     sample_weight: ArrayLike | None = None,
 ) -> list[_LabelledRows]:
     """Check and describe one block of a lazy collection."""
-    return list(_checked(original, direct, labels, decision, sample_weight))
+    return list(_checked(original, direct, labels, decision, sample_weight, class_weights))
 
 
 def _checked(
@@ -349,13 +383,14 @@ def _checked(
     labels: ArrayLike,
     decision: ArrayLike | None,
     weight: ArrayLike | None,
+    class_weights: Vector | None,
 ) -> Iterator[_LabelledRows]:
     p, q = check_pair(original, direct)
     rows, classes = q.shape
     label = check_decisions(labels, rows, classes, "labels")
     keep = None if decision is None else check_decisions(decision, rows, classes)
     w = None if weight is None else check_weights(weight, rows, some=False)
-    yield from _labelled(p, q, label, keep, w)
+    yield from _labelled(p, q, label, keep, w, class_weights)
 
 
 def _labelled(
@@ -364,11 +399,12 @@ def _labelled(
     label: Decisions,
     decision: Decisions | None,
     weight: Vector | None,
+    class_weights: Vector | None,
 ) -> Iterator[_LabelledRows]:
     """Describe checked rows block by block."""
     w = np.ones(len(label)) if weight is None else weight
     start = 0
-    for state in dispatch.row_states(original, direct, decision):
+    for state in dispatch.row_states(original, direct, decision, class_weights):
         at = slice(start, start + len(state.decision))
         yield _LabelledRows(
             state.decision,
@@ -382,19 +418,19 @@ def _labelled(
         start = at.stop
 
 
-def _lower(mode: Mode, lower: Vector, classes: int) -> Vector:
+def _lower(
+    mode: Mode,
+    lower: Vector,
+    decision: Decisions,
+    classes: int,
+    class_weights: Vector | None,
+) -> Vector:
     """Return the smallest confidences: those of Eq. (4), or the smallest that can be capped."""
     if mode == "raise":
         return lower
-    return np.minimum(lower, lift_rule.min_mass(classes, np.float64))
-
-
-def _at_bounds(
-    curve: Curve, mode: Mode, rows: _LabelledRows, classes: int
-) -> tuple[Floats, Floats]:
-    mass, rest = lift_rule.confidence(curve, rows.mass, rows.rest)
-    _, _, low, high = rule.clip_to_interval(mass, rest, _lower(mode, rows.lower, classes))
-    return low, high
+    if class_weights is None:
+        return np.minimum(lower, lift_rule.min_mass(classes, np.float64))
+    return np.minimum(lower, lift_rule.min_masses(class_weights, np.float64)[decision])
 
 
 def _effective(weight: Vector) -> float:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from cordcal._numeric.arrays import UNIT_ROUNDOFF, dtype_name, namespace
-from cordcal._numeric.types import Array, DType, Namespace
+import numpy as np
+
+from cordcal._numeric.arrays import UNIT_ROUNDOFF, array_like, dtype_name, namespace, to_numpy
+from cordcal._numeric.types import Array, DType, Namespace, Vector
 from cordcal.repair.rule import (
     SMALLEST,
     RowState,
     Split,
     chosen_entries,
     clip_to_interval,
+    make_first,
     next_below,
-    raise_decision,
     rebuild,
+    rounding_margin,
+    take_out,
     tiny_tail,
 )
 
@@ -62,10 +66,34 @@ def min_mass(classes: int, dtype: DType) -> float:
     return (1.0 + 6.0 * UNIT_ROUNDOFF[name]) / classes + 2.0 * SMALLEST[name]
 
 
+def min_masses(class_weights: Vector, dtype: DType) -> Vector:
+    """Return per decision the smallest confidence that is first under class weights.
+
+    Without rounding the other classes hold s · Σ w_a / w_j at most, which is 1 − s at
+    s = 1 / (w_a · Σ 1 / w); the margins are twice those of `class_caps`.  Equal weights give 1/K.
+    """
+    factor, slack = rounding_margin(class_weights, dtype)
+    inverse = 1.0 / class_weights
+    least: Vector = inverse / inverse.sum()
+    return least * (1.0 + 2.0 * (factor - 1.0)) + 2.0 * slack / class_weights
+
+
+def class_caps(mass: Array, own: Array, class_weights: Array, margin: tuple[float, float]) -> Array:
+    """Return how large each class may be below a decision with this mass and weight.
+
+    ``margin`` is that of `rounding_margin`, so that rounding cannot make another class first.
+    """
+    factor, slack = margin
+    product = (mass * own)[:, None]
+    # Not a factor near one: onnxruntime would treat it as one and drop it.
+    return (product - product * (factor - 1.0) - slack) / class_weights[None, :]
+
+
 def water_fill(others: Array, cap: Array, total: Array, *, xp: Namespace | None = None) -> Array:
     """Return ``min(c·others, cap)`` per row, with c such that the row sums to ``total``.
 
-    With the j largest entries at the cap, the others give c_j = (total − j·cap)/tail_j.
+    ``cap`` has one number per row, or per class, too; classes reach it in the order of
+    others/cap.  With the first j at the cap, the others give c_j = (total − caps)/tail_j.
     No c_j exceeds the true c, because min is at most either argument; so c is the largest.
     """
     xp = namespace(others) if xp is None else xp
@@ -73,43 +101,74 @@ def water_fill(others: Array, cap: Array, total: Array, *, xp: Namespace | None 
     tiny, _ = tiny_tail(others, xp=xp)
     zeros = xp.zeros_like(others)
     others = xp.where((others > 0.0) & (others < tiny), zeros + tiny, others)
-    ordered = xp.take_along_axis(others, xp.argsort(others, axis=1), axis=1)
-    # Column i sums the i + 1 smallest entries; the first one is the decision's zero.
-    tails = xp.cumulative_sum(ordered, axis=1)
-    count = others.shape[1]
-    capped = xp.arange(count - 1, -1, -1, dtype=others.dtype, device=others.device)
-    left = total[:, None] - capped[None, :] * cap[:, None]
+    if len(cap.shape) == 1:
+        order = xp.argsort(others, axis=1)
+        cap = cap[:, None]
+        count = others.shape[1]
+        capped = xp.arange(count - 1, -1, -1, dtype=others.dtype, device=others.device)[None, :]
+        above = capped * cap
+    else:
+        # A cap above the total is never reached; sums of such caps would only lose digits.
+        cap = xp.where(cap > total[:, None], zeros + total[:, None], cap)
+        order = xp.argsort(others / cap, axis=1)
+        caps = xp.take_along_axis(cap, order, axis=1)
+        above = xp.flip(xp.cumulative_sum(xp.flip(caps, axis=1), axis=1), axis=1) - caps
+    # Column i sums the i + 1 entries that are capped last; the first is the decision's zero.
+    tails = xp.cumulative_sum(xp.take_along_axis(others, order, axis=1), axis=1)
+    left = total[:, None] - above
     positive = tails > 0.0
     levels = xp.where(positive & (left > 0.0), left, zeros) / xp.where(positive, tails, zeros + 1.0)
     water_filled = others * xp.max(levels, axis=1, keepdims=True)
-    return xp.where(water_filled > cap[:, None], zeros + cap[:, None], water_filled)
+    return xp.where(water_filled > cap, zeros + cap, water_filled)
 
 
 def keep_decision(
-    direct: Array, state: RowState, part: Split, mass: Array, rest: Array, dtype: DType, mode: Mode
+    direct: Array,
+    state: RowState,
+    part: Split,
+    mass: Array,
+    rest: Array,
+    dtype: DType,
+    mode: Mode,
+    class_weights: Array | None = None,
 ) -> Array:
-    """Return rows in ``dtype`` with s on the decision, which is strictly the largest entry."""
+    """Return rows in ``dtype`` with s on the decision, which is strictly the prediction."""
     xp = namespace(direct)
     inside, inside_rest, low, _ = clip_to_interval(mass, rest, state.lower)
     raised = rebuild(direct, state.decision, part, inside, inside_rest)
-    raised = raise_decision(xp.astype(raised, dtype), state.decision)
+    raised = make_first(xp.astype(raised, dtype), state.decision, class_weights)
     if mode == "raise" or not bool(xp.any(low)):
         return raised
-    capped = cap_row(direct, state.decision, part, mass, dtype)
+    capped = cap_row(direct, state.decision, part, mass, dtype, class_weights)
     return xp.where(low[:, None], capped, raised)
 
 
-def cap_row(direct: Array, decision: Array, part: Split, mass: Array, dtype: DType) -> Array:
+def cap_row(
+    direct: Array,
+    decision: Array,
+    part: Split,
+    mass: Array,
+    dtype: DType,
+    class_weights: Array | None = None,
+) -> Array:
     """Return rows in ``dtype`` with s on the decision and every other class below it.
 
     Where the other classes cannot hold 1 − s below s, s is raised just enough.
     """
     xp = namespace(direct)
-    least = min_mass(direct.shape[1], dtype)
-    infeasible = mass < least
-    narrow = xp.astype(xp.where(infeasible, xp.ones_like(mass) * least, mass), dtype)
+    chosen = chosen_entries(direct, decision, xp=xp)
+    least: Array = xp.ones_like(mass) * min_mass(direct.shape[1], dtype)
+    if class_weights is not None:
+        weights = to_numpy(class_weights).astype(np.float64)
+        least = array_like(min_masses(weights, dtype)[to_numpy(decision)], direct)
+        least = xp.astype(least, mass.dtype)
+    narrow = xp.astype(xp.where(mass < least, least, mass), dtype)
     wide = xp.astype(narrow, direct.dtype)
     others = rebuild(direct, decision, part, xp.zeros_like(mass), 1.0 - wide)
-    below = xp.astype(next_below(narrow), direct.dtype)
-    water_filled = xp.astype(water_fill(others, below, 1.0 - wide), dtype)
-    return xp.where(chosen_entries(direct, decision, xp=xp), narrow[:, None], water_filled)
+    if class_weights is None:
+        cap = xp.astype(next_below(narrow), direct.dtype)
+    else:
+        own, _ = take_out(xp.zeros_like(direct) + class_weights[None, :], decision, xp=xp)
+        cap = class_caps(wide, own, class_weights, rounding_margin(weights, dtype))
+    water_filled = xp.astype(water_fill(others, cap, 1.0 - wide), dtype)
+    return xp.where(chosen, narrow[:, None], water_filled)

@@ -159,17 +159,16 @@ def described_blocks(
             ):
                 _raise_for(original, direct, at.start, first)
             worst = list(map(max, worst, deviations))
-            own_weight = None if class_weights is None else class_weights[keep]
             top, own = columns.top, columns.entry
             if class_weights is not None:
-                top, own = columns.weighted_top(class_weights), own * own_weight
+                top, own = columns.weighted_top(class_weights), own * class_weights[keep]
             moved = top > own
             tied = np.flatnonzero(top == own)
             if tied.size:
                 moved[tied] = np.argmax(_weighted(q[tied], class_weights), axis=1) != keep[tied]
             part = columns.stabilised()
             if class_weights is not None:
-                part = replace(part, rival=_rival(part, top, class_weights, own_weight))
+                part = replace(part, rival=_rival(part, top, keep, class_weights))
             masses = _original_masses(wide, keep, moved, class_weights)
             state = rule.split_state(part, masses, keep, moved, reference_weight, xp=np)
             yield Block(at, q, state, part, sum_warning_level(q.dtype, classes))
@@ -181,14 +180,15 @@ def _weighted(rows: Floats, class_weights: Vector | None) -> Floats:
     return rows if class_weights is None else rows.astype(np.float64) * class_weights
 
 
-def _rival(part: Split, top: Vector, class_weights: Vector, own: Vector) -> Vector:
+def _rival(part: Split, top: Vector, decision: Decisions, class_weights: Vector) -> Vector:
     """Return `rule.Split.rival`; ``top`` is the largest of w · q among the other classes."""
     tiny = np.flatnonzero((part.scale != 1.0) & ~part.boundary)
     if tiny.size:
         rows = (part.tail[tiny] * part.scale[tiny, None]) * class_weights
         top = top.copy()
         top[tiny] = rows.max(axis=1)
-    return np.asarray(rule.largest_rival(part, top, own, class_weights.max(), xp=np))
+    own, heaviest = class_weights[decision], class_weights.max()
+    return np.asarray(rule.largest_rival(part, top, own, heaviest, xp=np))
 
 
 def _original_masses(
@@ -468,7 +468,8 @@ def write_rows(
 ) -> None:
     """Write `rule.rebuild` of these masses, rounded, with the decision strictly first.
 
-    That is `rule.raise_decision`, or `rule.enforce_rule` with class weights.  The same bits, but without temporaries: it overwrites the tail, which is not read again.
+    That is `rule.raise_decision`, or `rule.enforce_rule` with class weights.  The same bits,
+    but without temporaries: it overwrites the tail, which is not read again.
     Rows in ``same`` are written as supplied.
     """
     part, decision = block.part, block.state.decision

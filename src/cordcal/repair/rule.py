@@ -51,9 +51,6 @@ SMALLEST = {
     "float16": 2.0**-24,
     "bfloat16": 2.0**-133,
 }
-# Roundings of a vector, of class weights and of their products, on both sides of a comparison,
-# are fewer than this many unit roundoffs together.
-_ROUNDINGS = 32
 # How many representable numbers a decision may rise after rounding before its rivals fall instead.
 RAISED_STEPS = 8
 
@@ -160,7 +157,7 @@ def split(
     # A tiny tail is scaled first, so that no product is subnormal.
     scale = xp.where(boundary, xp.ones_like(part.scale), part.scale)
     top = xp.max((tail * scale[:, None]) * others, axis=1)
-    rival = largest_rival(part, top, own, xp.max(class_weights), xp=xp)
+    rival = largest_rival(part, top, own, xp.max(class_weights[None, :], axis=1), xp=xp)
     return replace(part, rival=rival)
 
 
@@ -470,6 +467,13 @@ def repair_rows(
     return repaired
 
 
+def make_first(rounded: Array, decision: Array, class_weights: Array | None) -> Array:
+    """Make the decision strictly the prediction after rounding, under class weights if any."""
+    if class_weights is None:
+        return raise_decision(rounded, decision)
+    return enforce_rule(rounded, decision, class_weights)
+
+
 def raise_decision(rounded: Array, decision: Array) -> Array:
     """Make the decision strictly the largest entry after rounding to a narrow dtype.
 
@@ -490,11 +494,13 @@ def raise_decision(rounded: Array, decision: Array) -> Array:
 def rounding_margin(class_weights: Vector, dtype: DType) -> tuple[float, float]:
     """Return the factor and the summand by which w_a s must exceed w_j p_j to stay larger.
 
-    Rounding p and w to ``dtype`` and multiplying them in it cannot reverse such an order.
+    Rounding p and w to ``dtype`` and multiplying them in it cannot reverse such an order: on both
+    sides of the comparison a probability, a weight and their product are rounded, after a
+    handful of roundings in float64.
     """
     name = dtype_name(dtype)
     slack = 2.0 * SMALLEST[name] * (1.0 + float(class_weights.max()))
-    return 1.0 + _ROUNDINGS * UNIT_ROUNDOFF[name], slack
+    return 1.0 + (8.0 * UNIT_ROUNDOFF[name] + 24.0 * UNIT_ROUNDOFF["float64"]), slack
 
 
 def enforce_rule(rounded: Array, decision: Array, class_weights: Array) -> Array:

@@ -129,7 +129,8 @@ def engine(
 ) -> Engine | None:
     """Return the compiled engine if the kernels of a job are loaded, else None.
 
-    ``weighted`` is whether there are class weights.  With ``prepare`` they are loaded or compiled first; it returns None only without numba.
+    ``weighted`` is whether there are class weights.  With ``prepare`` the kernels are loaded or
+    compiled first; it returns None only without numba.
     """
     if not installed() or not (prepare or _ENGINE in sys.modules):
         return None

@@ -216,6 +216,6 @@ def _widened_from(value, out):
         exponent, mantissa = np.int64(value) >> 10, np.int64(value) & 1023
         if exponent == 0:
             return mantissa * 2.0**-24
-        return math.ldexp(1024.0 + mantissa, exponent - 25)
+        return math.ldexp(1024.0 + mantissa, int(exponent - 25))
 
     return half

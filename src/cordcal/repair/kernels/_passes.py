@@ -26,8 +26,8 @@ from cordcal.repair.kernels._jit import (
 from cordcal.repair.kernels._phases import (
     check_tile,
     describe_tile,
-    factor_tile,
     enforce_rule,
+    factor_tile,
     find_rivals,
     mark_changed,
     mark_close,
@@ -71,8 +71,8 @@ def _pass(p, q, keep, weights, eta, limits, out, g, g_rest, lower, summed, worst
     A description is the vectors of a construction and, in ``summed``, the summands b, lower and
     g − b.  ``worst`` receives the largest deviations of original and direct sums that need a
     warning, ``changed`` how many decisions changed.  ``weights`` are the class weights of a
-    prediction rule in the rows of `_scan`, or None, which removes their branches.  Returns the first row of a tile with an
-    invalid row, or -1.
+    prediction rule in the rows of `_scan`, or None, which removes their branches.  Returns the
+    first row of a tile with an invalid row, or -1.
     """
     rows, classes = _U(q.shape[0]), _U(q.shape[1])
     size = tile_rows(classes)

@@ -304,7 +304,7 @@ def mark_close(tile, rows, limits):
 
 @compiled
 def enforce_rule(out, i, a, weights):
-    """The scalar form of `rule.enforce_rule`."""
+    """Do what `rule.enforce_rule` does, to one row."""
     mass, top, narrow_top = out[i, a], -1.0, rounded(0.0, out)
     for j in range(_U(out.shape[1])):
         if j != a:

@@ -88,14 +88,14 @@ class _Scan:
     def take_partial(self, start: ir.Value, index: ir.Value) -> None:
         """Add the last entries, fewer than eight, in the first lanes of a chunk."""
         zero = splat(VECTOR, 0.0)
-        values = self.row.partial_chunk(index, zero, splat(VECTOR, ABOVE))
+        value, for_least = self.row.partial_chunk(index, zero, splat(VECTOR, ABOVE))
         if self.factors is not None:
             (factor,) = self.factors.partial_chunk(index, splat(VECTOR, 1.0))
-            values = [self.builder.fmul(value, factor) for value in values]
+            value, for_least = (self.builder.fmul(x, factor) for x in (value, for_least))
         weight = None
         if self.weights is not None:
             (weight,) = self.weights.partial_chunk(index, zero)
-        self._take(start, *values, weight)
+        self._take(start, value, for_least, weight)
 
     def _take(
         self, start: ir.Value, value: ir.Value, for_least: ir.Value, weight: ir.Value | None
