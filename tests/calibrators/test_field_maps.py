@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cordcal import calibrators
+from cordcal.calibrators._curves import interpolate
 from errors import refused
 
 from .conftest import noisy_logits, softmax
@@ -100,6 +101,14 @@ def test_mono_is_at_a_minimum(synth) -> None:
     model, _ = report_of("mono", synth)
     assert model.gradient_norm_ < 1e-9
     assert (model.slopes_ > 1e-3).all()
+
+
+def test_mono_does_not_decrease_at_a_knot(synth) -> None:
+    model, _ = report_of("mono", synth)
+    params = model._parameters()
+    near = model.knots_[:-1] * (1.0 + 2.0**-53 * np.arange(-40, 41)[:, None])
+    levels = np.sort(near.ravel())
+    assert (np.diff(interpolate(levels[None], params, np)[0]) >= 0.0).all()
 
 
 def test_mono_with_stiff_slopes_is_temperature_scaling(synth) -> None:

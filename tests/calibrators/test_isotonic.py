@@ -8,7 +8,13 @@ from sklearn.isotonic import IsotonicRegression
 
 from cordcal import calibrators
 from cordcal.calibrators import _curves
-from cordcal.calibrators._curves import fit_knots, group_starts
+from cordcal.calibrators._curves import (
+    curve_parameters,
+    fit_knots,
+    group_starts,
+    interpolate,
+    venn_abers_knots,
+)
 
 from .conftest import noisy_logits, softmax
 
@@ -34,6 +40,41 @@ def test_irova_is_scikit_learns(scale: float, weighted: bool) -> None:
     model = calibrators.make("irova").fit(logits, labels, sample_weight=weight)
     expected = reference_irova(softmax(logits), labels, softmax(new), weight)
     assert np.abs(model.predict_proba(new) - expected).max() < 1e-12
+
+
+def random_curves(kind: str, curves: int, rng: np.random.Generator) -> list[tuple]:
+    """Return knots of each curve: of few and many, close, equal and negative abscissas."""
+    x, positive = rng.random((curves, 60)) ** 8, rng.random((curves, 60)) < 0.3
+    if kind == "venn-abers":
+        return [venn_abers_knots(*pair) for pair in zip(x, positive, strict=True)]
+    knots = [np.sort(row[: rng.integers(1, 60)]) for row in x]
+    if kind == "few":
+        knots = [row[:5] for row in knots]
+    if kind == "zeros":
+        knots = [np.sort(np.append(row, [0.0, 0.0, 1.0, 1.0])) for row in knots]
+    if kind == "negative":
+        knots = [np.log(row + 1e-9) for row in knots]
+    return [(row, np.sort(rng.integers(0, 9, row.size) / 8)) for row in knots]
+
+
+@pytest.mark.parametrize("kind", ["plain", "few", "zeros", "negative", "venn-abers"])
+@pytest.mark.parametrize("curves", [1, 7])
+@pytest.mark.parametrize("power", [1, 40])  # with 40 most entries lie on the first level
+def test_interpolation_is_numpys_to_the_bit(kind: str, curves: int, power: int) -> None:
+    rng = np.random.default_rng(curves)
+    for rows in (1, 50, 2500):
+        knots = random_curves(kind, curves, rng)
+        start = np.cumsum([0, *(x.size for x, _ in knots)])
+        knot_x, knot_y = (np.concatenate(part) for part in zip(*knots, strict=True))
+        x = rng.random((rows, 7)) ** power
+        x = np.log(x + 1e-12) if kind == "negative" else x
+        x[rng.random(x.shape) < 0.3] = rng.choice(knot_x)
+        x[0, :3] = -0.0, 1.0, 0.0
+        columns = [x.T[k] for k in range(7)] if curves == 7 else [x]
+        parts = [np.interp(column, *curve) for column, curve in zip(columns, knots, strict=True)]
+        expected = np.stack(parts, axis=1) if curves == 7 else parts[0]
+        params = curve_parameters(knot_x, knot_y, start if curves == 7 else None)
+        np.testing.assert_array_equal(interpolate(x.copy(), params, np), expected)
 
 
 def reference_irm(p: np.ndarray, y: np.ndarray, new: np.ndarray, weight=None) -> np.ndarray:

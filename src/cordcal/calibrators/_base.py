@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +48,13 @@ MIN_ENTRIES_TO_SHARE = 2**15
 
 # The module of each extra that calibrators need.
 _MODULES = {"torch": "torch", "boost": "lightgbm"}
+
+# Entries to map at a time: some copies of a block stay in the processor's cache.
+BLOCK_ENTRIES = 2**15
+
+# What a calibrator's attributes were, and its parameters.  Not stored in the calibrator, because
+# a prediction must not change what pickle, copies and model files see.
+_known_parameters: WeakKeyDictionary[Calibrator, tuple[list[Any], Parameters]] = WeakKeyDictionary()
 
 # An isotonic curve fitted on a few thousand rows has about twenty knots of two numbers each.
 _CURVE_SIZE = 40
@@ -227,8 +236,6 @@ class Calibrator(Estimator, ABC):
 
     # The fitted attributes that `_map` uses.
     _parameter_names: ClassVar[tuple[str, ...]] = ()
-    # The fewest rows to map at a time; a map with overhead per class sets a larger number.
-    _min_block_rows: ClassVar[int] = 1
 
     # While a fold is fitted: the fit on all rows, to start from.
     _near: Self | None = None
@@ -337,6 +344,14 @@ class Calibrator(Estimator, ABC):
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays that `_map` receives as ``params``; override it to derive some."""
         return {name: np.asarray(getattr(self, name)) for name in self._parameter_names}
+
+    def _numpy_parameters(self) -> Parameters:
+        """Return `_parameters`, computed once for the same fitted attributes."""
+        attributes = [getattr(self, name) for name in self._parameter_names]
+        known = _known_parameters.get(self)
+        if known is None or any(map(operator.is_not, attributes, known[0])):
+            known = _known_parameters[self] = attributes, self._parameters()
+        return known[1]
 
     def _accepts_masked(self) -> bool:
         """Return whether the fitted map accepts −inf logits; override it if the fit decides."""
@@ -492,8 +507,8 @@ class Calibrator(Estimator, ABC):
 
     def _predict_in_domain(self, scores: Matrix) -> Matrix:
         """Map validated scores block by block, in place."""
-        params = self._parameters()
-        for rows in row_blocks(*scores.shape, least=self._min_block_rows):
+        params = self._numpy_parameters()
+        for rows in row_blocks(*scores.shape, entries=BLOCK_ENTRIES):
             block = scores[rows]
             direct = self._map(block, params, xp=np)
             if direct is not block:

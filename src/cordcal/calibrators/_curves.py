@@ -3,78 +3,240 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import maximum
+from cordcal._numeric.expressions import maximum, minimum
 from cordcal._numeric.types import Array, Parameters, Vector
 
+# Entries to interpolate at a time: a handful of buffers stays in the processor's cache.
+_PIECE = 2**13
+# Size of a table of starting points: for all curves together, and at least for each of them.
+_TABLE_SIZE, _MIN_TABLE_SIZE = 2**12, 2**9
+# With at most this many knots, comparing with each is faster than a search.
+_FEW_KNOTS = 16
 
-def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
-    """Evaluate one curve at every entry, as `numpy.interp` does."""
-    if xp is np:
-        return np.interp(x, params["knot_x_"], params["knot_y_"])
-    return _interpolate_by_search(x, params, 0, params["knot_x_"].shape[0], xp)
-
-
-def interpolate_each(x: Array, params: Parameters, xp: Any) -> Array:
-    """Evaluate a different curve per column."""
-    start = params["knot_start_"]
-    if xp is not np:
-        return _interpolate_by_search(x, params, start[:-1], start[1:], xp)
-    columns = x.T.copy(order="C")
-    bounds = start.tolist()
-    for column, first, end in zip(columns, bounds[:-1], bounds[1:], strict=True):
-        _interpolate_column(column, params["knot_x_"][first:end], params["knot_y_"][first:end])
-    return columns.T
+Positions = npt.NDArray[np.intp]
 
 
-def _interpolate_column(x: Vector, knot_x: Vector, knot_y: Vector) -> None:
-    """Evaluate a curve in place; with many classes most entries lie on its first flat piece."""
-    if x.size < _MANY_ROWS or knot_x.size < 3 or knot_y[1] != knot_y[0]:
-        x[:] = np.interp(x, knot_x, knot_y)
-        return
-    above = np.flatnonzero(x > knot_x[1])
-    values = np.interp(x[above], knot_x, knot_y)
-    x.fill(knot_y[0])
-    x[above] = values
+def curve_parameters(
+    knot_x: Vector,
+    knot_y: Vector,
+    knot_start: npt.NDArray[np.int64] | None = None,
+    slope: Vector | None = None,
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the parameters of `interpolate`.
 
-
-def search_strides(
-    knot_x: npt.NDArray[Any], knot_start: npt.NDArray[Any] | None = None
-) -> npt.NDArray[np.int64]:
-    """Return the strides of a binary search over the knots of a class.
+    Parameters
+    ----------
+    knot_x, knot_y : ndarray
+        The knots of all curves, concatenated.
+    knot_start : ndarray of int, optional
+        Index of each curve's first knot, then the number of knots; by default there is one curve.
+    slope : ndarray, optional
+        The slope right of each knot, 0 for the last; by default that to the next knot.
 
     Examples
     --------
-    >>> search_strides(np.arange(9.0), np.array([0, 3, 9]))
-    array([4, 2, 1])
+    >>> params = curve_parameters(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.2, 1.0]))
+    >>> interpolate(np.array([[-1.0, 0.25, 0.75, 2.0]]), params, np).round(3)
+    array([[0. , 0.1, 0.6, 1. ]])
     """
-    longest = len(knot_x) if knot_start is None else int(np.diff(knot_start).max())
-    return 2 ** np.arange((longest - 1).bit_length(), dtype=np.int64)[::-1]
+    start = np.array([0, knot_x.size]) if knot_start is None else knot_start
+    rounds = int(np.diff(start).max() - 1).bit_length()
+    params = {
+        "knot_x_": knot_x,
+        "knot_y_": knot_y,
+        "knot_start_": start,
+        "stride_": 2 ** np.arange(rounds, dtype=np.int64)[::-1],
+    }
+    return params if slope is None else {**params, "slope_": slope}
 
 
-def _interpolate_by_search(x: Array, params: Parameters, first: Any, end: Any, xp: Any) -> Array:
-    """Interpolate between knots ``first`` to ``end`` of each column, found by binary search."""
-    knot_x, knot_y = params["knot_x_"], params["knot_y_"]
-    last = end - 1
-    left = xp.astype(xp.zeros_like(x), xp.int64) + first
+def interpolate(x: Array, params: Parameters, xp: Any) -> Array:
+    """Evaluate one curve at every entry, or a different one per column, as `numpy.interp` does.
+
+    ``params`` comes from `curve_parameters`.  NumPy arrays are overwritten.
+    """
+    if xp is np:
+        search = params.get("search_") or CurveSearch.of(params)
+        if isinstance(params, dict):
+            params["search_"] = search  # for the next rows
+        return search.interpolate(x)
+    knot_x, start = params["knot_x_"], params["knot_start_"]
+    at = xp.astype(xp.zeros_like(x), xp.int64) + start[:-1]
     for i in range(params["stride_"].shape[0]):
-        candidate = left + params["stride_"][i]
-        inside = candidate <= last
-        candidate = xp.where(inside, candidate, left)
-        left = xp.where(inside & (knot_x[candidate] <= x), candidate, left)
-    right = xp.where(left < last, left + 1, left)
-    x0, y0 = knot_x[left], knot_y[left]
-    run = knot_x[right] - x0
-    slope = (knot_y[right] - y0) / xp.where(run > 0.0, run, xp.ones_like(run))
+        candidate = minimum(at + params["stride_"][i], start[1:] - 1, xp)
+        at = xp.where(knot_x[candidate] <= x, candidate, at)
+    x0, y0 = knot_x[at], params["knot_y_"][at]
+    if "slope_" in params:
+        slope = params["slope_"][at]
+    else:
+        right = minimum(at + 1, start[1:] - 1, xp)
+        run = knot_x[right] - x0
+        slope = (params["knot_y_"][right] - y0) / xp.where(run > 0.0, run, xp.ones_like(run))
     return slope * maximum(x - x0, 0.0, xp) + y0
 
 
-# With fewer rows a second look at them costs more than it saves.
-_MANY_ROWS = 256
+@dataclass(frozen=True, slots=True, eq=False)
+class CurveSearch:
+    """Curves prepared for NumPy: the search for an entry's last knot starts from a table.
+
+    The table goes by the leading bits of an entry, which order numbers from 0 on.  Infinite
+    knots follow each curve's last one, so that no step of the search leaves the curve.
+    """
+
+    knot_x: Vector
+    knot_y: Vector
+    slope: Vector
+    # Each curve's value and end of its first level.
+    first_y: Vector
+    first_end: Vector
+    strides: list[int]
+    # Each curve's first knot; with a table, what to add to an entry's bits to find its place there.
+    origin: Positions
+    table: Positions | None
+    bounds: tuple[float, float]
+    shift: int
+    # The knots after the first one, if they are few.
+    counted: list[float]
+
+    @classmethod
+    def of(cls, params: Parameters) -> CurveSearch:
+        """Prepare the curves of `curve_parameters`."""
+        knot_x, knot_y, start = params["knot_x_"], params["knot_y_"], params["knot_start_"]
+        origin, strides = start[:-1], params["stride_"].tolist()
+        second = np.minimum(origin + 1, start[1:] - 1)
+        first_end = np.where(knot_y[second] == knot_y[origin], knot_x[second], knot_x[origin])
+        # Above zero, because the bits of −0 are those of the smallest integer.
+        low = max(float(knot_x[second].min()), np.finfo(np.float64).tiny)
+        table, bounds, shift = None, (low, max(low, float(knot_x.max()))), 0
+        if knot_x.min() >= 0.0 and len(strides) > 1:
+            table, shift = _start_table(knot_x, start, *bounds)
+            most = int(np.diff(table, axis=1, append=start[1:, None] - 1).max())
+            strides = [2**power for power in reversed(range(most.bit_length()))]
+        # How far the infinite knots of earlier curves move a curve.
+        moved = sum(strides) * np.arange(origin.size)
+        place = np.arange(knot_x.size) + np.repeat(moved, np.diff(start))
+        slope = params["slope_"] if "slope_" in params else _slopes(knot_x, knot_y, start)
+        padded_x, padded_y, padded_slope = (
+            np.full(knot_x.size + sum(strides) * origin.size, np.inf) for _ in range(3)
+        )
+        padded_x[place], padded_y[place], padded_slope[place] = knot_x, knot_y, slope
+        first_y, origin = knot_y[origin], origin + moved
+        if table is not None:
+            origin = np.arange(origin.size) * table.shape[1] - (_bits(bounds[0]) >> shift)
+            table = (table + moved[:, None]).ravel()
+        counted = knot_x[1:].tolist() if start.size == 2 and knot_x.size <= _FEW_KNOTS else []
+        return cls(
+            padded_x,
+            padded_y,
+            padded_slope,
+            first_y,
+            first_end,
+            strides,
+            origin,
+            table,
+            bounds,
+            shift,
+            counted,
+        )
+
+    def interpolate(self, x: Array) -> Array:
+        """Evaluate the curves at all entries, in place."""
+        origin = np.broadcast_to(self.origin, x.shape)
+        if x.size > _PIECE and not self.counted:
+            above = x > self.first_end
+            # With many classes most entries often lie on their curve's first level.
+            if 2 * np.count_nonzero(above) < x.size:
+                some = x[above]
+                self._evaluate(some, origin[above])
+                x[...] = self.first_y
+                x[above] = some
+                return x
+        self._evaluate(x, origin)
+        return x
+
+    def _evaluate(self, x: Array, origin: Positions) -> None:
+        """Evaluate a curve at each entry in place, a few rows at a time."""
+        rows = max(1, _PIECE * len(x) // max(1, x.size))
+        shape = x[:rows].shape
+        buffers = np.empty(shape, np.intp), np.empty(shape, np.intp), np.empty(shape)
+        for begin in range(0, len(x), rows):
+            part = x[begin : begin + rows]
+            at, step, value = (buffer[: len(part)] for buffer in buffers)
+            self._find(part, origin[begin : begin + rows], at, step, value)
+            part -= np.take(self.knot_x, at, out=value, mode="clip")
+            np.maximum(part, 0.0, out=part)
+            part *= np.take(self.slope, at, out=value, mode="clip")
+            part += np.take(self.knot_y, at, out=value, mode="clip")
+
+    def _find(
+        self, x: Array, origin: Positions, at: Positions, step: Positions, value: Vector
+    ) -> None:
+        """Set ``at`` to each entry's last knot at or below it, else its curve's first one."""
+        if self.counted:
+            count = np.zeros(x.shape, dtype=np.int8)
+            for knot in self.counted:
+                count += (x >= knot).view(np.int8)
+            at[...] = count
+            return
+        if self.table is None:
+            at[...] = origin
+        else:
+            np.maximum(x, self.bounds[0], out=value)
+            np.minimum(value, self.bounds[1], out=value)
+            np.right_shift(value.view(np.int64), self.shift, out=step)
+            step += origin
+            np.take(self.table, step, out=at, mode="clip")
+        for stride in self.strides:
+            np.take(self.knot_x[stride:], at, out=value, mode="clip")
+            np.multiply(value <= x, stride, out=step)
+            at += step
+
+
+def _slopes(knot_x: Vector, knot_y: Vector, start: npt.NDArray[np.int64]) -> Vector:
+    """Return the slope from each knot to the next one of its curve."""
+    run, slope = np.diff(knot_x), np.zeros(knot_x.size)
+    np.divide(np.diff(knot_y), run, out=slope[:-1], where=run > 0.0)
+    slope[start[1:] - 1] = 0.0
+    return slope
+
+
+def _start_table(
+    knot_x: Vector, knot_start: npt.NDArray[np.int64], low: float, high: float
+) -> tuple[Positions, int]:
+    """Return the last knot at or below entries by their leading bits, and the bits to drop.
+
+    Parameters
+    ----------
+    knot_x, knot_start
+        The curves, whose knots are not negative.
+    low, high : float
+        The smallest knot that is not the first of its curve, and the largest knot.
+    """
+    curves = knot_start.size - 1
+    size = max(_TABLE_SIZE // curves, _MIN_TABLE_SIZE)
+    shift = ((_bits(high) - _bits(low)) // size).bit_length()
+    edges = np.arange(_bits(low) >> shift, (_bits(high) >> shift) + 1) << shift
+    table = np.empty((curves, edges.size), dtype=np.intp)
+    bounds = knot_start.tolist()
+    for row, begin, end in zip(table, bounds[:-1], bounds[1:], strict=True):
+        row[:] = begin - 1
+        row += np.searchsorted(knot_x[begin:end], edges.view(np.float64), side="right")
+    # Smaller entries have the first place of the table.
+    table[:, 0] = knot_start[:-1]
+    np.maximum(table, knot_start[:-1, None], out=table)
+    return table, shift
+
+
+def _bits(number: float) -> int:
+    """Return the bits of a number as an integer."""
+    return int(np.float64(number).view(np.int64))
+
 
 # Float64 resolution near one, rounded to a power of ten; closer abscissas count as equal.
 _RESOLUTION = 1e-15
@@ -84,8 +246,6 @@ _SAME_LEVEL = 1e-13
 
 # Points of chains that are processed together.
 _CHAIN_PIECE = 2**18
-
-Positions = npt.NDArray[np.intp]
 
 
 def fit_knots(

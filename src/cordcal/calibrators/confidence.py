@@ -20,7 +20,7 @@ from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vect
 from cordcal._validation.scores import LOG_FLOOR, row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
 from cordcal.calibrators._binary import Odds, fit_odds, fit_rising_odds, smoothed
-from cordcal.calibrators._curves import fit_knots, group_starts, interpolate, search_strides
+from cordcal.calibrators._curves import curve_parameters, fit_knots, group_starts, interpolate
 from cordcal.calibrators.isotonic import break_ties_to_first
 
 # A confidence of m/(1 + m) ties with the next class, of share m among the others.  This in place
@@ -308,7 +308,7 @@ class TopVersusAllIsotonic(ConfidenceCalibrator):
         return fit_knots(x, correct, weight)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
+        return curve_parameters(self.knot_x_, self.knot_y_)
 
     @classmethod
     def _confidence(cls, top: TopClass, params: Parameters, xp: Any) -> Array:

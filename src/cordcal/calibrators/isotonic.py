@@ -14,16 +14,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.expressions import chosen, exp, plus, shares, times
+from cordcal._numeric.expressions import (
+    chosen,
+    exp,
+    over,
+    plus,
+    row_max,
+    row_sum,
+    shares,
+    times,
+)
 from cordcal._numeric.types import Array, Domain, Labels, Matrix, Parameters, Vector
 from cordcal.calibrators._base import MIN_ENTRIES_TO_SHARE, Calibrator, Rows, Size
 from cordcal.calibrators._curves import (
     FoldCurve,
+    curve_parameters,
     fit_centres,
     fit_knots,
     interpolate,
-    interpolate_each,
-    search_strides,
     venn_abers_knots,
 )
 from cordcal.calibrators.temperature import (
@@ -93,8 +101,6 @@ class IsotonicOneVsAll(Calibrator):
     reference = "Zadrozny and Elkan 2002, KDD"
 
     _parameter_names: ClassVar[tuple[str, ...]] = ("knot_x_", "knot_y_", "knot_start_")
-    # Amortises one interpolation call per class.
-    _min_block_rows = 2048
 
     knot_x_: Vector
     knot_y_: Vector
@@ -142,11 +148,12 @@ class IsotonicOneVsAll(Calibrator):
         return fit_knots(x, positive, weight)
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._parameters(), "stride_": search_strides(self.knot_x_, self.knot_start_)}
+        curves = curve_parameters(self.knot_x_, self.knot_y_, self.knot_start_)
+        return {**super()._parameters(), **curves}
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return map_each_class(scores, lambda: scores, params, xp)
+        return map_each_class(scores * 1.0, lambda: scores, params, xp)
 
 
 class IsotonicOneVsAllTempered(IsotonicOneVsAll):
@@ -220,11 +227,11 @@ def map_each_class(
     probabilities: Array, original: Callable[[], Array], params: Parameters, xp: Any
 ) -> Array:
     """Apply each class's curve and renormalise; rows of zeros become ``original()``."""
-    mapped = interpolate_each(probabilities, params, xp)
-    total = xp.sum(mapped, axis=1, keepdims=True)
+    mapped = interpolate(probabilities, params, xp)
+    total = row_sum(mapped, xp)
     empty = total == 0.0
     if xp is np and not empty.any():
-        return np.divide(mapped, total, out=probabilities)
+        return over(mapped, total, xp)
     return xp.where(empty, original(), mapped / xp.where(empty, xp.ones_like(total), total))
 
 
@@ -282,7 +289,7 @@ class CentredIsotonic(IsotonicOneVsAll):
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        return shares(interpolate_each(scores, params, xp) + TIE_BREAK * scores, xp)
+        return shares(plus(interpolate(scores * 1.0, params, xp), TIE_BREAK * scores, xp), xp)
 
 
 class VennAbers(IsotonicOneVsAll):
@@ -422,12 +429,12 @@ class IsotonicPooled(Calibrator):
             yield model
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
+        return curve_parameters(self.knot_x_, self.knot_y_)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         top = xp.argmax(scores, axis=1)
-        mapped = interpolate(scores, params, xp)
+        mapped = interpolate(scores * 1.0, params, xp)
         mapped = shares(plus(mapped, times(scores, TIE_BREAK, xp), xp), xp)
         return break_ties_to_first(mapped, top, xp)
 
@@ -439,5 +446,5 @@ def break_ties_to_first(probabilities: Array, top: Array, xp: Any) -> Array:
         probabilities[tied, top[tied]] = np.nextafter(probabilities[tied].max(axis=1), 2.0)
         return probabilities
     tied = (xp.argmax(probabilities, axis=1) != top)[:, None]
-    above = xp.max(probabilities, axis=1, keepdims=True) * (1.0 + 2.0**-52)
+    above = row_max(probabilities, xp) * (1.0 + 2.0**-52)
     return xp.where(chosen(probabilities, top, xp) & tied, above, probabilities)

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from cordcal._numeric.arrays import block_buffer, row_blocks
 from cordcal._numeric.expressions import (
     LOWEST_SHIFTED,
-    maximum,
+    log_shares,
     minimum,
-    minus,
     plus,
     softmax,
     times,
@@ -21,6 +20,7 @@ from cordcal._numeric.expressions import (
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators._base import Calibrator, Size, check_positive_integer
+from cordcal.calibrators._curves import curve_parameters, interpolate
 from cordcal.calibrators._newton import Optimum, Report, bounded_step, damped_newton, progress
 from cordcal.calibrators.affine import warn_about_search
 from cordcal.calibrators.temperature import (
@@ -144,17 +144,20 @@ class MonotoneMap(Calibrator):
         self.gradient_norm_ = best.gradient_norm
         warn_about_search(self, problem, best)
 
+    def _parameters(self) -> dict[str, npt.NDArray[Any]]:
+        slopes = self.slopes_[1:]
+        # Summed as `interpolate` does, so that no rounding decreases at a knot.
+        values = [0.0]
+        for rise in (slopes * np.diff(self.knots_)).tolist():
+            values.append(rise + values[-1])
+        curve = curve_parameters(self.knots_, np.array(values), slope=np.append(slopes, 0.0))
+        return {**super()._parameters(), **curve}
+
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
-        knots, slopes = params["knots_"], params["slopes_"]
-        scores = times(scores, 1.0 / params["unit_"], xp)
-        level = minus(scores, xp.log(xp.sum(xp.exp(scores), axis=1, keepdims=True)), xp)
-        # Each segment's part increases with the log-probability, so their sum does too.
-        mapped = times(minimum(level - knots[0], 0.0, xp), slopes[0], xp)
-        for j in range(1, knots.shape[0]):
-            part = maximum(minimum(level * 1.0, knots[j], xp), knots[j - 1], xp)
-            mapped = plus(mapped, times(part, slopes[j], xp), xp)
-        return softmax(mapped, xp)
+        level = log_shares(times(scores, 1.0 / params["unit_"], xp), xp)
+        below = times(minimum(level - params["knots_"][0], 0.0, xp), params["slopes_"][0], xp)
+        return softmax(plus(interpolate(level, params, xp), below, xp), xp)
 
 
 def fit_slopes(
@@ -204,8 +207,7 @@ def _mean_slopes(knots: Vector, slopes: Vector, new_knots: Vector) -> Vector:
 def to_log_probabilities(shifted: Matrix) -> None:
     """Turn shifted logits into log-probabilities, in place."""
     for at in row_blocks(*shifted.shape):
-        block = shifted[at]
-        block -= np.log(np.exp(block).sum(axis=1, keepdims=True))
+        log_shares(shifted[at], np)
 
 
 def quantile_knots(levels: Matrix, labels: Labels, weight: Vector | None) -> Vector:

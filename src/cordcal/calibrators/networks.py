@@ -30,7 +30,7 @@ from cordcal._numeric.expressions import (
 from cordcal._numeric.types import Array, Kind, Labels, Matrix, Parameters, Vector
 from cordcal._validation.scores import row_weights
 from cordcal.calibrators import _training as nets
-from cordcal.calibrators._curves import interpolate, search_strides
+from cordcal.calibrators._curves import curve_parameters, interpolate
 from cordcal.calibrators.entropy import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cordcal.calibrators.temperature import cross_entropy, fit_temperature, subsample
 
@@ -464,7 +464,7 @@ class DiagonalNetwork(nets.OrderKeepingNetwork):
         self.seed = seed
 
     def _parameters(self) -> dict[str, npt.NDArray[Any]]:
-        return {**super()._parameters(), "stride_": search_strides(self.knot_x_)}
+        return curve_parameters(self.knot_x_, self.knot_y_)
 
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:

@@ -15,7 +15,7 @@ from cordcal._numeric.types import Array, Kind, Matrix, Parameters, Vector
 from cordcal._validation.scores import LOG_FLOOR
 from cordcal.calibrators._base import check_positive_integer
 from cordcal.calibrators._binary import LogisticProblem, search, sigmoid
-from cordcal.calibrators._curves import interpolate_each
+from cordcal.calibrators._curves import interpolate
 from cordcal.calibrators.confidence import weighted_quantiles
 from cordcal.calibrators.isotonic import IsotonicOneVsAll
 
@@ -100,7 +100,7 @@ class SplineOneVsRest(IsotonicOneVsAll):
     @classmethod
     def _map(cls, scores: Array, params: Parameters, *, xp: Any) -> Array:
         p = minimum(maximum(scores, LOG_FLOOR, xp), 1.0 - LOG_FLOOR, xp)
-        odds = interpolate_each(xp.log(p) - xp.log(1.0 - p), params, xp)
+        odds = interpolate(xp.log(p) - xp.log(1.0 - p), params, xp)
         # The softmax of the sigmoids' logarithms is the sigmoids divided by their sum.
         return softmax(0.0 - softplus(0.0 - odds, xp), xp)
 
