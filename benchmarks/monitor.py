@@ -1,10 +1,11 @@
 """False alarms and delays of `cordcal.Monitor`, with simpler monitors on the same rows.
 
-    python benchmarks/monitor.py --lives 1000        # a life is 365 nights of 500 rows
+    python benchmarks/monitor.py --lives 1008        # a life is 365 nights of 500 rows
     python benchmarks/monitor.py --shifts FOLDER     # real shifts, in files of classifier outputs
 
 A false alarm is an alarm at any time in a life in which nothing is wrong.  A delay is the number
-of rows from the change to the alarm.
+of rows from the change to the alarm.  A certified statement about error rates is violated if
+the error rate of all rows is larger than what was certified from a sample of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import cordcal
+from cordcal.evaluate.certified import certified_error_rates, lowest_certified_threshold
 from cordcal.evaluate.evidence import N_BANDS, CalibrationEvidence, DriftEvidence, bands_of
+from cordcal.metrics.rows import LabelledRows
 
 NIGHTS, ROWS, CLASSES, TOLERANCE, ALPHA = 365, 500, 3, 0.02, 0.05
 # Each of the two tests has half of α.
@@ -27,12 +30,14 @@ CALM_NIGHTS = 50
 # How far the confidence is too high after the change.
 SHIFT = 0.07
 ROLLING_ROWS = 2000
+TARGETS = (0.02, 0.05, 0.1, 0.2)
 
 Rng = np.random.Generator
 SHAPES: dict[str, Callable[[Rng, int], np.ndarray]] = {
     "around 0.9": lambda rng, n: np.clip(rng.normal(0.9, 0.03, n), 0.5, 1.0),
     "uniform in 0.5-1": lambda rng, n: rng.uniform(0.5, 1.0, n),
     "mostly above 0.99": lambda rng, n: 1.0 - 0.5 * rng.beta(0.15, 1.5, n),
+    "three values, tied": lambda rng, n: rng.choice([0.55, 0.8, 0.96], n, p=[0.2, 0.3, 0.5]),
 }
 # P(right) minus the confidence, as a multiple of the tolerance: honest, and at both edges.
 EDGES = {"calibrated": 0.0, "at the lower edge": -1.0, "at the upper edge": 1.0}
@@ -69,28 +74,70 @@ def nightly_interval_alarm(
     return bool((np.abs(gap.mean(axis=1)) - error > tolerance).any())
 
 
-def false_alarms(lives: int, rng: Rng) -> None:
-    """Print the share of lives with an alarm though nothing is wrong."""
+def life(shape: str, edge: str, number: int) -> tuple[bool, bool, bool, bool]:
+    """Simulate one life; return which monitors raise an alarm though nothing is wrong."""
+    rng = np.random.default_rng([list(SHAPES).index(shape), list(EDGES).index(edge), number])
+    confidence = SHAPES[shape](rng, NIGHTS * ROWS)
+    correct = answers(rng, confidence, EDGES[edge] * TOLERANCE)
+    return (
+        labelled_alarm(confidence, correct, rng) is not None,
+        unlabelled_alarm(confidence, SHAPES[shape](rng, 5000), rng) is not None,
+        nightly_interval_alarm(confidence, correct),
+        nightly_interval_alarm(confidence, correct, TOLERANCE),
+    )
+
+
+def false_alarms(lives: int) -> None:
+    """Print in how many lives there is an alarm though nothing is wrong."""
+    each = max(1, lives // len(SHAPES) // len(EDGES))
     print(
-        f"\nAlarms in {lives} lives of {NIGHTS} nights x {ROWS} rows; each test has {ALPHA / 2:.1%}"
+        f"\nAlarms in {each} lives of each kind, {NIGHTS} nights x {ROWS} rows; "
+        f"each test has {ALPHA / 2:.1%}"
     )
     headings = ("labels", "inputs", "nightly 95%", "and tolerance")
     print(f"{'confidence':20} {'truth':18}" + "".join(f"{name:>15}" for name in headings))
-    for shape, draw in SHAPES.items():
-        for edge, sign in EDGES.items():
-            counts = np.zeros(4)
-            for _ in range(max(1, lives // len(SHAPES) // len(EDGES))):
-                confidence = draw(rng, NIGHTS * ROWS)
-                correct = answers(rng, confidence, sign * TOLERANCE)
-                counts += (
-                    labelled_alarm(confidence, correct, rng) is not None,
-                    unlabelled_alarm(confidence, draw(rng, 5000), rng) is not None,
-                    nightly_interval_alarm(confidence, correct),
-                    nightly_interval_alarm(confidence, correct, TOLERANCE),
-                )
-            shares = counts / max(1, lives // len(SHAPES) // len(EDGES))
-            row = "".join(f"{share:15.1%}" for share in shares)
+    totals = np.zeros(len(headings), dtype=int)
+    for shape in SHAPES:
+        for edge in EDGES:
+            counts = np.sum([life(shape, edge, number) for number in range(each)], axis=0)
+            totals += counts
+            row = "".join(f"{count:15}" for count in counts)
             print(f"{shape:20} {edge:18}{row}", flush=True)
+    row = "".join(f"{count:15}" for count in totals)
+    print(f"{'together':20} {each * len(SHAPES) * len(EDGES):<18}{row}", flush=True)
+
+
+def labelled_rows(confidence: np.ndarray, correct: np.ndarray) -> LabelledRows:
+    """Return rows of which only confidence and correctness matter."""
+    zeros = np.zeros(len(confidence))
+    return LabelledRows(confidence, zeros.astype(int), zeros, zeros, (~correct).astype(int), None)
+
+
+def certified_violations(resamples: int, rng: Rng, sample: int = 1000) -> None:
+    """Print how often a statement certified from a sample is wrong about all rows."""
+    print(f"\nCertified from {sample:,} rows, {resamples} resamples: violations (5% allowed)")
+    print(f"{'confidence':20} {'bounds':>8}" + "".join(f"{f'target {t:.0%}':>12}" for t in TARGETS))
+    for shape, draw in SHAPES.items():
+        confidence = draw(rng, 200_000)
+        correct = answers(rng, confidence, -TOLERANCE)
+        order = np.sort(confidence)
+        wrong = np.r_[(~correct[np.argsort(confidence, kind="stable")])[::-1].cumsum()[::-1], 0]
+
+        def error_rate(threshold: float, order=order, wrong=wrong) -> float:
+            first = np.searchsorted(order, threshold)
+            return float(wrong[first]) / max(1, len(order) - first)
+
+        violations = np.zeros(1 + len(TARGETS))
+        for _ in range(resamples):
+            index = rng.integers(len(confidence), size=sample)
+            rows = labelled_rows(confidence[index], correct[index])
+            rates = certified_error_rates(rows)
+            violations[0] += any(error_rate(rate.threshold) > rate.bound for rate in rates)
+            for column, target in enumerate(TARGETS, start=1):
+                rate = lowest_certified_threshold(rows, target)
+                violations[column] += rate is not None and error_rate(rate.threshold) > target
+        row = "".join(f"{share:12.1%}" for share in violations[1:] / resamples)
+        print(f"{shape:20} {violations[0] / resamples:8.1%}{row}", flush=True)
 
 
 def rolling_ece(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
@@ -228,7 +275,7 @@ SHIFTS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lives", type=int, default=90)
+    parser.add_argument("--lives", type=int, default=96)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shifts", type=Path, help="folder with files of real shifts")
@@ -237,7 +284,8 @@ def main() -> None:
     if options.shifts is not None:
         real_shifts(options.shifts, SHIFTS)
         return
-    false_alarms(options.lives, rng)
+    false_alarms(options.lives)
+    certified_violations(500, rng)
     delays(options.runs, rng)
     speed()
 

@@ -127,6 +127,19 @@ def test_evidence_does_not_depend_on_batches(start_every) -> None:
         assert parts.gap_interval(0.05) == whole.gap_interval(0.05)
 
 
+def test_a_group_that_appears_late_does_not_depend_on_batches(start_every) -> None:
+    """Its capital has the same bits if its batch begins many starting points earlier."""
+    confidence, correct, predicted, _ = rows(2601, off=0.05)
+    groups = np.where(np.arange(2601) < 2600, -1, 0)
+    whole, parts = CalibrationEvidence(3, TOLERANCE), CalibrationEvidence(3, TOLERANCE)
+    whole.update(confidence, correct, predicted, groups)
+    for batch in np.split(np.arange(2601), [1, 2, 2599]):
+        parts.update(confidence[batch], correct[batch], predicted[batch], groups[batch])
+    assert parts.evidence == whole.evidence
+    for name in ("log_capital", "sums", "best", "best_start"):
+        assert np.array_equal(getattr(parts.capital, name), getattr(whole.capital, name))
+
+
 def test_the_first_look_beyond_the_limit_is_returned() -> None:
     confidence, correct, predicted, _ = rows(2000, off=0.3)
     limit = math.log(40.0)
@@ -147,8 +160,9 @@ def slow_drift(counts: np.ndarray, predicted, bands, seed: int, start_every: int
     cells = [(c, b) for c in range(classes) for b in range(N_BANDS) for _ in range(counts[c, b])]
     smoothing = generator.random((len(predicted), 2))
     keys = (lambda cell: cell[1] * classes + cell[0], lambda cell: cell[0] * N_BANDS + cell[1])
-    total = 0.0
+    capitals = []
     for order, key in enumerate(keys):
+        capital = 0.0
         bag = [key(cell) for cell in cells]
         p_values = []
         for row, cell in enumerate(zip(predicted, bands, strict=True)):
@@ -168,8 +182,9 @@ def slow_drift(counts: np.ndarray, predicted, bands, seed: int, start_every: int
             started = sum(
                 np.prod(bets[(k - 1) * start_every :]) / (k * (k + 1)) for k in range(1, latest + 1)
             )
-            total += (started + 1.0 / (latest + 1)) / (2 * len(P_MEMORY))
-    return math.log(total)
+            capital += (started + 1.0 / (latest + 1)) / len(P_MEMORY)
+        capitals.append(capital)
+    return math.log(max(capitals) / 2.0)
 
 
 @pytest.mark.parametrize("count", [1, 4, 250, 301])

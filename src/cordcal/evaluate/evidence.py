@@ -259,7 +259,6 @@ class CalibrationEvidence:
 
         ``groups`` are numbers in the order of their first appearance, −1 for none.
         """
-        self._add_groups(int(groups.max(initial=-1)) + 1)
         gap = np.rint((confidence - correct) * _FIXED_POINT).astype(np.int64).tolist()
         self.gap_sum += sum(gap)
         self.square_sum += sum(value * value for value in gap)
@@ -274,6 +273,8 @@ class CalibrationEvidence:
         ]
         crossed: Look | None = None
         for stretch in _stretches(self.rows, len(predicted)):
+            # A group is added in the stretch where it appears, however rows are batched.
+            self._add_groups(int(groups[stretch].max()) + 1)
             count = stretch.stop - stretch.start
             done = self.rows
             look = (done % LOOK_EVERY + np.arange(count)) // LOOK_EVERY
@@ -332,8 +333,11 @@ class DriftEvidence:
     Rows fall into cells, predicted class × band of confidence.  With the cells in a fixed order
     the smoothed rank of a row among the baseline and all rows seen is uniform on [0, 1] and
     independent of earlier ranks if the rows are exchangeable.  Strategies bet on the next rank
-    by the histogram of earlier ones: one for each of two orders (by confidence, by class) and
-    two memories.
+    by the histogram of earlier ones, with two memories, for two orders: by confidence and by
+    class.
+
+    Ranks of one order are independent of its own earlier ranks, not of those of the other order.
+    So the two capitals must not be averaged: the larger one counts, halved (a union bound).
 
     Parameters
     ----------
@@ -361,7 +365,7 @@ class DriftEvidence:
         return self._evidence(self.capital.logs())
 
     def _evidence(self, logs: Matrix) -> float:
-        return _log_sum(logs, np.full(logs.shape, 1.0 / logs.size))
+        return max(_log_sum(order, np.full(len(order), 0.5 / len(order))) for order in logs)
 
     def update(self, predicted: Classes, bands: Classes, limit: float = math.inf) -> Look | None:
         """Bet on rows in their order; return the first look at which evidence reaches a limit."""
