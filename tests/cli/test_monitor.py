@@ -10,6 +10,7 @@ import pytest
 from scipy.special import softmax
 
 import cordcal
+from cli.test_answers import reply
 
 
 def night(rows: int, seed: int, off: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +40,12 @@ def test_exit_codes(call, state: Path) -> None:
     assert out.startswith("ALARM")
     assert call("monitor", "add", state, "calm.npz")[0] == 1  # until it is acknowledged
     assert call("monitor", "acknowledge", state)[0] == 0
-    assert call("monitor", "show", state)[0] == 0
+    assert call("monitor", "show", state)[0] == 2
+    bits = state.read_bytes()
+    code, out, _ = call("monitor", "acknowledge", state)
+    assert code == 0
+    assert "no alarm" in out
+    assert state.read_bytes() == bits
 
 
 def test_json(call, state: Path) -> None:
@@ -97,6 +103,71 @@ def test_scores_with_a_model(call, tmp_path: Path, logits, labels) -> None:
     code, _, errors = call("monitor", "add", "s", "scores.npz")
     assert code == 2
     assert "--model" in errors
+
+
+def test_columns_are_matched_to_the_models_classes(call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=400)
+    scores = rng.normal(size=(400, 3)) + 2.0 * np.eye(3)[truth]
+    names = ["ant", "bee", "cat"]
+    for file, order in (("fit.csv", [0, 1, 2]), ("other.csv", [2, 0, 1])):
+        lines = [",".join([*(names[i] for i in order), "label"])]
+        for row, label in zip(scores.tolist(), truth.tolist(), strict=True):
+            lines.append(",".join([*(repr(row[i]) for i in order), names[label]]))
+        (tmp_path / file).write_text("\n".join(lines))
+    assert call("fit", "fit.csv", "--calibrator", "vs", "--output", "m")[0] == 0
+    statuses = []
+    for file in ("fit.csv", "other.csv"):
+        assert call("monitor", "init", file + ".s", "--baseline", file, "--model", "m")[0] == 0
+        code, out, _ = call("monitor", "add", file + ".s", file, "--model", "m", "--json")
+        assert code == 0
+        statuses.append(out)
+    assert statuses[0] == statuses[1]
+
+
+def test_labels_of_the_baseline_are_tested(call, state: Path) -> None:
+    code, out, errors = call("monitor", "init", "a", "--baseline", "calm.npz")
+    assert code == 0
+    assert "in the baseline" in out
+    assert "warning" not in errors
+    code, _, errors = call("monitor", "init", "b", "--baseline", "off.npz")
+    assert code == 0
+    assert "does not hold in the baseline" in errors
+
+
+def test_answers_of_language_models(call, tmp_path: Path) -> None:
+    """Questions may have fewer options than the baseline's; labels may be in another file."""
+    rng = np.random.default_rng(0)
+    for name, counts in (("cal", (3, 4, 5)), ("new", (3, 4))):
+        questions = [reply(rng, int(rng.choice(counts))) for _ in range(300)]
+        key = "".join(f"{row},{question.pop('answer')}\n" for row, question in
+                      reversed(list(enumerate(questions))))  # fmt: skip
+        (tmp_path / f"{name}.csv").write_text("id,answer\n" + key)
+        lines = (json.dumps({**question, "id": row}) for row, question in enumerate(questions))
+        (tmp_path / f"{name}.jsonl").write_text("".join(line + "\n" for line in lines))
+    labels = ("--labels-column", "answer", "--join", "id", "--labels")
+    model = ("--model", "m", "--answers")
+    fit = call("fit", "cal.jsonl", "--answers", *labels, "cal.csv", "--calibrator", "svs",
+               "--output", "m")  # fmt: skip
+    assert fit[0] == 0, fit
+    for name in ("cal", "new"):
+        assert (
+            call("apply", "m", f"{name}.jsonl", "--answers", "--output", f"{name}.out.jsonl")[0]
+            == 0
+        )
+    statuses = []
+    for suffix, options in ((".jsonl", model), (".out.jsonl", ("--answers",))):
+        state = f"state{suffix}"
+        code, _, errors = call("monitor", "init", state, "--baseline", f"cal{suffix}", *options)
+        assert code == 0, errors
+        code, out, errors = call(
+            "monitor", "add", state, f"new{suffix}", *options, *labels, "new.csv", "--json"
+        )
+        assert code == 0, errors
+        statuses.append(json.loads(out))
+        assert statuses[-1]["labelled"] == 300
+    assert statuses[0]["gap"] == pytest.approx(statuses[1]["gap"], abs=1e-6)
+    assert statuses[0]["changed"] > 0
 
 
 def test_mistakes_leave_the_state_as_it_was(call, state: Path, tmp_path: Path) -> None:

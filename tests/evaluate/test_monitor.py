@@ -49,7 +49,7 @@ def test_an_alarm_stays_until_it_is_acknowledged(monitor: cordcal.Monitor) -> No
     monitor.add(*night(3000, seed=2, off=0.2))
     assert monitor.add(*night(5000, seed=3)).verdict == "alarm"
     monitor.acknowledge()
-    assert monitor.status.verdict == "holds"
+    assert monitor.status.verdict == "cannot tell"
     assert monitor.status.labelled == 0
     assert monitor.add(*night(2000, seed=4)).verdict == "holds"
 
@@ -77,6 +77,43 @@ def test_changed_inputs_without_labels(monitor: cordcal.Monitor) -> None:
     assert [alarm.test for alarm in status.alarms] == ["inputs"]
     assert status.labelled == 0
     assert status.gap is None
+
+
+def test_evidence_stays_if_there_is_no_alarm_to_acknowledge(monitor: cordcal.Monitor) -> None:
+    status = monitor.add(*night(1000, seed=1))
+    monitor.acknowledge()
+    assert monitor.status == status
+
+
+def test_labels_of_a_known_batch_count_without_ids(monitor: cordcal.Monitor) -> None:
+    probabilities, labels = night(500, seed=1)
+    before = monitor.add(probabilities)
+    status = monitor.add(probabilities, labels)
+    assert (status.rows, status.labelled) == (500, 500)
+    assert status.input_evidence == before.input_evidence
+    # Corrected labels of the same rows do not bet again.
+    assert monitor.add(probabilities, 2 - labels) == status
+
+
+def test_equal_small_batches_are_different_rows_unless_their_names_are_equal(
+    monitor: cordcal.Monitor,
+) -> None:
+    row = np.array([[0.9, 0.05, 0.05]])
+    for _ in range(3):
+        monitor.add(row, [0])
+    assert monitor.status.labelled == 3
+    for _ in range(2):
+        monitor.add(row, [0], name="tonight")
+    assert monitor.status.labelled == 4
+
+
+def test_ids_are_equal_in_any_number_format(monitor: cordcal.Monitor) -> None:
+    probabilities, labels = night(3)
+    monitor.add(probabilities, ids=np.array([1.0, 2.0, 3.0]))
+    assert monitor.add_labels(np.array([3, 1]), labels[[2, 0]]).waiting == 1
+    periods = len(monitor.periods)
+    assert monitor.add_labels(["1"], labels[:1]).waiting == 1  # counted before
+    assert len(monitor.periods) == periods
 
 
 def test_a_batch_counts_once(monitor: cordcal.Monitor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -105,6 +105,22 @@ def read_answer_scores(
     answers = read_answer_file(path, inputs, role=role, label_use=label_use, on_error=on_error)
     echo_skipped(Counter(answers.skipped.values()))
     return answers_to_scores(answers, role=role), answers.rows if on_error == "skip" else None
+
+
+def read_widened_answers(
+    path: str,
+    inputs: InputOptions,
+    names: tuple[str, ...] | None,
+    classes: int,
+    *,
+    role: str = "scores",
+) -> Scores:
+    """Read answers to questions that may have fewer options than there are classes."""
+    read = read_answer_file(path, inputs, role=role)
+    _check_names(names, read)
+    answers, _ = _drop_longer_questions(read, classes, "stop")
+    widened = replace(answers, scores=_widen(answers, classes))
+    return replace(answers_to_scores(widened, role=role), class_names=names)
 
 
 def read_answer_groups(path: str, field: str) -> npt.NDArray[np.object_]:
@@ -240,9 +256,9 @@ def apply_to_answers(
         raise InputError(
             "--output", f"is {output}", "answers are written as JSON lines: name a .jsonl file"
         )
-    inputs = replace(inputs, normalize=_normalize_as_fitted(model, inputs.normalize))
+    inputs = replace(inputs, normalize=normalize_as_fitted(model, inputs.normalize))
     read = read_answer_file(path, inputs, label_use="ignored", on_error=on_error)
-    _check_names(model, read)
+    _check_names(model.class_names, read)
     answers, skipped = _drop_longer_questions(read, model.n_classes_, on_error)
     scores = replace(answers_to_scores(answers), values=_widen(answers, model.n_classes_))
     rows = replace(scores, labels=None, class_names=None)
@@ -267,7 +283,7 @@ def apply_to_answers(
     )
 
 
-def _normalize_as_fitted(model: PreservingCalibrator, normalize: str | None) -> str:
+def normalize_as_fitted(model: PreservingCalibrator, normalize: str | None) -> str:
     """Return how log-likelihoods were normalized for the fit; refuse another way."""
     fitted: str = getattr(model, "normalize_", "none")
     if normalize is None or normalize == fitted:
@@ -277,14 +293,14 @@ def _normalize_as_fitted(model: PreservingCalibrator, normalize: str | None) -> 
     )
 
 
-def _check_names(model: PreservingCalibrator, answers: Answers) -> None:
+def _check_names(class_names: Sequence[Any] | None, answers: Answers) -> None:
     """Refuse answers whose columns would be mistaken for other classes of the model."""
     from cordcal.llm.answers import OTHER
     from cordcal.llm.layouts import option_letters
 
-    if model.class_names is None:
+    if class_names is None:
         return
-    names = tuple(map(str, model.class_names))
+    names = tuple(map(str, class_names))
     if (names[-1] == OTHER) != answers.has_other:
         choice = "other" if names[-1] == OTHER else "even"
         raise InputError(

@@ -127,6 +127,33 @@ def open_scores(
     return file
 
 
+def open_model_scores(
+    fitted: Any,
+    model: str,
+    path: str,
+    inputs: InputOptions,
+    *,
+    kind: InputKind | None = None,
+    passthrough: bool = False,
+) -> tuple[ScoreFile, tuple[str, ...] | None]:
+    """Open the scores that a model is applied to, columns matched by name; return the names."""
+    names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
+    # A model without class names numbers its classes.
+    classes = names or tuple(map(str, range(fitted.n_classes_)))
+    pattern = getattr(fitted, "score_columns_", None)
+    expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
+    file = open_scores(path, inputs, kind=kind, passthrough=passthrough, **expected)
+    fitted_kind = fitted.calibrator_.input
+    if file.kind != fitted_kind:
+        raise InputError(
+            file.path,
+            f"looks like {file.kind} but {model} was fitted on {fitted_kind}",
+            f"pass {fitted_kind}, or add --input {fitted_kind} if they are",
+        )
+    check_classes(fitted, model, file)
+    return file, names or file.class_names
+
+
 def _refuse_answers(path: str, inputs: InputOptions) -> None:
     """Refuse a language model's answers if the command names neither them nor columns."""
     if inputs.key is None and inputs.columns is None and path != "-":

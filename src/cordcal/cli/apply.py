@@ -20,7 +20,7 @@ from cordcal.cli._console import (
     show_json,
 )
 from cordcal.cli._files import check_output
-from cordcal.cli._inputs import check_classes, open_pair, open_scores, refuse_with_pair
+from cordcal.cli._inputs import check_classes, open_model_scores, open_pair, refuse_with_pair
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
     DEFAULT_INPUTS,
@@ -275,21 +275,10 @@ def _with_calibrator(
 ) -> tuple[Any, Any]:
     from cordcal.pipeline.applying import CalibratedRows
 
-    names = None if fitted.class_names is None else tuple(map(str, fitted.class_names))
-    # A model without class names numbers its classes.
-    classes = names or tuple(map(str, range(fitted.n_classes_)))
-    pattern = getattr(fitted, "score_columns_", None)
-    expected: dict[str, Any] = {"classes": classes, "classes_in": model, "pattern": pattern}
-    file = open_scores(path, inputs, kind=input, passthrough=passthrough, **expected)
-    kind = fitted.calibrator_.input
-    if file.kind != kind:
-        raise InputError(
-            file.path,
-            f"looks like {file.kind} but {model} was fitted on {kind}",
-            f"pass {kind}, or add --input {kind} if they are",
-        )
-    check_classes(fitted, model, file)
-    return CalibratedRows(fitted, file, **options), names or file.class_names
+    file, names = open_model_scores(
+        fitted, model, path, inputs, kind=input, passthrough=passthrough
+    )
+    return CalibratedRows(fitted, file, **options), names
 
 
 def _with_repair(

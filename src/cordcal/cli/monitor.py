@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cordcal._errors import InputError
+from cordcal.cli._answers import normalize_as_fitted, read_widened_answers
 from cordcal.cli._command import add_command
-from cordcal.cli._console import echo, echo_info, show_json
+from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, file_digest
-from cordcal.cli._inputs import read_groups, read_scores
+from cordcal.cli._inputs import open_model_scores, read_groups, read_scores
 from cordcal.cli._options import (
     ANSWER_OPTIONS,
     DEFAULT_INPUTS,
@@ -31,12 +35,15 @@ if TYPE_CHECKING:
     from cordcal.cli._options import InputKind
     from cordcal.evaluate.monitor import Monitor
     from cordcal.files import Scores
+    from cordcal.files.scores import Batch
     from cordcal.report.monitor import MonitorStatus
 
 _EXIT_CODES = {"holds": 0, "alarm": 1, "cannot tell": 2}
-_EXIT_CODES_HELP = "Exit codes: 0 it holds; 1 an alarm; 2 it cannot be told."
+_EXIT_CODES_HELP = "Exit codes: 0 holds; 1 alarm; 2 no rows yet, or the input is wrong."
 
-StateArgument = Annotated[Path, typer.Argument(help="File of the monitor's state.")]
+StateArgument = Annotated[
+    Path, typer.Argument(metavar="STATE", help="File of the monitor's state.")
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -54,7 +61,7 @@ def register(app: typer.Typer) -> None:
     monitor = typer.Typer(
         name="monitor",
         help="Watch a deployed model: does its confidence still hold, do its inputs look as "
-        "before? Every look is valid, however many there are.",
+        "before? Look as often as you like: the chance of a false alarm, ever, stays at --alpha.",
         no_args_is_help=True,
     )
     add_command(monitor, init, "monitor init state.monitor --baseline p.npz")
@@ -81,7 +88,10 @@ def register(app: typer.Typer) -> None:
     app.add_typer(monitor)
 
 
-@with_input_options("key", "columns", "class_names", "header", *ANSWER_OPTIONS)
+_FILE_OPTIONS = ("key", "columns", "class_names", "labels", "labels_column", "header")
+
+
+@with_input_options(*_FILE_OPTIONS, *ANSWER_OPTIONS, "join")
 def init(
     output: Annotated[
         Path, typer.Argument(metavar="STATE", help="File of the monitor's state to write.")
@@ -94,25 +104,28 @@ def init(
     input: InputOption = None,
     model: ModelOption = None,
     alpha: Annotated[
-        float, typer.Option("--alpha", help="Probability of a false alarm, ever.")
+        float, typer.Option("--alpha", help="Probability that a false alarm is ever raised.")
     ] = 0.05,
     tolerance: Annotated[
         float,
         typer.Option(
-            "--tolerance", help="How far the share of right predictions may be from confidence."
+            "--tolerance", help="How far confidence and share of right predictions may differ."
         ),
     ] = 0.02,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generator.")] = 0,
     force: ForceOption = False,
 ) -> None:
-    """Begin to watch a model: store what its outputs look like today."""
+    """Begin to watch a model: store what its outputs look like now.
+
+    With labels, the confidence of the baseline is tested, too: it should hold.
+    """
     check_output(output, force=force)
     from cordcal.evaluate.monitor import Monitor
 
     outputs = _read(baseline, inputs, input, model)
     monitor = Monitor(
         outputs.probabilities,
-        class_names=outputs.scores.class_names,
+        class_names=outputs.class_names,
         alpha=alpha,
         tolerance=tolerance,
         seed=seed,
@@ -121,12 +134,25 @@ def init(
     monitor.save(output, overwrite=force)
     rows = f"{monitor.baseline_rows:,} rows"
     echo(f"{output}: watching {monitor.n_classes} classes, with a baseline of {rows}")
+    if outputs.labels is not None:
+        _echo_baseline(monitor, outputs)
     echo_info(f"next: cordcal monitor add {output} NEW_FILE")
 
 
-@with_input_options(
-    "key", "columns", "class_names", "labels", "labels_column", "header", *ANSWER_OPTIONS
-)
+def _echo_baseline(monitor: Monitor, outputs: _Outputs) -> None:
+    """Print whether the confidence holds on the baseline, in the test that new rows take."""
+    test = copy.deepcopy(monitor)
+    status = test.add(outputs.probabilities, outputs.labels)
+    if status.gap is not None:
+        echo(f"Confidence minus accuracy in the baseline: {100.0 * status.gap:+.1f} points")
+    if any(alarm.test == "calibration" for alarm in status.alarms):
+        echo_error(
+            "cordcal: warning: the confidence does not hold in the baseline, so expect an alarm; "
+            "calibrate the model again, or allow for more with --tolerance"
+        )
+
+
+@with_input_options(*_FILE_OPTIONS, *ANSWER_OPTIONS, "join")
 def add(
     state: StateArgument,
     new: Annotated[
@@ -150,18 +176,17 @@ def add(
     with Monitor.updating(state) as monitor:
         _check_model(monitor, model, state)
         for path in new:
-            outputs = _read(path, inputs, input, model, monitor.class_names)
+            outputs = _read(path, inputs, input, model, monitor)
             before = len(monitor.periods)
-            monitor.add(
-                outputs.probabilities,
-                outputs.scores.labels,
-                ids=None
-                if id_column is None
-                else read_groups(None, id_column, path, inputs=inputs),
-                groups=read_groups(None, groups_column, path, inputs=inputs),
-                direct=outputs.direct,
-                name=Path(path).name,
-            )
+            with _errors_about(path):
+                monitor.add(
+                    outputs.probabilities,
+                    outputs.labels,
+                    ids=read_groups(None, id_column, path, inputs=inputs),
+                    groups=read_groups(None, groups_column, path, inputs=inputs),
+                    direct=outputs.direct,
+                    name=Path(path).name,
+                )
             if len(monitor.periods) == before:
                 echo_info(f"{path} was added before and is not counted twice")
         status = monitor.status
@@ -185,7 +210,11 @@ def label(
     with Monitor.updating(state) as monitor:
         ids = read_groups(None, id_column, labels, inputs=DEFAULT_INPUTS)
         truth = read_groups(None, labels_column, labels, inputs=DEFAULT_INPUTS)
-        status = monitor.add_labels(ids, truth, name=Path(labels).name)
+        before = len(monitor.periods)
+        with _errors_about(labels):
+            status = monitor.add_labels(ids, truth, name=Path(labels).name)
+        if len(monitor.periods) == before:
+            echo_info(f"the labels of {labels} were counted before and are not counted twice")
     _print(status, json=json)
 
 
@@ -210,21 +239,26 @@ def show(
 
 
 def acknowledge(state: StateArgument) -> None:
-    """Take note of an alarm and begin again: both tests start with new capital."""
+    """Clear an alarm: both tests start again, each with its share of --alpha."""
     from cordcal.evaluate.monitor import Monitor
 
     with Monitor.updating(state) as monitor:
         alarms = len(monitor.alarms)
         monitor.acknowledge()
-    echo(f"{state}: {alarms} alarm{'' if alarms == 1 else 's'} acknowledged, the tests begin again")
+    if not alarms:
+        echo(f"{state}: there is no alarm to acknowledge, so nothing changed")
+        return
+    counted = "1 alarm" if alarms == 1 else f"{alarms} alarms"
+    echo(f"{state}: {counted} acknowledged, both tests start again")
 
 
 @dataclass(frozen=True, eq=False)
 class _Outputs:
     """The probabilities of a file, as read or as computed by a model."""
 
-    scores: Scores
     probabilities: npt.NDArray[Any]
+    labels: npt.NDArray[Any] | None
+    class_names: tuple[str, ...] | None
     direct: npt.NDArray[Any] | None = None
 
 
@@ -233,24 +267,62 @@ def _read(
     inputs: InputOptions,
     kind: InputKind | None,
     model: str | None,
-    expected: tuple[str, ...] | None = None,
+    monitor: Monitor | None = None,
 ) -> _Outputs:
     """Read probabilities, or read scores and apply the model to them."""
-    if model is None:
+    if model is not None:
+        return _apply(model, path, inputs, kind)
+    names = None if monitor is None else monitor.class_names
+    if inputs.answers is not None and monitor is not None:
+        scores = read_widened_answers(path, inputs, names, monitor.n_classes, role="repaired")
+    else:
         scores = read_scores(
-            path, inputs, role="repaired", kind=kind, expected=expected, classes_in="the baseline"
+            path, inputs, role="repaired", kind=kind, expected=names, classes_in="the baseline"
         )
-        if scores.kind == "logits":
-            raise InputError(
-                path, "holds logits, not probabilities", "pass --model, or what `apply` wrote"
-            )
-        return _Outputs(scores, scores.values)
+    if scores.kind == "logits":
+        raise InputError(
+            path, "does not hold probabilities", "pass what `apply` wrote, or scores with --model"
+        )
+    return _Outputs(scores.values, scores.labels, scores.class_names)
+
+
+def _apply(model: str, path: str, inputs: InputOptions, kind: InputKind | None) -> _Outputs:
+    """Apply a model to the scores of a file."""
+    import numpy as np
+
     import cordcal
+    from cordcal.files.scores import concat_batches
 
     fitted = cordcal.load(model)
-    scores = read_scores(path, inputs, kind=kind, expected=getattr(fitted, "class_names_", None))
-    both = fitted.predict_both(scores.values)
-    return _Outputs(scores, both.repaired, both.direct)
+    if not hasattr(fitted, "calibrator_"):
+        raise InputError(model, "holds a repair alone", "pass what `apply` wrote, without --model")
+    rows: Scores | Batch
+    if inputs.answers is not None:
+        inputs = replace(inputs, normalize=normalize_as_fitted(fitted, inputs.normalize))
+        rows = read_widened_answers(path, inputs, fitted.class_names, fitted.n_classes_)
+        names = rows.class_names
+    else:
+        file, names = open_model_scores(fitted, model, path, inputs, kind=kind)
+        rows = concat_batches(list(file))
+    both = fitted.predict_both(rows.values)
+    repaired, direct = both.repaired, both.direct
+    if inputs.answers is not None:
+        # As `apply` writes them: probability only for the question's own options.
+        own = np.isfinite(rows.values)
+        repaired, direct = (
+            np.where(own, output, 0.0) / output.sum(axis=1, keepdims=True, where=own)
+            for output in (repaired, direct)
+        )
+    return _Outputs(repaired, rows.labels, names, direct)
+
+
+@contextmanager
+def _errors_about(path: str) -> Iterator[None]:
+    """Name the file in errors of the library, which names its arguments."""
+    try:
+        yield
+    except InputError as error:
+        raise error.with_argument(path) from None
 
 
 def _check_model(monitor: Monitor, model: str | None, state: Path) -> None:

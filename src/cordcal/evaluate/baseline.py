@@ -18,6 +18,7 @@ from cordcal.metrics.rows import LabelledRows
 Keys = npt.NDArray[np.uint64]
 KeyedBy = Literal["ids", "scores"]
 _STATE_KIND = "baseline"
+_REMEDY = "write it again with `cordcal check --write-baseline`"
 # Rows are compared one by one if they are at least this share of both files.
 _MIN_SHARED = 0.5
 _VECTORS = tuple(entry.name for entry in fields(LabelledRows) if entry.name != "weight")
@@ -72,7 +73,7 @@ class Baseline:
         baseline : Baseline
             The baseline.
         """
-        arrays, body = read_state(path, _STATE_KIND)
+        arrays, body = read_state(path, _STATE_KIND, remedy=_REMEDY)
         try:
             rows = LabelledRows(**{name: arrays[name] for name in _VECTORS}, weight=None)
             names = body["class_names"]
@@ -83,7 +84,7 @@ class Baseline:
             raise InputError(
                 os.path.basename(path),
                 f"is not a whole baseline ({error!r})",
-                "write it again with `cordcal check --write-baseline`",
+                _REMEDY,
             ) from error
 
     def shared_rows(self, other: Baseline) -> tuple[Classes, Classes] | None:

@@ -343,13 +343,13 @@ class DriftEvidence:
     ----------
     counts : ndarray of int of shape (classes, N_BANDS)
         How many rows of the baseline fall into each cell.
-    seed : int
-        Seed of the generator that breaks ties.
+    seed : int or numpy.random.Generator
+        Breaks ties.
     """
 
-    def __init__(self, counts: Integers, seed: int) -> None:
+    def __init__(self, counts: Integers, seed: int | np.random.Generator) -> None:
         self.counts = np.array(counts, dtype=np.int64)
-        self.generator = np.random.Generator(np.random.PCG64(seed))
+        self.generator = np.random.default_rng(seed)
         self.histogram = np.zeros((2, len(P_MEMORY), P_BINS))
         self.recent = np.zeros((2, P_BINS))
         self.capital = Capital((2, len(P_MEMORY)))

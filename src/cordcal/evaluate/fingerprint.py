@@ -104,9 +104,14 @@ def id_digests(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     >>> bool(first == again), bool(first == second)
     (True, False)
     """
-    texts = (str(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
+    texts = (id_text(value).encode("utf-8", "surrogatepass") for value in ids.tolist())
     digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def id_text(value: object) -> str:
+    """Return an id as text; a file format may have turned the integer 7 into 7.0."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

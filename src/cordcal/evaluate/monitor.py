@@ -27,7 +27,7 @@ from cordcal.evaluate.evidence import (
     Look,
     bands_of,
 )
-from cordcal.evaluate.fingerprint import id_digests
+from cordcal.evaluate.fingerprint import id_digests, id_text
 from cordcal.evaluate.groups import as_groups
 from cordcal.files.atomic import only_writer
 from cordcal.files.models import read_state, write_state
@@ -50,6 +50,9 @@ MAX_REMEMBERED = 1_000_000
 # Parts of the evidence smaller than this are not listed.
 _MIN_SHARE = 0.05
 _STATE_KIND = "monitor"
+_REMEDY = "restore it from a backup, or begin again with `cordcal monitor init`"
+# Batches with fewer different confidences can be equal by chance; then their name counts, too.
+_MIN_DISTINCT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,8 @@ class Monitor:
         self.periods: list[Period] = []
         self.alarms: list[Alarm] = []
         self.group_names: list[str] = []
-        self._batches: dict[str, None] = {}
+        # The rows of each batch as a digest, and whether their labels were counted.
+        self._batches: dict[str, bool] = {}
         self._remembered = _Remembered()
         self.calibration = CalibrationEvidence(self.n_classes, tolerance)
         self.inputs = DriftEvidence(counts, seed)
@@ -195,7 +199,7 @@ class Monitor:
     def _verdict(self) -> VerdictName:
         if self.alarms:
             return "alarm"
-        return "holds" if self.periods else "cannot tell"
+        return "holds" if self.inputs.rows or self.calibration.rows else "cannot tell"
 
     def add(
         self,
@@ -209,9 +213,9 @@ class Monitor:
     ) -> MonitorStatus:
         """Add a batch of rows.
 
-        A batch that was added before changes nothing.  With ids, rows without labels wait for
-        them: pass the same ids later, here or to `add_labels`.  A row counts at most once in
-        each test.
+        A batch that was added before changes nothing, except that its labels are counted if
+        they come later.  With ids, rows without labels wait for them: pass the same ids later,
+        here or to `add_labels`.  A row counts at most once in each test.
 
         Parameters
         ----------
@@ -242,13 +246,16 @@ class Monitor:
         truth = self._labels(labels, matrix)
         keys = None if ids is None else _id_keys(ids, matrix.rows)
         changed = None if direct is None else self._changes(direct, rows.predicted)
-        digest = _batch_digest(rows, truth, keys)
-        if digest in self._batches:
+        name = f"batch {len(self.periods) + 1}" if name is None else name
+        digest = _rows_digest(rows, keys, name)
+        known = self._batches.get(digest)
+        if known or (known is not None and truth is None):
             return self.status
-        self._batches[digest] = None
+        self._batches[digest] = truth is not None
         self.group_names = group_names
         new, ready, correct = self._sort_rows(rows, truth, keys)
-        name = f"batch {len(self.periods) + 1}" if name is None else name
+        if known is not None:
+            new = _rows_of([])
         self._bet(
             name, new, ready, correct, repeated=matrix.rows - len(new.predicted), changed=changed
         )
@@ -292,6 +299,8 @@ class Monitor:
             )
         )
         ready = [index for index, wait in enumerate(waiting) if wait]
+        if not ready:
+            return self.status
         stored = [memory.waiting.pop(keys[index]) for index in ready]
         rows = _rows_of(stored)
         memory.counted.update((keys[index], None) for index in ready)
@@ -308,10 +317,12 @@ class Monitor:
         return self.status
 
     def acknowledge(self) -> None:
-        """Take note of the alarms and begin again: both tests start with new capital."""
+        """Clear the alarms and start both tests again; without an alarm nothing changes."""
+        if not self.alarms:
+            return
         self.alarms.clear()
         self.calibration = CalibrationEvidence(self.n_classes, self.tolerance)
-        self.inputs = DriftEvidence(self.inputs.counts, self.seed + len(self.periods))
+        self.inputs = DriftEvidence(self.inputs.counts, self.inputs.generator)
 
     def _matrix(self, probabilities: Any, argument: str) -> ProbabilityMatrix:
         names = None if self.class_names is None else list(self.class_names)
@@ -494,14 +505,14 @@ class Monitor:
         monitor : Monitor
             The monitor as it was.
         """
-        arrays, body = read_state(path, _STATE_KIND)
+        arrays, body = read_state(path, _STATE_KIND, remedy=_REMEDY)
         try:
             return cls._from_state(arrays, body)
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(
                 os.path.basename(path),
                 f"is not a whole state of a monitor ({error!r})",
-                "restore it from a backup, or begin again with `cordcal monitor init`",
+                _REMEDY,
             ) from error
 
     @classmethod
@@ -556,7 +567,7 @@ class Monitor:
             "class_names": self.class_names,
             "baseline_rows": self.baseline_rows,
             "group_names": self.group_names,
-            "batches": list(self._batches),
+            "batches": self._batches,
             "alarms": [asdict(alarm) for alarm in self.alarms],
             "periods": periods,
             "rows": {test: capital.rows for test, capital in self._capitals()},
@@ -580,7 +591,7 @@ class Monitor:
         monitor.baseline_shares = arrays["baseline_shares"]
         monitor.n_classes = len(monitor.baseline_shares)
         monitor.group_names = list(body["group_names"])
-        monitor._batches = dict.fromkeys(body["batches"])
+        monitor._batches = dict(body["batches"])
         monitor.alarms = [Alarm(**alarm) for alarm in body["alarms"]]
         monitor.periods = [
             Period(**{name: _as_tuple(value) for name, value in period.items()}, predicted=counts)
@@ -656,18 +667,19 @@ def _id_keys(ids: Any, rows: int | None) -> list[int]:
             "ids",
             "repeats an id of this batch",
             "give every row its own id",
-            detail=lambda row: f"repeats the id {values[row]!r} of this batch",
+            detail=lambda row: f"repeats the id {id_text(values.tolist()[row])} of this batch",
         )
     )
     return keys
 
 
-def _batch_digest(rows: _Rows, truth: Labels | None, keys: list[int] | None) -> str:
-    """Return what identifies a batch that was added before."""
+def _rows_digest(rows: _Rows, keys: list[int] | None, name: str) -> str:
+    """Return what identifies the rows of a batch; labels do not, because they may come later."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(np.ascontiguousarray(rows.confidence).tobytes())
     digest.update(rows.predicted.astype("<i8").tobytes())
-    digest.update(rows.groups.astype("<i8").tobytes())
-    digest.update(b"no labels" if truth is None else truth.astype("<i8").tobytes())
-    digest.update(b"no ids" if keys is None else np.array(keys, dtype="<u8").tobytes())
+    if keys is not None:
+        digest.update(np.array(keys, dtype="<u8").tobytes())
+    elif len(np.unique(rows.confidence)) < _MIN_DISTINCT:
+        digest.update(name.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

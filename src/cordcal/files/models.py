@@ -272,7 +272,7 @@ def write_state(
 
 
 def read_state(
-    path: str | os.PathLike[str], kind: str
+    path: str | os.PathLike[str], kind: str, *, remedy: str
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Read what `write_state` wrote; a file of another kind is refused.
 
@@ -282,6 +282,8 @@ def read_state(
         The file.
     kind : str
         Expected kind of the contents.
+    remedy : str
+        What to do about a damaged file.
 
     Returns
     -------
@@ -290,16 +292,20 @@ def read_state(
     """
     name = Path(path).name
     if Path(path).is_file() and not is_model(path):
-        raise InputError(name, f"is not the file of a {kind}", f"pass one that a {kind} wrote")
-    arrays, metadata = _open_model(path)
+        raise InputError(name, f"is not the file of a {kind}", f"pass the file of a {kind}")
+    try:
+        arrays, metadata = _open_model(path)
+        _check_digest(arrays, metadata, name)
+        body = _parse_body(metadata, name)
+    except InputError as error:
+        raise InputError(name, error.reason, remedy) from None
     if metadata.get("kind") != kind:
         raise InputError(
             name,
             f"holds a {metadata.get('kind')!r}, not a {kind!r}",
             f"pass the file of a {kind}",
         )
-    _check_digest(arrays, metadata, name)
-    return arrays, _parse_body(metadata, name)
+    return arrays, body
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -109,7 +109,7 @@ class MonitorStatus:
     ----------
     verdict : {"holds", "alarm", "cannot tell"}
         ``"alarm"`` from the first alarm until it is acknowledged; ``"cannot tell"`` before the
-        first row.
+        first row, and before the first after an acknowledgement.
     rows, labelled, waiting : int
         Rows seen and rows whose label was counted since the tests began, and rows that wait for
         a label.
@@ -155,7 +155,7 @@ class MonitorStatus:
     def lines(self) -> list[str]:
         """Return the status in sentences, the verdict first."""
         if self.verdict == "cannot tell":
-            return ["Cannot tell: no rows were added yet."]
+            return ["Cannot tell: no rows were added since the tests started."]
         lines = []
         raised = {alarm.test: alarm for alarm in self.alarms}
         if "calibration" in raised:
