@@ -297,7 +297,9 @@ def _certified_lines(result: Checked, target: float | None) -> list[str]:
     if target is None:
         return []
     if result.target is None:
-        return [f"no confidence is high enough to certify an error rate of {target:.4g}"]
+        return [
+            f"no threshold of confidence certifies an error rate of at most {100.0 * target:.4g}%"
+        ]
     return [f"with 95% confidence: {result.target}"]
 
 

@@ -1,12 +1,15 @@
 """Statements about error rates that hold with a stated confidence, from held-out rows.
 
-The rows must be independent, unweighted and not used to fit: then the number of wrong
-predictions among those above a threshold is binomial, and its bounds are exact.
+The rows must be independent, unweighted and not used to fit.  Given the confidences, the number
+of wrong predictions above a threshold is then a sum of independent indicators, which is at least
+as concentrated as a binomial variable of the same mean (Hoeffding 1956): binomial bounds hold,
+also if the threshold was chosen by the confidences.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,8 +47,9 @@ class CertifiedErrorRate:
 
     def __str__(self) -> str:
         return (
-            f"of the predictions reported at {self.threshold:.4g} or more, at most "
-            f"{self.bound:.2%} are wrong ({self.errors:,} of {self.n:,} here)"
+            f"of the predictions reported at {100.0 * self.threshold:.10g}% or more, at most "
+            f"{math.ceil(self.bound * 1e4 - 1e-9) / 1e2:.4g}% are wrong "
+            f"({self.errors:,} of {self.n:,} here)"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,7 +123,7 @@ def lowest_certified_threshold(
     >>> zeros = np.zeros(4000)
     >>> rows = LabelledRows(confidence, zeros.astype(int), zeros, zeros, wrong.astype(int), None)
     >>> print(lowest_certified_threshold(rows, 0.1))
-    of the predictions reported at 0.832 or more, at most 10.00% are wrong (114 of 1,334 here)
+    of the predictions reported at 83.9% or more, at most 10% are wrong (104 of 1,273 here)
     """
     _refuse_weights(rows)
     if not 0.0 < target < 1.0:
@@ -128,23 +132,39 @@ def lowest_certified_threshold(
     confidence = rows.confidence[order]
     errors = np.cumsum(~rows.correct[order])
     result = None
-    for count in _tested_counts(confidence, math.ceil(math.log(alpha) / math.log1p(-target))):
+    first = math.ceil(math.log(alpha) / math.log1p(-target))
+    for threshold, count in _tested_thresholds(confidence, first):
         wrong = int(errors[count - 1])
         if _binomial_at_most(wrong, count, target) > alpha:
             break
-        result = CertifiedErrorRate(float(confidence[count - 1]), count, wrong, target)
+        result = CertifiedErrorRate(threshold, count, wrong, target)
     return result
 
 
-def _tested_counts(confidence: Vector, first: int) -> list[int]:
-    """Return how many rows lie above each tested threshold; tied rows belong together."""
-    counts: list[int] = []
-    wanted = first
-    while wanted <= len(confidence):
-        count = int(np.searchsorted(-confidence, -confidence[wanted - 1], side="right"))
-        counts.append(count)
-        wanted = max(count + 1, math.ceil(count * _STEP))
-    return counts
+def _tested_thresholds(confidence: Vector, first: int) -> Iterator[tuple[float, int]]:
+    """Yield each tested threshold, and how many of the sorted rows lie above it."""
+    count = first
+    while count <= len(confidence):
+        threshold = _round_down(float(confidence[count - 1]))
+        count = int(np.searchsorted(-confidence, -threshold, side="right"))
+        yield threshold, count
+        count = max(count + 1, math.ceil(count * _STEP))
+
+
+def _round_down(confidence: float) -> float:
+    """Round a threshold so that its distance from one has three digits, to print it exactly.
+
+    Examples
+    --------
+    >>> _round_down(0.83217), _round_down(0.99998765), _round_down(1.0)
+    (0.832, 0.9999876, 1.0)
+    """
+    distance = 1.0 - confidence
+    if distance <= 0.0:
+        return 1.0
+    digits = 2 - math.floor(math.log10(distance))
+    rounded = round(1.0 - math.ceil(distance * 10.0**digits) / 10.0**digits, digits)
+    return min(rounded, confidence)
 
 
 def _refuse_weights(rows: LabelledRows) -> None:

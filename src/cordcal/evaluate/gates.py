@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -31,7 +31,9 @@ from cordcal.evaluate.fingerprint import id_digests
 from cordcal.evaluate.groups import as_groups, parts_of
 from cordcal.evaluate.statistics import resampled
 from cordcal.metrics import METRICS, decision_changes
+from cordcal.metrics.record import Metric, Resampler
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
+from cordcal.metrics.stream import MeanStream
 from cordcal.report.data import MIN_ROWS_PER_GROUP
 
 Over = Literal["all", "class", "group", "increase"]
@@ -80,13 +82,30 @@ class Gate:
             if value not in allowed:
                 raise InputError(name, f"is {value!r}", f"use one of {', '.join(allowed)}")
         self._check_direction()
-        if self._is_share and not 0.0 <= self.limit <= 1.0:
+        lowest = -1.0 if self.over == "increase" else 0.0
+        if self._is_share and not lowest <= self.limit <= 1.0:
             percent = f"{self.limit:g}%"
             raise InputError(
                 "gate",
-                f"{self.name} has the limit {self.limit:g}, but it is between 0 and 1",
-                f"write {percent} or {self.limit / 100.0:g} if you mean {percent}",
+                f"{self.name} has the limit {self.limit:g}, but it is from {lowest:g} to 1",
+                f"write {percent} or {self.limit / 100.0:g} if you mean {percent}"
+                if self.limit > 1.0
+                else "write such a limit",
             )
+        if self.over == "increase" and not self._can_be_resampled:
+            raise InputError(
+                "gate",
+                f"{self.name} is not available: a baseline does not store what it needs",
+                f"write --max {self.measure}=…",
+            )
+
+    @property
+    def _can_be_resampled(self) -> bool:
+        """Whether its increase over a baseline can be computed from rows that were reduced."""
+        if self.measure == TPCR:
+            return False
+        metric = METRICS[self.measure]
+        return metric.resampler is not None or isinstance(metric.stream(), MeanStream)
 
     @property
     def _is_share(self) -> bool:
@@ -441,20 +460,24 @@ class _Evaluator:
             raise _MissingInput(f"a {gate.over} of at least {MIN_ROWS_PER_GROUP} rows")
         small = len(parts) - len(large)
         ignored = f"; {small:,} smaller ignored" if small else ""
+        estimates = [self._estimate(gate, rows) for _, rows in large]
+        worst = max if gate.bound == "max" else min
+        # A part within the limit needs no allowance for chance.  NaN is not within it.
+        beyond = [index for index, value in enumerate(estimates) if not gate.keeps(value)]
         values = []
-        for name, rows in large:
-            estimate = self._estimate(gate, rows)
+        for index in beyond or [worst(range(len(large)), key=estimates.__getitem__)]:
+            (name, rows), estimate = large[index], estimates[index]
             chance = 0.0 if gate.measure == TPCR else self._chance(gate, rows, len(large))
             value = estimate - chance if gate.bound == "max" else estimate + chance
             if gate.measure != TPCR and METRICS[gate.measure].calibration_error:
                 value = max(0.0, value)
             where = f" for the {gate.over} {name} ({len(rows):,} rows{ignored})"
             if gate.measure != TPCR:
-                where += f", the estimate {estimate:.4g} less {chance:.4g} by chance"
+                sign = "minus" if gate.bound == "max" else "plus"
+                where += f", the estimate {estimate:.4g} {sign} {chance:.4g} for chance"
             values.append(_Value(value, estimate, where, chance))
         # NaN compares as neither smaller nor larger, so look for it first.
         undefined = [item for item in values if not math.isfinite(item.value)]
-        worst = max if gate.bound == "max" else min
         return undefined[0] if undefined else worst(values, key=lambda item: item.value)
 
     def _chance(self, gate: Gate, rows: npt.NDArray[np.intp], parts: int) -> float:
@@ -469,10 +492,7 @@ class _Evaluator:
         # The spread shrinks with the root of the number of rows, so some of them are enough.
         drawn = rows if len(rows) <= _CHANCE_ROWS else rng.choice(rows, _CHANCE_ROWS, replace=False)
         scale = math.sqrt(len(drawn) / len(rows))
-        part = self.probabilities[drawn]
-        replicates = np.array(
-            [metric.function(part, labels) for labels in _draw_labels(part, rng, _CHANCE_DRAWS)]
-        )
+        replicates = _chance_values(metric, self.probabilities[drawn], rng)
         sign = 1.0 if metric.lower_is_better else -1.0
         centre = 0.0 if metric.calibration_error else float(replicates.mean())
         return scale * (_upper_quantile(sign * replicates, self.alpha / parts) - sign * centre)
@@ -497,8 +517,6 @@ class _Evaluator:
 
     def _increase(self, gate: Gate) -> _Value:
         """Return the upper end of the 95 % interval of the increase over the baseline."""
-        if gate.measure == TPCR:
-            raise _MissingInput("a metric of the baseline; TPCR compares with predictions")
         rows = self._labelled()
         if self.baseline is None or self.current is None:
             raise _MissingInput("a baseline")
@@ -534,43 +552,110 @@ class _Evaluator:
             measures=[gate.measure],
         )
         metric = METRICS[gate.measure]
-        try:
-            return {
-                name: (metric.value(rows), replicates[name][gate.measure])
-                for name, rows in outputs.items()
-            }
-        except KeyError:
-            raise _MissingInput("a metric that can be resampled") from None
+        return {
+            name: (metric.value(rows), replicates[name][gate.measure])
+            for name, rows in outputs.items()
+        }
 
 
-# How often labels are drawn for the chance level, and for how many rows at most.
+# How often labels are drawn for the chance level, for how many rows at most, and how many labels
+# at once.
 _CHANCE_DRAWS = 400
 _CHANCE_ROWS = 20_000
+_LABELS_AT_ONCE = 2**18
+
+
+def _chance_values(
+    metric: Metric, probabilities: npt.NDArray[Any], rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """Return a metric's values with labels drawn from the rows, many times."""
+    stream = metric.stream()
+    if isinstance(stream, MeanStream):
+        return _chance_means(stream, probabilities, rng)
+    if metric.calibration_error and metric.resampler is not None and metric.exact_resampler:
+        return _chance_calibration_errors(metric.resampler, probabilities, rng)
+    draws = np.concatenate(list(_draw_labels(probabilities, rng)), axis=1)
+    return np.array([metric.function(probabilities, labels) for labels in draws.T])
+
+
+def _chance_means(
+    stream: MeanStream, probabilities: npt.NDArray[Any], rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """Return the means of a loss per row, with labels drawn from the rows."""
+    number = np.arange(len(probabilities))[:, None]
+    prediction, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    squares = np.square(probabilities, dtype=np.float64).sum(axis=1)[:, None] + 1.0
+    means = []
+    for labels in _draw_labels(probabilities, rng):
+        mass = probabilities[number, labels].astype(np.float64)
+        draws = labels.shape[1]
+        rows = LabelledRows(
+            np.repeat(confidence, draws),
+            np.repeat(prediction, draws),
+            mass.ravel(),
+            (squares - 2.0 * mass).ravel(),
+            labels.ravel(),
+            None,
+        )
+        means.append(stream.of_rows(rows).reshape(labels.shape).mean(axis=0))
+    return np.concatenate(means)
+
+
+def _chance_calibration_errors(
+    resampler: Callable[[LabelledRows], Resampler],
+    probabilities: npt.NDArray[Any],
+    rng: np.random.Generator,
+) -> npt.NDArray[np.float64]:
+    """Return calibration errors of the top label, with labels drawn from the rows.
+
+    They depend only on which predictions are right.  So every row is there twice, right and
+    wrong, and a draw gives one of the two the weight one.
+    """
+    confidence = probabilities.max(axis=1).astype(np.float64)
+    rows = len(confidence)
+    wrong, zeros = np.repeat([0, 1], rows), np.zeros(2 * rows)
+    twice = np.concatenate([confidence, confidence])
+    values = resampler(LabelledRows(twice, np.zeros_like(wrong), zeros, zeros, wrong, None))
+    errors = []
+    for start in range(0, _CHANCE_DRAWS, step := max(1, _LABELS_AT_ONCE // rows)):
+        draws = min(step, _CHANCE_DRAWS - start)
+        right = rng.random((rows, draws)) < confidence[:, None]
+        weight = np.concatenate([right, ~right]).astype(np.float64)
+        errors.append(values(weight, np.full(draws, float(rows))))
+    return np.concatenate(errors)
 
 
 def _draw_labels(
-    probabilities: npt.NDArray[Any], rng: np.random.Generator, draws: int
+    probabilities: npt.NDArray[Any], rng: np.random.Generator
 ) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield labels drawn from the rows, ``draws`` times."""
+    """Yield labels drawn from the rows, as blocks of rows × draws."""
     rows, classes = probabilities.shape
     bounds = probabilities.astype(np.float64).cumsum(axis=1)
     bounds /= bounds[:, -1:]
     # One sorted list for all rows: row i's bounds lie between i and i + 1.
-    offsets = np.arange(rows)
-    ends = (bounds + offsets[:, None]).ravel()
-    for _ in range(draws):
-        at = np.searchsorted(ends, rng.random(rows) + offsets, side="right")
-        yield np.minimum(at - offsets * classes, classes - 1).astype(np.intp)
+    offsets = np.arange(rows)[:, None]
+    ends = (bounds + offsets).ravel()
+    step = max(1, _LABELS_AT_ONCE // rows)
+    for start in range(0, _CHANCE_DRAWS, step):
+        at = rng.random((rows, min(step, _CHANCE_DRAWS - start))) + offsets
+        labels = np.searchsorted(ends, at, side="right") - offsets * classes
+        yield np.minimum(labels, classes - 1)
 
 
 def _upper_quantile(values: npt.NDArray[np.float64], level: float) -> float:
     """Return the quantile that a share ``level`` of the values exceeds.
 
-    Beyond what the draws resolve, that of a normal distribution, but no less than their maximum.
+    Beyond what the draws resolve, that of a distribution with their mean, spread and skewness
+    (Cornish-Fisher), but no less than their maximum.
     """
     if len(values) * level >= 5.0:
         return float(np.quantile(values, 1.0 - level))
     from scipy.special import ndtri
 
-    normal = values.mean() + float(ndtri(1.0 - level)) * values.std(ddof=1)
-    return max(float(values.max()), float(normal))
+    spread = values.std(ddof=1)
+    if not spread:
+        return float(values.max())
+    skewness = ((values - values.mean()) ** 3).mean() / spread**3
+    normal = float(ndtri(1.0 - level))
+    quantile = values.mean() + spread * (normal + (normal**2 - 1.0) * skewness / 6.0)
+    return max(float(values.max()), float(quantile))

@@ -41,6 +41,8 @@ class Metric:
     resampler : callable, optional
         Maps reduced rows to a function that computes the values of many resamples at once.
         A `MeanStream` needs none; other metrics have no intervals without one.
+    exact_resampler : bool
+        Whether these are the metric's own values, with nothing kept from the whole sample.
     unit : str
         ``"%"`` for values that are shown in percent.
     digits : int
@@ -61,6 +63,7 @@ class Metric:
     stream: Callable[[], Stream]
     of_rows: Callable[[LabelledRows], float] | None = None
     resampler: Callable[[LabelledRows], Resampler] | None = None
+    exact_resampler: bool = True
     unit: str = ""
     digits: int = 4
     lower_is_better: bool = True

@@ -381,6 +381,7 @@ SMOOTH_ECE = Metric(
     SmoothECEStream,
     of_rows=lambda rows: smooth_gap(rows)[0],
     resampler=_resampler,
+    exact_resampler=False,
     unit="%",
     digits=2,
     calibration_error=True,
