@@ -41,8 +41,6 @@ class Metric:
     resampler : callable, optional
         Maps reduced rows to a function that computes the values of many resamples at once.
         A `MeanStream` needs none; other metrics have no intervals without one.
-    exact_resampler : bool
-        Whether these are the metric's own values, with nothing kept from the whole sample.
     unit : str
         ``"%"`` for values that are shown in percent.
     digits : int
@@ -53,6 +51,8 @@ class Metric:
         Whether it is zero in expectation for perfect calibration, except for the noise of labels.
     leading : bool
         Whether to show it where there is room for only a few metrics.
+    exact_resampler : bool
+        Whether ``resampler`` gives the metric's own values, with nothing kept from the sample.
     """
 
     key: str
@@ -63,12 +63,12 @@ class Metric:
     stream: Callable[[], Stream]
     of_rows: Callable[[LabelledRows], float] | None = None
     resampler: Callable[[LabelledRows], Resampler] | None = None
-    exact_resampler: bool = True
     unit: str = ""
     digits: int = 4
     lower_is_better: bool = True
     calibration_error: bool = False
     leading: bool = False
+    exact_resampler: bool = True
 
     @property
     def scale(self) -> float:
