@@ -240,8 +240,8 @@ def test_mistakes(call, folder: Path) -> None:
     (folder / "file").write_text("mine")
     np.save(folder / "y.npy", np.zeros(399, int))
     for arguments, words in (
-        ((*apply, "full"), "full holds other files (notes.txt); name a new or an empty folder"),
-        ((*apply, "out"), "out holds parts already; pass --force to replace them"),
+        ((*apply, "full"), "full contains other files (notes.txt); name a new or an empty folder"),
+        ((*apply, "out"), "out already contains parts; pass --force to replace them"),
         ((*apply, "file"), "file is a file; name a folder for the parts"),
         (
             ("apply", "m.safetensors", "s.parquet", "--output", "out"),
@@ -276,8 +276,8 @@ def test_killed_and_resumed(call, folder: Path, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(parts._Journal, "record", stop)
         code, _, errors = call(*apply)
     assert code == 130
-    assert "interrupted; 2 of 3 parts are whole in" in errors
-    assert "the same command with --resume does the others" in errors
+    assert "interrupted; 2 of 3 parts are complete in" in errors
+    assert "the same command with --resume continues with the others" in errors
     first = (folder / "out" / "a.parquet").stat().st_mtime_ns
     code, _, errors = call(*apply, "--resume", "--drop-rest")
     assert code == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordcal.files import atomic, output, replacing
-from cordcal.files.encoding import Encoder, OutputBlock, Piece
+from cordcal.files.output import Encoder, OutputBlock, Piece
 from errors import refused
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="rights and links of POSIX")

@@ -15,8 +15,8 @@ from cordcal.cli import main
 from cordcal.evaluate.fingerprint import Fingerprint
 from cordcal.evaluate.pictures import pictures_of
 from cordcal.files import open_scores
+from cordcal.metrics.registry import measure_probabilities
 from cordcal.metrics.rows import ProbabilityMatrix
-from cordcal.metrics.summary import measure_probabilities
 from cordcal.pipeline.auditing import audit_files
 from cordcal.pipeline.constructing import construct_from_files
 from cordcal.preserving import Outputs
@@ -121,7 +121,7 @@ def test_a_repair_fitted_on_these_rows_is_noticed(
     cord = cordcal.CORD()
     construct_from_files(cord, first, second)  # type: ignore[arg-type]
     with pytest.warns(UserWarning, match="the rows that repair was fitted on"):
-        audit_files(first, second, cord=cord, resamples=2)  # type: ignore[arg-type]
+        audit_files(first, second, repair=cord, resamples=2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("preserve", ["1", "3"])

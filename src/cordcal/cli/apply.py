@@ -9,7 +9,6 @@ import typer
 
 from cordcal._errors import InputError
 from cordcal.cli._answers import apply_to_answers, refuse_with_answers
-from cordcal.cli._command import add_command
 from cordcal.cli._console import (
     describe_changes,
     echo_debug,
@@ -33,6 +32,7 @@ from cordcal.cli._options import (
     OutputDtype,
     OutputLayout,
     SchedulerOption,
+    add_command,
     check_on_error,
     with_input_options,
 )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, echo_skipped, row_progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import open_pair
@@ -24,6 +23,7 @@ from cordcal.cli._options import (
     SchedulerOption,
     StrictOption,
     WideOption,
+    add_command,
     check_on_error,
     with_input_options,
 )
@@ -91,13 +91,18 @@ def audit(
     first, second = open_pair(original, direct, inputs, kind=input, on_error=treatment)
     names = first.class_names or second.class_names
     if scheduler is not None:
-        result = audit_in_parts(first, second, scheduler, cord=repair, on_error=treatment)
+        result = audit_in_parts(first, second, scheduler, repair=repair, on_error=treatment)
     else:
         from cordcal.pipeline.auditing import audit_files
 
         with row_progress("auditing") as progress:
             result = audit_files(
-                first, second, class_names=names, cord=repair, on_error=treatment, progress=progress
+                first,
+                second,
+                class_names=names,
+                repair=repair,
+                on_error=treatment,
+                progress=progress,
             )
     echo_skipped(result.skipped)
     if report is not None:

@@ -14,7 +14,6 @@ import cordcal
 from cordcal._errors import InputError
 from cordcal._validation.names import class_order
 from cordcal.cli._answers import read_checked_answers
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, check_suffix, file_digest
 from cordcal.cli._inputs import check_same_shape, read_groups, read_renamed_scores, read_scores
@@ -28,6 +27,7 @@ from cordcal.cli._options import (
     InputOptions,
     JsonOption,
     ReportOption,
+    add_command,
     with_input_options,
 )
 

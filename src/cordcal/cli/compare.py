@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_heading, progress, show, show_json
 from cordcal.cli._files import check_report, file_digest
 from cordcal.cli._inputs import read_calibration_rows, read_groups, require_labels
@@ -32,6 +31,7 @@ from cordcal.cli._options import (
     ReportOption,
     StrictOption,
     WideOption,
+    add_command,
     check_on_error,
     parse_preserve,
     with_input_options,

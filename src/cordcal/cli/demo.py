@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo_heading, progress
 from cordcal.cli._files import check_report
-from cordcal.cli._options import AllOption, JsonOption, WideOption
+from cordcal.cli._options import AllOption, JsonOption, WideOption, add_command
 from cordcal.cli.compare import present
 
 if TYPE_CHECKING:

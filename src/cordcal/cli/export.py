@@ -9,10 +9,9 @@ import numpy.typing as npt
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, show_json
 from cordcal.cli._files import check_output, check_suffix
-from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype
+from cordcal.cli._options import ForceOption, InputKind, JsonOption, OutputDtype, add_command
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._command import add_command
 from cordcal.cli._console import (
     echo_debug,
     echo_error,
@@ -33,6 +32,7 @@ from cordcal.cli._options import (
     OnErrorOption,
     OriginalOption,
     PreserveOption,
+    add_command,
     check_on_error,
     parse_preserve,
     with_input_options,

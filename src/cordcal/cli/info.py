@@ -6,9 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, show, show_json
-from cordcal.cli._options import DEFAULT_INPUTS, InputOptions, JsonOption, with_input_options
+from cordcal.cli._options import (
+    DEFAULT_INPUTS,
+    InputOptions,
+    JsonOption,
+    add_command,
+    with_input_options,
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,6 @@ import typer
 
 from cordcal._errors import InputError
 from cordcal.cli._answers import normalize_as_fitted, read_widened_answers
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_error, echo_info, show_json
 from cordcal.cli._files import check_output, check_report, file_digest
 from cordcal.cli._inputs import open_model_scores, read_groups, read_scores
@@ -26,6 +25,7 @@ from cordcal.cli._options import (
     InputOptions,
     JsonOption,
     ReportOption,
+    add_command,
     with_input_options,
 )
 

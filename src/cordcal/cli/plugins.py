@@ -14,9 +14,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cordcal._errors import InputError
-from cordcal.cli._command import add_command
 from cordcal.cli._console import counted_progress, echo, echo_heading
-from cordcal.cli._options import AllowImportOption
+from cordcal.cli._options import AllowImportOption, add_command
 
 __all__ = [
     "GROUP",

@@ -7,9 +7,8 @@ from dataclasses import asdict
 import typer
 
 from cordcal._errors import InputError
-from cordcal.cli._command import add_command
 from cordcal.cli._console import echo, echo_info, show_json
-from cordcal.cli._options import JsonOption
+from cordcal.cli._options import JsonOption, add_command
 
 
 def register(app: typer.Typer) -> None:

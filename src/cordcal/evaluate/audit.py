@@ -42,9 +42,9 @@ from cordcal.evaluate.statistics import Replicates, percentile_interval, resampl
 from cordcal.metrics import METRICS, DecisionChanges, TopkChangesStream, decision_changes
 from cordcal.metrics.changes import read_decisions
 from cordcal.metrics.proper import NLL_FLOOR
+from cordcal.metrics.registry import MeasuredProbabilities, MetricsStream
 from cordcal.metrics.rows import ProbabilityMatrix
 from cordcal.metrics.stream import require_rows
-from cordcal.metrics.summary import MeasuredProbabilities, MetricsStream
 from cordcal.preserving import PreservingCalibrator
 from cordcal.repair import CORD, Lift
 from cordcal.repair.fitted import check_fitted

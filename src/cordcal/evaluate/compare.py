@@ -46,8 +46,8 @@ from cordcal.evaluate.pictures import pictures_of
 from cordcal.evaluate.precomputed import PrecomputedProbabilities, match_rows
 from cordcal.evaluate.statistics import ORIGINAL, Output, Replicates, resampled
 from cordcal.metrics import DecisionChanges, DecisionChangesStream
+from cordcal.metrics.registry import MeasuredProbabilities, measure_probabilities
 from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
-from cordcal.metrics.summary import MeasuredProbabilities, measure_probabilities
 from cordcal.preserving import Outputs, PreservingCalibrator
 from cordcal.repair import Lift
 from cordcal.repair.kernels import Stopwatch

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, raise_first, renumber_rows, row_error
 from cordcal.files.columns import FEATURE_NAMES, ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from cordcal.files.opening import InputFile, first_line, import_arrow, no_rows
+from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import PartColumns, Passthrough, concat
 from cordcal.files.sources import (
     SAMPLE_ROWS,

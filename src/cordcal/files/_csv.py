@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files.columns import ColumnSpec, Sort, grouped, is_other_column
-from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from cordcal.files.opening import InputFile, first_line, no_rows
+from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import (
     PartColumns,
     Passthrough,

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal.files.columns import ColumnSpec, Grouping, Sort, grouped
-from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from cordcal.files.opening import InputFile, check_size, import_arrow, limit, no_rows
+from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.passthrough import (
     MISSING,
     JsonColumn,

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from cordcal._errors import InputError
 from cordcal.files.columns import LABEL_NAMES, ColumnSpec
-from cordcal.files.encoding import Encoder, OutputBlock, Piece
 from cordcal.files.opening import InputFile, NoRows, check_size, first_line
+from cordcal.files.output import Encoder, OutputBlock, Piece
 from cordcal.files.sources import (
     CLASS_NAMES,
     SAMPLE_ROWS,

@@ -24,8 +24,8 @@ from cordcal.files._numpy import NpyEncoder, NpySource, NpzEncoder, open_npz
 from cordcal.files._torch import is_torch, open_tensors
 from cordcal.files.atomic import naming, replacing
 from cordcal.files.columns import ColumnSpec
-from cordcal.files.encoding import Encoder, Layout, OutputBlock
 from cordcal.files.opening import InputFile, NoRows
+from cordcal.files.output import Encoder, Layout, OutputBlock
 from cordcal.files.parts import FileParts, parts_of
 from cordcal.files.passthrough import Passthrough
 from cordcal.files.sources import Contents, Source

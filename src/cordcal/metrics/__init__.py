@@ -31,10 +31,9 @@ from cordcal.metrics.changes import (
 from cordcal.metrics.equal_mass import EqualMassECEStream, ece_equal_mass
 from cordcal.metrics.proper import AccuracyStream, BrierStream, NLLStream, accuracy, brier, nll
 from cordcal.metrics.record import Metric
-from cordcal.metrics.registry import METRICS, register, unregister
+from cordcal.metrics.registry import METRICS, MetricValues, measure_all, register, unregister
 from cordcal.metrics.risk import RiskCoverage, risk_coverage
 from cordcal.metrics.smooth import SmoothECEStream, smooth_ece
-from cordcal.metrics.summary import MetricValues, measure_all
 
 __all__ = [
     "METRICS",

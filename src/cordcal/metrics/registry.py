@@ -1,12 +1,26 @@
-"""The metrics that comparisons and reports compute, in the order they are shown."""
+"""The table of metrics, in the order they are shown, and all of them in one pass."""
 
 from __future__ import annotations
 
-from cordcal.metrics.binned import CLASSWISE_ECE, ECE
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cordcal._numeric.types import ArrayLike, Classes, Floats, Labels, Matrix, Vector
+from cordcal.metrics.binned import (
+    CLASSWISE_ECE,
+    ECE,
+    ClassBins,
+    ClasswiseECEStream,
+    Reliability,
+    ReliabilityStream,
+)
 from cordcal.metrics.equal_mass import EQUAL_MASS_ECE
 from cordcal.metrics.proper import ACCURACY, BRIER, NLL
-from cordcal.metrics.record import Metric
+from cordcal.metrics.record import Metric, fill_docstring
+from cordcal.metrics.rows import LabelledRows, ProbabilityMatrix
 from cordcal.metrics.smooth import SMOOTH_ECE
+from cordcal.metrics.stream import BlockStream, RowCollector, Stream, update_stream
 
 _BUILT_IN = (ACCURACY, NLL, BRIER, ECE, EQUAL_MASS_ECE, SMOOTH_ECE, CLASSWISE_ECE)
 
@@ -60,3 +74,133 @@ def leading_metrics() -> list[str]:
 def custom_metrics() -> list[Metric]:
     """Return the metrics that were added or replaced, for worker processes to register."""
     return [metric for metric in METRICS.values() if metric not in _BUILT_IN]
+
+
+@dataclass(frozen=True)
+class MetricValues:
+    """The value of every metric, as the function of the same name defines it.
+
+    Every metric is an attribute, such as ``values.nll``, including registered ones.
+
+    Attributes
+    ----------
+    n : int
+        The number of rows.
+    values : mapping of str to float
+        The values by key, with default settings, in the order they are shown.
+    """
+
+    n: int
+    values: Mapping[str, float]
+
+    def __getattr__(self, name: str) -> float:
+        # Unpickling looks up attributes before ``values`` is set.
+        values: Mapping[str, float] = self.__dict__.get("values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"there is no metric {name!r}; there are {', '.join(values)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python values."""
+        return {"n": self.n, **self.values}
+
+
+@dataclass(frozen=True)
+class MeasuredProbabilities:
+    """All metrics, the rows they were computed from, and the bins of every class.
+
+    ``classes`` is None if another metric replaced classwise ECE.
+    """
+
+    metrics: MetricValues
+    rows: LabelledRows
+    classes: ClassBins | None
+
+    def reliability(self) -> Reliability:
+        """Return the bins of the reliability diagram."""
+        stream = ReliabilityStream()
+        stream.add(self.rows)
+        return stream.result()
+
+
+class MetricsStream(Stream):
+    """`measure_all` of blocks of rows; it keeps the reduced rows, not the probabilities."""
+
+    def __init__(self) -> None:
+        self._rows = RowCollector()
+        streams = {key: metric.stream() for key, metric in METRICS.items()}
+        self._block_streams = {
+            key: stream for key, stream in streams.items() if isinstance(stream, BlockStream)
+        }
+
+    def update_checked(
+        self, probabilities: ProbabilityMatrix, labels: Labels, weight: Vector | None
+    ) -> None:
+        """Add a block of rows whose labels and weights are already checked."""
+        self._rows.add(probabilities.reduce(labels, weight, visit=self._visit))
+
+    def _visit(self, block: Floats, wide: Matrix, labels: Classes, weight: Vector) -> None:
+        for stream in self._block_streams.values():
+            stream.visit(block, wide, labels, weight)
+
+    def merge(self, other: Self) -> Self:
+        """Add the rows of another stream; return this stream."""
+        self._rows.merge(other._rows)
+        for key, stream in self._block_streams.items():
+            stream.merge(other._block_streams[key])
+        return self
+
+    def result(self) -> MeasuredProbabilities:
+        """Return the metrics of all rows added so far, and the rows."""
+        rows = self._rows.result()
+        values = {
+            key: self._block_streams[key].result()
+            if key in self._block_streams
+            else metric.value(rows)
+            for key, metric in METRICS.items()
+        }
+        classwise = self._block_streams.get(CLASSWISE_ECE.key)
+        classes = classwise.by_class() if isinstance(classwise, ClasswiseECEStream) else None
+        return MeasuredProbabilities(MetricValues(len(rows), values), rows, classes)
+
+
+def measure_probabilities(
+    probabilities: ProbabilityMatrix, labels: Labels, weight: Vector | None
+) -> MeasuredProbabilities:
+    """Compute all metrics and keep the rows, for resampling and diagrams."""
+    stream = MetricsStream()
+    stream.update_checked(probabilities, labels, weight)
+    return stream.result()
+
+
+@fill_docstring
+def measure_all(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    axis: int | None = None,
+    ignore_index: int | None = None,
+) -> MetricValues:
+    """Compute every metric in one pass over the probabilities.
+
+    Parameters
+    ----------
+    {probabilities, labels}
+    {sample_weight, axis, ignore_index}
+
+    Returns
+    -------
+    values : MetricValues
+        Every metric with its default settings.
+
+    Examples
+    --------
+    >>> values = measure_all([[0.8, 0.2], [0.4, 0.6]], [0, 0])
+    >>> values.accuracy, round(values.ece, 6), round(values.brier, 6)
+    (0.5, 0.4, 0.4)
+    """
+    stream = update_stream(
+        MetricsStream(), [probabilities], labels, sample_weight, axis, ignore_index
+    )
+    return stream.result().metrics

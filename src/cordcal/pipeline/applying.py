@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cordcal._errors import InputError
-from cordcal.files.encoding import Layout, OutputBlock
 from cordcal.files.formats import encoder_for, write_probabilities
-from cordcal.files.output import Record, no_rows_left, resumable_output
+from cordcal.files.output import Layout, OutputBlock, Record, no_rows_left, resumable_output
 from cordcal.files.passthrough import Passthrough, concat
 from cordcal.files.scores import Batch, ScoreFile
 from cordcal.files.sources import large_empty
@@ -104,10 +103,10 @@ class ModelApplication(ABC):
         if first is None:
             return None
         # The files may be one, of which each reads some columns.
-        taken = {column for file in self.files.values() for column in file.consumed}
-        columns = first.without(taken)
+        used = {column for file in self.files.values() for column in file.consumed}
+        columns = first.without(used)
         for other in others:
-            columns = columns if other is None else columns.merge(other.without(taken))
+            columns = columns if other is None else columns.merge(other.without(used))
         return columns
 
     @abstractmethod
@@ -211,7 +210,7 @@ def _applied_batches(
     """Read, apply, check and encode all batches from a row on."""
 
     def work(box: list[Rows]) -> _AppliedBatch[Encoded]:
-        batches = box.pop()  # nobody else refers to it, so it is gone before it is encoded
+        batches = box.pop()  # the last reference, so that it is freed before encoding
         passthrough = application.passthrough(batches)
         batches = tuple(replace(batch, passthrough=None) for batch in batches)
         first, rows = batches[0].first, len(batches[0])
@@ -251,7 +250,7 @@ def _block_edges(rows: int, classes: int) -> list[int]:
 def _check_names(application: ModelApplication, block: OutputBlock, passed: Sequence[str]) -> None:
     """Refuse a passthrough column with the name of one of ours."""
     own = {"decision", "decision_name", *block.probabilities, *block.extra}
-    groups = tuple(f"{report}:" for report in block.probabilities)
+    groups = tuple(f"{kind}:" for kind in block.probabilities)
     for name in passed:
         if name in own or name.startswith(groups):
             raise InputError(
@@ -397,7 +396,7 @@ def apply_model(
                 skipped=batch.skipped,
             )
             del batch
-    return _sum_counts(file.records, application.classes, resumed)
+    return sum_counts(file.records, application.classes, resumed)
 
 
 def apply_in_memory(
@@ -434,7 +433,7 @@ def apply_in_memory(
 
     def concat_columns(columns: Iterable[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
         listed = list(columns)
-        return {name: np.concatenate([each[name] for each in listed]) for name in listed[0]}
+        return {name: np.concatenate([part[name] for part in listed]) for name in listed[0]}
 
     whole = OutputBlock(
         concat_columns(block.probabilities for block in blocks),
@@ -446,10 +445,11 @@ def apply_in_memory(
         {"rows": batch.rows, "changed": batch.changed, "skipped": batch.skipped}
         for batch in batches
     ]
-    return whole, _sum_counts(records, application.classes, 0)
+    return whole, sum_counts(records, application.classes, 0)
 
 
-def _sum_counts(records: list[Record], classes: int, resumed: int) -> Applied:
+def sum_counts(records: list[Record], classes: int, resumed: int) -> Applied:
+    """Return the totals of the records of batches or parts."""
     skipped: Counter[str] = Counter()
     for record in records:
         skipped.update(record["skipped"])

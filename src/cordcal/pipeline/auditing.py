@@ -50,7 +50,7 @@ def audit_files(
     direct: ScoreFile,
     *,
     class_names: Sequence[str] | None = None,
-    cord: CORD | Lift | None = None,
+    repair: CORD | Lift | None = None,
     on_error: OnError = "stop",
     level: float = 0.95,
     resamples: int = 1000,
@@ -67,7 +67,7 @@ def audit_files(
     original, direct : ScoreFile
         The classifier's scores and the calibrator's probabilities of the same rows; labels
         come from whichever has them, weights from the first.
-    class_names, cord, level, resamples, seed
+    class_names, repair, level, resamples, seed
         As for `audit`.
     on_error : {"stop", "skip"}
         What to do with an invalid row.
@@ -77,29 +77,29 @@ def audit_files(
     Returns
     -------
     audited : AuditedFiles
-        What `audit` returns, what a report draws, and what was left out.
+        What `audit` returns, what a report draws, and which rows were skipped.
     """
-    repair = cord
-    if repair is None:
-        repair = CORD()
-        construct_from_files(repair, original, direct, on_error=on_error, progress=progress)
+    fitted = repair
+    if fitted is None:
+        fitted = CORD()
+        construct_from_files(fitted, original, direct, on_error=on_error, progress=progress)
     files = {"original": original, "direct": direct}
-    audit_batch = partial(audit_rows, repair, original.kind)
-    total, skipped = AuditStream(repair, recognise=True), Counter[str]()
+    audit_batch = partial(audit_rows, fitted, original.kind)
+    total, skipped = AuditStream(fitted, recognise=True), Counter[str]()
     for stream, counts in process_batches(files, audit_batch, on_error=on_error, progress=progress):
         skipped += counts
         if stream is not None:
             total.merge(stream)
     noticed: list[str] = []
-    if isinstance(cord, CORD) and total.rows == cord.construction_.n:
-        again = CORD(cord.preserve)
+    if isinstance(repair, CORD) and total.rows == repair.construction_.n:
+        again = CORD(repair.preserve)
         construct_from_files(again, original, direct, on_error=on_error, progress=progress)
-        noticed = seen_before(cord, again)
+        noticed = seen_before(repair, again)
     return finish_audit(
         total,
         skipped,
         class_names=class_names,
-        fitted_here=cord is None,
+        fitted_here=repair is None,
         noticed=noticed,
         level=level,
         resamples=resamples,

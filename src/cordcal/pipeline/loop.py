@@ -1,4 +1,4 @@
-"""The loop of all work over files: read batches, compute on threads, hand results on in order.
+"""The loop of all work over files: read batches, compute on threads, yield results in order.
 
 Rows that a computation refuses are named by file and row, or skipped and counted.
 """
@@ -111,7 +111,7 @@ class RowErrors:
     def apply(self, rows: Rows, function: Callable[[Rows], Result]) -> tuple[Rows, Result] | None:
         """Return the rows that a function accepts and its result; None if it accepts none.
 
-        All rows that are refused for one reason are left out together, so the function runs
+        All rows that are refused for one reason are dropped together, so the function runs
         once for each reason and once for the other rows, however many rows are bad.
         """
         while len(rows[0]):
@@ -126,7 +126,7 @@ class RowErrors:
         """Flag the rows that are not refused, or raise with the names of file and row."""
         file = self.files.get(error.argument)
         if file is None or not error.rows.size:
-            names = " and ".join(each.name for each in self.files.values())
+            names = " and ".join(source.name for source in self.files.values())
             raise error.with_argument(f"{names}: {error.argument}") from error
         if self.on_error == "stop":
             named = error.select_rows(batch.numbers).with_argument(file.name)
@@ -163,7 +163,7 @@ def read_valid_rows(file: ScoreFile) -> tuple[Scores, Classes, Counter[str]]:
 
     errors = RowErrors({"scores": file}, "skip")
     accepted = (errors.apply((batch,), check) for batch in file)
-    batches = [each[0][0] for each in accepted if each is not None]
+    batches = [rows[0] for rows, _ in filter(None, accepted)]
     if not batches:
         raise InputError(file.name, "has no row that can be read", "fix the rows, or pass others")
     whole = concat_batches(batches)

@@ -1,7 +1,7 @@
-"""Folders of parts: each is repaired by itself, here or on other machines.
+"""Folders of parts: each is repaired separately, here or on other machines.
 
-What is known about all parts is in a journal in the output's folder while the work goes on,
-so that a run that was killed can be continued; each part is whole or absent.
+While the work runs, a journal in the output folder lists the finished parts, so that a killed
+run can be continued; each part is complete or absent.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from cordcal.pipeline.applying import (
     RepairedRows,
     apply_model,
     describe_model,
+    sum_counts,
 )
 from cordcal.pipeline.auditing import AuditedFiles, audit_rows, finish_audit
 from cordcal.pipeline.constructing import describe_rows
@@ -41,7 +42,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Open = Callable[[str], ScoreFile]
 Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
-"""Calls a function for each item, somewhere, and yields the results in the items' order."""
+"""Calls a function for each item, on any machine, and yields the results in order."""
 
 Identity = list[list[int | str]]
 """The `file_identity` of each input of a part."""
@@ -50,12 +51,12 @@ _JOURNAL = ".cordcal.journal"
 
 
 def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Do the work in this process, one item after the other."""
+    """Run the work in this process, one item after the other."""
     return map(function, items)
 
 
 def part_names(folder: str, parts: Sequence[str]) -> list[str]:
-    """Return what the parts of a folder or of a pattern are called within the output's folder.
+    """Return the name of each part of a folder or pattern in the output folder.
 
     Examples
     --------
@@ -68,20 +69,20 @@ def part_names(folder: str, parts: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class PartWork:
-    """How one part is repaired: all that a process on another machine needs to know.
+    """How to repair one part: everything that a process on another machine needs.
 
     Attributes
     ----------
     model : PreservingCalibrator, CORD or Lift
         The fitted model.
     readers : tuple of callable
-        Open a part of the scores, or those of the original and of the direct reports.
+        Open a part of the scores, or of the original and the direct probabilities.
     options : mapping
         ``dtype``, ``with_direct`` and ``explain``.
     writing : mapping
         Options of `apply_model`.
     resume : bool
-        Go on where a killed run of the same job stopped.
+        Whether to continue a killed run of the same job.
     """
 
     model: Any
@@ -91,7 +92,7 @@ class PartWork:
     resume: bool = False
 
     def __call__(self, part: tuple[tuple[str, ...], str]) -> Applied:
-        """Repair a part: its inputs, and its output.  One without sound rows has no output."""
+        """Repair a part, given as its inputs and its output; without valid rows, write nothing."""
         paths, output = part
         skipped: Counter[str] = Counter()
         try:
@@ -104,7 +105,7 @@ class PartWork:
             skipped = refusal.skipped
         except NoRows:
             pass
-        # What an earlier run wrote there would be taken for this one's.
+        # An output of an earlier run would be mistaken for one of this run.
         Path(output).unlink(missing_ok=True)
         return Applied(0, self.model.n_classes_, 0, dict(skipped))
 
@@ -118,22 +119,22 @@ def apply_parts(
     overwrite: bool = False,
     run: Run = run_locally,
 ) -> Applied:
-    """Write the repaired reports of each part to a file of its name in a folder.
+    """Write the repaired probabilities of each part to a file of the same name in a folder.
 
     Parameters
     ----------
     work : PartWork
-        How a part is repaired.
+        How to repair a part.
     inputs : sequence of tuple of str
         The files of each part.
     names : sequence of str
-        What each part is called in the folder.
+        The name of each part in the folder.
     folder : path
-        Where the outputs go.
+        The folder of the outputs.
     overwrite : bool
-        Whether parts that are there may be replaced.
+        Whether existing parts may be replaced.
     run : callable
-        Where the work is done; by default here, one part after the other.
+        Runs the work; by default in this process, one part after the other.
 
     Returns
     -------
@@ -147,20 +148,25 @@ def apply_parts(
     job = {**describe_model(work.model), "options": options}
     parts = {name: [*map(file_identity, paths)] for name, paths in zip(names, inputs, strict=True)}
     with _journal(target, job, parts, resume=work.resume, overwrite=overwrite) as journal:
-        left = [at for at, name in enumerate(names) if name not in journal.done]
-        there = sum(record["rows"] for record in journal.done.values())
-        items = [(inputs[at], str(target / names[at])) for at in left]
+        remaining = [at for at, name in enumerate(names) if name not in journal.done]
+        resumed_rows = sum(record["rows"] for record in journal.done.values())
+        items = [(inputs[at], str(target / names[at])) for at in remaining]
         try:
-            for at, done in zip(left, run(work, items), strict=True):
+            for at, done in zip(remaining, run(work, items), strict=True):
                 journal.record(names[at], parts[names[at]], done)
         except (KeyboardInterrupt, ClusterFailure) as error:
-            whole = f"{len(journal.done)} of {len(names)} parts are whole in {os.fspath(folder)}"
-            hint, option = "the same command with {option} does the others", ("resume", "True")
+            progress = (
+                f"{len(journal.done)} of {len(names)} parts are complete in {os.fspath(folder)}"
+            )
+            hint, option = (
+                "the same command with {option} continues with the others",
+                ("resume", "True"),
+            )
             if isinstance(error, ClusterFailure):
-                reason = f"{error.reason}; {whole}"
+                reason = f"{error.reason}; {progress}"
                 raise ClusterFailure(error.argument, reason, hint, option=option) from error
-            raise Interrupted(whole, hint, option=option) from error
-        total = _summed(journal.done.values(), work.model.n_classes_, there)
+            raise Interrupted(progress, hint, option=option) from error
+        total = sum_counts(list(journal.done.values()), work.model.n_classes_, resumed_rows)
         if not total.rows:
             raise no_rows_left(folder, [total.skipped])
         return total
@@ -171,18 +177,9 @@ def _check_suffixes(names: Sequence[str]) -> None:
         if Path(name).suffix.lower() not in written_suffixes():
             raise InputError(
                 name,
-                "is a part of a format in which no reports are written",
+                "has a format in which probabilities cannot be written",
                 f"name an output file with one of the suffixes {', '.join(written_suffixes())}",
             )
-
-
-def _summed(records: Iterable[Mapping[str, Any]], classes: int, there: int) -> Applied:
-    skipped: Counter[str] = Counter()
-    rows = changed = 0
-    for record in records:
-        rows, changed = rows + record["rows"], changed + record["changed"]
-        skipped.update(record["skipped"])
-    return Applied(rows, classes, changed, dict(sorted(skipped.items())), there)
 
 
 class _Journal:
@@ -215,7 +212,7 @@ def _journal(
     if handle is None:
         raise InputError(str(folder), "is being written by another process", "wait for it")
     with os.fdopen(handle, "r+b") as file:
-        done = _read(file, job, folder, parts) if resume else {}
+        done = _read_journal(file, job, folder, parts) if resume else {}
         try:
             _check_folder(folder, parts, overwrite=overwrite or resume)
         except InputError:
@@ -232,7 +229,7 @@ def _journal(
 
 
 def finished_parts(folder: str | os.PathLike[str]) -> int:
-    """Return how many parts of a folder an interrupted run finished, which the next may keep."""
+    """Return how many parts an interrupted run has finished, which the next one can keep."""
     try:
         lines = (Path(folder) / _JOURNAL).read_bytes().splitlines(keepends=True)[1:]
     except OSError:
@@ -241,27 +238,27 @@ def finished_parts(folder: str | os.PathLike[str]) -> int:
 
 
 def _check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> None:
-    """Refuse a folder with files of somebody else, whom a reader would take for parts."""
-    there = {
-        os.path.relpath(each, folder)
-        for each in folder.rglob("*")
-        if each.is_file() and not each.name.startswith(".")
+    """Refuse a folder with other files, which a reader would mistake for parts."""
+    existing = {
+        os.path.relpath(file, folder)
+        for file in folder.rglob("*")
+        if file.is_file() and not file.name.startswith(".")
     }
-    foreign = sorted(there - {*names})
+    foreign = sorted(existing - {*names})
     if foreign:
         raise InputError(
-            str(folder), f"holds other files ({foreign[0]})", "name a new or an empty folder"
+            str(folder), f"contains other files ({foreign[0]})", "name a new or an empty folder"
         )
-    if there and not overwrite:
+    if existing and not overwrite:
         raise InputError(
             str(folder),
-            "holds parts already",
+            "already contains parts",
             "pass {option} to replace them",
             option=("overwrite", "True"),
         )
 
 
-def _read(
+def _read_journal(
     file: BinaryIO, job: dict[str, Any], folder: Path, parts: Mapping[str, Identity]
 ) -> dict[str, dict[str, Any]]:
     """Return the parts that an earlier run of the same job has finished, as they are now."""
@@ -297,14 +294,14 @@ def _is_unchanged(output: Path, identity: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class AuditPart:
-    """A part of what is audited.
+    """One part of an audit.
 
     Attributes
     ----------
     original, direct : str
-        The files of its reports.
+        The files of its scores and of its direct probabilities.
     vectors : mapping of str to ndarray
-        ``labels`` and ``weights`` of its rows, where they lie in files of their own.
+        ``labels`` and ``weights`` of its rows, if they are in separate files.
     """
 
     original: str
@@ -314,7 +311,7 @@ class AuditPart:
 
 @dataclass(frozen=True)
 class _PartState:
-    """What an audit needs of a part before the repair is known: its rows and its state."""
+    """What an audit needs of a part to fit the repair: its rows and their summary."""
 
     rows: int
     state: Any
@@ -328,7 +325,7 @@ class _DescribePart:
     with_state: bool
 
     def __call__(self, part: AuditPart) -> _PartState:
-        files = _opened(self.readers, part)
+        files = _open_pair(self.readers, part)
         if files is None:
             return _PartState(0, None, None)
         original, direct = files["original"], files["direct"]
@@ -352,7 +349,7 @@ class _AuditPart:
     def __call__(self, item: tuple[AuditPart, int]) -> tuple[AuditStream | None, Counter[str]]:
         part, first_row = item
         total, skipped = AuditStream(self.repair, recognise=True), Counter[str]()
-        files = _opened(self.readers, part)
+        files = _open_pair(self.readers, part)
         if files is None:
             return None, skipped
         audit_batch = partial(audit_rows, self.repair, files["original"].kind, shift=first_row)
@@ -363,7 +360,7 @@ class _AuditPart:
         return total, skipped
 
 
-def _opened(readers: tuple[Open, Open], part: AuditPart) -> dict[str, ScoreFile] | None:
+def _open_pair(readers: tuple[Open, Open], part: AuditPart) -> dict[str, ScoreFile] | None:
     paths = part.original, part.direct
     try:
         original, direct = (reader(path) for reader, path in zip(readers, paths, strict=True))
@@ -383,44 +380,44 @@ def audit_parts(
     readers: tuple[Open, Open],
     inputs: Sequence[AuditPart],
     *,
-    cord: CORD | Lift | None = None,
+    repair: CORD | Lift | None = None,
     on_error: OnError = "stop",
     run: Run = run_locally,
 ) -> AuditedFiles:
-    """Audit the reports of parts: the numbers are those of all rows in one file.
+    """Audit parts; the numbers are those of all rows in one file.
 
     Parameters
     ----------
     readers : tuple of callable
-        Open a part of the original and of the direct reports.
+        Open a part of the original and of the direct probabilities.
     inputs : sequence of AuditPart
         What to audit.
-    cord : CORD or Lift, optional
+    repair : CORD or Lift, optional
         A fitted repair; by default one is fitted on all parts.
     on_error : {"stop", "skip"}
         What to do with an invalid row.
     run : callable
-        Where the work is done; by default here.
+        Runs the work; by default in this process.
 
     Returns
     -------
     audited : AuditedFiles
         As of `audit_files`.
     """
-    described = list(run(_DescribePart(readers, on_error, cord is None), inputs))
-    if not any(each.rows for each in described):
+    described = list(run(_DescribePart(readers, on_error, repair is None), inputs))
+    if not any(part.rows for part in described):
         raise InputError("the parts", "have no rows", "pass at least one")
-    repair = cord
-    if repair is None:
-        states = (each.state for each in described if each.state is not None)
-        repair = CORD().merge_states(states)
-    firsts = [sum(each.rows for each in described[:at]) for at in range(len(described))]
-    total, skipped = AuditStream(repair, recognise=True), Counter[str]()
+    fitted = repair
+    if fitted is None:
+        states = (part.state for part in described if part.state is not None)
+        fitted = CORD().merge_states(states)
+    firsts = [sum(part.rows for part in described[:at]) for at in range(len(described))]
+    total, skipped = AuditStream(fitted, recognise=True), Counter[str]()
     for stream, counts in run(
-        _AuditPart(readers, repair, on_error), list(zip(inputs, firsts, strict=True))
+        _AuditPart(readers, fitted, on_error), list(zip(inputs, firsts, strict=True))
     ):
         skipped += counts
         if stream is not None:
             total.merge(stream)
-    names = next((each.class_names for each in described if each.rows), None)
-    return finish_audit(total, skipped, class_names=names, fitted_here=cord is None)
+    names = next((part.class_names for part in described if part.rows), None)
+    return finish_audit(total, skipped, class_names=names, fitted_here=repair is None)

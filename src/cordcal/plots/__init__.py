@@ -4,10 +4,16 @@ Each function takes arrays or a result, draws on ``ax`` or on new axes, and retu
 The numbers come from `cordcal.metrics` and `cordcal.compare`.
 """
 
-from cordcal.plots._axes import COLOURS
-from cordcal.plots._comparison import confidence_histogram, decision_changes, metric_versus_tpcr
-from cordcal.plots._decisions import flows, risk_coverage
-from cordcal.plots._reliability import ReliabilityDisplay, reliability_diagram
+from cordcal.plots._figures import (
+    COLOURS,
+    ReliabilityDisplay,
+    confidence_histogram,
+    decision_changes,
+    flows,
+    metric_versus_tpcr,
+    reliability_diagram,
+    risk_coverage,
+)
 
 __all__ = [
     "COLOURS",
