@@ -9,22 +9,24 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import dask
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.delayed import Delayed, delayed
 
 from cordcal._errors import InputError, renumber_rows
 from cordcal._numeric import arrays
+from cordcal._numeric.types import ArrayLike, DType, NumPyArray
 from cordcal._validation import layouts
 from cordcal._validation.labels import zero_weight_error
 from cordcal._validation.names import column_names, in_column_order
 from cordcal._validation.scores import as_matrix, check_same_shape
 from cordcal.repair.construction import (
+    CalibrationRows,
     ConstructionState,
+    RankedBlock,
     Totals,
     common_exponent,
     sum_of,
@@ -32,6 +34,24 @@ from cordcal.repair.construction import (
 )
 from cordcal.repair.results import Construction, RankingConstruction
 from cordcal.repair.solve import ConstraintValue, solve_in_rounds
+
+if TYPE_CHECKING:
+    from cordcal.evaluate.audit import AuditStream
+    from cordcal.repair import CORD, Lift
+
+Block = TypeVar("Block")
+Result = TypeVar("Result")
+
+
+class _Stream(Protocol):
+    @property
+    def update(self) -> Callable[..., object]: ...
+
+    @property
+    def merge(self) -> Callable[..., object]: ...
+
+
+AnyStream = TypeVar("AnyStream", bound=_Stream)
 
 # Levels that are fitted on the workers; each takes up to ten rounds.
 _MAX_LEVELS = 10
@@ -51,13 +71,13 @@ class Rows:
         The number of each block's first row; None if the blocks' lengths are unknown.
     """
 
-    columns: dict[str, Any]
+    columns: dict[str, da.Array]
     firsts: list[int] | None
 
     @classmethod
-    def of(cls, **collections: Any) -> Rows:
+    def of(cls, **collections: ArrayLike) -> Rows:
         """Give all collections the chunks of the first; None is ignored."""
-        columns: dict[str, Any] = {}
+        columns: dict[str, da.Array] = {}
         if collections.get("original") is not None:
             expected = column_names(collections["original"])
             collections["direct"] = in_column_order(
@@ -92,9 +112,11 @@ class Rows:
             for index in range(count)
         ]
 
-    def blockwise(self, function: Callable[..., Any], dtype: Any, shape: str = "ij") -> Any:
+    def blockwise(
+        self, function: Callable[..., NumPyArray], dtype: DType, shape: str = "ij"
+    ) -> da.Array:
         """Return a lazy array of ``function(**blocks)``."""
-        pairs: list[Any] = []
+        pairs: list[da.Array | str] = []
         for array in self.columns.values():
             pairs += [array, "ij"[: array.ndim]]
         # One number per block, negative if the lengths before it are unknown.
@@ -113,14 +135,14 @@ class Rows:
         )
 
 
-def _as_array(values: Any) -> Any:
+def _as_array(values: ArrayLike) -> da.Array:
     """Return a dask array; a data frame's columns are classes."""
     if hasattr(values, "to_dask_array"):
         return values.to_dask_array()
     return values if arrays.is_dask(values) else da.asarray(arrays.to_numpy(values))
 
 
-def _align_chunks(array: Any, name: str, columns: dict[str, Any]) -> Any:
+def _align_chunks(array: da.Array, name: str, columns: dict[str, da.Array]) -> da.Array:
     if array.ndim == 2 and len(array.chunks[1]) > 1:
         array = array.rechunk({1: -1})
     if not columns:
@@ -146,12 +168,12 @@ def _align_chunks(array: Any, name: str, columns: dict[str, Any]) -> Any:
 
 
 def _call_on_block(
-    function: Callable[..., Any],
+    function: Callable[..., Result],
     first: int | None,
     index: int,
     arguments: tuple[Any, ...],
-    blocks: dict[str, Any],
-) -> Any:
+    blocks: dict[str, NumPyArray],
+) -> Result:
     """Call a function on one block; an error has the row in the whole, or the block."""
     rows = {len(block) for block in blocks.values()}
     if len(rows) > 1:
@@ -166,28 +188,35 @@ def _call_on_block(
         raise error.with_argument(f"block {index}: {error.argument}") from None
 
 
-def _call_blockwise(function: Callable[..., Any], names: tuple[str, ...], *blocks: Any) -> Any:
+def _call_blockwise(
+    function: Callable[..., NumPyArray], names: tuple[str, ...], *blocks: NumPyArray
+) -> NumPyArray:
     *arguments, first_row = blocks
     # Dask infers the type of the result with empty blocks.
     first = int(first_row[0]) if first_row.size else 0
     return _call_on_block(function, first, 0, (), dict(zip(names, arguments, strict=True)))
 
 
-def _tree_reduce(parts: Sequence[Delayed], add: Callable[[list[Any]], Any]) -> Any:
+def _tree_reduce(parts: Sequence[Delayed], add: Callable[[list[Any]], Block]) -> Block:
     """Reduce the results of the blocks in a tree on the workers."""
     combine = delayed(add, pure=False)
     while len(parts) > 1:
         parts = [
             combine(list(parts[start : start + _FAN_IN])) for start in range(0, len(parts), _FAN_IN)
         ]
-    return dask.compute(parts[0])[0]
+    total: Block = dask.compute(parts[0])[0]
+    return total
 
 
 # Fitting.
 
 
 def construct(
-    cord: Any, original: Any, direct: Any, decision: Any, sample_weight: Any
+    cord: CORD,
+    original: ArrayLike,
+    direct: ArrayLike,
+    decision: ArrayLike,
+    sample_weight: ArrayLike,
 ) -> Construction | RankingConstruction:
     """Find the shared scalar without moving rows; see `CORD.fit`."""
     rows = Rows.of(direct=direct, original=original, decision=decision, sample_weight=sample_weight)
@@ -195,8 +224,7 @@ def construct(
     if levels > _MAX_LEVELS:
         # So many levels need too many rounds, so the ranking is fitted in memory.
         in_memory = dict(zip(rows.columns, dask.compute(*rows.columns.values()), strict=True))
-        construction: RankingConstruction = type(cord)(cord.preserve).fit(**in_memory).construction_
-        return construction
+        return type(cord)(cord.preserve).fit(**in_memory).construction_
     class_weights = cord._class_weights(rows.classes)
     blocks = dask.persist(*rows.map(_describe, levels, class_weights))
     filled = _non_empty(blocks)
@@ -210,13 +238,13 @@ def construct(
 
 def _describe(
     levels: int,
-    class_weights: Any,
+    class_weights: NumPyArray | None,
     *,
-    original: Any,
-    direct: Any,
-    decision: Any = None,
-    sample_weight: Any = None,
-) -> Any:
+    original: NumPyArray,
+    direct: NumPyArray,
+    decision: NumPyArray | None = None,
+    sample_weight: NumPyArray | None = None,
+) -> CalibrationRows | RankedBlock | None:
     """Reduce one block of rows; None if it is empty, as filtered partitions may be."""
     if not len(direct):
         return None
@@ -235,7 +263,7 @@ def _non_empty(blocks: Sequence[Delayed]) -> list[Delayed]:
     return filled_blocks
 
 
-def _is_not_empty(block: Any) -> bool:
+def _is_not_empty(block: object) -> bool:
     return block is not None
 
 
@@ -266,7 +294,7 @@ def _construct_ranking(
 ) -> RankingConstruction:
     """Fit one level after another from the inside out, as in `repair.ranking`."""
     records: list[Construction] = []
-    insides: Sequence[Any] = [None] * len(blocks)
+    insides: Sequence[Delayed | None] = [None] * len(blocks)
     for level in range(levels - 1, -1, -1):
         level_blocks = dask.persist(
             *[block.level(level, inside) for block, inside in zip(blocks, insides, strict=True)]
@@ -278,7 +306,9 @@ def _construct_ranking(
     return RankingConstruction(tuple(records))
 
 
-def described(describe: Callable[..., list[Any]], **columns: Any) -> tuple[int, list[Any]]:
+def described(
+    describe: Callable[..., list[Block]], **columns: ArrayLike
+) -> tuple[int, list[Block]]:
     """Return the number of classes, and the summaries of all blocks; see `Lift.fit`."""
     rows = Rows.of(**columns)
     blocks = dask.compute(*rows.map(_describe_block, describe))
@@ -289,25 +319,31 @@ def described(describe: Callable[..., list[Any]], **columns: Any) -> tuple[int, 
 
 
 def _describe_block(
-    describe: Callable[..., list[Any]], *, direct: Any, **block_columns: Any
-) -> list[Any]:
+    describe: Callable[..., list[Block]], *, direct: NumPyArray, **block_columns: NumPyArray
+) -> list[Block]:
     return describe(direct=direct, **block_columns) if len(direct) else []
 
 
 # Probabilities, metrics and audits.
 
 
-def transform(cord: Any, original: Any, direct: Any, decision: Any, dtype: Any) -> Any:
+def transform(
+    cord: CORD | Lift,
+    original: ArrayLike,
+    direct: ArrayLike,
+    decision: ArrayLike,
+    dtype: DType | None,
+) -> da.Array:
     """Repair lazily; see `CORD.transform`."""
     rows = Rows.of(direct=direct, original=original, decision=decision)
     output_dtype = np.dtype(rows.columns["direct"].dtype if dtype is None else dtype)
 
     def repair(
-        direct: npt.NDArray[Any], original: npt.NDArray[Any], decision: Any = None
-    ) -> npt.NDArray[Any]:
+        direct: NumPyArray, original: NumPyArray, decision: NumPyArray | None = None
+    ) -> NumPyArray:
         if not len(direct):
             return np.empty(direct.shape, output_dtype)
-        repaired: npt.NDArray[Any] = cord.transform(
+        repaired: NumPyArray = cord.transform(
             original, direct, decision=decision, dtype=output_dtype
         )
         return repaired
@@ -315,11 +351,17 @@ def transform(cord: Any, original: Any, direct: Any, decision: Any, dtype: Any) 
     return rows.blockwise(repair, output_dtype)
 
 
-def apply(function: Callable[..., Any], scores: Any, dtype: Any, *, shape: str = "ij") -> Any:
+def apply(
+    function: Callable[[NumPyArray], ArrayLike],
+    scores: ArrayLike,
+    dtype: DType,
+    *,
+    shape: str = "ij",
+) -> da.Array:
     """Call ``function(rows)`` on every block of scores, lazily; see `PreservingCalibrator`."""
     output_dtype = np.dtype(dtype)
 
-    def on_block(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def on_block(scores: NumPyArray) -> NumPyArray:
         if not len(scores):
             return np.empty(scores.shape[: len(shape)], output_dtype)
         return np.asarray(function(scores), dtype=output_dtype)
@@ -328,32 +370,37 @@ def apply(function: Callable[..., Any], scores: Any, dtype: Any, *, shape: str =
 
 
 def update_stream(
-    stream: Any, reports: Sequence[Any], labels: Any, sample_weight: Any, ignore_index: Any
-) -> Any:
+    stream: AnyStream,
+    outputs: Sequence[ArrayLike],
+    labels: ArrayLike,
+    sample_weight: ArrayLike,
+    ignore_index: int | None,
+) -> AnyStream:
     """Return a metric stream updated with every block."""
-    names = [f"report{index}" for index in range(len(reports))]
-    columns = dict(zip(names, reports, strict=True))
+    names = [f"output{index}" for index in range(len(outputs))]
+    columns = dict(zip(names, outputs, strict=True))
     # A matrix comes first, because predicted classes do not have the number of classes.
     rows = Rows.of(**columns, labels=labels, sample_weight=sample_weight)
     streams = rows.map(_update_with_block, stream, tuple(names), ignore_index)
-    return _tree_reduce(streams, _merge)
+    updated: AnyStream = _tree_reduce(streams, _merge)
+    return updated
 
 
 def _update_with_block(
-    stream: Any,
+    stream: AnyStream,
     names: tuple[str, ...],
     ignore_index: int | None,
     *,
-    labels: Any = None,
-    sample_weight: Any = None,
-    **columns: Any,
-) -> Any:
+    labels: NumPyArray | None = None,
+    sample_weight: NumPyArray | None = None,
+    **columns: NumPyArray,
+) -> AnyStream:
     block_stream = copy.deepcopy(stream)
-    reports = [columns[name] for name in names]
-    if not len(reports[0]):
+    outputs = [columns[name] for name in names]
+    if not len(outputs[0]):
         return block_stream
     for rows, block, block_labels, weight in layouts.labelled_blocks(
-        None, ignore_index, reports, labels, sample_weight
+        None, ignore_index, outputs, labels, sample_weight
     ):
         with renumber_rows(rows):
             block_stream.update(
@@ -362,7 +409,7 @@ def _update_with_block(
     return block_stream
 
 
-def _merge(streams: list[Any]) -> Any:
+def _merge(streams: list[AnyStream]) -> AnyStream:
     # Merging modifies the left side, which dask may still need for another task.
     total = copy.deepcopy(streams[0])
     for stream in streams[1:]:
@@ -371,8 +418,14 @@ def _merge(streams: list[Any]) -> Any:
 
 
 def audited(
-    cord: Any, original: Any, direct: Any, labels: Any, *, decision: Any, sample_weight: Any
-) -> Any:
+    cord: CORD | Lift,
+    original: ArrayLike,
+    direct: ArrayLike,
+    labels: ArrayLike,
+    *,
+    decision: ArrayLike,
+    sample_weight: ArrayLike,
+) -> AuditStream:
     """Return an audit stream updated with every block; only a few numbers per row are sent."""
     rows = Rows.of(
         direct=direct,
@@ -381,12 +434,18 @@ def audited(
         decision=decision,
         sample_weight=sample_weight,
     )
-    return _tree_reduce(rows.map(_audit_block, cord), _merge)
+    updated: AuditStream = _tree_reduce(rows.map(_audit_block, cord), _merge)
+    return updated
 
 
 def _audit_block(
-    cord: Any, *, original: Any, direct: Any, labels: Any = None, **block_columns: Any
-) -> Any:
+    cord: CORD | Lift,
+    *,
+    original: NumPyArray,
+    direct: NumPyArray,
+    labels: NumPyArray | None = None,
+    **block_columns: NumPyArray,
+) -> AuditStream:
     from cordcal.evaluate.audit import AuditStream
 
     stream = AuditStream(cord)
