@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cordcal._numeric.parallel import default_threads, run_tasks
+from cordcal._numeric.parallel import default_threads, one_blas_thread, run_tasks
 from cordcal._numeric.types import Matrix, Vector
 from cordcal.metrics import METRICS
 from cordcal.metrics.rows import LabelledRows
@@ -90,7 +90,8 @@ def resampled(
         drawn = _draw_counts(rng, population, min(size, resamples - start))
         split_counts = [_fill_empty(drawn[rows]) for rows in splits]
         tasks = [partial(_mean_values, metrics, split_counts) for metrics in prepared.values()]
-        means = run_tasks(tasks, default_threads(), lambda done: None)
+        with one_blas_thread():
+            means = run_tasks(tasks, default_threads(), lambda done: None)
         for name, values in zip(prepared, means, strict=True):
             for key, mean in values.items():
                 blocks[name].setdefault(key, []).append(mean)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cordcal._numeric.exact import scale_to_safe_exponent
 from cordcal._numeric.types import ArrayLike, Classes, Matrix, Vector
 from cordcal.metrics.binned import BINS, check_bins
-from cordcal.metrics.record import Metric, Resampler, fill_docstring
+from cordcal.metrics.record import Metric, Resampler, fill_docstring, weighted_sum_matrix
 from cordcal.metrics.rows import LabelledRows
 from cordcal.metrics.stream import (
     RowCollector,
@@ -26,6 +26,8 @@ from cordcal.metrics.stream import (
 _CELL_BITS = 12
 _EXPONENTS = 54
 _CELLS = (_EXPONENTS << _CELL_BITS) + 1
+# Rows per run of the resampled sums: more runs cost sums, longer runs cost steps.
+_RUN = 16
 
 
 def rank_bins(weight: Vector, bins: int) -> Classes:
@@ -228,27 +230,38 @@ def ece_equal_mass(
 
 def _resampler(rows: LabelledRows) -> Resampler:
     order = confidence_order(rows.confidence)
-    residual = (rows.confidence - rows.correct)[order]
-    bin_number = np.arange(BINS)
+    count = len(order)
+    residual = rows.confidence - rows.correct
+    # Sums over short runs of ordered rows locate the edge of a bin, then over single rows.
+    run = np.empty(count, dtype=np.intp)
+    run[order] = np.arange(count) // _RUN
+    runs = int(run[order[-1]]) + 1
+    masses = weighted_sum_matrix(run, np.ones(count), runs)
+    residuals = weighted_sum_matrix(run, residual, runs)
+    ordered = np.append(order, np.full(runs * _RUN - count, order[-1]))
+    edges = np.arange(1, BINS)[:, None]
 
     def values(weight: Matrix, total: Vector) -> Vector:
-        resamples = len(total)
-        ordered = np.ascontiguousarray(weight[order].T)
-        running = np.cumsum(ordered, axis=1)
-        # As in `rank_bins`: bin m starts after the row that reaches m / bins of the weight, up
-        # to the rounding of the sums.
-        cuts = bin_number * running[:, -1:] / BINS * (1.0 - len(order) * 2.0**-52)
-        starts = np.stack([np.searchsorted(*pair) for pair in zip(running, cuts, strict=True)])
-        starts += bin_number > 0
-        # A column of zeros at the end, since the last bin may be empty.
-        terms = np.zeros((resamples, len(order) + 1))
-        np.multiply(ordered, residual, out=terms[:, :-1])
-        first = np.arange(resamples)[:, None] * terms.shape[1]
-        gaps = np.add.reduceat(terms.reshape(-1), (first + starts).reshape(-1))
-        # A row that fills several bins leaves the later ones empty.
-        filled = np.append(starts[:, 1:] > starts[:, :-1], np.full((resamples, 1), True), axis=1)
-        gap = np.abs(gaps.reshape(resamples, BINS) * filled).sum(axis=1)
-        return np.asarray(gap / running[:, -1])
+        running, gaps = (
+            np.cumsum(np.pad(sums @ weight, ((1, 0), (0, 0))), axis=0)
+            for sums in (masses, residuals)
+        )
+        # As in `rank_bins`: a bin ends with the row that reaches m / bins of the weight, up to
+        # the rounding of the sums.
+        cuts = edges * running[-1] / BINS * (1.0 - count * 2.0**-52)
+        whole = np.stack(
+            [np.searchsorted(*pair) for pair in zip(running.T, cuts.T, strict=True)], 1
+        )
+        whole = np.maximum(whole - 1, 0)
+        column = np.arange(len(total))
+        below, sums = running[whole, column], gaps[whole, column]
+        for place in range(_RUN):
+            row = ordered[whole * _RUN + place]
+            added = weight[row, column] * (below < cuts)
+            below += added
+            sums += added * residual[row]
+        ends = np.concatenate([gaps[:1], sums, gaps[-1:]])
+        return np.asarray(np.abs(np.diff(ends, axis=0)).sum(axis=0) / running[-1])
 
     return values
 

@@ -364,8 +364,10 @@ def _resampler(rows: LabelledRows) -> Resampler:
 
     def values(weight: Matrix, total: Vector) -> Vector:
         errors = np.empty(len(total))
-        for block in row_blocks(len(total), nodes):
-            spectra = mirrored_spectrum(np.ascontiguousarray((sums @ weight[:, block]).T))
+        spread = np.ascontiguousarray((sums @ weight).T)
+        # Small blocks: the transforms of a block stay in the cache of one core.
+        for block in row_blocks(len(total), nodes, entries=2**15):
+            spectra = mirrored_spectrum(spread[block])
             errors[block] = np.abs(smooth_spectrum(spectra, nodes, width)).sum(axis=1)
         return errors / (nodes * total)
 
