@@ -477,3 +477,22 @@ def test_a_shifted_interval_stays_in_the_metrics_range() -> None:
     assert ends(0.999, [0.99, 1.0, 1.0])[1] == 1.0  # an accuracy
     assert ends(0.01, [0.01, 0.05, 0.09])[0] == 0.0  # a binned error, larger in resamples
     assert ends(-0.5, [-0.7, -0.5, -0.3])[0] < -0.5  # a measure of one's own
+
+
+def test_threads_change_nothing_and_every_name_is_reported_once(monkeypatch) -> None:
+    logits, labels = rows(6600, 10)
+    named = {"first": "vs", "second": "irova", "ts": "ts"}
+    results = []
+    for threads in (1, 2):
+        for module in ("calibrators.crossfit", "evaluate.statistics"):
+            monkeypatch.setattr(f"cordcal.{module}.default_threads", lambda count=threads: count)
+        names: list[str] = []
+        found = compare(logits, labels, named, progress=names.append)
+        assert sorted(names) == ["first", "intervals", "second", "ts"]
+        assert names[-1] == "intervals"
+        results.append(found)
+    one, two = results
+    for output in one.outputs():
+        assert one.measures(*output) == two.measures(*output)
+        for measure, values in one.resampled.get(output, {}).items():
+            assert np.array_equal(values, two.resampled[output][measure])

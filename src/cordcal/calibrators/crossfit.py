@@ -325,13 +325,17 @@ class FitCache:
             model._fit_checked(self.original, self.labels, self.weight)
         return Fit(model, tuple(messages), watch.seconds())
 
-    def fit_all(self, keys: Sequence[str]) -> None:
+    def fit_all(
+        self, keys: Sequence[str], started: Callable[[str], None] = lambda key: None
+    ) -> None:
         """Fit and cross-fit several calibrators, on threads; the results are those of one thread.
 
         Parameters
         ----------
         keys : sequence of str
             Keys of calibrators; `candidate` then returns each.
+        started : callable
+            Called with each key when its fit begins, in the caller's thread.
         """
         missing = [key for key in keys if key not in self._candidates]
         # The longest fits first, so that no thread ends with one.
@@ -339,12 +343,16 @@ class FitCache:
         entries, classes = self.original.raw.size, self.original.classes
         passes = sum(_PASSES + calibrator_class(key).square_work * classes for key in missing)
         threads = min(default_threads(), _MAX_THREADS) if entries >= MIN_ENTRIES_TO_SHARE else 1
+        waiting = list(reversed(missing))
         with progress("blend", int(entries * passes), len(missing)) as report:
-            run_tasks(
-                [partial(self.candidate, key) for key in missing],
-                threads,
-                lambda done: report(done, math.nan, math.nan),
-            )
+
+            def show(done: int) -> None:
+                while waiting and len(missing) - len(waiting) < done + threads:
+                    started(waiting.pop())
+                report(done, math.nan, math.nan)
+
+            show(0)
+            run_tasks([partial(self.candidate, key) for key in missing], threads, show)
 
     def candidate(self, key: str) -> tuple[Candidate | None, str | None]:
         """Return a cross-fitted calibrator, and its first warning; or None and the error."""

@@ -115,7 +115,7 @@ def compare(
         The group of each row, such as a region: metrics are then also computed per group.
         If ``evaluation`` is a tuple, these are the groups of its rows.
     progress : callable, optional
-        Called with a calibrator's key before it is fitted.
+        Called with a calibrator's name when its fit begins, and with ``"intervals"`` at the end.
 
     Returns
     -------
@@ -185,11 +185,19 @@ def compare(
     original = [measure_on(part.original.probabilities, part, "original") for part in parts]
     columns = list(names) if names is not None else [str(index) for index in range(classes)]
     fitted: list[FittedCalibrator] = []
-    for name, candidate in candidates.items():
-        if name in left_out:
-            continue
-        if progress is not None:
+    running = {name: candidate for name, candidate in candidates.items() if name not in left_out}
+    waiting = set(running)
+
+    def report(name: str) -> None:
+        if progress is not None and name in waiting:
+            waiting.remove(name)
             progress(name)
+
+    by_key = {str(key): name for name, key in running.items() if _is_lifted(key, preserve)}
+    for part in parts:
+        part.fit_cache.fit_all(list(by_key), lambda key: report(by_key[key]))
+    for name, candidate in running.items():
+        report(name)
         try:
             fitted.append(
                 fit_and_measure(name, candidate, parts, input, preserve, columns, original[0])
@@ -582,6 +590,14 @@ def _fit_model(
     model = PreservingCalibrator(fitted, input=input, preserve=preserve, prefit=True)
     model._fit_checked(split.fit, split.fit_labels, None)
     return model, fit_seconds + watch.seconds(), messages
+
+
+def _is_lifted(candidate: AnyCalibrator, preserve: int | Literal["ranking"]) -> bool:
+    """Return whether a candidate is a key whose fits on folds lift will need."""
+    if preserve != 1 or not isinstance(candidate, str) or candidate == Blend.key:
+        return False
+    cls = calibrator_class(candidate)
+    return not (cls.keeps_argmax or cls.needs_features)
 
 
 def _apply_lift(
